@@ -1,0 +1,77 @@
+"""The tree of errors. Every error says what is wrong, where, and what to do about it.
+
+CaloscaleError
+├── InputError              what the user gave cannot be used: exit code 2
+│   ├── DocumentError       the run document
+│   ├── ShowerFileError     HDF5, TFRecord or manifest
+│   ├── CheckpointError     a checkpoint or model that cannot be used
+│   ├── PriceError          a price that is missing, stale or nonsense
+│   └── StorageError        a disk that is full, a bucket that does not exist or refuses
+├── SimulationError         Geant4 is not there or failed: exit code 3
+└── TrainingError           the training cannot go on: exit code 5
+"""
+
+from __future__ import annotations
+
+
+class CaloscaleError(Exception):
+    """Base of all errors that a user may see without a traceback."""
+
+    exit_code = 1
+
+
+class InputError(CaloscaleError):
+    """Bad input: names the file, the field, the value and the remedy."""
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: object = None,
+        field: str | None = None,
+        value: object = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.problem = problem
+        self.file = None if file is None else str(file)
+        self.field = field
+        self.value = value
+        self.remedy = remedy
+        where = ": ".join(part for part in (self.file, field) if part)
+        shown = "" if value is None else f" (got {value!r})"
+        advice = f"\n  remedy: {remedy}" if remedy else ""
+        super().__init__(f"{where + ': ' if where else ''}{problem}{shown}{advice}")
+
+
+class DocumentError(InputError):
+    """The run document is not valid."""
+
+
+class ShowerFileError(InputError):
+    """A file of showers (HDF5, TFRecord, manifest) is broken or does not fit."""
+
+
+class CheckpointError(InputError):
+    """A checkpoint is broken or belongs to another network."""
+
+
+class PriceError(InputError):
+    """A price is missing, undated or nonsense."""
+
+
+class StorageError(InputError):
+    """A disk is full or a bucket does not exist or refuses."""
+
+
+class SimulationError(CaloscaleError):
+    """Geant4 is missing or the simulation failed."""
+
+    exit_code = 3
+
+
+class TrainingError(CaloscaleError):
+    """The training cannot go on (for example a loss that is not finite)."""
+
+    exit_code = 5

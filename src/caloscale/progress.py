@@ -1,0 +1,36 @@
+"""Progress of long work: a bar in a terminal, a line every few seconds in a log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class _Lines(tqdm):  # type: ignore[type-arg]
+    """A bar that writes whole lines, for logs and pipes, where a carriage return is lost."""
+
+    @staticmethod
+    def status_printer(file: TextIO) -> Callable[[str], None]:
+        def write(status: str) -> None:
+            if status.strip():
+                file.write(status.strip() + "\n")
+                file.flush()
+
+        return write
+
+
+def bar(label: str, total: int, unit: str, **options: Any) -> Any:
+    """A tqdm bar, to be used in a ``with``: ``update(n)`` counts, ``set_postfix`` adds figures.
+
+    It shows what is done, the rate in ``unit``/s and the time left.
+    """
+    if sys.stderr.isatty():
+        return tqdm(desc=label, total=total, unit=f" {unit}", dynamic_ncols=True, **options)
+    return _Lines(
+        desc=label, total=total, unit=f" {unit}", mininterval=SECONDS_BETWEEN_LINES, ascii=True, ncols=100, **options
+    )

@@ -1,0 +1,32 @@
+"""The run document: what a run is, in one frozen model and one parser."""
+
+from caloscale.spec.budget import Budget, PricedMachine
+from caloscale.spec.data import Data, Geometry, LayerGroup, Preprocessing, Simulation
+from caloscale.spec.document import PRESETS, build_run, dump_run, load_preset, load_run, parse_run
+from caloscale.spec.model import Model
+from caloscale.spec.run import Run
+from caloscale.spec.train import Checkpoint, LossWeights, Train
+from caloscale.spec.validation import Gate, Validation
+
+__all__ = [
+    "PRESETS",
+    "Budget",
+    "Checkpoint",
+    "Data",
+    "Gate",
+    "Geometry",
+    "LayerGroup",
+    "LossWeights",
+    "Model",
+    "Preprocessing",
+    "PricedMachine",
+    "Run",
+    "Simulation",
+    "Train",
+    "Validation",
+    "build_run",
+    "dump_run",
+    "load_preset",
+    "load_run",
+    "parse_run",
+]

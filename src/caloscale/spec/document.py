@@ -1,0 +1,190 @@
+"""The one parser of run documents: YAML, presets, dotted overrides, errors that a person understands."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from caloscale.errors import DocumentError
+from caloscale.spec.model import Preset
+from caloscale.spec.run import Run
+
+PRESETS: tuple[str, ...] = get_args(Preset)
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """PyYAML keeps the last of two equal keys silently; a run document refuses them."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        for index, key in enumerate(keys):
+            if key in keys[:index]:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} stands twice", node.value[index][0].start_mark
+                )
+        return super().construct_mapping(node, deep)
+
+
+def load_run(
+    file: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    overrides: Iterable[str] = (),
+) -> Run:
+    """The run of a YAML file and/or a preset, changed by overrides such as ``train.epochs=3``.
+
+    Raises DocumentError naming file, field, value and remedy.
+    """
+    raw: dict[str, Any] = {}
+    if file is not None:
+        try:
+            text = Path(file).read_text(encoding="utf-8")
+        except OSError as error:
+            raise DocumentError(
+                f"cannot be read: {error.strerror}", file=file, remedy="give the path of a run document (YAML)"
+            ) from error
+        except UnicodeDecodeError as error:
+            raise DocumentError("is not UTF-8 text", file=file, remedy="save it as UTF-8") from error
+        raw = parse_yaml(text, file=file)
+    elif preset is None:
+        raise DocumentError(
+            "no document and no preset", remedy=f"give a file, or --preset with one of: {', '.join(PRESETS)}"
+        )
+    if preset is not None:
+        raw = _merge(raw, {"model": {"preset": preset}})
+    return build_run(_merge(raw, parse_overrides(overrides)), file=file)
+
+
+def parse_run(text: str) -> Run:
+    """The run of a YAML (or JSON) text, such as a pipeline parameter."""
+    return build_run(parse_yaml(text))
+
+
+def parse_yaml(text: str, *, file: object = None) -> dict[str, Any]:
+    """The mapping that a YAML text holds; raises DocumentError for anything else."""
+    try:
+        raw = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise DocumentError(f"is not valid YAML: {error}", file=file, remedy="check indentation and quotes") from error
+    if raw is None:
+        raw = {}
+    if not isinstance(raw, dict):
+        raise DocumentError("must be a mapping of blocks", file=file, value=raw, remedy="begin with 'model:'")
+    return raw
+
+
+def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+    """Overrides ``a.b=c`` as a nested mapping; the value is read as YAML."""
+    merged: dict[str, Any] = {}
+    for override in overrides:
+        path, equals, value = override.partition("=")
+        keys = path.strip().split(".")
+        if not equals or not all(keys):
+            raise DocumentError(
+                "is not an override", file="--set", value=override, remedy="write it as block.field=value"
+            )
+        nested: Any = parse_yaml(f"value: {value}", file=f"--set {path}")["value"]
+        for key in reversed(keys):
+            nested = {key: nested}
+        merged = _merge(merged, nested)
+    return merged
+
+
+def build_run(raw: Mapping[str, Any], *, file: object = None) -> Run:
+    """The run of a raw mapping: the preset beneath, then validated as a whole."""
+    model = raw.get("model") or {}
+    preset = model.get("preset", "variable-angle") if isinstance(model, Mapping) else "variable-angle"
+    if preset not in PRESETS:
+        raise DocumentError(
+            "is not a preset",
+            file=file,
+            field="model.preset",
+            value=preset,
+            remedy=_suggest(str(preset), PRESETS) or f"one of: {', '.join(PRESETS)}",
+        )
+    merged = _merge(load_preset(preset), raw)
+    try:
+        return Run.model_validate(merged, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise _document_error(error, file) from error
+
+
+def load_preset(name: str) -> dict[str, Any]:
+    """The raw mapping of a preset: what differs from the defaults."""
+    text = resources.files("caloscale.spec").joinpath("presets", f"{name}.yaml").read_text(encoding="utf-8")
+    return parse_yaml(text, file=f"preset {name}")
+
+
+def dump_run(run: Run) -> str:
+    """The resolved document as YAML: every field stands in it, so presets may change later."""
+    return yaml.safe_dump(run.model_dump(mode="json", by_alias=True), sort_keys=False, allow_unicode=True)
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _document_error(error: ValidationError, file: object) -> DocumentError:
+    """All problems of a document in one error, the first also as its field and value."""
+    problems = []
+    for item in error.errors(include_url=False):
+        field = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            names = _field_names(item["loc"][:-1])
+            near = _suggest(str(item["loc"][-1]), names)
+            problems.append((field, "unknown key", None, near or f"known keys here: {', '.join(names)}"))
+        else:
+            message, _, remedy = item["msg"].removeprefix("Value error, ").partition("; remedy: ")
+            value = item["input"] if not isinstance(item["input"], Mapping) else None
+            problems.append((field, message, value, remedy or _describe(item["loc"])))
+    field, problem, value, remedy = problems[0]
+    lines = [
+        f"\n  also {field}: {problem}{'' if value is None else f' (got {value!r})'}"
+        + (f"\n    remedy: {remedy}" if remedy else "")
+        for field, problem, value, remedy in problems[1:]
+    ]
+    return DocumentError(problem, file=file, field=field, value=value, remedy=(remedy or "see the schema") + "".join(lines))
+
+
+def _suggest(word: str, names: Iterable[str]) -> str | None:
+    near = difflib.get_close_matches(word, list(names), n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else None
+
+
+def _walk(location: tuple[int | str, ...]) -> tuple[type[BaseModel] | None, str | None]:
+    """The block at a location of the document, or the description of the field there."""
+    block: Any = Run
+    description = None
+    for part in location:
+        fields = getattr(block, "model_fields", {})
+        found = next((f for f in fields.values() if f.alias == part), None)
+        if found is None:
+            if not isinstance(part, int):
+                block = None
+            continue
+        description = found.description
+        block = found.annotation
+        inner = [a for a in get_args(block) if isinstance(a, type) and issubclass(a, BaseModel)]
+        block = inner[0] if inner else block
+    is_block = isinstance(block, type) and issubclass(block, BaseModel)
+    return (block if is_block else None), description
+
+
+def _field_names(location: tuple[int | str, ...]) -> list[str]:
+    block, _ = _walk(location)
+    return [] if block is None else [field.alias or name for name, field in block.model_fields.items()]
+
+
+def _describe(location: tuple[int | str, ...]) -> str | None:
+    _, description = _walk(location)
+    return " ".join(description.split()) if description else None

@@ -1,0 +1,26 @@
+"""The network of a run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from caloscale.spec.block import Block
+
+Preset = Literal["compact", "variable-angle", "fixed-angle"]
+
+
+class Model(Block):
+    """Which generator and discriminator are trained."""
+
+    preset: Preset = "variable-angle"
+    """compact (minutes on two cores), variable-angle (51 x 51 x 25, the one of the cloud studies) or
+    fixed-angle (25 x 25 x 25). A preset also sets the fields of other blocks that it needs; what the
+    document says itself goes before."""
+    latent_size: int = Field(256, ge=3)
+    """Length of the generator's input: energy, angle and noise (published: 256; fixed angle 200)."""
+    dropout: float = Field(0.2, ge=0, lt=1)
+    """Dropout rate of the discriminator (published: 0.2)."""
+    bin_counts: bool = False
+    """Add the optional fifth constraint: numbers of cells in eight ranges of cell energy."""

@@ -1,0 +1,27 @@
+"""The run document: one model that is the YAML file, the custom resource's spec and the pipeline's parameter."""
+
+from __future__ import annotations
+
+from caloscale.spec.block import Block
+from caloscale.spec.budget import Budget
+from caloscale.spec.data import Data
+from caloscale.spec.model import Model
+from caloscale.spec.train import Checkpoint, Train
+from caloscale.spec.validation import Validation
+
+
+class Run(Block):
+    """Everything that a run depends on."""
+
+    model: Model = Model()
+    """The network."""
+    data: Data
+    """The showers."""
+    train: Train = Train()
+    """The training."""
+    checkpoint: Checkpoint = Checkpoint()
+    """What is saved, for resuming."""
+    validation: Validation = Validation()
+    """How the generator is judged."""
+    budget: Budget = Budget()
+    """Money."""
