@@ -1,0 +1,1 @@
+"""What a shower is: arrays and their units, files, preprocessing, storage."""
