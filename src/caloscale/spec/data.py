@@ -72,6 +72,19 @@ class Geometry(Block):
         material_mm = sum(self.absorber_mm) + self.cells[2] * self.silicon_mm
         return (self.depth_mm - material_mm) / self.cells[2]
 
+    def sensor_depth_mm(self, together: int = 1) -> tuple[float, ...]:
+        """Depth of the middle of each sensor behind the front face, mm, front to back.
+
+        Thick absorbers set the sensors further apart, so layer numbers are no measure of depth.
+        ``together`` neighbouring layers (re-binning along z) have their mean depth.
+        """
+        depths = []
+        front_mm = 0.0
+        for absorber_mm in self.absorber_mm:
+            depths.append(front_mm + absorber_mm + self.silicon_mm / 2)
+            front_mm += absorber_mm + self.silicon_mm + self.gap_mm
+        return tuple(sum(depths[i : i + together]) / together for i in range(0, len(depths), together))
+
 
 class Simulation(Block):
     """How showers are simulated when ``source`` is ``simulate``."""

@@ -1,0 +1,200 @@
+"""Physics constraints as layers: what a shower says about itself, computed without trained parameters.
+
+All of them read cell energies (B, X, Y, Z, 1) as `CellEnergy` gives them: deposited energy in units of
+1 / preprocessing.unitsPerGev GeV. They compute in float32 whatever the policy of the network, because sums
+over 65,025 cells and differences of barycentres do not survive bfloat16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from caloscale.spec import Data
+
+PUBLISHED_BIN_EDGES = (0.05, 0.03, 0.02, 0.0125, 0.008, 0.003)
+"""Edges of the ranges of cell energy of the published bin counts, in units of 1/50 GeV."""
+
+PUBLISHED_UNITS_PER_GEV = 50.0
+"""Units per GeV of the published arrays, to which the edges belong."""
+
+EMPTY_ANGLE_RAD = 100.0
+"""Measured angle of a shower without energy: the published value, far outside every real angle."""
+
+EMPTY_SUM = 1e-6
+"""Showers with a smaller sum (2e-8 GeV in the published units) count as empty."""
+
+FAINT_LAYER = 1e-6
+"""Layers with a smaller share of the shower's energy have no direction: their barycentre is rounding error,
+and its gradient grows as the inverse of the share."""
+
+SMALLEST_DISTANCE_MM2 = 1e-7
+"""Least squared distance of a layer's barycentre from the shower's; keeps the square root differentiable."""
+
+_register = tf.keras.utils.register_keras_serializable(package="caloscale")
+
+
+class _Constraint(tf.keras.layers.Layer):  # type: ignore[misc]
+    """A layer without weights that computes in float32 unless told otherwise."""
+
+    def __init__(self, *, dtype: Any = "float32", **options: Any) -> None:
+        super().__init__(dtype=dtype, **options)
+
+
+@_register
+class CellEnergy(_Constraint):
+    """Cell energies of a shower in network units: x^(1/power), same shape.
+
+    Differentiable everywhere for power < 1: the derivative at 0 is 0. Negative cells count as 0.
+    """
+
+    def __init__(self, power: float = 0.85, **options: Any) -> None:
+        if not 0 < power <= 1:
+            raise ValueError(f"power must be above 0 and at most 1, got {power}")
+        super().__init__(**options)
+        self.power = float(power)
+
+    def call(self, shower: Any) -> Any:
+        """Undo the compression."""
+        positive = tf.nn.relu(shower)
+        return positive if self.power == 1 else tf.pow(positive, 1 / self.power)
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return {**super().get_config(), "power": self.power}
+
+
+@_register
+class EcalSum(_Constraint):
+    """Sum of the cells (B, 1). Its gradient is 1 in every cell."""
+
+    def call(self, cells: Any) -> Any:
+        """Sum over x, y, z."""
+        return tf.reduce_sum(cells, axis=(1, 2, 3))
+
+
+@_register
+class BinCounts(_Constraint):
+    """Numbers of cells in ranges of energy (B, len(edges) + 2).
+
+    With the published six edges the eight numbers are: cells of at least edge 0, of edge 1 up to edge 0, ...,
+    above zero up to the last edge, and cells without energy. They add up to the number of cells (the
+    published code leaves a cell exactly on an edge out). Counts are constant almost everywhere: they have
+    no gradient, as published.
+    """
+
+    def __init__(self, edges: Sequence[float] = PUBLISHED_BIN_EDGES, **options: Any) -> None:
+        edges = [float(edge) for edge in edges]
+        if not edges or edges != sorted(set(edges), reverse=True) or edges[-1] <= 0:
+            raise ValueError(f"edges must fall and be above zero, got {edges}")
+        super().__init__(**options)
+        self.edges = edges
+
+    def call(self, cells: Any) -> Any:
+        """Count."""
+        above = [tf.reduce_sum(tf.cast(cells >= edge, cells.dtype), axis=(1, 2, 3)) for edge in self.edges]
+        above.append(tf.reduce_sum(tf.cast(cells > 0, cells.dtype), axis=(1, 2, 3)))
+        all_cells = tf.ones_like(above[0]) * tf.cast(tf.reduce_prod(tf.shape(cells)[1:]), cells.dtype)
+        totals = tf.concat([tf.zeros_like(above[0]), *above, all_cells], axis=1)
+        return totals[:, 1:] - totals[:, :-1]
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return {**super().get_config(), "edges": self.edges}
+
+
+@_register
+class MeasuredAngle(_Constraint):
+    r"""Angle between the axis of the shower and the face in the x-z plane, rad (B, 1).
+
+    With the barycentre (x0, y0, z0) of the shower and (xi, yi) of layer i at depth zi, lengths in mm:
+
+        tan(pi/2 - angle_i) = sign(zi - z0) (xi - x0) / sqrt((yi - y0)^2 + (zi - z0)^2)
+        angle = sum_i wi angle_i / sum_i wi,   wi = i + 1/2 (i = 0 in front), layers without energy left out
+
+    A shower without energy has `empty_rad`. The formula, the weights and 100 rad are those of the public code
+    of the variable-angle 3DGAN, which counts in cells; lengths in mm make it an angle in space for any
+    binning. cell_mm: sizes of a cell along x and y; depth_mm: depth of each layer.
+    """
+
+    def __init__(
+        self,
+        cell_mm: Sequence[float],
+        depth_mm: Sequence[float],
+        empty_rad: float = EMPTY_ANGLE_RAD,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.cell_mm = [float(size) for size in cell_mm]
+        self.depth_mm = [float(depth) for depth in depth_mm]
+        self.empty_rad = float(empty_rad)
+        if len(self.cell_mm) != 2 or min(self.cell_mm) <= 0:
+            raise ValueError(f"cell_mm must be two sizes above zero, got {self.cell_mm}")
+
+    def call(self, cells: Any) -> Any:
+        """Measure."""
+        if cells.shape[3] != len(self.depth_mm):
+            raise ValueError(f"showers have {cells.shape[3]} layers, depth_mm has {len(self.depth_mm)}")
+        dtype = cells.dtype
+        per_layer = tf.reduce_sum(cells, axis=(1, 2, 4))
+        total = tf.reduce_sum(per_layer, axis=1, keepdims=True)
+        hit_shower = total > EMPTY_SUM
+        hit = tf.logical_and(per_layer > FAINT_LAYER * total, hit_shower)
+        # Divisors of what is left out are 1: a division by zero would put NaN into the gradient.
+        layer_divisor = tf.where(hit, per_layer, tf.ones_like(per_layer))
+        divisor = tf.where(hit_shower, total, tf.ones_like(total))
+
+        z = tf.constant([self.depth_mm], dtype)
+        dz = z - tf.reduce_sum(per_layer * z, axis=1, keepdims=True) / divisor
+        dx = self._from_barycentre(tf.reduce_sum(cells, axis=(2, 4)), self.cell_mm[0], layer_divisor, divisor)
+        dy = self._from_barycentre(tf.reduce_sum(cells, axis=(1, 4)), self.cell_mm[1], layer_divisor, divisor)
+        distance = tf.sqrt(tf.maximum(dy * dy + dz * dz, SMALLEST_DISTANCE_MM2))
+        angles = math.pi / 2 - tf.atan(tf.sign(dz) * dx / distance)
+
+        weights = tf.cast(hit, dtype) * (tf.range(len(self.depth_mm), dtype=dtype) + 0.5)
+        weight = tf.reduce_sum(weights, axis=1, keepdims=True)
+        mean = tf.reduce_sum(weights * angles, axis=1, keepdims=True) / tf.maximum(weight, 0.5)
+        return tf.where(hit_shower, mean, tf.fill(tf.shape(mean), tf.constant(self.empty_rad, dtype)))
+
+    @staticmethod
+    def _from_barycentre(profile: Any, size_mm: float, layer_divisor: Any, divisor: Any) -> Any:
+        """Distance of each layer's barycentre from the shower's along one axis, mm: (B, n, Z) -> (B, Z)."""
+        # From the middle of the window, not its edge: smaller numbers, smaller rounding errors.
+        count = profile.shape[1]
+        at = (tf.range(count, dtype=profile.dtype) - (count - 1) / 2) * size_mm
+        moment = tf.einsum("bnz,n->bz", profile, at)
+        return moment / layer_divisor - tf.reduce_sum(moment, axis=1, keepdims=True) / divisor
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return {
+            **super().get_config(),
+            "cell_mm": self.cell_mm,
+            "depth_mm": self.depth_mm,
+            "empty_rad": self.empty_rad,
+        }
+
+
+def constraints(shower: Any, data: Data, *, bin_counts: bool) -> dict[str, Any]:
+    """The outputs of a discriminator that follow from the shower alone: angle, ecal_sum and, if asked, bins.
+
+    shower: symbolic input (B, X, Y, Z, 1) in network units, re-binned as `data` says.
+    """
+    preprocessing, geometry = data.preprocessing, data.geometry
+    rebin_x, rebin_y, rebin_z = preprocessing.rebin
+    cells = CellEnergy(preprocessing.power, name="cell_energy")(shower)
+    outputs = {
+        "angle": MeasuredAngle(
+            cell_mm=(geometry.cell_mm * rebin_x, geometry.cell_mm * rebin_y),
+            depth_mm=geometry.sensor_depth_mm(rebin_z),
+            name="angle",
+        )(cells),
+        "ecal_sum": EcalSum(name="ecal_sum")(cells),
+    }
+    if bin_counts:
+        scale = preprocessing.units_per_gev / PUBLISHED_UNITS_PER_GEV
+        outputs["bins"] = BinCounts([edge * scale for edge in PUBLISHED_BIN_EDGES], name="bins")(cells)
+    return outputs
