@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any
 
 from tqdm import tqdm
 
@@ -15,7 +15,7 @@ class _Lines(tqdm):  # type: ignore[type-arg]
     """A bar that writes whole lines, for logs and pipes, where a carriage return is lost."""
 
     @staticmethod
-    def status_printer(file: TextIO) -> Callable[[str], None]:
+    def status_printer(file: Any) -> Callable[[str], None]:
         def write(status: str) -> None:
             if status.strip():
                 file.write(status.strip() + "\n")

@@ -153,7 +153,9 @@ def _document_error(error: ValidationError, file: object) -> DocumentError:
         + (f"\n    remedy: {remedy}" if remedy else "")
         for field, problem, value, remedy in problems[1:]
     ]
-    return DocumentError(problem, file=file, field=field, value=value, remedy=(remedy or "see the schema") + "".join(lines))
+    return DocumentError(
+        problem, file=file, field=field, value=value, remedy=(remedy or "see the schema") + "".join(lines)
+    )
 
 
 def _suggest(word: str, names: Iterable[str]) -> str | None:

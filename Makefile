@@ -1,0 +1,83 @@
+# caloscale. `make` prints the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PRESET ?= compact
+SET    ?=
+NAME   ?=
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help
+help: ## Print the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  variables    PYTHON=$(PYTHON)  PRESET=$(PRESET)  SET='train.epochs=3 data.showers=500'  NAME=my-run"
+	@$(MAKE) --no-print-directory check-machine
+
+.PHONY: check-machine
+check-machine:
+	@command -v $(PYTHON) >/dev/null || { echo "missing: $(PYTHON). Get it: apt-get install python3 python3-venv, or set PYTHON=/path/to/python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 14) else f"missing: Python 3.11 to 3.13, $(PYTHON) is {v.major}.{v.minor}. Get it: apt-get install python3.12 python3.12-venv, then make PYTHON=python3.12")'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "missing: the venv module. Get it: apt-get install python3-venv"; exit 1; }
+
+# What running needs. The stamp is remade when the pins change.
+$(VENV)/.run: pyproject.toml constraints.txt
+	@$(MAKE) --no-print-directory check-machine
+	@echo "installing into $(VENV) (once, about 1 GB, two to five minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[cpu,simulate]'
+	@touch $@
+
+# What developing needs on top. tf_keras asks for the package `tensorflow`, which is here already as tensorflow-cpu.
+$(VENV)/.dev: $(VENV)/.run
+	@echo "installing the development tools into $(VENV)"
+	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[cpu,simulate,dev]'
+	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --no-deps tf_keras
+	@touch $@
+
+.PHONY: run
+run: $(VENV)/.run ## Simulate, train, validate and report on this machine: the pipeline, locally (about 8 minutes)
+	@$(BIN)/python -m pipelines.train_calorimeter_gan --preset '$(PRESET)' $(if $(NAME),--name '$(NAME)') $(foreach s,$(SET),--set '$(s)')
+
+.PHONY: install
+install: $(VENV)/.dev ## Install everything for development into .venv
+
+.PHONY: test
+test: $(VENV)/.dev ## Lint and the tests (at most 10 minutes)
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/pytest --durations=15
+
+.PHONY: test-long
+test-long: $(VENV)/.dev ## The tests that take minutes each
+	@$(BIN)/pytest -m long --timeout 3600 --durations=15
+
+.PHONY: lint
+lint: $(VENV)/.dev ## ruff, mypy, import-linter
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+.PHONY: format
+format: $(VENV)/.dev ## Let ruff mend what it can
+	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+.PHONY: generate
+generate: $(VENV)/.dev ## Remake what is generated: compiled pipelines, component pages, JSON schemas
+	@$(BIN)/python -m tools.generate
+
+.PHONY: verify
+verify: generate ## Fail when generated files are not what `make generate` makes
+	@changed=$$(git status --porcelain -- $$($(BIN)/python -m tools.generate --list)); \
+	if [ -n "$$changed" ]; then echo "generated files differ; commit the result of make generate:"; echo "$$changed"; exit 1; fi; \
+	echo "generated files are up to date"
+
+.PHONY: bench
+bench: $(VENV)/.dev ## Measure and print the figures of docs/benchmarks.md
+	@$(BIN)/python -m tools.benchmark
+
+.PHONY: clean
+clean: ## Remove the environment and all caches of tools (not runs/)
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

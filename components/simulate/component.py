@@ -1,0 +1,26 @@
+"""Kubeflow component: simulate showers."""
+
+from kfp import dsl
+
+from components import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def simulate(run: str, workspace: str, showers: dsl.Output[dsl.Dataset]) -> None:
+    """Simulate calorimeter showers with Geant4, as the run document says.
+
+    Finished files are kept in a cache and not simulated again. When the document names data of its own,
+    nothing is simulated.
+
+    Args:
+        run: The run document, as YAML or JSON.
+        workspace: Folder or gs://bucket/prefix in which the run keeps its records.
+        showers: HDF5 files of showers in the published layout.
+    """
+    from pathlib import Path
+
+    from caloscale import spec, stages
+
+    record = stages.simulate(spec.parse_run(run), workspace, Path(showers.path))
+    if record is not None:
+        showers.metadata.update(source=record.source, showers=record.showers)

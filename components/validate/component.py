@@ -1,0 +1,41 @@
+"""Kubeflow component: compare generated showers with Monte Carlo."""
+
+from kfp import dsl
+
+from components import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def validate(
+    run: str,
+    workspace: str,
+    dataset: dsl.Input[dsl.Dataset],
+    trained: dsl.Input[dsl.Model],
+    model: dsl.Output[dsl.Model],
+    metrics: dsl.Output[dsl.Metrics],
+    roc: dsl.Output[dsl.ClassificationMetrics],
+    verdict: dsl.Output[dsl.Markdown],
+) -> None:
+    """Generate showers, compare them with held-back Monte Carlo, and release the model if all gates are kept.
+
+    Args:
+        run: The run document, as YAML or JSON.
+        workspace: Folder or gs://bucket/prefix in which the run keeps its records.
+        dataset: TFRecord shards and their manifest.
+        trained: The trained networks.
+        model: The released model; only the reason when a gate held it back.
+        metrics: Separation from Monte Carlo of each observable, and its floor.
+        roc: ROC curve of a classifier of generated against Monte Carlo showers.
+        verdict: The verdict table.
+    """
+    from pathlib import Path
+
+    from caloscale import spec, stages
+
+    outcome = stages.validate(spec.parse_run(run), workspace, Path(dataset.path), Path(trained.path), Path(model.path))
+    model.metadata["released"] = outcome.released
+    for name, value in outcome.metrics.items():
+        metrics.log_metric(name, value)
+    if outcome.roc is not None:
+        roc.log_roc_curve(*outcome.roc)
+    Path(verdict.path).write_text(outcome.verdict, encoding="utf-8")

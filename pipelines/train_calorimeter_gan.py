@@ -1,0 +1,82 @@
+"""The calorimeter GAN from showers to a released generator, its report and its bill.
+
+python -m pipelines.train_calorimeter_gan --preset compact        # here, without a cluster
+python -m pipelines.train_calorimeter_gan --compile OUT.yaml      # for the Kubeflow UI
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from kfp import compiler, dsl
+
+from components.cost_report.component import cost_report
+from components.preprocess.component import preprocess
+from components.simulate.component import simulate
+from components.train.component import train
+from components.validate.component import validate
+
+COMPACT = "model: {preset: compact}"
+
+
+@dsl.pipeline(
+    name="train-calorimeter-gan",
+    display_name="Train a calorimeter GAN",
+    description="Simulate or read showers, train the 3DGAN, validate it against Monte Carlo, report and bill.",
+)
+def train_calorimeter_gan(workspace: str, run: str = COMPACT) -> None:
+    """Train a calorimeter GAN and judge it.
+
+    Args:
+        workspace: Folder or gs://bucket/prefix in which the run keeps records, checkpoints and the report.
+            In a cluster it must be a bucket or a mounted volume. The same workspace and document again
+            go on where the run stopped.
+        run: The run document, as YAML or JSON; the default trains the compact network.
+    """
+    bill = cost_report(run=run, workspace=workspace).set_display_name("Report and bill")
+    bill.set_caching_options(False)
+    with dsl.ExitHandler(bill, name="Run"):
+        simulated = simulate(run=run, workspace=workspace)
+        simulated.set_display_name("Simulate showers").set_retry(num_retries=2, backoff_duration="30s")
+        prepared = preprocess(run=run, workspace=workspace, showers=simulated.outputs["showers"])
+        prepared.set_display_name("Prepare showers").set_retry(num_retries=2, backoff_duration="30s")
+        trained = train(run=run, workspace=workspace, dataset=prepared.outputs["dataset"])
+        trained.set_display_name("Train").set_retry(num_retries=5, backoff_duration="60s", backoff_factor=2.0)
+        judged = validate(
+            run=run,
+            workspace=workspace,
+            dataset=prepared.outputs["dataset"],
+            trained=trained.outputs["trained"],
+        )
+        judged.set_display_name("Validate against Monte Carlo").set_retry(num_retries=1)
+        for task in (simulated, prepared, trained, judged):
+            task.set_caching_options(True)
+
+
+def compile_pipeline(path: Path) -> None:
+    """Write the pipeline as the YAML that the Kubeflow UI takes."""
+    compiler.Compiler().compile(train_calorimeter_gan, str(path))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compile the pipeline, or run it on this machine; the exit code is that of the step that failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("document", nargs="?", type=Path, help="run document (YAML)")
+    parser.add_argument("--preset", help="preset beneath the document")
+    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="a.b=c", help="override")
+    parser.add_argument("--name", help="name of the run's folder")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs")
+    parser.add_argument("--compile", type=Path, metavar="OUT.yaml", help="compile instead of running")
+    given = parser.parse_args(arguments)
+    if given.compile:
+        compile_pipeline(given.compile)
+        return 0
+    from pipelines import local
+
+    return local.run_here(given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""caloscale inspect: what is in a file of showers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from caloscale.cli.options import Json
+
+
+def command(
+    path: Annotated[Path, typer.Argument(help="HDF5 file, TFRecord shard, or folder of shards.")],
+    shower: Annotated[int, typer.Option(help="Number of the shower that is drawn.", min=0)] = 0,
+    picture: Annotated[
+        Path | None, typer.Option(help="PNG of one shower. Absent: beside the current folder, named like the file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what a file of showers holds, and draw one shower of it."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from caloscale.showers.description import describe, draw
+
+    description = describe(path)
+    if as_json:
+        typer.echo(description.model_dump_json(by_alias=True, indent=2))
+        return
+    table = Table(title=str(path), show_header=False, title_justify="left")
+    for name, value in description.model_dump(mode="json", by_alias=True).items():
+        table.add_row(name, str(value))
+    Console().print(table)
+    target = picture or Path(f"{path.stem}-shower{shower}.png")
+    draw(path, shower, target)
+    typer.echo(f"picture: {target}")

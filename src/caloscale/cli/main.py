@@ -1,0 +1,50 @@
+"""The command ``caloscale``: one verb a file, errors without tracebacks, exit codes that scripts can use."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from caloscale import __version__
+from caloscale.cli import inspect, preprocess, report, run, simulate, train, validate
+from caloscale.errors import CaloscaleError
+
+app = typer.Typer(
+    name="caloscale",
+    help="Calorimeter generators: simulate, train, validate and bill, on a laptop or a cluster.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for verb in (run, simulate, preprocess, train, validate, report, inspect):
+    app.command(name=verb.__name__.rpartition(".")[2])(verb.command)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+    if version:
+        typer.echo(f"caloscale {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point. Exit codes: 0 done, 2 bad input, 3 simulation, 5 training, 130 stopped by Ctrl-C."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        app()
+    except CaloscaleError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("stopped; the same command again goes on from here", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""caloscale simulate: showers by Monte Carlo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from caloscale.cli.options import Document, Json, Overrides, Preset, resolve
+
+
+def command(
+    document: Document = None,
+    preset: Preset = None,
+    overrides: Overrides = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the HDF5 files.")] = Path("showers"),
+    as_json: Json = False,
+) -> None:
+    """Simulate the showers of a document with Geant4 into HDF5 files; goes on where it was stopped."""
+    from caloscale.simulation import simulate
+
+    record = simulate(resolve(document, preset, overrides, ".").data, output)
+    if as_json:
+        typer.echo(record.model_dump_json(by_alias=True, indent=2))
+    else:
+        typer.echo(
+            f"{record.showers} showers ({record.source}) in {output}: "
+            f"{record.showers_per_second:.1f} showers/s, {record.core_seconds_per_shower:.3f} core seconds each"
+            + (", made before" if record.reused else "")
+        )

@@ -1,0 +1,33 @@
+"""caloscale train: the networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from caloscale.cli.options import Document, Json, Overrides, Preset, Workspace, resolve
+
+
+def command(
+    document: Document = None,
+    preset: Preset = None,
+    overrides: Overrides = None,
+    workspace: Workspace = "runs/here",
+    dataset: Annotated[Path | None, typer.Option(help="Folder of shards. Absent: <workspace>/dataset.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train generator and discriminator; goes on from the newest checkpoint in the workspace."""
+    from caloscale import stages
+
+    run = resolve(document, preset, overrides, workspace)
+    folder = Path(workspace)
+    record = stages.train(run, workspace, dataset or folder / "dataset", folder / "training" / "model")
+    if as_json:
+        typer.echo(record.model_dump_json(by_alias=True, indent=2))
+    else:
+        typer.echo(
+            f"{record.steps} steps, {record.epochs} epochs, {record.showers_per_second:.0f} showers/s, "
+            f"best epoch {record.best_epoch}; model in {folder / 'training' / 'model'}"
+        )

@@ -1,0 +1,30 @@
+"""caloscale validate: the generator against Monte Carlo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from caloscale.cli.options import Document, Json, Overrides, Preset, Workspace, resolve
+
+
+def command(
+    document: Document = None,
+    preset: Preset = None,
+    overrides: Overrides = None,
+    workspace: Workspace = "runs/here",
+    dataset: Annotated[Path | None, typer.Option(help="Folder of shards. Absent: <workspace>/dataset.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Model folder. Absent: <workspace>/training/model.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Generate showers, compare them with held-back Monte Carlo, release the model or hold it back."""
+    from caloscale import stages
+
+    run = resolve(document, preset, overrides, workspace)
+    folder = Path(workspace)
+    outcome = stages.validate(
+        run, workspace, dataset or folder / "dataset", model or folder / "training" / "model", folder / "model"
+    )
+    typer.echo(outcome.evaluation.model_dump_json(by_alias=True, indent=2) if as_json else outcome.verdict)

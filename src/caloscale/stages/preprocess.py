@@ -1,0 +1,22 @@
+"""Showers of any origin into shards that the training reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from caloscale.showers.shards import Manifest, preprocess_showers
+from caloscale.spec import Run
+from caloscale.stages.record import recorded
+from caloscale.stages.workspace import keep_document, open_workspace
+
+
+def preprocess(run: Run, workspace: str | Path, showers: Path, dataset: Path) -> Manifest:
+    """Prepare the simulated showers in ``showers``, or those of the document's source, as the folder ``dataset``."""
+    with open_workspace(workspace) as folder, recorded("preprocess", folder) as figures:
+        keep_document(run, folder)
+        source = showers if run.data.source == "simulate" else run.data.source
+        manifest = preprocess_showers(run.data, source, dataset)
+        figures.update(
+            source=manifest.source, showers=manifest.parts["train"], validationShowers=manifest.parts["validation"]
+        )
+        return manifest

@@ -1,0 +1,178 @@
+"""What a stage leaves behind about itself: how long it took, whether it succeeded, what it measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from caloscale.errors import CaloscaleError, StorageError
+from caloscale.showers.storage import atomic_writer
+from caloscale.spec.block import Block
+
+STAGES = ("simulate", "preprocess", "train", "validate", "report")
+
+
+class Machine(Block):
+    """The machine that a stage ran on."""
+
+    processor: str
+    """Model name of the processor."""
+    cores: int
+    """Logical cores that the process may use."""
+    memory_gib: float
+    """Memory of the machine, GiB."""
+
+
+class StageRecord(Block):
+    """One stage of a run: times, outcome, and the figures that it measured."""
+
+    stage: str
+    """Name of the stage."""
+    outcome: Literal["succeeded", "failed", "interrupted"]
+    """How it ended."""
+    started: datetime
+    """When it started, UTC."""
+    seconds: float
+    """Wall time, s."""
+    core_seconds: float
+    """Processor time of the stage's process and its children, s."""
+    peak_memory_mib: float
+    """Largest resident memory of the stage's process and its children together, MiB, sampled twice a second."""
+    machine: Machine
+    """Where it ran."""
+    figures: dict[str, Any] = {}
+    """What the stage measured; the stage's own names."""
+    error: str | None = None
+    """Why it failed."""
+    exit_code: int = 0
+    """Exit code that a command ends with after this stage."""
+
+
+class Figures(dict[str, Any]):
+    """The figures that a running stage adds to."""
+
+
+@contextmanager
+def recorded(stage: str, folder: Path) -> Iterator[Figures]:
+    """Measure a stage and write ``stages/<stage>.json`` into a run's folder, also when it fails."""
+    figures = Figures()
+    started, clock, cores = datetime.now(UTC), time.perf_counter(), _core_seconds()
+    outcome: Literal["succeeded", "failed", "interrupted"] = "failed"
+    message, code = None, 1
+    with _PeakMemory() as memory:
+        try:
+            yield figures
+            outcome, code = "succeeded", 0
+        except KeyboardInterrupt:
+            outcome, message, code = "interrupted", "stopped by the user", 130
+            raise
+        except CaloscaleError as error:
+            message, code = str(error), error.exit_code
+            raise
+        except BaseException as error:
+            message = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            record = StageRecord(
+                stage=stage,
+                outcome=outcome,
+                started=started,
+                seconds=time.perf_counter() - clock,
+                core_seconds=_core_seconds() - cores,
+                peak_memory_mib=memory.peak_mib(),
+                machine=this_machine(),
+                figures=dict(figures),
+                error=message,
+                exit_code=code,
+            )
+            # A disk that is full must not hide why the stage failed.
+            with nullcontext() if outcome == "succeeded" else suppress(StorageError, OSError):
+                write_record(record, folder)
+
+
+def write_record(record: StageRecord, folder: Path) -> None:
+    """Write a record into ``<folder>/stages``, atomically."""
+    path = folder / "stages" / f"{record.stage}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_writer(path) as temporary:
+        temporary.write_text(record.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+
+
+def read_records(folder: Path) -> dict[str, StageRecord]:
+    """The records of a run's folder by stage, in the order of the stages; those that exist."""
+    records = {}
+    for stage in STAGES:
+        path = folder / "stages" / f"{stage}.json"
+        if path.is_file():
+            records[stage] = StageRecord.model_validate_json(path.read_text(encoding="utf-8"))
+    return records
+
+
+def this_machine() -> Machine:
+    """The machine that this process runs on."""
+    return Machine(
+        processor=_processor_name(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+    )
+
+
+def _processor_name() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _core_seconds() -> float:
+    """Processor time of this process and of the children it has waited for, s."""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+class _PeakMemory:
+    """Samples the resident memory of this process and its children in a thread."""
+
+    def __init__(self) -> None:
+        self._peak = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> _PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def peak_mib(self) -> float:
+        """The largest sum seen so far, MiB."""
+        self._sample()
+        return round(self._peak / 2**20, 1)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.5):
+            self._sample()
+
+    def _sample(self) -> None:
+        process = psutil.Process()
+        total = 0
+        for one in [process, *process.children(recursive=True)]:
+            try:
+                total += one.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+        self._peak = max(self._peak, total)

@@ -1,0 +1,126 @@
+"""summary.json: the figures of a run that scripts read. Its schema is docs/schema/summary.schema.json."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from caloscale.planning.cost import Cost
+from caloscale.spec.block import Block
+
+
+class DataSummary(Block):
+    """The showers that were trained on."""
+
+    source: Literal["geant4", "parametrised", "file"]
+    """Where the showers came from: geant4, parametrised, or file (own data whose origin is not stated)."""
+    showers: int
+    """Training showers."""
+    validation_showers: int
+    """Showers held back for validation."""
+
+
+class SimulationSummary(Block):
+    """The Monte Carlo."""
+
+    showers_per_second: float
+    """Showers simulated per second of wall time with all processes."""
+    core_seconds_per_shower: float
+    """Processor seconds per shower."""
+    reused: bool
+    """True when the showers came from the cache and the figures from when they were made."""
+
+
+class TrainSummary(Block):
+    """The training."""
+
+    steps: int
+    """Training steps."""
+    epochs: int
+    """Passes over the training showers."""
+    showers_per_second: float
+    """Real showers trained on per second of wall time, start-up excluded."""
+    seconds: float
+    """Wall time of the training, s."""
+    best_epoch: int
+    """Epoch whose generator was kept, chosen by physics on the validation part."""
+    stopped: str
+    """What ended the training: epochs or maxMinutes."""
+
+
+class GenerateSummary(Block):
+    """The generator at work."""
+
+    showers_per_second: float
+    """Showers generated per second of wall time on this machine."""
+    speedup_over_geant4: float | None
+    """Generated over simulated showers per second, same machine, all cores each; null when no Geant4
+    simulation was measured (own data, parametrised showers)."""
+
+
+class ObservableSummary(Block):
+    """How far an observable of the generated showers is from Monte Carlo."""
+
+    separation: float | None
+    """Separation power, 0 (equal) to 1 (disjoint); null when it could not be computed."""
+    uncertainty: float | None = None
+    """Statistical uncertainty of the separation (bootstrap)."""
+    floor: float | None
+    """Separation of two halves of the Monte Carlo: what perfect agreement looks like."""
+    untrained: float | None = None
+    """Separation of the same network before training."""
+    baseline: float | None = None
+    """Separation of the mean training shower scaled by energy."""
+
+
+class PhysicsSummary(Block):
+    """Physics: one entry per observable beside the figures of the whole."""
+
+    model_config = ConfigDict(extra="allow", alias_generator=to_camel, validate_by_name=True, frozen=True)
+    __pydantic_extra__: dict[str, ObservableSummary]
+
+    classifier_auc: float | None
+    """Area under the ROC curve of a classifier of generated against Monte Carlo showers; 0.5 is perfect."""
+    linearity_deviation: float | None
+    """Largest deviation of the generated mean ECAL sum from a straight line in energy, relative."""
+    released: bool
+    """Whether all gates were kept and the model was released."""
+
+
+class StageSummary(Block):
+    """One stage."""
+
+    seconds: float
+    """Wall time, s."""
+    core_seconds: float
+    """Processor time, s."""
+    peak_memory_mib: float
+    """Largest resident memory, MiB."""
+    outcome: str
+    """succeeded, failed or interrupted."""
+
+
+class Summary(Block):
+    """What a run did; blocks of stages that did not get that far are null."""
+
+    run: str = Field(description="Name of the run.")
+    outcome: Literal["succeeded", "failed"]
+    """failed when a stage failed; `error` says why."""
+    error: str | None = None
+    """Why the run failed."""
+    data: DataSummary | None = None
+    """The showers."""
+    simulation: SimulationSummary | None = None
+    """The Monte Carlo."""
+    train: TrainSummary | None = None
+    """The training."""
+    generate: GenerateSummary | None = None
+    """The generator."""
+    physics: PhysicsSummary | None = None
+    """The physics."""
+    stages: dict[str, StageSummary]
+    """The stages that ran."""
+    cost: Cost
+    """The bill."""

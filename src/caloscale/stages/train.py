@@ -1,0 +1,28 @@
+"""Training of the run's networks on a dataset."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from caloscale.spec import Run
+from caloscale.stages.record import recorded
+from caloscale.stages.workspace import keep_document, open_workspace
+from caloscale.training import TrainingRecord
+from caloscale.training import train as train_networks
+
+
+def train(run: Run, workspace: str | Path, dataset: Path, model: Path) -> TrainingRecord:
+    """Train on ``dataset`` and put the trained model into the folder ``model``.
+
+    Checkpoints, TensorBoard logs and history stay in ``<workspace>/training``; a training that was
+    interrupted goes on from there.
+    """
+    with open_workspace(workspace) as folder, recorded("train", folder) as figures:
+        keep_document(run, folder)
+        record = train_networks(run, dataset, folder / "training")
+        trained = folder / "training" / "model"
+        if model.resolve() != trained.resolve():
+            shutil.copytree(trained, model, dirs_exist_ok=True)
+        figures.update(record.model_dump(mode="json", by_alias=True))
+        return record

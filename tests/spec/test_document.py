@@ -1,0 +1,170 @@
+"""The parser of run documents: round trips, presets, overrides, errors, and a fuzz."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caloscale import spec
+from caloscale.errors import DocumentError
+from caloscale.spec.document import parse_overrides, parse_yaml
+
+
+@pytest.mark.parametrize("preset", spec.PRESETS)
+def test_resolved_document_is_the_same_run(preset: str) -> None:
+    run = spec.load_run(preset=preset)
+    assert run.model.preset == preset
+    assert spec.parse_run(spec.dump_run(run)) == run
+    assert spec.parse_run(run.model_dump_json(by_alias=True)) == run
+
+
+@pytest.mark.parametrize("preset", spec.PRESETS)
+def test_presets_differ_from_the_defaults_only(preset: str) -> None:
+    """A preset that repeats a default would hide which lines matter."""
+    default = spec.Run(data=spec.Data(showers=1)).model_dump(mode="json", by_alias=True)
+
+    def leaves(tree: dict, path: tuple[str, ...] = ()) -> dict:
+        found = {}
+        for key, value in tree.items():
+            found |= leaves(value, (*path, key)) if isinstance(value, dict) else {(*path, key): value}
+        return found
+
+    defaults = leaves(default)
+    preset_leaves = leaves(spec.load_preset(preset))
+    repeated = [p for p, v in preset_leaves.items() if defaults.get(p) == v and p != ("model", "preset")]
+    assert repeated == []
+
+
+def test_document_goes_before_preset_and_override_before_document(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("model: {preset: compact}\ndata: {seed: 7}\ntrain: {epochs: 9}\n")
+    run = spec.load_run(file, overrides=["train.epochs=3", "data.energyGev=[6, 7]"])
+    assert (run.data.seed, run.train.epochs, run.data.energy_gev) == (7, 3, (6.0, 7.0))
+    assert run.data.preprocessing.rebin == (3, 3, 1)
+    assert spec.load_run(file, preset="fixed-angle").data.shape == (25, 25, 25)
+
+
+def test_shape_after_rebinning_and_gap_of_the_layers() -> None:
+    data = spec.load_run(preset="compact").data
+    assert data.shape == (17, 17, 25)
+    geometry = data.geometry
+    assert len(geometry.absorber_mm) == 25
+    total = sum(geometry.absorber_mm) + 25 * (geometry.silicon_mm + geometry.gap_mm)
+    assert total == pytest.approx(geometry.depth_mm)
+
+
+BAD = {
+    "data.shower=5": ("data.shower", "did you mean 'showers'"),
+    "train.lossWeights.enrgy=1": ("train.lossWeights.enrgy", "did you mean 'energy'"),
+    "model.preset=compct": ("model.preset", "did you mean 'compact'"),
+    "train.epochs=zero": ("train.epochs", "Passes over"),
+    "train.epochs=-1": ("train.epochs", "Passes over"),
+    "train=3": ("train", "The training"),
+    "data.energyGev=[40, 5]": ("data", "0 < lower <= upper"),
+    "data.energyGev=[5]": ("data.energyGev.1", ""),
+    "data.energyGev=[.nan, 5]": ("data.energyGev.0", ""),
+    "data.angleDeg=[0, 90]": ("data", "such as [60, 120]"),
+    "data.geometry.cells=[51, 51, 24]": ("data.geometry", "add up to cells[2]"),
+    "data.geometry.cells=[0, 51, 25]": ("data.geometry", "positive"),
+    "data.geometry.depthMm=10": ("data.geometry", "raise depthMm"),
+    "data.geometry.siliconMm=-1": ("data.geometry.siliconMm", "Thickness"),
+    "data.preprocessing.rebin=[4, 3, 1]": ("data", "factors of the cells"),
+    "data.showers=null": ("data", "--set data.showers"),
+    "validation.gates=[{observable: hit, maxFloors: 3}]": ("validation.gates.0.observable", ""),
+    "nonsense": ("", "block.field=value"),
+    "a..b=1": ("", "block.field=value"),
+}
+
+
+@pytest.mark.parametrize("override", BAD)
+def test_errors_name_field_and_remedy(override: str) -> None:
+    field, remedy = BAD[override]
+    with pytest.raises(DocumentError) as caught:
+        spec.load_run(preset="compact", overrides=[override])
+    assert caught.value.exit_code == 2
+    assert (caught.value.field or "") == field
+    assert caught.value.remedy
+    assert remedy in str(caught.value)
+
+
+def test_errors_name_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    for text in ("- a list", "a: b: c", "model: {preset: compact}\nmodel: {preset: compact}", "x: 2001-99-99"):
+        file.write_text(text)
+        with pytest.raises(DocumentError, match=r"run\.yaml"):
+            spec.load_run(file)
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DocumentError, match="UTF-8"):
+        spec.load_run(file)
+    with pytest.raises(DocumentError, match="No such file"):
+        spec.load_run(tmp_path / "absent.yaml")
+    with pytest.raises(DocumentError, match="--preset"):
+        spec.load_run()
+
+
+def test_all_problems_are_told_at_once() -> None:
+    with pytest.raises(DocumentError) as caught:
+        spec.load_run(preset="compact", overrides=["train.epochs=x", "data.sed=1"])
+    assert "train.epochs" in str(caught.value) and "did you mean 'seed'" in str(caught.value)
+
+
+def test_every_field_says_what_it_is() -> None:
+    """The schema is what a person reads in the editor, in kubectl explain and in the docs."""
+
+    schema = spec.Run.model_json_schema(by_alias=True)
+    for name, definition in [("Run", schema), *schema["$defs"].items()]:
+        for field, value in definition.get("properties", {}).items():
+            assert value.get("description"), f"{name}.{field} has no description"
+
+
+names = st.sampled_from(["model", "data", "train", "preset", "energyGev", "cells", "geometry", "x", "gates"])
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(["compact", "simulate"]),
+)
+trees = st.recursive(
+    scalars,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(names, inner, max_size=4)),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(names, trees, max_size=4))
+def test_any_mapping_is_a_run_or_a_document_error(raw: dict) -> None:
+    try:
+        run = spec.build_run(raw)
+    except DocumentError as error:
+        assert error.remedy
+    else:
+        assert spec.parse_run(spec.dump_run(run)) == run
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_run_or_a_document_error(text: str) -> None:
+    try:
+        spec.parse_run(text)
+    except DocumentError as error:
+        assert error.exit_code == 2
+
+
+@given(st.text(alphabet=string.printable, max_size=40))
+def test_any_override_is_a_mapping_or_a_document_error(text: str) -> None:
+    try:
+        assert isinstance(parse_overrides([text]), dict)
+    except DocumentError as error:
+        assert error.remedy
+
+
+@given(st.dictionaries(st.text(alphabet=string.ascii_letters, min_size=1, max_size=5), scalars, max_size=5))
+def test_yaml_reads_what_a_second_writer_wrote(raw: dict) -> None:
+    finite = {k: v for k, v in raw.items() if v == v}
+    assert parse_yaml(yaml.safe_dump(finite)) == finite
