@@ -9,15 +9,10 @@ from caloscale.spec.data import Geometry
 
 EMPTY_ANGLE_RAD = 100.0
 """What an empty shower has as measured angle (published convention), far from every real one."""
-
+FAINT_LAYER = 1e-6
+"""Layers with a smaller share of the shower's energy have no direction worth counting."""
 SHORTEST_MM2 = 1e-7
-"""Least square of the distance from the barycentre, mm^2: a layer exactly there would give 0/0."""
-
-
-def pitch_mm(geometry: Geometry, rebin: tuple[int, int, int] = (1, 1, 1)) -> tuple[float, float, float]:
-    """Distance of neighbouring (re-binned) cells along x, y, z, mm."""
-    layer_mm = geometry.depth_mm / geometry.cells[2]
-    return geometry.cell_mm * rebin[0], geometry.cell_mm * rebin[1], layer_mm * rebin[2]
+"""Least square of a layer's distance from the barycentre, mm^2: a layer exactly there would give 0/0."""
 
 
 def measured_angle_rad(
@@ -26,27 +21,30 @@ def measured_angle_rad(
     """Angle between shower axis and face in the x-z plane, rad: (N, X, Y, Z) -> (N,).
 
     The published 3DGAN's measure: for each layer that has energy, the angle of the line from the
-    shower's barycentre to the layer's barycentre; then their mean, weighted by the depth of the layer
-    (number from 1/2). Lengths in mm: a cell is 5.1 mm wide, a layer 6.4 mm deep, so that the result is
-    an angle in space (the published one counts cells). 100 for an empty shower.
+    shower's barycentre to the layer's barycentre; then their mean, weighted by the number of the layer
+    (front: 1/2). Lengths are in mm, with the sensors where the geometry has them, so that the result is
+    an angle in space (the published one counts cells). 100 for an empty shower. It does not depend on the
+    unit of the cells. The discriminator's layer `models.layers.MeasuredAngle` computes the same.
     """
-    pitch = pitch_mm(geometry, rebin)
-    x, y, z = ((np.arange(n) + 0.5) * p for n, p in zip(cells.shape[1:], pitch))
-    along_xz = cells.sum(axis=2, dtype=np.float64)
+    cell_mm = geometry.cell_mm * rebin[0], geometry.cell_mm * rebin[1]
+    x, y = ((np.arange(n) - (n - 1) / 2) * size for n, size in zip(cells.shape[1:3], cell_mm))
+    z = np.asarray(geometry.sensor_depth_mm(rebin[2]))
+    moment_x = np.einsum("nxz,x->nz", cells.sum(axis=2, dtype=np.float64), x)
     along_yz = cells.sum(axis=1, dtype=np.float64)
-    per_layer = along_xz.sum(axis=1)
-    total = per_layer.sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        x_layer = np.einsum("nxz,x->nz", along_xz, x) / per_layer
-        y_layer = np.einsum("nyz,y->nz", along_yz, y) / per_layer
-        x_mean = np.einsum("nxz,x->n", along_xz, x)[:, None] / total[:, None]
-        y_mean = np.einsum("nyz,y->n", along_yz, y)[:, None] / total[:, None]
-        z_mean = (per_layer @ z)[:, None] / total[:, None]
-        distance = np.sqrt(np.maximum((y_layer - y_mean) ** 2 + (z - z_mean) ** 2, SHORTEST_MM2))
-        slope = np.sign(z - z_mean) * (x_layer - x_mean) / distance
-    angles = np.pi / 2 - np.arctan(slope)
-    weights = np.where(per_layer > 0, np.arange(len(z)) + 0.5, 0.0)
+    moment_y = np.einsum("nyz,y->nz", along_yz, y)
+    per_layer = along_yz.sum(axis=1)
+    total = per_layer.sum(axis=1, keepdims=True)
+    hit = (per_layer > FAINT_LAYER * total) & (total > 0)
+    in_layer, in_all = np.where(hit, per_layer, 1.0), np.where(total > 0, total, 1.0)
+
+    dz = z - (per_layer * z).sum(axis=1, keepdims=True) / in_all
+    dx = moment_x / in_layer - moment_x.sum(axis=1, keepdims=True) / in_all
+    dy = moment_y / in_layer - moment_y.sum(axis=1, keepdims=True) / in_all
+    distance = np.sqrt(np.maximum(dy**2 + dz**2, SHORTEST_MM2))
+    angles = np.pi / 2 - np.arctan(np.sign(dz) * dx / distance)
+
+    weights = hit * (np.arange(len(z)) + 0.5)
     weight = weights.sum(axis=1)
-    mean = np.where(weights > 0, angles, 0.0) * weights
-    result = np.where(weight > 0, mean.sum(axis=1) / np.maximum(weight, 0.5), EMPTY_ANGLE_RAD)
-    return result.astype(np.float32)
+    mean = (weights * angles).sum(axis=1) / np.maximum(weight, 0.5)
+    measured: NDArray[np.float32] = np.where(weight > 0, mean, EMPTY_ANGLE_RAD).astype(np.float32)
+    return measured

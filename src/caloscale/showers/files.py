@@ -1,22 +1,115 @@
-"""Showers in HDF5."""
+"""Showers in HDF5: reading the published layouts, writing one of them."""
 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
+from caloscale.errors import ShowerFileError
 from caloscale.showers.angles import measured_angle_rad
 from caloscale.showers.arrays import Showers
+from caloscale.showers.layouts import UNITS_ATTRIBUTE, UNITS_PER_GEV, Layout, OpenFile, Source, open_layout
 from caloscale.showers.storage import atomic_writer
+from caloscale.spec.block import Block
 from caloscale.spec.data import Geometry
 
-UNITS_PER_GEV = 50.0
-"""Published ECAL arrays hold 50 units per GeV deposited."""
+__all__ = ["FileDescription", "Layout", "count_showers", "describe_file", "read_showers", "write_showers"]
+
 _CHUNK_BYTES = 512 * 1024
+_RECOGNISED_SHAPES = {6480: "[16, 9, 45]", 40500: "[50, 18, 45]"}
+"""geometry.cells for the CaloChallenge datasets 2 and 3."""
+
+
+class FileDescription(Block):
+    """What an HDF5 file of showers holds, from cheap reads."""
+
+    file: str
+    """Path of the file."""
+    layout: Layout
+    """Which published layout it has."""
+    showers: int
+    """Number of showers."""
+    shape: tuple[int, ...]
+    """Shape of one shower as stored: (X, Y, Z), or (voxels,) in the CaloChallenge layout."""
+    bytes: int
+    """Size of the file."""
+    energy_gev: tuple[float, float] | None
+    """Lowest and highest primary energy, GeV; absent without showers."""
+    angle_deg: tuple[float, float] | None
+    """Lowest and highest angle, degrees; absent without showers."""
+    sum_gev: tuple[float, float] | None
+    """Lowest and highest sum of cells, GeV, where the file stores the sums."""
+    units_per_gev: float
+    """Units of a stored cell per GeV."""
+    source: Source
+    """Origin of the showers."""
+    datasets: dict[str, str]
+    """Type and shape of each dataset."""
+    attributes: dict[str, str | int | float]
+    """Attributes of the file."""
+
+
+def describe_file(path: str | Path) -> FileDescription:
+    """What a file holds, without reading its cells. Raises ShowerFileError as `read_showers` does."""
+    with open_layout(path) as opened:
+        energies, angles = opened.energies_gev(), opened.angles_rad()
+        sums = opened.file["sum"][...] / opened.units_per_gev if "sum" in opened.file else np.empty(0)
+        datasets = {n: d for n, d in opened.file.items() if isinstance(d, h5py.Dataset)}
+        return FileDescription(
+            file=str(path),
+            layout=opened.layout,
+            showers=len(opened.cells),
+            shape=opened.cells.shape[1:],
+            bytes=Path(path).stat().st_size,
+            energy_gev=_span(energies),
+            angle_deg=_span(np.degrees(angles)),
+            sum_gev=_span(sums),
+            units_per_gev=opened.units_per_gev,
+            source=opened.source,
+            datasets={name: f"{d.dtype} {d.shape}" for name, d in datasets.items()},
+            attributes={name: _plain(value) for name, value in opened.file.attrs.items()},
+        )
+
+
+def count_showers(path: str | Path) -> int:
+    """Number of showers in a file; raises ShowerFileError when there is none or it cannot be read."""
+    with open_layout(path) as opened:
+        if len(opened.cells) == 0:
+            raise ShowerFileError(
+                "holds no showers",
+                file=path,
+                field=opened.cells.name.lstrip("/"),
+                value=opened.cells.shape,
+                remedy="leave the file out, or simulate it again",
+            )
+        return len(opened.cells)
+
+
+def read_showers(path: str | Path, *, geometry: Geometry, start: int = 0, stop: int | None = None) -> Showers:
+    """The showers ``start:stop`` of an HDF5 file in one of the published layouts.
+
+    Cells come as GeV in the axes (N, X, Y, Z) of the geometry, whatever the file's unit. In the
+    CaloChallenge layout the voxels (layer, alpha, r) become (alpha, r, layer) and the angle is pi/2.
+    Raises ShowerFileError naming file, field, value and remedy: not HDF5, truncated, missing dataset,
+    another shape, unequal lengths, NaN, infinite or negative cells, impossible energies or angles.
+    """
+    with open_layout(path) as opened:
+        _check_shape(opened, geometry)
+        raw = opened.cells[start:stop]
+        showers = Showers(
+            cells_gev=_to_axes(raw, opened, geometry) / np.float32(opened.units_per_gev),
+            energy_gev=opened.energies_gev(start, stop),
+            angle_rad=opened.angles_rad(start, stop),
+            source=opened.source,
+        )
+    _check_values(path, opened.layout, showers, start)
+    return showers
 
 
 def write_showers(
@@ -30,7 +123,7 @@ def write_showers(
 
     Datasets: ECAL (N, X, Y, Z) float32 in 1/50 GeV, energy (N,) GeV, theta (N,) rad, sum (N,) in
     1/50 GeV and, when a geometry is given, mtheta (N,): the angle measured from the shower, rad.
-    Attributes: those given, and ``source``. Raises StorageError when the disk refuses.
+    Attributes: those given, ``source`` and ``unitsPerGev``. Raises StorageError when the disk refuses.
     """
     # HDF5 crashes the interpreter when the disk fills up, so it writes to memory (compressed, some per
     # cent of what `showers` takes) and the bytes go to disk by ordinary means.
@@ -39,19 +132,105 @@ def write_showers(
         _fill(file, showers, geometry)
         file.attrs.update(attributes)
         file.attrs["source"] = showers.source
+        file.attrs[UNITS_ATTRIBUTE] = UNITS_PER_GEV["variable-angle"]
     with atomic_writer(path) as temporary:
         temporary.write_bytes(image.getbuffer())
 
 
 def _fill(file: h5py.File, showers: Showers, geometry: Geometry | None) -> None:
+    units = np.float32(UNITS_PER_GEV["variable-angle"])
     shape = showers.cells_gev.shape[1:]
     per_chunk = max(1, min(len(showers), _CHUNK_BYTES // (4 * int(np.prod(shape)))))
-    cells = showers.cells_gev.astype(np.float32) * np.float32(UNITS_PER_GEV)
     file.create_dataset(
-        "ECAL", data=cells, chunks=(per_chunk, *shape), compression="gzip", compression_opts=1, shuffle=True
+        "ECAL",
+        data=showers.cells_gev.astype(np.float32) * units,
+        chunks=(per_chunk, *shape),
+        compression="gzip",
+        compression_opts=1,
+        shuffle=True,
     )
     file["energy"] = showers.energy_gev.astype(np.float32)
     file["theta"] = showers.angle_rad.astype(np.float32)
-    file["sum"] = showers.ecal_sum_gev * np.float32(UNITS_PER_GEV)
+    file["sum"] = showers.ecal_sum_gev * units
     if geometry is not None:
         file["mtheta"] = measured_angle_rad(showers.cells_gev, geometry)
+
+
+def _check_shape(opened: OpenFile, geometry: Geometry) -> None:
+    stored = opened.cells.shape[1:]
+    fits = stored == (math.prod(geometry.cells),) if opened.layout == "calochallenge" else stored == geometry.cells
+    if fits:
+        return
+    cells = _RECOGNISED_SHAPES.get(stored[0]) if len(stored) == 1 else str(list(stored))
+    raise ShowerFileError(
+        f"showers have another shape than data.geometry.cells {list(geometry.cells)}",
+        file=opened.path,
+        field=opened.cells.name.lstrip("/"),
+        value=stored,
+        remedy=f"set data.geometry.cells to {cells or 'three numbers whose product is the number of voxels'}, "
+        "with layers to match",
+    )
+
+
+def _to_axes(raw: NDArray[np.generic], opened: OpenFile, geometry: Geometry) -> NDArray[np.float32]:
+    cells = raw.astype(np.float32)
+    if opened.layout != "calochallenge":
+        return cells
+    alpha, radius, layers = geometry.cells
+    return np.ascontiguousarray(cells.reshape(-1, layers, alpha, radius).transpose(0, 2, 3, 1))
+
+
+def _check_values(path: str | Path, layout: Layout, showers: Showers, start: int) -> None:
+    """Physical values only; an error names the first shower that has another."""
+    energy, angle = {
+        "variable-angle": ("energy", "theta"),
+        "fixed-angle": ("target[:, 1]", "theta"),
+        "calochallenge": ("incident_energies", "theta"),
+    }[layout]
+    per_shower = showers.cells_gev.reshape(len(showers), -1)
+    lowest, highest = (np.min(per_shower, axis=1), np.max(per_shower, axis=1)) if len(showers) else (np.empty(0),) * 2
+    cells = "showers" if layout == "calochallenge" else "ECAL"
+    remedy = "remove the shower or write the file again"
+    checks = [
+        (cells, "a cell that is not finite", ~np.isfinite(lowest + highest), highest, remedy),
+        (cells, "a negative cell (in GeV)", lowest < 0, lowest, f"set negative cells to zero, or {remedy}"),
+        (
+            energy,
+            "an energy that is not positive",
+            ~((showers.energy_gev > 0) & np.isfinite(showers.energy_gev)),
+            showers.energy_gev,
+            remedy,
+        ),
+        (
+            angle,
+            "an angle that is not within 0 and pi",
+            ~((showers.angle_rad > 0) & (showers.angle_rad < np.pi)),
+            showers.angle_rad,
+            "angles are in rad, between direction and face; convert degrees",
+        ),
+    ]
+    for field, problem, is_bad, values, advice in checks:
+        if is_bad.any():
+            index = int(np.flatnonzero(is_bad)[0])
+            raise ShowerFileError(
+                f"shower {start + index} has {problem}",
+                file=path,
+                field=field,
+                value=float(values[index]),
+                remedy=advice,
+            )
+
+
+def _span(values: NDArray[np.generic]) -> tuple[float, float] | None:
+    finite = values[np.isfinite(values)] if values.dtype.kind in "fiu" else np.empty(0)
+    return (float(finite.min()), float(finite.max())) if finite.size else None
+
+
+def _plain(value: object) -> str | int | float:
+    """An HDF5 attribute as something that JSON can hold."""
+    item = value.item() if isinstance(value, np.generic) else value
+    if isinstance(item, bytes):
+        item = item.decode("utf-8", "replace")
+    if isinstance(item, float) and not math.isfinite(item):
+        item = str(item)
+    return item if isinstance(item, str | int | float) else str(item)[:200]
