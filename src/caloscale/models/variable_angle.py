@@ -1,0 +1,69 @@
+"""The variable-angle 3DGAN: 51 x 51 x 25 cells, energy and angle given.
+
+Layers, order and initialisers are those of the network that was trained on the cloud (public code of
+recardoso/Accelarated3DGAN): 1,364,983 and 87,354 trainable parameters with a latent vector of 256.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from caloscale.models.convolution import Triple, convolution
+from caloscale.models.discriminator import discriminator_of, require_shape
+from caloscale.models.networks import Networks
+from caloscale.spec import Data, Model
+
+SHAPE = (51, 51, 25)
+EPSILON = 1e-6
+"""Of every batch normalisation; its momentum is Keras' 0.99."""
+
+_GENERATOR: tuple[tuple[int, Triple, Triple], ...] = (
+    # filters, kernel, zeros before it
+    (8, (6, 6, 8), (0, 0, 0)),
+    (6, (4, 4, 6), (2, 2, 1)),
+    (6, (4, 4, 6), (2, 2, 1)),
+    (6, (4, 4, 6), (2, 2, 1)),
+    (6, (3, 3, 5), (1, 1, 0)),
+)
+_DISCRIMINATOR_KERNEL = (5, 6, 6)
+
+
+def build_variable_angle(model: Model, data: Data) -> Networks:
+    """Both networks. DocumentError when the showers are not 51 x 51 x 25."""
+    require_shape(data, SHAPE, model.preset)
+    return Networks(_generator(model), _discriminator(model, data))
+
+
+def _generator(model: Model) -> Any:
+    """Latent (B, latentSize) -> (B, 51, 51, 25, 1)."""
+    layers = tf.keras.layers
+    latent = tf.keras.Input((model.latent_size,), name="latent")
+    x = layers.Dense(5184, name="dense")(latent)
+    x = layers.Reshape((9, 9, 8, 8), name="reshape")(x)
+    x = layers.UpSampling3D((6, 6, 6), name="upsampling")(x)
+    for number, (filters, kernel, pad) in enumerate(_GENERATOR, start=1):
+        x = convolution(x, filters, kernel, pad=pad, initializer="he_uniform", name=f"conv{number}")
+        x = layers.ReLU(name=f"relu{number}")(x)
+        x = layers.BatchNormalization(epsilon=EPSILON, name=f"norm{number}")(x)
+    x = convolution(x, 6, (3, 3, 3), pad=(1, 1, 0), initializer="he_uniform", name="conv6")
+    x = layers.ReLU(name="relu6")(x)
+    x = convolution(x, 1, (2, 2, 2), initializer="glorot_normal", name="conv7")
+    shower = layers.ReLU(name="shower")(x)
+    return tf.keras.Model(latent, shower, name="generator")
+
+
+def _discriminator(model: Model, data: Data) -> Any:
+    """(B, 51, 51, 25, 1) -> outputs, as Networks.discriminator says."""
+    layers = tf.keras.layers
+    shower = tf.keras.Input((*SHAPE, 1), name="shower")
+    x = convolution(shower, 16, _DISCRIMINATOR_KERNEL, pad="same", name="conv1")
+    x = layers.LeakyReLU(0.3, name="leaky1")(x)
+    x = layers.Dropout(model.dropout, name="dropout1")(x)
+    for number, pad in enumerate(((0, 0, 1), (0, 0, 1), (0, 0, 0)), start=2):
+        x = convolution(x, 8, _DISCRIMINATOR_KERNEL, pad=pad, name=f"conv{number}")
+        x = layers.LeakyReLU(0.3, name=f"leaky{number}")(x)
+        x = layers.BatchNormalization(epsilon=EPSILON, name=f"norm{number}")(x)
+        x = layers.Dropout(model.dropout, name=f"dropout{number}")(x)
+    return discriminator_of(shower, x, model, data)
