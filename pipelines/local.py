@@ -11,7 +11,7 @@ from kfp import local
 
 from caloscale import spec, stages
 from caloscale.errors import CaloscaleError
-from pipelines.train_calorimeter_gan import train_calorimeter_gan
+from pipelines.train_calorimeter_gan import build
 
 
 def run_here(given: argparse.Namespace) -> int:
@@ -33,7 +33,7 @@ def run_here(given: argparse.Namespace) -> int:
         enable_caching=False,
     )
     try:
-        train_calorimeter_gan(workspace=str(folder), run=spec.dump_run(run))
+        build(retries=False)(workspace=str(folder), run=spec.dump_run(run))
     except KeyboardInterrupt:
         print(f"\nstopped; to go on: make run NAME={folder.name}", file=sys.stderr)
         return 130

@@ -4,11 +4,10 @@ python -m pipelines.train_calorimeter_gan --preset compact        # here, withou
 python -m pipelines.train_calorimeter_gan --compile OUT.yaml      # for the Kubeflow UI
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from kfp import compiler, dsl
 
@@ -21,43 +20,49 @@ from components.validate.component import validate
 COMPACT = "model: {preset: compact}"
 
 
-@dsl.pipeline(
-    name="train-calorimeter-gan",
-    display_name="Train a calorimeter GAN",
-    description="Simulate or read showers, train the 3DGAN, validate it against Monte Carlo, report and bill.",
-)
-def train_calorimeter_gan(workspace: str, run: str = COMPACT) -> None:
-    """Train a calorimeter GAN and judge it.
+def build(retries: bool = True) -> Any:
+    """The pipeline. On one's own machine a step is not retried: what fails there fails again, after a wait."""
 
-    Args:
-        workspace: Folder or gs://bucket/prefix in which the run keeps records, checkpoints and the report.
-            In a cluster it must be a bucket or a mounted volume. The same workspace and document again
-            go on where the run stopped.
-        run: The run document, as YAML or JSON; the default trains the compact network.
-    """
-    bill = cost_report(run=run, workspace=workspace).set_display_name("Report and bill")
-    bill.set_caching_options(False)
-    with dsl.ExitHandler(bill, name="Run"):
-        simulated = simulate(run=run, workspace=workspace)
-        simulated.set_display_name("Simulate showers").set_retry(num_retries=2, backoff_duration="30s")
-        prepared = preprocess(run=run, workspace=workspace, showers=simulated.outputs["showers"])
-        prepared.set_display_name("Prepare showers").set_retry(num_retries=2, backoff_duration="30s")
-        trained = train(run=run, workspace=workspace, dataset=prepared.outputs["dataset"])
-        trained.set_display_name("Train").set_retry(num_retries=5, backoff_duration="60s", backoff_factor=2.0)
-        judged = validate(
-            run=run,
-            workspace=workspace,
-            dataset=prepared.outputs["dataset"],
-            trained=trained.outputs["trained"],
-        )
-        judged.set_display_name("Validate against Monte Carlo").set_retry(num_retries=1)
-        for task in (simulated, prepared, trained, judged):
-            task.set_caching_options(True)
+    @dsl.pipeline(
+        name="train-calorimeter-gan",
+        display_name="Train a calorimeter GAN",
+        description="Simulate or read showers, train the 3DGAN, validate it against Monte Carlo, report and bill.",
+    )
+    def train_calorimeter_gan(workspace: str, run: str = COMPACT) -> None:
+        """Train a calorimeter GAN and judge it.
+
+        Args:
+            workspace: Folder or gs://bucket/prefix in which the run keeps records, checkpoints and the report.
+                In a cluster it must be a bucket or a mounted volume. The same workspace and document again
+                go on where the run stopped.
+            run: The run document, as YAML or JSON; the default trains the compact network.
+        """
+        bill = cost_report(run=run, workspace=workspace).set_display_name("Report and bill")
+        bill.set_caching_options(False)
+        with dsl.ExitHandler(bill, name="Run"):
+            simulated = simulate(run=run, workspace=workspace).set_display_name("Simulate showers")
+            prepared = preprocess(run=run, workspace=workspace, showers=simulated.outputs["showers"])
+            prepared.set_display_name("Prepare showers")
+            trained = train(run=run, workspace=workspace, dataset=prepared.outputs["dataset"])
+            trained.set_display_name("Train")
+            judged = validate(
+                run=run,
+                workspace=workspace,
+                dataset=prepared.outputs["dataset"],
+                trained=trained.outputs["trained"],
+            )
+            judged.set_display_name("Validate against Monte Carlo")
+            for task, attempts in ((simulated, 2), (prepared, 2), (trained, 5), (judged, 1)):
+                task.set_caching_options(True)
+                if retries:
+                    task.set_retry(num_retries=attempts, backoff_duration="60s", backoff_factor=2.0)
+
+    return train_calorimeter_gan
 
 
 def compile_pipeline(path: Path) -> None:
     """Write the pipeline as the YAML that the Kubeflow UI takes."""
-    compiler.Compiler().compile(train_calorimeter_gan, str(path))
+    compiler.Compiler().compile(build(), str(path))
 
 
 def main(arguments: list[str] | None = None) -> int:

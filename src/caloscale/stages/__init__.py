@@ -1,0 +1,39 @@
+"""The stages of a run: document and folder in, folder out. What a verb or a pipeline step calls.
+
+    simulate -> preprocess -> train -> validate -> report
+
+Each keeps a record of itself in ``<workspace>/stages``. Imports are late: a stage loads only what it needs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from caloscale.stages.preprocessing import preprocess
+    from caloscale.stages.reporting import report
+    from caloscale.stages.sequence import new_run_folder, print_outcome, run_all
+    from caloscale.stages.simulation import simulate
+    from caloscale.stages.training import train
+    from caloscale.stages.validation import validate
+
+__all__ = ["new_run_folder", "preprocess", "print_outcome", "report", "run_all", "simulate", "train", "validate"]
+
+_MODULES = {
+    "new_run_folder": "sequence",
+    "preprocess": "preprocessing",
+    "print_outcome": "sequence",
+    "report": "reporting",
+    "run_all": "sequence",
+    "simulate": "simulation",
+    "train": "training",
+    "validate": "validation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a stage when it is first asked for."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -66,6 +66,9 @@ class Figures(dict[str, Any]):
 def recorded(stage: str, folder: Path) -> Iterator[Figures]:
     """Measure a stage and write ``stages/<stage>.json`` into a run's folder, also when it fails."""
     figures = Figures()
+    # What a stage and those behind it left of an earlier attempt is no longer true.
+    for outdated in STAGES[STAGES.index(stage) :]:
+        (folder / "stages" / f"{outdated}.json").unlink(missing_ok=True)
     started, clock, cores = datetime.now(UTC), time.perf_counter(), _core_seconds()
     outcome: Literal["succeeded", "failed", "interrupted"] = "failed"
     message, code = None, 1

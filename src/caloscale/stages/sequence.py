@@ -1,0 +1,112 @@
+"""All stages of a run, one after the other, and what a person sees at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from caloscale import stages
+from caloscale.errors import CaloscaleError, DocumentError
+from caloscale.spec import Run
+from caloscale.stages.record import read_records
+from caloscale.stages.workspace import keep_document
+
+
+def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
+    """Make ``runs/<name>`` and point ``runs/latest`` at it; without a name, preset and time are the name.
+
+    Raises DocumentError for a name that is no folder name, or when the folder holds a run of another document.
+    """
+    name = name or f"{run.model.preset}-{datetime.now():%Y%m%d-%H%M%S}"
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name) or name == "latest":
+        raise DocumentError(
+            "is not a name for a run",
+            field="--name",
+            value=name,
+            remedy="use letters, digits, '.', '_' and '-', at most 63, and not 'latest'",
+        )
+    folder = runs / name
+    folder.mkdir(parents=True, exist_ok=True)
+    keep_document(run, folder)
+    temporary = runs / f".latest-{os.getpid()}"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(name)
+    temporary.replace(runs / "latest")
+    return folder
+
+
+def run_all(run: Run, folder: Path) -> None:
+    """Run all stages in a folder; the report is written also when one fails, and the failure is raised then."""
+    showers, dataset, trained = folder / "showers", folder / "dataset", folder / "training" / "model"
+    try:
+        stages.simulate(run, folder, showers)
+        stages.preprocess(run, folder, showers, dataset)
+        stages.train(run, folder, dataset, trained)
+        stages.validate(run, folder, dataset, trained, folder / "model")
+    except CaloscaleError as error:
+        stages.report(run, folder, failure=str(error))
+        raise
+    stages.report(run, folder)
+
+
+def print_outcome(folder: Path) -> int:
+    """Print the summary of a run and the path of its report; returns the exit code of the run."""
+    failed = next((r for r in read_records(folder).values() if r.outcome != "succeeded"), None)
+    if failed is not None:
+        print(f"error: stage {failed.stage} {failed.outcome}: {failed.error}", file=sys.stderr)
+    summary_file = folder / "summary.json"
+    if not summary_file.is_file():
+        return failed.exit_code if failed else 1
+    summary = json.loads(summary_file.read_text(encoding="utf-8"))
+    table = Table(title=f"run {folder.name}", title_justify="left", show_header=False)
+    for name, value in _rows(summary):
+        table.add_row(name, value)
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
+    print(f"report: {folder / 'report.html'}")
+    return failed.exit_code if failed else 0
+
+
+def _rows(summary: dict) -> list[tuple[str, str]]:
+    """At most ten lines that say what a run gave."""
+    rows = []
+    if data := summary["data"]:
+        rows.append(
+            ("showers", f"{data['showers']} to train on, {data['validationShowers']} held back ({data['source']})")
+        )
+    if simulation := summary["simulation"]:
+        reused = ", from the cache" if simulation["reused"] else ""
+        rows.append(("Monte Carlo", f"{simulation['showersPerSecond']:.1f} showers/s{reused}"))
+    if train := summary["train"]:
+        rows.append(
+            ("training", f"{train['steps']} steps, {train['showersPerSecond']:.0f} showers/s, {train['seconds']:.0f} s")
+        )
+    if generate := summary["generate"]:
+        speedup = generate["speedupOverGeant4"]
+        faster = f", {speedup:.0f} times Geant4 on this machine" if speedup else ""
+        rows.append(("generator", f"{generate['showersPerSecond']:.0f} showers/s{faster}"))
+    if physics := summary["physics"]:
+        for key, title in (("longitudinalProfile", "longitudinal profile"), ("cellSpectrum", "cell spectrum")):
+            if one := physics.get(key):
+                rows.append((title, _separation(one)))
+        if (deviation := physics["linearityDeviation"]) is not None:
+            rows.append(("linearity", f"ECAL sum within {100 * deviation:.1f}% of a straight line in energy"))
+        if (auc := physics["classifierAuc"]) is not None:
+            rows.append(("classifier AUC", f"{auc:.3f} (0.5: cannot be told from Monte Carlo)"))
+        rows.append(("model", "released" if physics["released"] else "held back: see the verdict in the report"))
+    cost = summary["cost"]
+    seconds = sum(stage["seconds"] for stage in summary["stages"].values())
+    rows.append(("bill", f"{seconds:.0f} s, {cost['usd']:.4f} USD on {cost['machineType']} ({cost['purchase']})"))
+    return rows
+
+
+def _separation(one: dict) -> str:
+    parts = [f"separation {one['separation']:.4f}" if one["separation"] is not None else "not computed"]
+    parts += [f"{name} {one[name]:.4f}" for name in ("floor", "untrained") if one.get(name) is not None]
+    return ", ".join(parts)

@@ -1,0 +1,98 @@
+"""Comparison of generated showers with held-back Monte Carlo, and the release of the model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from caloscale.inference import Generator, load_generator
+from caloscale.physics import Evaluation, draw_figures, evaluate
+from caloscale.showers.arrays import Showers
+from caloscale.showers.shards import read_part
+from caloscale.showers.storage import atomic_writer
+from caloscale.spec import Run
+from caloscale.stages.record import recorded
+from caloscale.stages.workspace import keep_document, open_workspace
+
+TRAINING_SHOWERS = 2000
+"""Training showers read for what Monte Carlo alone teaches: the mean shower and the energy regression."""
+
+
+@dataclass(frozen=True)
+class ValidationOutcome:
+    """What a pipeline step or a verb shows of a validation."""
+
+    evaluation: Evaluation
+    released: bool
+    verdict: str
+    """The verdict table, Markdown."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Figures for a metrics page, by name."""
+        return self.evaluation.metrics()
+
+    @property
+    def roc(self) -> tuple[list[float], list[float], list[float]] | None:
+        """False positive rates, true positive rates and thresholds of the classifier."""
+        return self.evaluation.roc_curve()
+
+
+def validate(run: Run, workspace: str | Path, dataset: Path, trained: Path, model: Path) -> ValidationOutcome:
+    """Judge the networks in ``trained``; the folder ``model`` gets them when all gates are kept, else the reason."""
+    with open_workspace(workspace) as folder, recorded("validate", folder) as figures:
+        keep_document(run, folder)
+        reference = read_part(dataset, "validation")
+        training = read_part(dataset, "train", limit=TRAINING_SHOWERS)
+        generator = load_generator(trained)
+        generated, rate = _generate_like(reference, generator, run)
+        figures.update(showersPerSecond=rate, generated=len(generated))
+        untrained, _ = _generate_like(reference, load_generator(trained, untrained=True), run)
+        evaluation = evaluate(
+            reference,
+            generated,
+            training=training,
+            untrained=untrained,
+            data=run.data,
+            validation=run.validation,
+        )
+        drawn = draw_figures(evaluation, folder / "figures", reference=reference, generated=generated, data=run.data)
+        _write_json(folder / "validation" / "physics.json", evaluation.model_dump_json(by_alias=True, indent=1))
+        listing = [
+            {"name": f.name, "title": f.title, "caption": f.caption, "png": f.png.name, "pdf": f.pdf.name}
+            for f in drawn
+        ]
+        _write_json(folder / "validation" / "figures.json", json.dumps(listing, indent=1))
+        verdict = evaluation.verdict_markdown()
+        _release(evaluation, verdict, trained, model)
+        figures["released"] = evaluation.released
+        return ValidationOutcome(evaluation, evaluation.released, verdict)
+
+
+def _generate_like(reference: Showers, generator: Generator, run: Run) -> tuple[Showers, float]:
+    """Generated showers at the energies and angles of the Monte Carlo, in turn, and showers per second."""
+    index = np.arange(run.validation.showers) % len(reference)
+    energy_gev, angle_rad = reference.energy_gev[index], reference.angle_rad[index]
+    generator.generate(energy_gev[:1], angle_rad[:1], seed=run.validation.seed)  # compiles
+    started = time.perf_counter()
+    generated = generator.generate(energy_gev, angle_rad, seed=run.validation.seed)
+    return generated, len(generated) / (time.perf_counter() - started)
+
+
+def _release(evaluation: Evaluation, verdict: str, trained: Path, model: Path) -> None:
+    model.mkdir(parents=True, exist_ok=True)
+    if evaluation.released:
+        shutil.copytree(trained, model, dirs_exist_ok=True)
+    else:
+        (model / "HELD_BACK.md").write_text(f"# This model was not released\n\n{verdict}\n", encoding="utf-8")
+
+
+def _write_json(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_writer(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,78 @@
+"""Records of stages: what is measured, what a failure leaves, what a new attempt clears."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from caloscale.errors import ShowerFileError
+from caloscale.stages.record import read_records, recorded
+
+
+def test_times_figures_and_memory_are_measured(tmp_path: Path) -> None:
+    block = None
+    with recorded("train", tmp_path) as figures:
+        until = time.process_time() + 0.2
+        while time.process_time() < until:
+            block = bytearray(64 * 2**20)
+        figures["steps"] = 7
+    assert block is not None
+    record = read_records(tmp_path)["train"]
+    assert record.outcome == "succeeded" and record.exit_code == 0
+    assert record.figures == {"steps": 7}
+    assert record.core_seconds >= 0.2
+    assert record.seconds > 0
+    assert record.peak_memory_mib > 64
+    assert record.machine.cores >= 1 and record.machine.memory_gib > 0
+
+
+def test_core_seconds_count_children(tmp_path: Path) -> None:
+    with recorded("simulate", tmp_path):
+        work = "import time\nwhile time.process_time() < 0.3: pass"
+        subprocess.run([sys.executable, "-c", work], check=True)
+    assert read_records(tmp_path)["simulate"].core_seconds >= 0.3
+
+
+def test_failure_is_recorded_with_its_exit_code(tmp_path: Path) -> None:
+    with pytest.raises(ShowerFileError), recorded("preprocess", tmp_path):
+        raise ShowerFileError("is torn", file="a.h5", remedy="make it anew")
+    record = read_records(tmp_path)["preprocess"]
+    assert (record.outcome, record.exit_code) == ("failed", 2)
+    assert record.error is not None and "a.h5" in record.error
+
+
+def test_a_new_attempt_clears_what_lies_behind_it(tmp_path: Path) -> None:
+    for stage in ("simulate", "preprocess", "train"):
+        with recorded(stage, tmp_path):
+            pass
+    with pytest.raises(ZeroDivisionError), recorded("preprocess", tmp_path):
+        raise ZeroDivisionError
+    assert list(read_records(tmp_path)) == ["simulate", "preprocess"]
+
+
+def test_ctrl_c_is_recorded_as_interrupted(tmp_path: Path) -> None:
+    program = textwrap.dedent(
+        """
+        import sys, time
+        from pathlib import Path
+        from caloscale.stages.record import recorded
+        with recorded("train", Path(sys.argv[1])):
+            print("in", flush=True)
+            time.sleep(60)
+        """
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        os.kill(process.pid, signal.SIGINT)
+        process.wait(20)
+    record = read_records(tmp_path)["train"]
+    assert (record.outcome, record.exit_code) == ("interrupted", 130)
