@@ -19,11 +19,9 @@ from caloscale.showers.storage import atomic_writer
 from caloscale.spec.block import Block
 from caloscale.spec.data import Geometry
 
-__all__ = ["FileDescription", "Layout", "count_showers", "describe_file", "read_showers", "write_showers"]
+__all__ = ["FileDescription", "Layout", "describe_file", "read_showers", "write_showers"]
 
 _CHUNK_BYTES = 512 * 1024
-_RECOGNISED_SHAPES = {6480: "[16, 9, 45]", 40500: "[50, 18, 45]"}
-"""geometry.cells for the CaloChallenge datasets 2 and 3."""
 
 
 class FileDescription(Block):
@@ -77,20 +75,6 @@ def describe_file(path: str | Path) -> FileDescription:
         )
 
 
-def count_showers(path: str | Path) -> int:
-    """Number of showers in a file; raises ShowerFileError when there is none or it cannot be read."""
-    with open_layout(path) as opened:
-        if len(opened.cells) == 0:
-            raise ShowerFileError(
-                "holds no showers",
-                file=path,
-                field=opened.cells.name.lstrip("/"),
-                value=opened.cells.shape,
-                remedy="leave the file out, or simulate it again",
-            )
-        return len(opened.cells)
-
-
 def read_showers(path: str | Path, *, geometry: Geometry, start: int = 0, stop: int | None = None) -> Showers:
     """The showers ``start:stop`` of an HDF5 file in one of the published layouts.
 
@@ -100,7 +84,7 @@ def read_showers(path: str | Path, *, geometry: Geometry, start: int = 0, stop: 
     another shape, unequal lengths, NaN, infinite or negative cells, impossible energies or angles.
     """
     with open_layout(path) as opened:
-        _check_shape(opened, geometry)
+        opened.check_shape(geometry)
         raw = opened.cells[start:stop]
         showers = Showers(
             cells_gev=_to_axes(raw, opened, geometry) / np.float32(opened.units_per_gev),
@@ -154,22 +138,6 @@ def _fill(file: h5py.File, showers: Showers, geometry: Geometry | None) -> None:
     file["sum"] = showers.ecal_sum_gev * units
     if geometry is not None:
         file["mtheta"] = measured_angle_rad(showers.cells_gev, geometry)
-
-
-def _check_shape(opened: OpenFile, geometry: Geometry) -> None:
-    stored = opened.cells.shape[1:]
-    fits = stored == (math.prod(geometry.cells),) if opened.layout == "calochallenge" else stored == geometry.cells
-    if fits:
-        return
-    cells = _RECOGNISED_SHAPES.get(stored[0]) if len(stored) == 1 else str(list(stored))
-    raise ShowerFileError(
-        f"showers have another shape than data.geometry.cells {list(geometry.cells)}",
-        file=opened.path,
-        field=opened.cells.name.lstrip("/"),
-        value=stored,
-        remedy=f"set data.geometry.cells to {cells or 'three numbers whose product is the number of voxels'}, "
-        "with layers to match",
-    )
 
 
 def _to_axes(raw: NDArray[np.generic], opened: OpenFile, geometry: Geometry) -> NDArray[np.float32]:

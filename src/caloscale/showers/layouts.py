@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import CaloscaleError, ShowerFileError
+from caloscale.spec.data import Geometry
 
 Layout = Literal["variable-angle", "fixed-angle", "calochallenge"]
 LAYOUTS: dict[Layout, tuple[str, ...]] = {
@@ -30,6 +31,9 @@ UNITS_PER_GEV: dict[Layout, float] = {"variable-angle": 50.0, "fixed-angle": 1.0
 variable-angle arrays hold 50 x GeV; the fixed-angle ones GeV (their sum is about 2% of the primary energy
 as it stands); CaloChallenge holds MeV."""
 UNITS_ATTRIBUTE = "unitsPerGev"
+
+_CALOCHALLENGE_CELLS = {6480: [16, 9, 45], 40500: [50, 18, 45]}
+"""geometry.cells (alpha, r, layer) by number of voxels: datasets 2 and 3."""
 
 Source = Literal["geant4", "parametrised", "generated", "file"]
 """Where showers come from; file: of unknown origin."""
@@ -82,6 +86,29 @@ class OpenFile:
             count = len(range(*slice(start, stop).indices(len(self.cells))))
             return np.full(count, math.pi / 2, np.float32)
         return self._column("theta" if "theta" in self.file else "mtheta", start, stop)
+
+    def check_shape(self, geometry: Geometry) -> None:
+        """Raise ShowerFileError when the showers do not have the cells of the geometry, or there are none."""
+        stored, name = self.cells.shape[1:], self.cells.name.lstrip("/")
+        wanted = (math.prod(geometry.cells),) if self.layout == "calochallenge" else geometry.cells
+        if stored != wanted:
+            cells = _CALOCHALLENGE_CELLS.get(stored[0]) if len(stored) == 1 else list(stored)
+            raise ShowerFileError(
+                f"showers have another shape than data.geometry.cells {list(geometry.cells)}",
+                file=self.path,
+                field=name,
+                value=stored,
+                remedy=f"set data.geometry.cells to {cells or 'three numbers whose product is the number of voxels'}, "
+                "with layers to match",
+            )
+        if len(self.cells) == 0:
+            raise ShowerFileError(
+                "holds no showers",
+                file=self.path,
+                field=name,
+                value=self.cells.shape,
+                remedy="leave the file out, or make it again",
+            )
 
     def _column(self, name: str, start: int, stop: int | None) -> NDArray[np.float32]:
         """A dataset of one number per shower, stored as (N,) or (N, 1)."""

@@ -34,30 +34,32 @@ def rebin(cells: Any, factors: tuple[int, int, int]) -> Any:
 
 def to_network(cells_gev: Any, preprocessing: Preprocessing) -> Any:
     """Network units: (cell * unitsPerGev)^power, 0 below the threshold. Any shape, GeV in."""
-    where, maximum = _operations(cells_gev)
-    kept = where(cells_gev >= _threshold(preprocessing), cells_gev, cells_gev * 0)
-    return maximum(kept * preprocessing.units_per_gev, kept * 0) ** preprocessing.power
+    threshold = float(np.float32(preprocessing.threshold_gev))
+    kept = (cells_gev >= threshold) & (cells_gev > 0)
+    return _power(cells_gev * preprocessing.units_per_gev, preprocessing.power, kept)
 
 
 def to_gev(x: Any, preprocessing: Preprocessing) -> Any:
     """Deposited energy of network units: the inverse of `to_network` above the threshold, 0 below it.
 
-    A cell within rounding of the threshold counts as at the threshold, so that
+    Negative values count as 0. A cell within rounding of the threshold counts as at the threshold, so that
     to_gev(to_network(to_gev(x))) keeps the same cells.
     """
-    where, maximum = _operations(x)
-    threshold = _threshold(preprocessing)
-    cells_gev = maximum(x, x * 0) ** (1 / preprocessing.power) / preprocessing.units_per_gev
-    return where(cells_gev >= threshold * (1 - _ROUNDING), maximum(cells_gev, x * 0 + threshold), x * 0)
-
-
-def _threshold(preprocessing: Preprocessing) -> float:
-    return float(np.float32(preprocessing.threshold_gev))
-
-
-def _operations(x: Any) -> tuple[Any, Any]:
-    if isinstance(x, np.ndarray | np.generic):
-        return np.where, np.maximum
+    threshold = float(np.float32(preprocessing.threshold_gev))
+    cells_gev = _power(x, 1 / preprocessing.power, x > 0) / preprocessing.units_per_gev
+    kept = (cells_gev >= threshold * (1 - _ROUNDING)) & (x > 0)
+    if isinstance(x, np.ndarray):
+        return np.where(kept, np.maximum(cells_gev, cells_gev.dtype.type(threshold)), cells_gev.dtype.type(0))
     import tensorflow as tf
 
-    return tf.where, tf.maximum
+    return tf.where(kept, tf.maximum(cells_gev, threshold), tf.zeros_like(cells_gev))
+
+
+def _power(base: Any, exponent: float, where: Any) -> Any:
+    """base^exponent where asked (there base > 0), 0 elsewhere. Most cells are empty: numpy skips them."""
+    if isinstance(base, np.ndarray):
+        return np.power(base, exponent, out=np.zeros_like(base), where=where)
+    import tensorflow as tf
+
+    # The inner tf.where keeps the infinite slope at 0 out of the gradient.
+    return tf.where(where, tf.where(where, base, tf.ones_like(base)) ** exponent, tf.zeros_like(base))

@@ -1,0 +1,123 @@
+"""A shower as a TFRecord example: the one place that writes and parses it.
+
+Features: ``cells`` (X*Y*Z floats, network units), ``energy_gev``, ``angle_rad`` (true), ``measured_angle_rad``
+(from the cells after preprocessing; what the published training compares with) and ``ecal_sum`` (sum of the
+cells after preprocessing, in 1/unitsPerGev GeV; what the network's ECAL head must give).
+TensorFlow is imported when a function is called, so that `caloscale inspect` of a manifest stays quick.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.errors import ShowerFileError
+
+SCALARS = ("energy_gev", "angle_rad", "measured_angle_rad", "ecal_sum")
+COMPRESSION = "GZIP"
+_REMAKE = "make the shards again with `caloscale preprocess`"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Showers as the networks see them: cells (N, X, Y, Z) in network units and a number each (N,)."""
+
+    cells: NDArray[np.float32]
+    energy_gev: NDArray[np.float32]
+    angle_rad: NDArray[np.float32]
+    measured_angle_rad: NDArray[np.float32]
+    ecal_sum: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def __getitem__(self, index: slice | NDArray[np.bool_]) -> Prepared:
+        return Prepared(self.cells[index], *(getattr(self, name)[index] for name in SCALARS))
+
+
+def serialise(prepared: Prepared, index: int) -> bytes:
+    """One shower as a serialised tf.train.Example."""
+    import tensorflow as tf
+
+    values = {name: getattr(prepared, name)[index : index + 1] for name in SCALARS}
+    values["cells"] = prepared.cells[index]
+    feature = {name: tf.train.Feature(float_list=_float_list(array)) for name, array in values.items()}
+    example = tf.train.Example(features=tf.train.Features(feature=feature))
+    serialised: bytes = example.SerializeToString(deterministic=True)
+    return serialised
+
+
+def _float_list(array: NDArray[np.float32]) -> Any:
+    """tf.train.FloatList(value=...) some tens of times faster: a packed field is the array's bytes as they are
+    (https://protobuf.dev/programming-guides/encoding: tag 0x0a, length as a varint, little-endian floats).
+    """
+    import tensorflow as tf
+
+    packed = array.astype("<f4").tobytes()
+    length, varint = len(packed), bytearray()
+    while length > 0x7F:
+        varint.append(length & 0x7F | 0x80)
+        length >>= 7
+    varint.append(length)
+    return tf.train.FloatList.FromString(b"\x0a" + bytes(varint) + packed)
+
+
+def parse_example(shape: tuple[int, int, int]) -> Callable[[Any], dict[str, Any]]:
+    """A function for ``tf.data`` that parses one serialised example (or a vector of them, faster).
+
+    It gives float32 tensors: cells (X, Y, Z) and scalars named as in `SCALARS`; with a vector of B
+    examples (B, X, Y, Z) and (B,).
+    """
+    import tensorflow as tf
+
+    features = {name: tf.io.FixedLenFeature((), tf.float32) for name in SCALARS}
+    features["cells"] = tf.io.FixedLenFeature(shape, tf.float32)
+
+    def parse(serialised: Any) -> dict[str, Any]:
+        parsed: dict[str, Any] = tf.io.parse_example(serialised, features)
+        return parsed
+
+    return parse
+
+
+def read_dataset(paths: list[Path]) -> Any:
+    """A tf.data.Dataset of the serialised examples of shards, one shard after the other."""
+    import tensorflow as tf
+
+    return tf.data.TFRecordDataset([str(path) for path in paths], compression_type=COMPRESSION)
+
+
+def read_batches(path: Path, shape: tuple[int, int, int], size: int = 64) -> Iterator[dict[str, NDArray[np.float32]]]:
+    """The parsed showers of one shard in batches; raises ShowerFileError for a broken record."""
+    import tensorflow as tf
+
+    try:
+        dataset = read_dataset([path]).batch(size).map(parse_example(shape))
+        yield from dataset.as_numpy_iterator()
+    except (tf.errors.OpError, ValueError) as error:
+        reason = " ".join(str(getattr(error, "message", error)).split())[:300]
+        raise ShowerFileError(
+            f"has a broken record, or records of another shape than {shape}: {reason}", file=path, remedy=_REMAKE
+        ) from error
+
+
+@contextmanager
+def shard_writer(path: Path) -> Iterator[Callable[[bytes], None]]:
+    """A function that appends serialised examples to a shard; OSError when the disk refuses."""
+    import tensorflow as tf
+
+    options = tf.io.TFRecordOptions(compression_type=COMPRESSION, compression_level=1)
+    try:
+        with tf.io.TFRecordWriter(str(path), options) as writer:
+            yield writer.write
+    except tf.errors.ResourceExhaustedError as error:
+        raise OSError(errno.ENOSPC, error.message, str(path)) from error
+    except tf.errors.OpError as error:
+        raise OSError(errno.EIO, error.message, str(path)) from error
