@@ -43,6 +43,11 @@ class _Constraint(tf.keras.layers.Layer):  # type: ignore[misc]
     def __init__(self, *, dtype: Any = "float32", **options: Any) -> None:
         super().__init__(dtype=dtype, **options)
 
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer. Keras 2 forgets name and dtype of a layer that leaves this out."""
+        config: dict[str, Any] = super().get_config()
+        return config
+
 
 @_register
 class CellEnergy(_Constraint):

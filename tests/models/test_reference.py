@@ -1,0 +1,172 @@
+"""The networks' arithmetic against a plain reference: numpy and scipy, double precision, no TensorFlow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.signal
+import tensorflow as tf
+
+from caloscale.models import build
+from caloscale.models.convolution import convolution
+from caloscale.spec import load_run
+
+
+def correlate(x, kernel, bias):
+    """Valid correlation of (X, Y, Z, Cin) with (kx, ky, kz, Cin, Cout)."""
+    flipped = kernel[::-1, ::-1, ::-1]
+    out = sum(
+        scipy.signal.fftconvolve(x[..., c, None], flipped[..., c, :], mode="valid", axes=(0, 1, 2))
+        for c in range(x.shape[-1])
+    )
+    return out + bias
+
+
+def padded(x, before, after=None):
+    after = before if after is None else after
+    return np.pad(x, [*zip(before, after), (0, 0)])
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def leaky(x):
+    return np.where(x > 0, x, 0.3 * x)
+
+
+class Weights:
+    """Random weights, set in the network too, so that biases and moving averages matter."""
+
+    def __init__(self, network, seed):
+        rng = np.random.default_rng(seed)
+        self.network = network
+        for layer in network.layers:
+            weights = layer.get_weights()
+            if type(layer).__name__ == "BatchNormalization":
+                weights = [rng.uniform(0.5, 1.5, w.shape) for w in weights]
+            elif weights:
+                weights[1:] = [rng.normal(0, 0.1, w.shape) for w in weights[1:]]
+            layer.set_weights(weights)
+
+    def of(self, name):
+        return [w.astype(np.float64) for w in self.network.get_layer(name).get_weights()]
+
+    def conv(self, x, name):
+        kernel, *bias = self.of(name)
+        return correlate(x, kernel, bias[0] if bias else 0.0)
+
+    def norm(self, x, name, epsilon):
+        gamma, beta, mean, variance = self.of(name)
+        return gamma * (x - mean) / np.sqrt(variance + epsilon) + beta
+
+    def dense(self, x, name):
+        kernel, bias = self.of(name)
+        return x @ kernel + bias
+
+
+def assert_equal_showers(found, expected):
+    assert expected.max() > 0
+    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+
+
+def test_convolution_at_tiny_shapes():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1, 6, 7, 8, 3)).astype(np.float32)
+    for kernel, pad in (((2, 3, 4), (0, 0, 0)), ((2, 3, 4), (1, 0, 2)), ((3, 4, 5), "same"), ((2, 2, 2), "same")):
+        inputs = tf.keras.Input(x.shape[1:])
+        network = tf.keras.Model(inputs, convolution(inputs, 4, kernel, pad=pad, name="conv"))
+        weights = Weights(network, seed=1)
+        if pad == "same":
+            before = [(k - 1) // 2 for k in kernel]
+            after = [k - 1 - b for k, b in zip(kernel, before)]
+        else:
+            before = after = pad
+        found = network(x)[0]
+        expected = weights.conv(padded(x[0].astype(np.float64), before, after), "conv")
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_convolution_by_the_definition():
+    rng = np.random.default_rng(2)
+    x, kernel = rng.normal(size=(4, 4, 5, 2)), rng.normal(size=(2, 3, 2, 2, 3))
+    found = correlate(x, kernel, np.zeros(3))
+    for i, j, k in np.ndindex(found.shape[:3]):
+        window = x[i : i + 2, j : j + 3, k : k + 2]
+        np.testing.assert_allclose(found[i, j, k], np.einsum("xyzc,xyzcd->d", window, kernel), atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def variable_angle():
+    run = load_run(preset="variable-angle")
+    return build(run.model, run.data)
+
+
+@pytest.fixture(scope="module")
+def fixed_angle():
+    run = load_run(preset="fixed-angle")
+    return build(run.model, run.data)
+
+
+def test_the_variable_angle_generator(variable_angle):
+    weights = Weights(variable_angle.generator, seed=3)
+    latent = np.random.default_rng(4).normal(size=(1, 256)).astype(np.float32)
+    x = weights.dense(latent[0].astype(np.float64), "dense").reshape(9, 9, 8, 8)
+    x = x.repeat(6, axis=0).repeat(6, axis=1).repeat(6, axis=2)
+    pads = [(0, 0, 0), (2, 2, 1), (2, 2, 1), (2, 2, 1), (1, 1, 0)]
+    for number, pad in enumerate(pads, start=1):
+        x = weights.norm(relu(weights.conv(padded(x, pad), f"conv{number}")), f"norm{number}", 1e-6)
+    x = relu(weights.conv(padded(x, (1, 1, 0)), "conv6"))
+    expected = relu(weights.conv(x, "conv7"))
+    assert_equal_showers(variable_angle.generator(latent, training=False)[0], expected)
+
+
+def discriminate(weights, x, pads, same, epsilon):
+    """The trained heads of either discriminator."""
+    before, after = same
+    x = leaky(weights.conv(padded(x, before, after), "conv1"))
+    for number, pad in enumerate(pads, start=2):
+        x = weights.norm(leaky(weights.conv(padded(x, pad), f"conv{number}")), f"norm{number}", epsilon)
+    a, b, c = (n // 2 for n in x.shape[:3])
+    x = x[: 2 * a, : 2 * b, : 2 * c].reshape(a, 2, b, 2, c, 2, 8).mean(axis=(1, 3, 5)).ravel()
+    return 1 / (1 + np.exp(-weights.dense(x, "real_fake"))), weights.dense(x, "energy")
+
+
+def test_the_variable_angle_discriminator(variable_angle):
+    discriminator = variable_angle.discriminator
+    weights = Weights(discriminator, seed=5)
+    shower = np.random.default_rng(6).gamma(0.2, 0.05, (1, 51, 51, 25, 1)).astype(np.float32)
+    outputs = discriminator(shower, training=False)
+    same = ((2, 2, 2), (2, 3, 3))
+    real_fake, energy = discriminate(
+        weights, shower[0].astype(np.float64), [(0, 0, 1), (0, 0, 1), (0, 0, 0)], same, 1e-6
+    )
+    np.testing.assert_allclose(outputs["real_fake"][0], real_fake, atol=1e-5)
+    np.testing.assert_allclose(outputs["energy"][0], energy, atol=1e-5)
+
+
+def test_the_fixed_angle_generator(fixed_angle):
+    weights = Weights(fixed_angle.generator, seed=7)
+    latent = np.random.default_rng(8).normal(size=(1, 200)).astype(np.float32)
+    x = weights.dense(latent[0].astype(np.float64), "dense").reshape(7, 7, 8, 8)
+    x = weights.norm(leaky(weights.conv(padded(x, (2, 2, 3), (3, 3, 4)), "conv1")), "norm1", 1e-3)
+    x = x.repeat(2, axis=0).repeat(2, axis=1).repeat(2, axis=2)
+    x = weights.norm(leaky(weights.conv(padded(x, (2, 2, 0)), "conv2")), "norm2", 1e-3)
+    x = x.repeat(2, axis=0).repeat(2, axis=1).repeat(3, axis=2)
+    x = leaky(weights.conv(padded(x, (1, 0, 3)), "conv3"))
+    expected = relu(weights.conv(x, "conv4"))
+    assert_equal_showers(fixed_angle.generator(latent, training=False)[0], expected)
+
+
+def test_the_fixed_angle_discriminator(fixed_angle):
+    discriminator = fixed_angle.discriminator
+    weights = Weights(discriminator, seed=9)
+    shower = np.random.default_rng(10).gamma(0.2, 0.05, (1, 25, 25, 25, 1)).astype(np.float32)
+    outputs = discriminator(shower, training=False)
+    same = ((2, 2, 2), (2, 2, 2))
+    real_fake, energy = discriminate(
+        weights, shower[0].astype(np.float64), [(2, 2, 2), (2, 2, 2), (1, 1, 1)], same, 1e-3
+    )
+    np.testing.assert_allclose(outputs["real_fake"][0], real_fake, atol=1e-5)
+    np.testing.assert_allclose(outputs["energy"][0], energy, atol=1e-5)
