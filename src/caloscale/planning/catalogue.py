@@ -1,0 +1,85 @@
+"""Catalogues are plain data: CSV files whose rows are checked one by one, with the line named in every error."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+from collections.abc import Callable
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import Field, ValidationError
+
+from caloscale.errors import InputError
+from caloscale.spec.block import Block
+
+
+class SourcedRow(Block):
+    """A row that says where its figures come from and when they were seen."""
+
+    source: str = Field(min_length=3)
+    """Publication, catalogue or run that the figures come from."""
+    observed_on: dt.date
+    """Day on which they were seen there (a source known to the year: its first day)."""
+
+
+RowT = TypeVar("RowT", bound=SourcedRow)
+
+
+def builtin(name: str) -> Traversable:
+    """A catalogue that comes with the package, such as ``prices.csv``."""
+    return resources.files("caloscale.planning").joinpath("data", name)
+
+
+def read_rows(
+    file: Traversable | Path | str, row: type[RowT], error: Callable[..., InputError]
+) -> list[tuple[str, RowT]]:
+    """The rows of a CSV catalogue, each with its place (``file:line``) for later errors.
+
+    Lines that begin with # are comments. Cells that are empty take the field's default. Raises ``error`` (an
+    InputError class) naming file, line, column, value and remedy for anything that is not a row.
+    """
+    path = Path(file) if isinstance(file, str) else file
+    name = path.name if not isinstance(path, Path) else str(path)
+    columns = list(row.model_fields)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise error("cannot be read as text", file=name, remedy=f"a CSV with {', '.join(columns)}") from problem
+    lines = [(n, line) for n, line in enumerate(text.splitlines(), start=1) if line.strip() and line[0] != "#"]
+    try:
+        table = list(csv.reader(io.StringIO("\n".join(line for _, line in lines)), strict=True))
+    except csv.Error as problem:
+        raise error(f"is not CSV: {problem}", file=name, remedy="check quotes; no line breaks inside them") from problem
+    if len(table) != len(lines):
+        raise error("has a line break inside quotes", file=name, remedy="keep each row on one line")
+    if not table:
+        raise error("has no header line", file=name, remedy=f"begin with the line {','.join(columns)}")
+    header = table[0]
+    unknown = [column for column in header if column not in columns]
+    if unknown or len(set(header)) != len(header):
+        raise error(
+            "has a header with unknown or doubled columns", file=name, value=header, remedy=f"use {','.join(columns)}"
+        )
+    return [
+        (f"{name}:{number}", _row(f"{name}:{number}", header, cells, row, error))
+        for (number, _), cells in zip(lines[1:], table[1:])
+    ]
+
+
+def _row(place: str, header: list[str], cells: list[str], row: type[RowT], error: Callable[..., InputError]) -> RowT:
+    if len(cells) != len(header):
+        raise error(f"has {len(cells)} cells, the header has {len(header)}", file=place, remedy="check the commas")
+    try:
+        return row.model_validate({k: v.strip() for k, v in zip(header, cells) if v.strip()}, by_name=True)
+    except ValidationError as problems:
+        first = problems.errors(include_url=False)[0]
+        column = str(first["loc"][0]) if first["loc"] else ""
+        field = next((name for name, f in row.model_fields.items() if column in (name, f.alias)), None)
+        message, _, remedy = first["msg"].removeprefix("Value error, ").partition("; remedy: ")
+        value = first["input"] if not isinstance(first["input"], dict) else None
+        described = row.model_fields[field].description if field else None
+        raise error(message, file=place, field=field, value=value, remedy=remedy or described) from problems

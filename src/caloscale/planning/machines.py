@@ -1,0 +1,101 @@
+"""The machine catalogue: what a node is made of, and what it is priced by."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from caloscale.errors import InputError
+from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
+
+
+class Machine(SourcedRow):
+    """A node: a machine type with the GPUs that are attached to it (none: a CPU machine)."""
+
+    provider: Literal["gcp", "azure", "kind"]
+    """Cloud that has it; kind: nodes of a cluster on the user's own machine, which have no price."""
+    machine_type: str = Field(min_length=1)
+    """Name of the machine type."""
+    accelerator: str = ""
+    """GPU model, as the GKE label says it; empty: none."""
+    per_node: int = Field(0, ge=0, le=64)
+    """GPUs of the node."""
+    vcpus: int = Field(gt=0)
+    """Virtual processors (two to a core on most machines)."""
+    memory_gib: float = Field(gt=0)
+    """Memory, GiB."""
+    priced_by: Literal["parts", "host", "whole", "none"]
+    """parts: vCPU and GiB of the family, plus GPUs; host: a row for the host, plus GPUs; whole: one row for
+    everything; none: not priced."""
+    price_sku: str = ""
+    """sku of the price rows: the family (parts), the host (host) or the machine (whole)."""
+    price_units: float = Field(1, gt=0)
+    """Units of the host row: a2-highgpu-8g costs eight times a2-highgpu-1g."""
+    usual: bool = True
+    """Whether the planner takes it without being told the machine type: one host for each GPU and number."""
+    note: str = ""
+    """What else a reader should know."""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Machine:
+        if bool(self.accelerator) != bool(self.per_node):
+            raise ValueError("accelerator and per_node belong together; remedy: give both or neither")
+        if bool(self.price_sku) == (self.priced_by == "none"):
+            raise ValueError("price_sku is needed unless priced_by is none; remedy: name the rows of the price")
+        return self
+
+    @property
+    def title(self) -> str:
+        """Name that tells it from others, such as ``n1-standard-64 with 8 x nvidia-tesla-v100``."""
+        return self.machine_type + (f" with {self.per_node} x {self.accelerator}" if self.accelerator else "")
+
+
+@functools.cache
+def load_machines() -> tuple[Machine, ...]:
+    """All nodes of the catalogue; raises InputError for rows that stand twice."""
+    rows = read_rows(builtin("machines.csv"), Machine, InputError)
+    seen = set()
+    for place, row in rows:
+        key = (row.provider, row.machine_type, row.accelerator, row.per_node)
+        if key in seen:
+            raise InputError("stands twice", file=place, value=row.title, remedy="remove one of the rows")
+        seen.add(key)
+    return tuple(row for _, row in rows)
+
+
+def find_machine(machine_type: str, *, accelerator: str = "", per_node: int = 0) -> Machine:
+    """The node with a machine type and GPUs; a type whose GPUs are fixed needs no accelerator.
+
+    Raises InputError with what is near or there.
+    """
+    machines = load_machines()
+    of_type = [machine for machine in machines if machine.machine_type == machine_type]
+    if not of_type:
+        near = nearest(machine_type, {machine.machine_type for machine in machines})
+        raise InputError(
+            "is not a machine type of the catalogue",
+            field="machineType",
+            value=machine_type,
+            remedy=f"did you mean {near!r}?" if near else "see caloscale prices --machines",
+        )
+    wanted = [m for m in of_type if (m.accelerator, m.per_node) == (accelerator, per_node)]
+    if not wanted and not accelerator:
+        wanted = of_type if len(of_type) == 1 else []
+    if not wanted:
+        raise InputError(
+            f"has no {per_node} x {accelerator or 'GPU'} in the catalogue",
+            field="machineType",
+            value=machine_type,
+            remedy="it comes as " + ", ".join(m.title for m in of_type),
+        )
+    return wanted[0]
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """The word of the catalogue that a wrong one was probably meant to be."""
+    found = difflib.get_close_matches(word, sorted(words), n=1, cutoff=0.5)
+    return found[0] if found else None

@@ -1,0 +1,201 @@
+"""The dated price catalogue: what a GPU, a vCPU, a machine or a TPU slice costs per hour, where and when."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import Field, field_validator, model_validator
+
+from caloscale.errors import PriceError
+from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
+from caloscale.planning.machines import nearest
+
+Purchase = Literal["on-demand", "spot"]
+Kind = Literal["gpu", "tpu_slice", "tpu_chip", "vcpu", "mem_gib", "vm", "disk_gib", "control_plane"]
+
+UNKNOWN_MARKER_USD = 700.0
+"""SkyPilot's catalogues write 700.0 where a price is unknown."""
+STALE_AFTER_DAYS: dict[Purchase, int] = {"on-demand": 365, "spot": 90}
+"""List prices change about once a year, spot prices up to once a month."""
+
+
+class PriceRow(SourcedRow):
+    """A price: US dollars for one unit and one hour, in a region, for a way of buying, in a period."""
+
+    provider: Literal["gcp", "azure"]
+    """Cloud that sells it."""
+    region: str = Field(min_length=2)
+    """Region of the price."""
+    sku_kind: Kind
+    """What is sold: gpu, tpu_slice, tpu_chip, vcpu, mem_gib, vm (a machine, or the host part of a GPU machine),
+    disk_gib, control_plane."""
+    sku: str = Field(min_length=1)
+    """Name of what is sold: an accelerator, a family (n1), a machine type."""
+    unit: str = Field(min_length=1)
+    """What one unit is: gpu, slice, chip, vcpu, gib, vm."""
+    purchase: Purchase
+    """on-demand, or spot (preemptible, low priority)."""
+    usd_per_unit_hour: float = Field(gt=0, le=10_000)
+    """US dollars for one unit and one hour; a price that is zero is a price that is missing."""
+    includes_host: bool = False
+    """Whether the machine around the accelerator is in the price."""
+    effective_from: dt.date
+    """First day on which the price holds."""
+    effective_to: dt.date | None = None
+    """Last day; empty: until further notice."""
+    confidence: Literal["list", "derived", "suspect"] = "list"
+    """list: as published; derived: computed from published prices; suspect: doubtful, see the note."""
+    retired: bool = False
+    """No longer sold; the row prices old runs."""
+    waiver: str = ""
+    """Why a spot price that is not below the on-demand price is right all the same."""
+    note: str = ""
+    """What else a reader should know."""
+
+    @field_validator("usd_per_unit_hour")
+    @classmethod
+    def _is_known(cls, usd: float) -> float:
+        if usd == UNKNOWN_MARKER_USD:
+            raise ValueError("700.0 marks an unknown price; remedy: leave the row out")
+        return usd
+
+    @model_validator(mode="after")
+    def _has_a_period(self) -> PriceRow:
+        if self.effective_to is not None and self.effective_to < self.effective_from:
+            raise ValueError("effective_to is before effective_from; remedy: give the last day of the period")
+        return self
+
+    def holds_on(self, day: dt.date) -> bool:
+        """Whether the price is in effect on a day."""
+        return self.effective_from <= day and (self.effective_to is None or day <= self.effective_to)
+
+    def overlaps(self, other: PriceRow) -> bool:
+        """Whether there is a day on which both are in effect."""
+        ends = [row.effective_to for row in (self, other) if row.effective_to is not None]
+        return max(self.effective_from, other.effective_from) <= min(ends, default=dt.date.max)
+
+
+class Key(NamedTuple):
+    """What a price is asked for by."""
+
+    provider: str
+    region: str
+    sku_kind: str
+    sku: str
+    purchase: str
+
+
+class Prices:
+    """All rows of the catalogue, searched by key and day. Later files go before earlier ones."""
+
+    def __init__(self, layers: Iterable[Iterable[tuple[str, PriceRow]]]) -> None:
+        """``layers``: per file its rows with their places; raises PriceError for rows that contradict each other."""
+        self._layers: list[dict[Key, list[PriceRow]]] = []
+        for layer in layers:
+            rows = list(layer)
+            _refuse_duplicates(rows)
+            index: dict[Key, list[PriceRow]] = {}
+            for _, row in rows:
+                index.setdefault(_key(row), []).append(row)
+            self._layers.append(index)
+            _refuse_dear_spot(rows, self._layers)
+
+    @property
+    def rows(self) -> list[PriceRow]:
+        """All rows, those of the files that go before first."""
+        return [row for layer in reversed(self._layers) for rows in layer.values() for row in rows]
+
+    def find(self, key: Key, as_of: dt.date) -> PriceRow:
+        """The price in effect on a day.
+
+        Raises PriceError that names the row to add. A missing price is never zero.
+        """
+        known: list[PriceRow] = []
+        for layer in reversed(self._layers):
+            rows = layer.get(key, [])
+            for row in rows:
+                if row.holds_on(as_of):
+                    return row
+            known += rows
+        raise _missing(key, as_of, known, {other for layer in self._layers for other in layer})
+
+    def regions(self, provider: str) -> list[str]:
+        """Regions of which there is any price."""
+        return sorted({key.region for layer in self._layers for key in layer if key.provider == provider})
+
+
+def load_prices(extra_files: Iterable[str | Path] = ()) -> Prices:
+    """The catalogue of the package and, before it, the user's files (the last goes first).
+
+    Raises PriceError naming file, line, column and remedy: zeros, missing dates, duplicates (two rows for the
+    same thing, purchase and day in one file), a spot price that is not below on demand without a waiver.
+    """
+    return Prices(read_rows(file, PriceRow, PriceError) for file in (builtin("prices.csv"), *map(Path, extra_files)))
+
+
+def stale_warning(rows: Iterable[PriceRow], as_of: dt.date) -> list[str]:
+    """What a reader should be warned of: prices that were seen long before the day they are used for."""
+    return [
+        f"the {row.purchase} price of {row.sku} in {row.region} was seen on {row.observed_on}, "
+        f"{(as_of - row.observed_on).days} days before {as_of}: check it, or add a fresh row with --prices FILE"
+        for row in rows
+        if (as_of - row.observed_on).days > STALE_AFTER_DAYS[row.purchase]
+    ]
+
+
+def _key(row: PriceRow) -> Key:
+    return Key(row.provider, row.region, row.sku_kind, row.sku, row.purchase)
+
+
+def _refuse_duplicates(rows: list[tuple[str, PriceRow]]) -> None:
+    seen: dict[Key, list[tuple[str, PriceRow]]] = {}
+    for place, row in rows:
+        for other_place, other in seen.setdefault(_key(row), []):
+            if row.overlaps(other):
+                raise PriceError(
+                    f"prices {row.sku} ({row.region}, {row.purchase}) a second time for the same days",
+                    file=place,
+                    field="effective_from",
+                    value=str(row.effective_from),
+                    remedy=f"end the row at {other_place} with effective_to, or remove one of the two",
+                )
+        seen[_key(row)].append((place, row))
+
+
+def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], layers: list[dict[Key, list[PriceRow]]]) -> None:
+    """Spot rows of the newest file against its own on-demand rows or, where it has none, those of earlier files."""
+    for place, row in rows:
+        if row.purchase != "spot" or row.waiver:
+            continue
+        on_demand = _key(row)._replace(purchase="on-demand")
+        listed = next((layer[on_demand] for layer in reversed(layers) if on_demand in layer), [])
+        for other in listed:
+            if row.overlaps(other) and row.usd_per_unit_hour >= other.usd_per_unit_hour:
+                raise PriceError(
+                    f"spot price of {row.sku} in {row.region} is not below on demand ({other.usd_per_unit_hour:g})",
+                    file=place,
+                    field="usd_per_unit_hour",
+                    value=row.usd_per_unit_hour,
+                    remedy="correct it, or say in the column waiver why it is right",
+                )
+
+
+def _missing(key: Key, as_of: dt.date, known: list[PriceRow], keys: set[Key]) -> PriceError:
+    wanted = f"{key.provider},{key.region},{key.sku_kind},{key.sku},...,{key.purchase}"
+    if known:
+        periods = ", ".join(f"{row.effective_from} to {row.effective_to or 'now'}" for row in known)
+        hint = f"there are prices for {periods}: choose such a date, or add a row '{wanted}' that holds on {as_of}"
+    else:
+        regions = sorted({k.region for k in keys if k._replace(region=key.region) == key})
+        near = nearest(key.sku, {k.sku for k in keys if k.sku_kind == key.sku_kind})
+        hint = f"add a row '{wanted}' in effect on {as_of} with its source, with --prices FILE"
+        if regions:
+            hint += f"; the catalogue has it in {', '.join(regions)}"
+        elif near and near != key.sku:
+            hint += f"; did you mean {near!r}?"
+    return PriceError(
+        f"no {key.purchase} price of {key.sku_kind} {key.sku} in {key.region} on {as_of}", field="prices", remedy=hint
+    )

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caloscale.errors import InputError, PriceError
+from caloscale.planning.catalogue import builtin, read_rows
+from caloscale.planning.machines import find_machine, load_machines
+from caloscale.planning.prices import Key, PriceRow, load_prices, stale_warning
+from caloscale.planning.rates import machine_rate
+
+TODAY = dt.date(2026, 11, 21)
+STUDY = dt.date(2022, 6, 1)
+V100 = Key("gcp", "europe-west4", "gpu", "nvidia-tesla-v100", "spot")
+GOOD = {
+    "provider": "gcp",
+    "region": "europe-west4",
+    "sku_kind": "gpu",
+    "sku": "nvidia-tesla-v100",
+    "unit": "gpu",
+    "purchase": "spot",
+    "usd_per_unit_hour": "0.9",
+    "effective_from": "2026-06-01",
+    "observed_on": "2026-06-01",
+    "source": "my own bill of June",
+}
+
+
+def write(path, *rows):
+    text = io.StringIO()
+    table = csv.DictWriter(text, GOOD.keys(), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    path.write_text(text.getvalue())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "sku", "region", "purchase", "day", "usd"),
+    [  # published figures, typed in here a second time
+        ("gpu", "nvidia-tesla-v100", "europe-west4", "spot", STUDY, 0.74),
+        ("gpu", "nvidia-tesla-v100", "europe-west4", "spot", TODAY, 1.0443),
+        ("gpu", "nvidia-tesla-v100", "us-central1", "on-demand", TODAY, 2.48),
+        ("gpu", "nvidia-tesla-p100", "europe-west4", "spot", TODAY, 0.2341),
+        ("tpu_slice", "v3-8", "europe-west4", "spot", STUDY, 2.64),
+        ("tpu_slice", "v3-8", "europe-west4", "spot", TODAY, 2.244),
+        ("tpu_chip", "v6e", "europe-west4", "spot", TODAY, 1.037),
+        ("vcpu", "n1", "us-central1", "spot", STUDY, 0.006655),
+    ],
+)
+def test_prices_are_those_of_the_catalogues(kind, sku, region, purchase, day, usd):
+    assert load_prices().find(Key("gcp", region, kind, sku, purchase), day).usd_per_unit_hour == usd
+
+
+def test_every_row_is_dated_and_sourced():
+    for row in load_prices().rows:
+        assert row.source
+        assert row.effective_from <= dt.date(2026, 1, 1)
+        assert 0 < row.usd_per_unit_hour < 100
+
+
+def test_azure_and_n1_prices_agree_with_libcloud():
+    libcloud = pytest.importorskip("libcloud.pricing")
+    prices = load_prices()
+    n1 = libcloud.get_pricing("compute", "gce_instances")["n1"]
+    for kind, part in (("vcpu", "cpu"), ("mem_gib", "ram")):
+        for purchase, theirs in (("on-demand", "on_demand"), ("spot", "preemptible")):
+            for region in ("us-central1", "europe-west4"):
+                ours = prices.find(Key("gcp", region, kind, "n1", purchase), STUDY)
+                assert ours.usd_per_unit_hour == n1[part][theirs][region]["price"]
+    azure = libcloud.get_pricing("compute", "azure_linux")
+    checked = 0
+    for row in prices.rows:
+        tier = "standard" if row.purchase == "on-demand" else "lowpriority"
+        theirs = azure.get(tier + row.sku.lower().replace("_", ""), {})
+        if row.provider == "azure" and row.region in theirs:
+            assert row.usd_per_unit_hour == theirs[row.region], row
+            checked += 1
+    assert checked == 8
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("usd_per_unit_hour", "0", "greater than 0"),
+        ("usd_per_unit_hour", "-1", "greater than 0"),
+        ("usd_per_unit_hour", "nan", "greater than 0|finite"),
+        ("usd_per_unit_hour", "700.0", "unknown price"),
+        ("usd_per_unit_hour", "cheap", "number"),
+        ("usd_per_unit_hour", "", "required"),
+        ("effective_from", "", "required"),
+        ("observed_on", "", "required"),
+        ("observed_on", "June", "date"),
+        ("source", "", "required"),
+        ("purchase", "preemptible", "on-demand"),
+        ("provider", "gpc", "gcp"),
+    ],
+)
+def test_a_bad_cell_is_refused_with_file_line_and_column(tmp_path, field, value, says):
+    file = write(tmp_path / "mine.csv", GOOD, {**GOOD, "effective_from": "2027-01-01"} | {field: value})
+    with pytest.raises(PriceError, match=says) as error:
+        load_prices([file])
+    assert error.value.file == f"{file}:3"
+    assert error.value.field == field
+    assert error.value.remedy
+
+
+def test_spot_above_on_demand_needs_a_waiver(tmp_path):
+    dear = {**GOOD, "usd_per_unit_hour": "2.7"}
+    with pytest.raises(PriceError, match="not below on demand"):
+        load_prices([write(tmp_path / "mine.csv", dear)])
+    text = (
+        (tmp_path / "mine.csv")
+        .read_text()
+        .replace("source\n", "source,waiver\n")
+        .replace("June\n", "June,an auction\n")
+    )
+    (tmp_path / "waived.csv").write_text(text)
+    assert load_prices([tmp_path / "waived.csv"]).find(V100, TODAY).usd_per_unit_hour == 2.7
+
+
+def test_two_prices_for_one_day_are_refused(tmp_path):
+    with pytest.raises(PriceError, match="second time") as error:
+        load_prices([write(tmp_path / "mine.csv", GOOD, {**GOOD, "usd_per_unit_hour": "0.8"})])
+    assert "mine.csv:2" in str(error.value.remedy)
+
+
+def test_own_prices_go_before_and_leave_other_days_alone(tmp_path):
+    prices = load_prices([write(tmp_path / "mine.csv", GOOD)])
+    assert prices.find(V100, TODAY).usd_per_unit_hour == 0.9
+    assert prices.find(V100, dt.date(2026, 5, 31)).usd_per_unit_hour == 1.0443
+
+
+@pytest.mark.parametrize(
+    ("key", "day", "says"),
+    [
+        (V100._replace(region="europe-north1"), TODAY, "europe-west4, us-central1"),
+        (V100._replace(sku="nvidia-tesla-v10"), TODAY, "did you mean 'nvidia-tesla-v100'"),
+        (V100, dt.date(2021, 12, 31), "2022-01-01 to 2025-12-31"),
+        (Key("azure", "eastus", "vm", "NC24s_v3", "spot"), TODAY, "2022-01-01 to 2025-09-30"),
+    ],
+)
+def test_a_missing_price_names_the_row_to_add(key, day, says):
+    with pytest.raises(PriceError, match=says) as error:
+        load_prices().find(key, day)
+    assert f"add a row '{key.provider},{key.region},{key.sku_kind},{key.sku},...,{key.purchase}'" in error.value.remedy
+
+
+def test_stale_prices_are_warned_of():
+    row = load_prices().find(V100, TODAY)
+    assert "seen on 2026-01-01, 324 days before 2026-11-21" in stale_warning([row], TODAY)[0]
+    assert stale_warning([row], dt.date(2026, 3, 1)) == []
+    listed = load_prices().find(V100._replace(purchase="on-demand"), TODAY)
+    assert stale_warning([listed], TODAY) == []
+
+
+@given(st.text(max_size=300))
+def test_no_text_crashes_the_loader(tmp_path_factory, text):
+    file = tmp_path_factory.mktemp("prices") / "any.csv"
+    file.write_text(text, encoding="utf-8")
+    try:
+        rows = read_rows(file, PriceRow, PriceError)
+    except PriceError as error:
+        assert error.remedy
+    else:
+        assert rows == []
+
+
+def test_files_that_are_not_catalogues_are_refused(tmp_path):
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    for file in (tmp_path / "absent.csv", tmp_path, tmp_path / "binary.csv"):
+        with pytest.raises(PriceError, match="cannot be read"):
+            load_prices([file])
+
+
+@pytest.mark.parametrize(
+    ("machine_type", "accelerator", "per_node", "region", "purchase", "day", "usd"),
+    [  # SkyPilot's own rows for whole machines
+        ("n1-standard-8", "", 0, "us-central1", "on-demand", TODAY, 0.38),
+        ("n1-standard-96", "", 0, "us-central1", "spot", TODAY, 1.25352),
+        ("n1-standard-96", "", 0, "europe-west4", "spot", TODAY, 2.00808),
+        ("n1-standard-96", "", 0, "us-central1", "spot", STUDY, 0.96),
+        ("a2-highgpu-8g", "nvidia-tesla-a100", 8, "us-central1", "on-demand", TODAY, 5.91582 + 23.47126),
+        ("g2-standard-96", "nvidia-l4", 8, "europe-west4", "spot", TODAY, 1.7159 + 8 * 0.244),
+        ("n1-standard-64", "nvidia-tesla-v100", 8, "us-central1", "spot", STUDY, 0.64 + 5.92),
+        ("ND40rs_v2", "", 0, "eastus", "spot", TODAY, 4.406),
+    ],
+)
+def test_machines_cost_what_the_published_whole_costs(machine_type, accelerator, per_node, region, purchase, day, usd):
+    machine = find_machine(machine_type, accelerator=accelerator, per_node=per_node)
+    rate = machine_rate(load_prices(), machine, region, purchase, day)
+    assert rate.usd_per_hour == pytest.approx(usd, abs=5e-4)
+    assert rate.usd_per_hour == pytest.approx(sum(part.usd_per_hour for part in rate.parts))
+
+
+def test_machines_without_a_price_are_never_free():
+    for machine in load_machines():
+        if machine.machine_type in {"kind", "a4-highgpu-8g"}:
+            with pytest.raises(PriceError):
+                machine_rate(load_prices(), machine, "us-central1", "on-demand", TODAY)
+
+
+def test_unknown_machines_are_refused_with_what_is_near():
+    with pytest.raises(InputError, match="did you mean 'n1-standard-96'"):
+        find_machine("n1-standrd-96")
+    with pytest.raises(InputError, match="n1-standard-8 with 1 x nvidia-tesla-v100"):
+        find_machine("n1-standard-8", accelerator="nvidia-tesla-a100", per_node=8)
+
+
+def test_machine_rows_agree_with_their_names():
+    for machine in load_machines():
+        assert machine.source
+        tail = machine.machine_type.rsplit("-", 1)[-1]
+        if tail.endswith("g") and tail[:-1].isdigit():
+            assert machine.per_node == int(tail[:-1])
+        if machine.machine_type.startswith(("n1-", "g2-")):
+            assert machine.vcpus == int(tail)
+
+
+def test_builtin_catalogues_are_files_of_the_package():
+    assert builtin("prices.csv").is_file()
