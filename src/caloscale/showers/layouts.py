@@ -32,7 +32,7 @@ variable-angle arrays hold 50 x GeV; the fixed-angle ones GeV (their sum is abou
 as it stands); CaloChallenge holds MeV."""
 UNITS_ATTRIBUTE = "unitsPerGev"
 
-_CALOCHALLENGE_CELLS = {6480: [16, 9, 45], 40500: [50, 18, 45]}
+CALOCHALLENGE_CELLS = {6480: (16, 9, 45), 40500: (50, 18, 45)}
 """geometry.cells (alpha, r, layer) by number of voxels: datasets 2 and 3."""
 
 Source = Literal["geant4", "parametrised", "generated", "file"]
@@ -92,14 +92,14 @@ class OpenFile:
         stored, name = self.cells.shape[1:], self.cells.name.lstrip("/")
         wanted = (math.prod(geometry.cells),) if self.layout == "calochallenge" else geometry.cells
         if stored != wanted:
-            cells = _CALOCHALLENGE_CELLS.get(stored[0]) if len(stored) == 1 else list(stored)
+            cells = CALOCHALLENGE_CELLS.get(stored[0]) if len(stored) == 1 else stored
+            advice = list(cells) if cells else "three numbers whose product is the number of voxels"
             raise ShowerFileError(
                 f"showers have another shape than data.geometry.cells {list(geometry.cells)}",
                 file=self.path,
                 field=name,
                 value=stored,
-                remedy=f"set data.geometry.cells to {cells or 'three numbers whose product is the number of voxels'}, "
-                "with layers to match",
+                remedy=f"set data.geometry.cells to {advice}, with layers to match",
             )
         if len(self.cells) == 0:
             raise ShowerFileError(

@@ -1,0 +1,70 @@
+"""A picture of one shower."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from caloscale.errors import InputError
+from caloscale.showers.arrays import Showers
+from caloscale.showers.storage import atomic_writer
+
+_DECADES = 5
+"""Energies more than this many powers of ten below the highest are not told apart."""
+_ORIGIN = {"geant4": "Geant4", "parametrised": "parametrised", "generated": "generated", "file": "origin unknown"}
+
+
+def draw_shower(
+    showers: Showers, index: int, path: str | Path, *, axes: tuple[str, str, str] = ("cell in x", "cell in y", "layer")
+) -> None:
+    """Draw a shower as PNG: its energy summed along each axis in turn, on one logarithmic scale.
+
+    The suffix of ``path`` may also be .pdf or .svg. Raises InputError when there is no shower ``index``,
+    StorageError when the file cannot be written.
+    """
+    if not 0 <= index < len(showers):
+        raise InputError(
+            f"there are {len(showers)} showers",
+            field="shower",
+            value=index,
+            remedy=f"choose 0 to {len(showers) - 1}" if len(showers) else "give a file with showers",
+        )
+    # Without pyplot: no display is looked for and no figure stays open.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+
+    cells = np.asarray(showers.cells_gev[index], np.float64)
+    side_x, side_y, front = cells.sum(axis=1), cells.sum(axis=0), cells.sum(axis=2).T
+    views = [
+        ("from the side", side_x, axes[2], axes[0]),
+        ("from above", side_y, axes[2], axes[1]),
+        ("from the front", front, axes[0], axes[1]),
+    ]
+    highest = max(view.max() for _, view, _, _ in views) or 1.0
+    norm = LogNorm(highest / 10**_DECADES, highest)
+
+    figure = Figure(figsize=(12, 4.4), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, 3)
+    for panel, (name, view, horizontal, vertical) in zip(panels, views):
+        rows, columns = view.shape
+        shown = np.ma.masked_less_equal(view, 0)
+        picture = panel.pcolormesh(
+            np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5, shown, norm=norm, cmap="viridis", rasterized=True
+        )
+        panel.set(title=name, xlabel=horizontal, ylabel=vertical, box_aspect=1)
+    figure.colorbar(picture, ax=panels, label="energy along the line of sight [GeV]", pad=0.01)
+    figure.suptitle(_title(showers, index), fontsize="x-large")
+    with atomic_writer(path) as temporary:
+        figure.savefig(temporary)
+
+
+def _title(showers: Showers, index: int) -> str:
+    energy_gev, angle_deg = showers.energy_gev[index], np.degrees(showers.angle_rad[index])
+    cells = showers.cells_gev[index]
+    total_gev, hits = cells.sum(dtype=np.float64), np.count_nonzero(cells)
+    visible = f"{total_gev:.2f} GeV" if total_gev >= 1 else f"{1000 * total_gev:.3g} MeV"
+    origin = _ORIGIN.get(showers.source, showers.source)
+    return f"{energy_gev:.1f} GeV at {angle_deg:.1f}° ({origin}): {visible} deposited in {hits} cells"
