@@ -1,0 +1,106 @@
+"""The files of a simulation: their names, and which of them are finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+
+from caloscale.errors import ShowerFileError, SimulationError
+from caloscale.showers.arrays import Showers
+from caloscale.showers.files import write_showers
+from caloscale.showers.storage import PARTIAL
+from caloscale.simulation.primaries import file_count, showers_in_file
+from caloscale.spec import Data
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+_FINGERPRINT = "fingerprint"
+_LOCK_NAME = ".lock"
+
+
+def file_name(index: int) -> str:
+    """Name of the file with this number."""
+    return f"showers-{index:05d}.h5"
+
+
+def write_file(folder: Path, index: int, showers: Showers, data: Data, fingerprint: str) -> None:
+    """Write file ``index`` of a simulation, atomically. The same showers give the same bytes."""
+    attributes: dict[str, str | int | float] = {
+        _FINGERPRINT: fingerprint,
+        "engine": data.simulation.engine,
+        "seed": data.seed,
+        "fileIndex": index,
+        "showers": len(showers),
+    }
+    write_showers(folder / file_name(index), showers, attributes=attributes, geometry=data.geometry)
+
+
+def pending_files(data: Data, folder: Path, fingerprint: str) -> list[int]:
+    """Numbers of the files that are still to be simulated.
+
+    A file that cannot be read or does not hold all its showers is among them. Raises ShowerFileError when
+    the folder holds a file of another simulation.
+    """
+    pending = []
+    for index in range(file_count(data)):
+        path = folder / file_name(index)
+        if not _is_finished(path, data, fingerprint):
+            pending.append(index)
+    return pending
+
+
+def refuse_foreign(folder: Path, fingerprint: str) -> None:
+    """Raise ShowerFileError when a file in the folder belongs to a simulation with another fingerprint."""
+    for path in sorted(folder.glob("showers-*.h5")):
+        found = _read_attributes(path).get(_FINGERPRINT, fingerprint)
+        if found != fingerprint:
+            raise ShowerFileError(
+                "is of another simulation (another document, seed, code or tables)",
+                file=path,
+                field=_FINGERPRINT,
+                value=found,
+                remedy=f"choose another folder than {folder}, or delete it",
+            )
+
+
+def _is_finished(path: Path, data: Data, fingerprint: str) -> bool:
+    attributes = _read_attributes(path)
+    return attributes.get(_FINGERPRINT) == fingerprint and attributes.get("shape") == (
+        showers_in_file(data),
+        *data.geometry.cells,
+    )
+
+
+def _read_attributes(path: Path) -> dict[str, object]:
+    """Attributes of a file and the shape of its cells; nothing when it is missing or torn."""
+    try:
+        with h5py.File(path) as file:
+            return {**file.attrs, "shape": file["ECAL"].shape}
+    except (OSError, KeyError, RuntimeError):
+        return {}
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from simulating into the folder, and remove what a killed one left half-written.
+
+    Raises SimulationError when another process simulates into it.
+    """
+    with (folder / _LOCK_NAME).open("w") as lock:
+        if fcntl is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise SimulationError(
+                    f"{folder}: another process is simulating these showers\n"
+                    "  remedy: wait until it is done; its showers are used then"
+                ) from error
+        for partial in folder.glob(f"{PARTIAL}*"):
+            partial.unlink(missing_ok=True)
+        yield

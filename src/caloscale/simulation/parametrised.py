@@ -1,0 +1,104 @@
+"""Parametrised showers, for machines without the wheels of Geant4: Grindhammer and Peters, hep-ex/0001020.
+
+A shower is a gamma distribution along its axis whose two parameters fluctuate, a two-component radial profile that
+widens with depth, and a number of spots of energy that follows Poisson. Only numpy and scipy are needed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+from scipy.stats import gamma
+
+from caloscale.simulation.media import layer_edges_x0, layer_media
+from caloscale.simulation.primaries import aim_depth_mm
+from caloscale.simulation.profiles import draw_longitudinal, radial
+from caloscale.spec import Data
+
+SOURCE = "parametrised"
+BATCH_ENERGY_GEV = 500.0
+"""Bounds the number of spots in memory (some 60 per GeV); also what is done between two reports of progress."""
+
+SAMPLING_TERM = 0.17
+"""sigma/E = 0.17 sqrt(GeV / E) of layers of 2.4 mm tungsten and 0.5 mm silicon, as Geant4 has it
+(docs/simulation.md)."""
+_SAMPLING_TERM_AT_MM = 2.4
+
+Array = NDArray[np.float64]
+
+
+class Parametrised:
+    """The calorimeter of a run document, parametrised."""
+
+    source = SOURCE
+    batch_energy_gev = BATCH_ENERGY_GEV
+
+    def __init__(self, data: Data) -> None:
+        self._geometry = data.geometry
+        media = layer_media(data.geometry)
+        self._medium = media[0]  # the front decides how the shower develops
+        self._edges_x0 = layer_edges_x0(data.geometry)
+        self._visible = np.array([medium.visible_fraction for medium in media])
+        self._moliere_mm = np.array([medium.moliere_radius_mm for medium in media])
+        # The fluctuation of a layer's sample grows as the root of its thickness.
+        self._variance_gev = SAMPLING_TERM**2 * np.array(data.geometry.absorber_mm) / _SAMPLING_TERM_AT_MM
+        self._random = np.random.default_rng()
+
+    @staticmethod
+    def versions() -> dict[str, str]:
+        """Version of scipy."""
+        return {"scipy": scipy.__version__}
+
+    def seed(self, transport: np.random.SeedSequence) -> None:
+        """Begin a stream of random numbers."""
+        self._random = np.random.default_rng(transport)
+
+    def showers(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Cells in GeV, (N, X, Y, Z), of electrons with these energies and angles, (N,)."""
+        energy, angle = energy_gev.astype(np.float64), angle_rad.astype(np.float64)
+        count, layers = len(energy), self._geometry.cells[2]
+        profile = draw_longitudinal(energy, self._medium, self._random)
+        edges_x0 = self._edges_x0 / np.sin(angle)[:, None]
+        fractions = np.diff(gamma.cdf(edges_x0, profile.shape[:, None], scale=1 / profile.rate[:, None]), axis=1)
+        deposited = self._sampled(energy[:, None] * fractions)
+        # 10.3 spots over the sampling term, times E^0.959, spread along a gamma distribution of their own (A.2.5).
+        spot_cdf = gamma.cdf(edges_x0, profile.spot_shape[:, None], scale=1 / profile.spot_rate[:, None])
+        spots = (10.3 / SAMPLING_TERM * energy**0.959)[:, None] * np.diff(spot_cdf, axis=1)
+        numbers = np.maximum(self._random.poisson(spots), 1)
+        each = (deposited / numbers).ravel()
+        which = np.repeat(np.arange(count * layers), numbers.ravel())
+        shower, layer = np.divmod(which, layers)
+        within = self._random.random(len(which))  # where in the layer, front to back
+        depth_x0 = edges_x0[shower, layer] + within * (edges_x0[shower, layer + 1] - edges_x0[shower, layer])
+        tau = depth_x0 / profile.unit_depth[shower]
+        radius_mm = radial(tau, energy[shower], self._medium).draw(self._random) * self._moliere_mm[layer]
+        return self._bin(angle, shower, layer + within, radius_mm, each[which])
+
+    def _sampled(self, energy_gev: Array) -> Array:
+        """Energies of the layers with the fluctuation of their sampling: mean E, variance c^2 E (E in GeV)."""
+        return self._random.gamma(np.maximum(energy_gev / self._variance_gev, 1e-12)) * self._variance_gev
+
+    def _bin(
+        self, angle: Array, shower: NDArray[np.int64], depth: Array, radius_mm: Array, spot_gev: Array
+    ) -> NDArray[np.float32]:
+        """Spots at a distance from the axis, at a depth counted in layers, into cells; those outside are dropped."""
+        nx, ny, nz = self._geometry.cells
+        pitch_mm, cell_mm = self._geometry.depth_mm / nz, self._geometry.cell_mm
+        azimuth = self._random.uniform(0, 2 * np.pi, len(shower))
+        inclined, across = radius_mm * np.cos(azimuth), radius_mm * np.sin(azimuth)
+        cot = 1 / np.tan(angle)[shower]
+        axis_z = depth * pitch_mm
+        z = axis_z - inclined * np.cos(angle)[shower]
+        layer = np.floor(z / pitch_mm).astype(np.int64)
+        inside = (layer >= 0) & (layer < nz)
+        # From the spot along the shower to the middle of its layer, where the sensor sees it.
+        to_sensor = (layer + 0.5) * pitch_mm - z
+        x = (axis_z - aim_depth_mm(self._geometry) + to_sensor) * cot + inclined * np.sin(angle)[shower]
+        ix = np.floor(x / cell_mm + nx / 2).astype(np.int64)
+        iy = np.floor(across / cell_mm + ny / 2).astype(np.int64)
+        inside &= (ix >= 0) & (ix < nx) & (iy >= 0) & (iy < ny)
+        index = (((shower * nx + ix) * ny + iy) * nz + layer)[inside]
+        visible_gev = spot_gev[inside] * self._visible[layer[inside]]
+        cells = np.bincount(index, visible_gev, minlength=len(angle) * nx * ny * nz)
+        return cells.reshape(len(angle), nx, ny, nz).astype(np.float32)

@@ -1,0 +1,129 @@
+"""The worker processes, seen from the process that started them."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from caloscale import errors
+from caloscale.errors import CaloscaleError, InputError, SimulationError
+
+Message = dict[str, Any]
+_LAST_WORDS = 2000
+"""Characters of a dead worker's error output that are shown."""
+
+
+def run_files(order: str, indices: Sequence[int], processes: int, environment: dict[str, str]) -> Iterator[Message]:
+    """Have the files ``indices`` simulated by worker processes; yields their messages as they come.
+
+    order: the line of JSON that each worker gets first. A worker gets its next file when it has written one.
+    Raises what a worker reports, and SimulationError when one dies; whenever the iteration ends, the workers
+    are killed at once (files are written atomically, so nothing half-written has a file's name).
+    """
+    waiting = list(reversed(indices))
+    messages: queue.Queue[tuple[_Worker, Message | None]] = queue.Queue()
+    workers: list[_Worker] = []
+    try:
+        for _ in range(min(processes, len(indices))):
+            workers.append(_Worker(order, environment, messages))
+            workers[-1].assign(waiting.pop())
+        busy = len(workers)
+        while busy:
+            worker, message = messages.get()
+            if message is None:
+                raise worker.death()
+            if message["event"] == "error":
+                raise rebuild_error(message)
+            if message["event"] == "done":
+                if waiting:
+                    worker.assign(waiting.pop())
+                else:
+                    busy -= 1
+            yield message
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+def rebuild_error(message: Message) -> CaloscaleError:
+    """The error that a worker describes."""
+    kind = getattr(errors, str(message["kind"]), SimulationError)
+    if issubclass(kind, InputError):
+        return kind(message["problem"], **message["fields"])
+    return kind(message["problem"])
+
+
+class _Worker:
+    """One worker process, and the thread that listens to it."""
+
+    def __init__(
+        self,
+        order: str,
+        environment: dict[str, str],
+        messages: queue.Queue[tuple[_Worker, Message | None]],
+    ) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by kill)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "caloscale.simulation.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, **environment},
+            text=True,
+            encoding="utf-8",
+        )
+        self._listener = threading.Thread(target=self._listen, args=(messages,), daemon=True)
+        self._listener.start()
+        self._tell(order)
+
+    def _listen(self, messages: queue.Queue[tuple[_Worker, Message | None]]) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            messages.put((self, json.loads(line)))
+        messages.put((self, None))
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:  # it is dead, and the listener says so
+            return
+
+    def assign(self, index: int) -> None:
+        """Have it simulate a file."""
+        self._tell(str(index))
+
+    def kill(self) -> None:
+        """Stop it at once, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        self._listener.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    continue
+        self._errors.close()
+
+    def death(self) -> SimulationError:
+        """Why it ended before its work was done."""
+        code = self._process.wait()
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, self._errors.tell() - _LAST_WORDS))
+        last_words = self._errors.read().decode("utf-8", "replace").strip()
+        return SimulationError(
+            f"a simulation process ended {how}{': ' + last_words if last_words else ''}\n"
+            "  remedy: run it again, finished files are kept; if it was the lack of memory, with fewer "
+            "processes (--set data.simulation.processes=1)"
+        )

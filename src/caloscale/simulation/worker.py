@@ -1,0 +1,131 @@
+"""The process that simulates: ``python -m caloscale.simulation.worker``.
+
+It reads lines of JSON from its input (an order, then the numbers of files) and writes lines of JSON (messages)
+to its output. Geant4 and the wheel around it live in this process alone; what it and its parent exchange are
+these lines and the files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.errors import CaloscaleError, InputError, SimulationError
+from caloscale.showers.arrays import Showers
+from caloscale.simulation.files import write_file
+from caloscale.simulation.primaries import batches, draw_primaries
+from caloscale.simulation.tables import INSTALL
+from caloscale.spec import Data
+from caloscale.spec.block import Block
+
+
+class Order(Block):
+    """What a worker is told first."""
+
+    data: Data
+    """The document's data block."""
+    folder: Path
+    """Where the files go."""
+    fingerprint: str
+    """Written into each file."""
+
+
+class Engine(Protocol):
+    """Something that makes showers."""
+
+    source: str
+    batch_energy_gev: float
+
+    @staticmethod
+    def versions() -> dict[str, str]:
+        """Versions of what the showers are made with."""
+
+    def seed(self, transport: np.random.SeedSequence) -> None:
+        """Begin a stream of random numbers."""
+
+    def showers(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Cells in GeV, (N, X, Y, Z), of electrons with these energies and angles, (N,)."""
+
+
+def build_engine(data: Data) -> Engine:
+    """The engine of the document. Raises SimulationError when its wheel is missing."""
+    if data.simulation.engine == "parametrised":
+        from caloscale.simulation.parametrised import Parametrised
+
+        return Parametrised(data)
+    try:
+        from caloscale.simulation.geant4 import Geant4
+    except ImportError as error:
+        raise SimulationError(f"Geant4 cannot be loaded: {error}\n  remedy: {INSTALL}") from error
+    return Geant4(data)
+
+
+def simulate_file(engine: Engine, data: Data, index: int, report: Callable[[int], None]) -> Showers:
+    """The showers of file ``index``; ``report`` is told after each batch how many there were in it.
+
+    The same index gives the same showers, whatever was simulated before.
+    """
+    primaries = draw_primaries(data, index)
+    engine.seed(primaries.transport)
+    cells = np.zeros((len(primaries.energy_gev), *data.geometry.cells), np.float32)
+    for batch in batches(primaries.energy_gev, engine.batch_energy_gev):
+        cells[batch] = engine.showers(primaries.energy_gev[batch], primaries.angle_rad[batch])
+        report(batch.stop - batch.start)
+    return Showers(cells, primaries.energy_gev, primaries.angle_rad, engine.source)
+
+
+def work(lines: TextIO, reply: TextIO) -> None:
+    """Carry out an order until the input ends; an error that the user should see is a message."""
+
+    def say(event: str, **content: Any) -> None:
+        reply.write(json.dumps({"event": event, **content}) + "\n")
+        reply.flush()
+
+    try:
+        order = Order.model_validate_json(lines.readline())
+        engine = build_engine(order.data)
+        say("ready", versions=engine.versions())
+        spent = 0.0  # the first file bears the start of the process
+        for line in lines:
+            index = int(line)
+            showers = simulate_file(engine, order.data, index, lambda count: say("progress", showers=count))
+            write_file(order.folder, index, showers, order.data, order.fingerprint)
+            now = time.process_time()
+            say("done", file=index, showers=len(showers), coreSeconds=now - spent)
+            spent = now
+    except CaloscaleError as error:
+        say("error", **describe_error(error))
+
+
+def describe_error(error: CaloscaleError) -> dict[str, Any]:
+    """An error as the content of a message; `pool.rebuild_error` is the inverse."""
+    kind = type(error).__name__
+    if isinstance(error, InputError):
+        value = error.value if isinstance(error.value, str | int | float | None) else repr(error.value)
+        fields = {"file": error.file, "field": error.field, "value": value, "remedy": error.remedy}
+        return {"kind": kind, "problem": error.problem, "fields": fields}
+    return {"kind": kind, "problem": str(error), "fields": {}}
+
+
+def main() -> None:
+    """Talk over the original output; what Geant4 prints goes where errors go."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    reply = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    try:
+        work(sys.stdin, reply)
+    except BrokenPipeError:  # the parent is gone
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
