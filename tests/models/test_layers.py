@@ -186,6 +186,12 @@ class TestMeasuredAngle:
         assert not np.any(gradient(angle_layer(), cells))
         np.testing.assert_array_equal(angle_layer(empty_rad=-1.0)(cells), [[-1.0]])
 
+    def test_shower_below_a_millionth_unit_is_empty(self):
+        cells = np.zeros((1, 3, 3, 4, 1))
+        cells[0, 0, 1, :] = 0.2e-6
+        np.testing.assert_array_equal(angle_layer()(cells), [[100.0]])
+        np.testing.assert_allclose(angle_layer()(2 * cells), [[math.pi / 2]])
+
     def test_shower_in_one_layer_has_no_inclination(self):
         cells = np.zeros((1, 3, 3, 4, 1))
         cells[0, 0, 1, 2] = 1.0
@@ -248,6 +254,7 @@ class TestConstraints:
             shower_with(((2, 3, 1), 1.0)),
             shower_with(((2, 3, 1), 1e-30)),
             shower_with(((2, 3, 1), 1e-42)),
+            shower_with(((2, 3, 1), 1e-32), ((5, 3, 2), 1e-32)),
             shower_with(((2, 3, 1), 1.0), ((3, 0, 1), 2.0)),
             shower_with(((2, 3, 1), 1.0), ((5, 3, 2), 1e-20)),
             shower_with(((2, 3, 1), 1.0), ((5, 3, 2), 1e-38)),
@@ -260,6 +267,7 @@ class TestConstraints:
             "cell",
             "tiny",
             "denormal",
+            "tiny-layers",
             "layer",
             "faint",
             "denormal-layer",
