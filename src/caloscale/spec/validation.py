@@ -21,6 +21,7 @@ Observable = Literal[
     "measuredAngle",
     "momentsLongitudinal",
     "momentsTransverse",
+    "radius90",
 ]
 """Observables that have a separation from Geant4 and a floor; a gate names one of them."""
 
@@ -45,5 +46,8 @@ class Validation(Block):
     """Resamplings behind each statistical uncertainty."""
     seed: int = Field(1, ge=0)
     """Seed of the generated showers, the halves and the resamplings."""
+    hits_threshold_gev: float = Field(3e-4, gt=0)
+    """A cell with more deposited energy than this is a hit, GeV (published: 3e-4, about two minimum-ionising
+    particles in 0.5 mm of silicon, whatever the size of the cell)."""
     gates: tuple[Gate, ...] = ()
     """Limits; the model artifact is released only if all are kept. None: always released."""

@@ -1,0 +1,114 @@
+"""Observables as histograms per shower, so that a bootstrap is a matrix product and never sees a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from caloscale.physics.axes import Floats
+from caloscale.physics.observables import Observed
+
+SCALAR_BINS = 20
+"""Bins between the 0.5% and 99.5% quantiles of Monte Carlo; beside them one below, one above, one for no value."""
+
+PROFILES: dict[str, tuple[str, Callable[[Observed], Floats]]] = {
+    "longitudinalProfile": ("Longitudinal profile", lambda o: o.longitudinal),
+    "transverseProfileX": ("Transverse profile in x", lambda o: o.transverse_x),
+    "transverseProfileY": ("Transverse profile in y", lambda o: o.transverse_y),
+    "cellSpectrum": ("Cell-energy spectrum", lambda o: o.spectrum),
+}
+"""Observables that are a histogram in each shower: title and (N, B)."""
+
+SCALARS: dict[str, tuple[str, Callable[[Observed], Floats]]] = {
+    "ecalSum": ("ECAL sum", lambda o: 1e3 * o.ecal_sum_gev),
+    "samplingFraction": ("Sampling fraction, sum/E", lambda o: 1e3 * o.sampling_fraction),
+    "hits": ("Hits", lambda o: o.hits),
+    "sparsity": ("Sparsity", lambda o: o.sparsity),
+    "measuredAngle": ("Measured minus true angle", lambda o: np.rad2deg(o.angle_error_rad)),
+    "momentsLongitudinal": ("Longitudinal moments 1 to 3", lambda o: o.moments_z),
+    "momentsTransverse": (
+        "Transverse moments 1 to 3, x and y",
+        lambda o: np.column_stack([o.moments_x, o.moments_y]),
+    ),
+    "radius90": ("Radius of 90% of the energy", lambda o: o.radius90_mm),
+}
+"""Observables that are one number per shower (N,), or several (N, K) whose separations are averaged."""
+
+UNITS = {
+    "ecalSum": "MeV",
+    "samplingFraction": "MeV/GeV",
+    "hits": "cells",
+    "sparsity": "",
+    "measuredAngle": "degrees",
+    "radius90": "mm",
+    "showerMaximum": "layer",
+}
+
+ORDER = (
+    "longitudinalProfile",
+    "transverseProfileX",
+    "transverseProfileY",
+    "showerMaximum",
+    "ecalSum",
+    "samplingFraction",
+    "cellSpectrum",
+    "hits",
+    "sparsity",
+    "measuredAngle",
+    "momentsLongitudinal",
+    "momentsTransverse",
+    "radius90",
+)
+TITLES = {name: title for name, (title, _) in (PROFILES | SCALARS).items()} | {
+    "showerMaximum": "Layer of the shower maximum"
+}
+
+
+@dataclass(frozen=True)
+class Binning:
+    """Edges of the scalar observables (K, SCALAR_BINS + 1), from Monte Carlo only, the same for all samples."""
+
+    edges: dict[str, Floats]
+    layers: int
+
+    def histograms(self, observed: Observed) -> dict[str, Floats]:
+        """The observables of N showers as histograms (N, K, B): K of them, whose separations are averaged."""
+        result = {name: values(observed)[:, None, :] for name, (_, values) in PROFILES.items()}
+        for name in SCALARS:
+            columns = scalar_columns(name, observed)
+            per_column = [_one_hot(column, edges) for column, edges in zip(columns.T, self.edges[name])]
+            result[name] = np.stack(per_column, axis=1)
+        layers = np.arange(self.layers + 1) - 0.5
+        result["showerMaximum"] = _one_hot(observed.maximum_layer, layers)[:, None, :]
+        return result
+
+
+def scalar_columns(name: str, observed: Observed) -> Floats:
+    """A scalar observable as (N, K)."""
+    values = SCALARS[name][1](observed)
+    return values[:, None] if values.ndim == 1 else values
+
+
+def choose_binning(monte_carlo: Observed) -> Binning:
+    """Edges from the quantiles of Monte Carlo showers."""
+    edges = {name: np.stack([_edges(column) for column in scalar_columns(name, monte_carlo).T]) for name in SCALARS}
+    return Binning(edges=edges, layers=monte_carlo.longitudinal.shape[1])
+
+
+def _edges(values: Floats) -> Floats:
+    values = values[np.isfinite(values)]
+    low, high = np.quantile(values, [0.005, 0.995]) if len(values) else (0.0, 1.0)
+    if not high > low:
+        half = max(abs(low), 1.0) / 2
+        low, high = low - half, high + half
+    return np.linspace(low, high, SCALAR_BINS + 1)
+
+
+def _one_hot(values: Floats, edges: Floats) -> Floats:
+    """(N,) -> (N, B + 3): below, the B bins (the last includes its upper edge), above, no value."""
+    index = np.searchsorted(edges, values, side="right")
+    index = np.where(values == edges[-1], len(edges) - 1, index)
+    index = np.where(np.isnan(values), len(edges) + 1, index)
+    return np.asarray(index[:, None] == np.arange(len(edges) + 2), dtype=np.float64)

@@ -1,0 +1,176 @@
+"""Shower maximum, response, linearity and resolution of generated showers against Monte Carlo."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from caloscale.physics.axes import Floats
+from caloscale.physics.figure_data import number
+from caloscale.physics.observables import Observed
+from caloscale.physics.resampling import Resampling, measured, over_halves, sigmas
+from caloscale.physics.response import (
+    Line,
+    binned_moments,
+    fit_line,
+    fit_resolution,
+    gamma_maximum,
+)
+from caloscale.physics.result import (
+    Compared,
+    Linearity,
+    Measured,
+    Resolution,
+    ResolutionRange,
+    Response,
+    ShowerMaximum,
+)
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """A sample with its bootstrap weights (1 + B, N), its membership in the ranges of energy (N, R) that the
+    verdicts use, and in the finer bins (N, K) of line and resolution fits."""
+
+    observed: Observed
+    weights: Floats
+    ranges: Floats
+    bins: Floats
+
+
+def compare_maxima(reference: Weighted, generated: Weighted, depth_x0: Floats) -> tuple[ShowerMaximum, ...]:
+    """The shower maximum of the mean profile in each range of energy."""
+    profiles = [_range_profiles(sample) for sample in (reference, generated)]
+    layers = [_peak_layer(p) for p in profiles]
+    depths = [gamma_maximum(p, depth_x0) for p in profiles]
+    fitted = [np.interp(depth, depth_x0, np.arange(len(depth_x0))) for depth in depths]
+    return tuple(
+        ShowerMaximum(
+            layer=Compared(reference=measured(layers[0][:, k]), generated=measured(layers[1][:, k])),
+            difference_layers=number(layers[1][0, k] - layers[0][0, k]),
+            depth_x0=Compared(reference=measured(depths[0][:, k]), generated=measured(depths[1][:, k])),
+            fitted_difference_layers=measured(fitted[1][:, k] - fitted[0][:, k]),
+        )
+        for k in range(reference.ranges.shape[1])
+    )
+
+
+def compare_response(reference: Weighted, generated: Weighted) -> tuple[Response, ...]:
+    """Mean of sum/E in each range of energy."""
+    means = [
+        1e3 * binned_moments(s.weights, s.observed.sampling_fraction, s.ranges).mean for s in (reference, generated)
+    ]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = means[1] / means[0]
+    return tuple(
+        Response(
+            mev_per_gev=Compared(reference=measured(means[0][:, k]), generated=measured(means[1][:, k])),
+            ratio=measured(ratio[:, k]),
+        )
+        for k in range(reference.ranges.shape[1])
+    )
+
+
+def compare_linearity(reference: Weighted, generated: Weighted) -> Linearity:
+    """Straight lines through the sums."""
+    lines = [_line(sample) for sample in (reference, generated)]
+
+    def compared(name: str, scale: float) -> Compared:
+        values = [scale * getattr(line, name) for line in lines]
+        return Compared(reference=measured(values[0]), generated=measured(values[1]))
+
+    deviation = compared("deviation", 1)
+    missing = deviation.generated.value is None
+    return Linearity(
+        deviation=deviation,
+        line_mev=compared("offset", 1e3),
+        slope_mev_per_gev=compared("slope", 1e3),
+        reason="fewer than three bins of energy with eight generated showers" if missing else None,
+    )
+
+
+def compare_resolution(
+    reference: Weighted,
+    generated: Weighted,
+    untrained: Weighted | None,
+    baseline: Weighted,
+    resampling: Resampling,
+    *,
+    weighted: bool,
+) -> Resolution:
+    """sigma/E of the plain sum, or of the sum with layers weighted by their absorber."""
+
+    def widths(sample: Weighted, weights: Floats | None = None) -> Floats:
+        rows = sample.weights if weights is None else weights
+        return binned_moments(rows, _fraction(sample.observed, weighted), sample.ranges).relative
+
+    monte_carlo, from_generator, from_baseline = widths(reference), widths(generated), widths(baseline)
+    deviation, of_baseline = _deviation(from_generator, monte_carlo), _deviation(from_baseline, monte_carlo)
+    floor = over_halves(
+        resampling.halves, lambda one, other: _deviation(widths(reference, one), widths(reference, other))
+    )
+    fits = [_fit(sample, weighted) for sample in (reference, generated)]
+    missing = not np.isfinite(deviation[0])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = from_generator / monte_carlo
+    return Resolution(
+        ranges=tuple(
+            ResolutionRange(
+                sigma=Compared(reference=measured(monte_carlo[:, k]), generated=measured(from_generator[:, k])),
+                ratio=measured(ratio[:, k]),
+            )
+            for k in range(monte_carlo.shape[1])
+        ),
+        stochastic=Compared(reference=measured(fits[0][0]), generated=measured(fits[1][0])),
+        constant=Compared(reference=measured(fits[0][1]), generated=measured(fits[1][1])),
+        deviation=measured(deviation),
+        floor=Measured(value=number(floor[0]), uncertainty=number(floor[1])),
+        untrained=measured(None if untrained is None else _deviation(widths(untrained), monte_carlo)),
+        baseline=measured(of_baseline),
+        sigmas_better_than_baseline=sigmas(of_baseline - deviation),
+        reason="a range of energy has fewer than eight showers, or no response" if missing else None,
+    )
+
+
+def mean_energy(sample: Weighted) -> Floats:
+    """Mean energy of the showers in each fine bin (K,), NaN where there is none."""
+    count = sample.bins.sum(axis=0)
+    return (sample.observed.energy_gev @ sample.bins) / np.where(count > 0, count, np.nan)
+
+
+def _fraction(observed: Observed, weighted: bool) -> Floats:
+    return observed.weighted_fraction if weighted else observed.sampling_fraction
+
+
+def _line(sample: Weighted) -> Line:
+    return fit_line(sample.weights, sample.observed.energy_gev, sample.observed.ecal_sum_gev, sample.bins)
+
+
+def _fit(sample: Weighted, weighted: bool) -> tuple[Floats, Floats]:
+    relative = binned_moments(sample.weights, _fraction(sample.observed, weighted), sample.bins).relative
+    count = sample.bins.sum(axis=0)
+    inverse = ((1 / sample.observed.energy_gev) @ sample.bins) / np.where(count > 0, count, 1)
+    return fit_resolution(relative, np.where(inverse > 0, inverse, 1.0), count)
+
+
+def _deviation(widths: Floats, monte_carlo: Floats) -> Floats:
+    """Mean over the ranges of |widths / monte_carlo - 1|: (B, R) -> (B,)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.abs(widths / monte_carlo - 1).mean(axis=1))
+
+
+def _range_profiles(sample: Weighted) -> Floats:
+    """Mean longitudinal profiles (1 + B, R, Z)."""
+    return np.stack([(sample.weights * member) @ sample.observed.longitudinal for member in sample.ranges.T], axis=1)
+
+
+def _peak_layer(profiles: Floats) -> Floats:
+    return np.where(profiles.sum(axis=-1) > 0, profiles.argmax(axis=-1).astype(np.float64), np.nan)
+
+
+def range_edges(energy_gev: Sequence[float], count: int) -> Floats:
+    """Edges of ranges of equal width (R + 1,); a single energy has one range."""
+    low, high = energy_gev
+    return np.linspace(low, high, count + 1) if high > low else np.array([low, high])

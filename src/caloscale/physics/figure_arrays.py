@@ -1,0 +1,248 @@
+"""From samples to the numbers of the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.physics.axes import Axes, Floats
+from caloscale.physics.binning import ORDER, TITLES, Binning
+from caloscale.physics.energy_response import Weighted, mean_energy
+from caloscale.physics.figure_data import Curve, FigureData, Map, Panel, matrix, numbers
+from caloscale.physics.observables import Observed
+from caloscale.physics.response import FEWEST, bin_of_energy, binned_moments, gamma_maximum
+from caloscale.physics.samples import Samples
+from caloscale.showers.arrays import Showers
+
+EXAMPLES = 3
+ANGLE_BINS = 6
+ERROR_BINS = 40
+MOMENTS = (
+    ("moments_z", ("Barycentre in depth, X0", "Longitudinal rms, X0", "Longitudinal skewness")),
+    ("moments_x", ("Barycentre in x, mm", "Rms in x, mm", "Skewness in x")),
+    ("moments_y", ("Barycentre in y, mm", "Rms in y, mm", "Skewness in y")),
+)
+
+
+def figure_data(
+    samples: Samples,
+    weighted: Mapping[str, Weighted],
+    binning: Binning,
+    labels: tuple[str, ...],
+    *,
+    showers: Mapping[str, Showers],
+    correlations: tuple[tuple[str, ...], Floats, Floats],
+    regression: Mapping[str, Floats],
+) -> FigureData:
+    """Everything that is drawn. weighted: by sample (reference, generated, untrained, baseline)."""
+    observed = {name: sample.observed for name, sample in weighted.items()}
+    axes = samples.axes
+    half_width = abs(axes.x_mm[0]) + axes.geometry.cell_mm * axes.rebin[0] / 2
+    return FigureData(
+        longitudinal=_longitudinal(weighted, labels, axes),
+        transverse=_transverse(observed, axes),
+        depth_x0=numbers(axes.depth_x0),
+        spectrum=Panel(
+            edges=numbers(1e3 * samples.cuts.spectrum_edges_gev),
+            curves={name: _mean_curve(o.spectrum) for name, o in observed.items()},
+        ),
+        occupancy=Panel(
+            edges=numbers(1e3 * samples.cuts.thresholds_gev),
+            curves={name: _mean_curve(o.above / np.prod(axes.shape)) for name, o in observed.items()},
+        ),
+        distributions=_distributions(observed, binning),
+        moments=_moments(observed, binning),
+        sums=_against_energy(weighted, lambda o: 1e3 * o.ecal_sum_gev),
+        response=_against_energy(weighted, lambda o: 1e3 * o.sampling_fraction),
+        resolution=_resolution(weighted, lambda o: o.sampling_fraction),
+        weighted_resolution=_resolution(weighted, lambda o: o.weighted_fraction),
+        maximum=_maximum(weighted, axes),
+        angle=_angle(observed),
+        regression=_shares(regression, np.linspace(-0.5, 0.5, ERROR_BINS + 1)) if regression else None,
+        correlation_names=correlations[0],
+        correlation_reference=matrix(correlations[1]),
+        correlation_generated=matrix(correlations[2]),
+        mean_showers=_mean_showers(showers["reference"], showers["generated"]),
+        examples=_examples(showers["reference"], showers["generated"]),
+        extent=numbers([half_width]),
+    )
+
+
+def _mean_curve(values: Floats, scale: float = 1.0) -> Curve:
+    """Mean over the showers (N, B) and its standard error."""
+    if not len(values):
+        return Curve(values=numbers(np.full(values.shape[1], np.nan)))
+    error = values.std(axis=0) / np.sqrt(len(values))
+    return Curve(values=numbers(scale * values.mean(axis=0)), errors=numbers(scale * error))
+
+
+def _longitudinal(weighted: Mapping[str, Weighted], labels: tuple[str, ...], axes: Axes) -> tuple[Panel, ...]:
+    edges = numbers(np.arange(axes.shape[2] + 1) - 0.5)
+    return tuple(
+        Panel(
+            title=label,
+            edges=edges,
+            curves={
+                name: _mean_curve(sample.observed.longitudinal[sample.ranges[:, k] > 0], 1e3)
+                for name, sample in weighted.items()
+            },
+        )
+        for k, label in enumerate(labels)
+    )
+
+
+def _transverse(observed: Mapping[str, Observed], axes: Axes) -> tuple[Panel, ...]:
+    panels = []
+    for title, positions, attribute in (("x", axes.x_mm, "transverse_x"), ("y", axes.y_mm, "transverse_y")):
+        pitch = axes.geometry.cell_mm * axes.rebin[0 if title == "x" else 1]
+        edges = np.append(positions - pitch / 2, positions[-1] + pitch / 2)
+        curves = {name: _mean_curve(getattr(o, attribute), 1e3) for name, o in observed.items()}
+        panels.append(Panel(title=title, edges=numbers(edges), curves=curves))
+    return tuple(panels)
+
+
+def _shares(values: Mapping[str, Floats], edges: Floats) -> Panel:
+    """Share of the showers per bin, what lies beyond in the outer bins, with the multinomial error."""
+    curves = {}
+    for name, sample in values.items():
+        finite = sample[np.isfinite(sample)].clip(edges[0], edges[-1])
+        counts = np.histogram(finite, bins=edges)[0]
+        total = max(len(sample), 1)
+        share = counts / total
+        error = np.sqrt(share * (1 - share) / total)
+        curves[name] = Curve(values=numbers(share), errors=numbers(error))
+    return Panel(edges=numbers(edges), curves=curves)
+
+
+def _distributions(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Panel]:
+    from caloscale.physics.binning import scalar_columns
+
+    names = [name for name in ORDER if name in binning.edges and len(binning.edges[name]) == 1]
+    panels = {
+        name: _shares({s: scalar_columns(name, o)[:, 0] for s, o in observed.items()}, binning.edges[name][0])
+        for name in names
+    }
+    panels["showerMaximum"] = _shares(
+        {s: o.maximum_layer for s, o in observed.items()}, np.arange(binning.layers + 1) - 0.5
+    )
+    return {name: panel.model_copy(update={"title": TITLES[name]}) for name, panel in panels.items()}
+
+
+def _moments(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Panel]:
+    edges = np.concatenate([binning.edges["momentsLongitudinal"], binning.edges["momentsTransverse"]])
+    panels = {}
+    for group, (attribute, titles) in enumerate(MOMENTS):
+        for order, title in enumerate(titles):
+            values = {name: getattr(o, attribute)[:, order] for name, o in observed.items()}
+            panels[f"{attribute}{order + 1}"] = _shares(values, edges[3 * group + order]).model_copy(
+                update={"title": title}
+            )
+    return panels
+
+
+def _against_energy(weighted: Mapping[str, Weighted], value) -> Panel:  # type: ignore[no-untyped-def]
+    """Mean of a quantity in the fine bins of energy with its standard error."""
+    curves = {}
+    for name, sample in weighted.items():
+        if name == "untrained":
+            continue
+        moments = binned_moments(sample.weights[:1], value(sample.observed), sample.bins)
+        error = moments.sigma[0] / np.sqrt(np.maximum(moments.count[0], 1))
+        curves[name] = Curve(values=numbers(moments.mean[0]), errors=numbers(error), x=numbers(mean_energy(sample)))
+    return Panel(curves=curves)
+
+
+def _resolution(weighted: Mapping[str, Weighted], value) -> Panel:  # type: ignore[no-untyped-def]
+    """sigma/E in the fine bins with its bootstrap error."""
+    curves = {}
+    for name in ("reference", "generated"):
+        sample = weighted[name]
+        relative = binned_moments(sample.weights, value(sample.observed), sample.bins).relative
+        curves[name] = Curve(
+            values=numbers(relative[0]), errors=numbers(_scatter(relative)), x=numbers(mean_energy(sample))
+        )
+    return Panel(curves=curves)
+
+
+def _maximum(weighted: Mapping[str, Weighted], axes: Axes) -> Panel:
+    """Maximum of the gamma fit of the mean profile in the fine bins, with its bootstrap error."""
+    curves = {}
+    for name in ("reference", "generated"):
+        sample = weighted[name]
+        profiles = np.stack([(sample.weights * b) @ sample.observed.longitudinal for b in sample.bins.T], axis=1)
+        depth = gamma_maximum(profiles, axes.depth_x0)
+        depth = np.where(sample.bins.sum(axis=0) >= FEWEST, depth, np.nan)
+        curves[name] = Curve(values=numbers(depth[0]), errors=numbers(_scatter(depth)), x=numbers(mean_energy(sample)))
+    return Panel(curves=curves)
+
+
+def _scatter(values: Floats) -> Floats:
+    """Standard deviation over the bootstraps of columns that have a value in row 0, NaN elsewhere."""
+    drawn = values[1:]
+    finite = np.isfinite(drawn)
+    count = np.maximum(finite.sum(axis=0), 1)
+    mean = np.where(finite, drawn, 0).sum(axis=0) / count
+    variance = np.where(finite, (drawn - mean) ** 2, 0).sum(axis=0) / count
+    return np.where(np.isfinite(values[0]), np.sqrt(variance), np.nan)
+
+
+def _angle(observed: Mapping[str, Observed]) -> Panel:
+    """Mean measured angle in bins of the true one, degrees."""
+    true = np.rad2deg(observed["reference"].angle_rad)
+    low, high = float(true.min()), float(true.max())
+    edges = np.linspace(low, high, ANGLE_BINS + 1) if high > low + 1e-3 else np.array([low - 0.5, high + 0.5])
+    curves = {}
+    for name, sample in observed.items():
+        filled = sample[~sample.empty]
+        degrees = np.rad2deg(filled.angle_rad)
+        bins = bin_of_energy(degrees, edges)
+        moments = binned_moments(np.ones((1, len(filled))), degrees + np.rad2deg(filled.angle_error_rad), bins)
+        error = moments.sigma[0] / np.sqrt(np.maximum(moments.count[0], 1))
+        x = degrees @ bins / np.where(moments.count[0] > 0, moments.count[0], np.nan)
+        curves[name] = Curve(values=numbers(moments.mean[0]), errors=numbers(error), x=numbers(x))
+    return Panel(edges=numbers(edges), curves=curves)
+
+
+def _mean_showers(reference: Showers, generated: Showers) -> tuple[Map, ...]:
+    """Mean showers, energy in x and z, in three ranges of the angle (one where the angle is fixed)."""
+    degrees = np.rad2deg(reference.angle_rad.astype(np.float64))
+    low, high = float(degrees.min()), float(degrees.max())
+    edges = np.linspace(low, high, 4) if high > low + 1 else np.array([low, high])
+    maps = []
+    for k in range(len(edges) - 1):
+        sides = []
+        for sample in (reference, generated):
+            member = bin_of_energy(np.rad2deg(sample.angle_rad.astype(np.float64)), edges)[:, k] > 0
+            sides.append(_mean_side(sample, np.flatnonzero(member)))
+        title = f"{edges[k]:.0f} to {edges[k + 1]:.0f} degrees" if len(edges) > 2 else f"{low:.0f} degrees"
+        maps.append(Map(title=title, reference=matrix(sides[0]), generated=matrix(sides[1])))
+    return tuple(maps)
+
+
+def _mean_side(sample: Showers, index: NDArray[np.intp]) -> Floats:
+    total = np.zeros((sample.cells_gev.shape[1], sample.cells_gev.shape[3]))
+    for start in range(0, len(index), 64):
+        total += sample.cells_gev[index[start : start + 64]].sum(axis=(0, 2), dtype=np.float64)
+    return 1e3 * total / max(len(index), 1)
+
+
+def _examples(reference: Showers, generated: Showers) -> tuple[Map, ...]:
+    """Monte Carlo showers at low, middle and high energy, each beside the generated one that is nearest in
+    energy and angle (relative to their ranges): the first that fits, not the best-looking."""
+    order = np.argsort(reference.energy_gev, kind="stable")
+    chosen = order[np.unique(np.linspace(0, len(order) - 1, EXAMPLES + 2).astype(int)[1:-1])]
+    energy_span = max(float(np.ptp(reference.energy_gev)), 1e-6)
+    angle_span = max(float(np.ptp(reference.angle_rad)), 1e-6)
+    maps = []
+    for index in chosen:
+        energy, angle = float(reference.energy_gev[index]), float(reference.angle_rad[index])
+        distance = np.hypot((generated.energy_gev - energy) / energy_span, (generated.angle_rad - angle) / angle_span)
+        nearest = int(np.argmin(distance))
+        sides = [
+            1e3 * s.cells_gev[i].sum(axis=1, dtype=np.float64) for s, i in ((reference, index), (generated, nearest))
+        ]
+        title = f"{energy:.1f} GeV, {np.rad2deg(angle):.0f} degrees"
+        maps.append(Map(title=title, reference=matrix(sides[0]), generated=matrix(sides[1])))
+    return tuple(maps)

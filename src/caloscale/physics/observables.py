@@ -1,0 +1,248 @@
+"""What is measured on each shower. Plain numpy, one pass over the cells, in pieces that keep memory small.
+
+The definitions follow the evaluation of the published 3DGAN (profiles, moments about the barycentre,
+sampling fraction, hits above 3e-4 GeV, sparsity, longitudinal fractions R1-R3, measured angle) and of the
+CaloChallenge (arXiv:2410.21611: cell spectrum, sparsity, shower shapes per layer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.physics.axes import Axes, Floats
+from caloscale.showers.angles import measured_angle_rad
+from caloscale.showers.arrays import Showers
+
+CELLS_AT_ONCE = 2_000_000
+"""Cells that are looked at in one piece: 8 MB of cells, some 200 MB of working memory at worst."""
+MOMENT_ORDERS = 3
+SPARSITY_FLOOR_GEV = 15.15e-6
+"""Smallest threshold of the sparsity, GeV: the one of the CaloChallenge, 15.15 keV."""
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Thresholds and bins in cell energy, the same for all samples of a comparison, GeV.
+
+    hits_gev: a cell above is a hit. sparsity_gev: a cell above is not empty.
+    spectrum_edges_gev (K+1,): bins of the cell spectrum; what lies beyond the last edge is in the last bin.
+    thresholds_gev (T,): thresholds of the curve of the sparsity.
+    """
+
+    hits_gev: float
+    sparsity_gev: float
+    spectrum_edges_gev: Floats
+    thresholds_gev: Floats
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Observables of N showers; NaN where an empty shower has no value.
+
+    energy_gev, angle_rad, ecal_sum_gev, weighted_sum_gev (layers weighted by their absorber): (N,).
+    longitudinal (N, Z), transverse_x (N, X), transverse_y (N, Y): energy per layer, column, row, GeV.
+    spectrum (N, K): cells per bin of cell energy. above (N, T): cells above each threshold.
+    hits (N,), sparsity (N,): cells above the threshold of hits; part of the cells not above that of sparsity.
+    maximum_layer (N,): layer with the largest energy, 0 = front.
+    angle_error_rad (N,): measured angle - true angle.
+    moments_z (N, 3): barycentre in X0, rms in X0, skewness. moments_x, moments_y (N, 3): mm, mm, skewness.
+    fractions (N, 3): energy in the front, middle and back third of the layers.
+    radius90_mm (N,): radius about the shower's axis that holds 90% of the energy (a Moliere-like radius).
+    """
+
+    energy_gev: Floats
+    angle_rad: Floats
+    ecal_sum_gev: Floats
+    weighted_sum_gev: Floats
+    longitudinal: Floats
+    transverse_x: Floats
+    transverse_y: Floats
+    spectrum: Floats
+    above: Floats
+    hits: Floats
+    sparsity: Floats
+    maximum_layer: Floats
+    angle_error_rad: Floats
+    moments_z: Floats
+    moments_x: Floats
+    moments_y: Floats
+    fractions: Floats
+    radius90_mm: Floats
+
+    def __len__(self) -> int:
+        return len(self.energy_gev)
+
+    def __getitem__(self, index: slice | NDArray[np.generic]) -> Observed:
+        """The showers of a slice, a mask or an index array."""
+        return Observed(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    @property
+    def sampling_fraction(self) -> Floats:
+        """Visible energy per energy of the primary (N,)."""
+        return self.ecal_sum_gev / self.energy_gev
+
+    @property
+    def weighted_fraction(self) -> Floats:
+        """Sum with layers weighted by their absorber, per energy of the primary (N,)."""
+        return self.weighted_sum_gev / self.energy_gev
+
+    @property
+    def empty(self) -> NDArray[np.bool_]:
+        """Showers without any energy (N,)."""
+        return self.ecal_sum_gev <= 0
+
+
+def concatenate(parts: Sequence[Observed]) -> Observed:
+    """The observables of several samples as one."""
+    return Observed(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Observed)})
+
+
+def observe(showers: Showers, axes: Axes, cuts: Cuts) -> Observed:
+    """Measure all observables of re-binned showers (N, X, Y, Z) in GeV; cells are finite and not negative."""
+    return concatenate([_observe_piece(piece, axes, cuts) for piece in pieces(showers)])
+
+
+def pieces(showers: Showers) -> Iterator[Showers]:
+    """The showers in pieces of about `CELLS_AT_ONCE` cells, at least one piece."""
+    size = max(1, CELLS_AT_ONCE // max(1, int(np.prod(showers.cells_gev.shape[1:]))))
+    for start in range(0, max(len(showers), 1), size):
+        yield showers[start : start + size]
+
+
+def choose_cuts(samples: Iterable[Showers], *, hits_gev: float, threshold_gev: float) -> Cuts:
+    """Thresholds, and ten bins per decade from the lowest threshold to the largest cell of Monte Carlo samples."""
+    lowest = max(threshold_gev, SPARSITY_FLOOR_GEV)
+    largest = max((float(s.cells_gev.max(initial=0.0)) for s in samples), default=0.0)
+    decades = np.log10(max(largest, 10 * lowest) / lowest)
+    edges = lowest * 10 ** (np.arange(int(np.ceil(decades * 10)) + 1) / 10)
+    return Cuts(
+        hits_gev=hits_gev, sparsity_gev=lowest, spectrum_edges_gev=edges, thresholds_gev=np.geomspace(lowest, 1e-2, 25)
+    )
+
+
+def _observe_piece(showers: Showers, axes: Axes, cuts: Cuts) -> Observed:
+    cells = showers.cells_gev
+    energy, angle = showers.energy_gev.astype(np.float64), showers.angle_rad.astype(np.float64)
+    along_xz = cells.sum(axis=2, dtype=np.float64)
+    longitudinal, transverse_x = along_xz.sum(axis=1), along_xz.sum(axis=2)
+    transverse_y = cells.sum(axis=(1, 3), dtype=np.float64)
+    total = longitudinal.sum(axis=1)
+    empty = total <= 0
+    shower, *where = np.nonzero(cells)
+    values = cells[cells != 0].astype(np.float64)
+    count = len(showers)
+    moments = [
+        profile_moments(profile, positions)
+        for profile, positions in (
+            (longitudinal, axes.depth_x0),
+            (transverse_x, axes.x_mm),
+            (transverse_y, axes.y_mm),
+        )
+    ]
+    measured = measured_angle_rad(cells, axes.geometry, axes.rebin).astype(np.float64)
+    sparsity = 1 - _count_per_shower(shower[values > cuts.sparsity_gev], count) / np.prod(axes.shape)
+    return Observed(
+        energy_gev=energy,
+        angle_rad=angle,
+        ecal_sum_gev=total,
+        weighted_sum_gev=longitudinal @ axes.layer_weight,
+        longitudinal=longitudinal,
+        transverse_x=transverse_x,
+        transverse_y=transverse_y,
+        spectrum=_spectrum(shower, values, count, cuts.spectrum_edges_gev),
+        above=_above(shower, values, count, cuts.thresholds_gev),
+        hits=_count_per_shower(shower[values > cuts.hits_gev], count),
+        sparsity=sparsity,
+        maximum_layer=np.where(empty, np.nan, longitudinal.argmax(axis=1)),
+        angle_error_rad=np.where(empty, np.nan, measured - angle),
+        moments_z=moments[0],
+        moments_x=moments[1],
+        moments_y=moments[2],
+        fractions=_thirds(longitudinal, total),
+        radius90_mm=_radius(shower, where, values, angle, axes, moments),
+    )
+
+
+def profile_moments(profiles: Floats, positions: Floats) -> Floats:
+    """Moments of profiles (N, B) about their barycentre, at positions (B,): (N, 3).
+
+    Barycentre sum(e x)/sum(e); rms, the root of the second central moment; skewness, the third central moment
+    over the third power of the rms (0 for a profile without width). NaN for an empty profile.
+    """
+    total = profiles.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = profiles / total[:, None]
+    mean = share @ positions
+    from_mean = positions - mean[:, None]
+    variance = np.einsum("nb,nb->n", share, from_mean**2)
+    third = np.einsum("nb,nb->n", share, from_mean**3)
+    rms = np.sqrt(variance)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        skewness = np.where(variance > 0, third / rms**3, np.where(np.isnan(variance), np.nan, 0.0))
+    return np.stack([mean, rms, skewness], axis=1)
+
+
+def _thirds(longitudinal: Floats, total: Floats) -> Floats:
+    """R1, R2, R3: energy in the front, middle and back third of the layers over the whole."""
+    parts = np.array_split(longitudinal, 3, axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.stack([part.sum(axis=1) for part in parts], axis=1) / total[:, None]
+
+
+def _count_per_shower(shower: NDArray[np.intp], count: int) -> Floats:
+    return np.bincount(shower, minlength=count).astype(np.float64)
+
+
+def _spectrum(shower: NDArray[np.intp], values: Floats, count: int, edges: Floats) -> Floats:
+    """Cells per bin [edge, next edge) for each shower; float32 rounding at the lowest edge counts as inside."""
+    bins = len(edges) - 1
+    index = np.searchsorted(edges, values * (1 + 1e-5), side="right") - 1
+    inside = index >= 0
+    flat = shower[inside] * bins + np.minimum(index[inside], bins - 1)
+    return np.bincount(flat, minlength=count * bins).reshape(count, bins).astype(np.float64)
+
+
+def _above(shower: NDArray[np.intp], values: Floats, count: int, thresholds: Floats) -> Floats:
+    """Cells above each (ascending) threshold, for each shower (N, T)."""
+    passed = np.searchsorted(thresholds, values, side="left")
+    width = len(thresholds) + 1
+    exactly = np.bincount(shower * width + passed, minlength=count * width).reshape(count, width)
+    return exactly[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:].astype(np.float64)
+
+
+def _radius(
+    shower: NDArray[np.intp],
+    where: Sequence[NDArray[np.intp]],
+    values: Floats,
+    angle: Floats,
+    axes: Axes,
+    moments: Sequence[Floats],
+    fraction: float = 0.9,
+) -> Floats:
+    """Radius about the axis that holds a fraction of the energy, mm (N,); the axis goes through the shower's
+    barycentre in the direction of the primary (cos a, 0, sin a). Interpolated in bins of a quarter of a cell."""
+    count = len(angle)
+    _, x_mean, y_mean = (m[:, 0] for m in moments)
+    depth = np.bincount(shower, weights=values * axes.z_mm[where[2]], minlength=count)
+    total = np.bincount(shower, weights=values, minlength=count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z_mean = depth / total
+    dx, dy = axes.x_mm[where[0]] - x_mean[shower], axes.y_mm[where[1]] - y_mean[shower]
+    dz = axes.z_mm[where[2]] - z_mean[shower]
+    across = dx * np.sin(angle)[shower] - dz * np.cos(angle)[shower]
+    step = axes.geometry.cell_mm * min(axes.rebin[:2]) / 4
+    ring = (np.hypot(across, dy) / step).astype(np.intp)
+    rings = int(ring.max(initial=0)) + 1
+    energy = np.bincount(shower * rings + ring, weights=values, minlength=count * rings).reshape(count, rings)
+    inside = energy.cumsum(axis=1)
+    wanted = fraction * total
+    first = (inside < wanted[:, None]).sum(axis=1).clip(max=rings - 1)
+    rows = np.arange(count)
+    below = inside[rows, first] - energy[rows, first]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        part = (wanted - below) / energy[rows, first]
+    return np.where(total > 0, (first + part) * step, np.nan)
