@@ -27,7 +27,7 @@ check-machine:
 # What running needs. The stamp is remade when the pins change.
 $(VENV)/.run: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory check-machine
-	@echo "installing into $(VENV) (once, about 1 GB, two to five minutes)"
+	@echo "installing into $(VENV) (once, about 2 GB, two to five minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[cpu,simulate]'
 	@touch $@

@@ -7,6 +7,7 @@ Each keeps a record of itself in ``<workspace>/stages``. Imports are late: a sta
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -36,4 +37,18 @@ def __getattr__(name: str) -> Any:
     """Load a stage when it is first asked for."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in ("preprocess", "train", "validate"):
+        _load_tensorflow_quietly()
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def _load_tensorflow_quietly() -> None:
+    """TensorFlow greets on the standard error stream while it is loaded, whatever its log level says."""
+    stream, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        import_module("tensorflow")
+    finally:
+        os.dup2(stream, 2)
+        os.close(stream)
+        os.close(nothing)

@@ -17,6 +17,9 @@ def preprocess(run: Run, workspace: str | Path, showers: Path, dataset: Path) ->
         source = showers if run.data.source == "simulate" else run.data.source
         manifest = preprocess_showers(run.data, source, dataset)
         figures.update(
-            source=manifest.source, showers=manifest.parts["train"], validationShowers=manifest.parts["validation"]
+            source=manifest.source,
+            showers=manifest.parts["train"],
+            validationShowers=manifest.parts["validation"],
+            **manifest.model_dump(mode="json", by_alias=True, include={"provenance", "shards", "dropped"}),
         )
         return manifest

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from caloscale import __version__
 from caloscale.physics import Evaluation
+from caloscale.physics.figures import Figure
 from caloscale.physics.report import render_report
 from caloscale.planning.cost import Cost, StageUse, price_run
 from caloscale.planning.prices import load_prices
 from caloscale.showers.storage import atomic_writer
-from caloscale.spec import Run
-from caloscale.stages.record import STAGES, StageRecord, read_records, recorded
+from caloscale.spec import Run, dump_run
+from caloscale.spec.block import Block
+from caloscale.stages.record import StageRecord, read_records, recorded
 from caloscale.stages.summary import (
     DataSummary,
     GenerateSummary,
@@ -51,3 +55,154 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
                 with atomic_writer(folder / name) as temporary:
                     temporary.write_text(text + "\n", encoding="utf-8")
         return made
+
+
+def _make(run: Run, folder: Path, failure: str | None) -> Report:
+    records = {stage: record for stage, record in read_records(folder).items() if stage != "report"}
+    failed = next((r for r in records.values() if r.outcome != "succeeded"), None)
+    error = f"stage {failed.stage} {failed.outcome}: {failed.error}" if failed else failure
+    evaluation = _evaluation(folder, records)
+    cost = _price(run, records)
+    summary = _summarise(folder.name, error, records, evaluation, cost)
+    html = render_report(
+        title=f"{run.model.preset} generator: run {folder.name}",
+        evaluation=evaluation,
+        figures=_figures(folder, evaluation),
+        provenance=_provenance(run, records),
+        training=_history(folder),
+        cost=cost.model_dump(mode="json", by_alias=True),
+        stages=[record.model_dump(mode="json", by_alias=True) for record in records.values()],
+        summary=summary.model_dump(mode="json", by_alias=True),
+        failure=error,
+    )
+    return Report(summary, html, bill_markdown(cost))
+
+
+def _price(run: Run, records: dict[str, StageRecord]) -> Cost:
+    simulated = _figures_of(records, "simulate").get("showersPerSecond") or None
+    return price_run(
+        [StageUse(name=r.stage, seconds=r.seconds, core_seconds=r.core_seconds) for r in records.values()],
+        run.budget.priced_as,
+        load_prices(),
+        datetime.now(UTC).date(),
+        generated_per_second=_figures_of(records, "validate").get("showersPerSecond") or None,
+        monte_carlo_per_second=simulated,
+    )
+
+
+def _summarise(
+    name: str, error: str | None, records: dict[str, StageRecord], evaluation: Evaluation | None, cost: Cost
+) -> Summary:
+    prepared, simulated = _figures_of(records, "preprocess"), _figures_of(records, "simulate")
+    trained, validated = _figures_of(records, "train"), _figures_of(records, "validate")
+    return Summary(
+        run=name,
+        outcome="failed" if error else "succeeded",
+        error=error,
+        data=DataSummary(**_pick(DataSummary, prepared)) if prepared else None,
+        simulation=SimulationSummary(**_pick(SimulationSummary, simulated))
+        if "showersPerSecond" in simulated
+        else None,
+        train=TrainSummary(**_pick(TrainSummary, trained)) if trained else None,
+        generate=_generation(validated, simulated) if "showersPerSecond" in validated else None,
+        physics=_physics(evaluation) if evaluation else None,
+        stages={
+            stage: StageSummary(
+                seconds=r.seconds, core_seconds=r.core_seconds, peak_memory_mib=r.peak_memory_mib, outcome=r.outcome
+            )
+            for stage, r in records.items()
+        },
+        cost=cost,
+    )
+
+
+def _generation(validated: dict[str, Any], simulated: dict[str, Any]) -> GenerateSummary:
+    rate, monte_carlo = validated["showersPerSecond"], simulated.get("showersPerSecond")
+    comparable = bool(monte_carlo) and simulated.get("source") == "geant4"
+    return GenerateSummary(showers_per_second=rate, speedup_over_geant4=rate / monte_carlo if comparable else None)
+
+
+def _physics(evaluation: Evaluation) -> PhysicsSummary:
+    observables = {
+        name: ObservableSummary(
+            separation=result.separation,
+            uncertainty=result.uncertainty,
+            floor=result.floor,
+            untrained=result.untrained,
+            baseline=result.baseline,
+            sigmas_better_than_baseline=result.sigmas_better_than_baseline,
+        )
+        for name, result in evaluation.observables.items()
+    }
+    return PhysicsSummary(
+        **observables,
+        classifier_auc=evaluation.classifier_auc,
+        linearity_deviation=evaluation.linearity_deviation,
+        resolution_deviation=evaluation.resolution.deviation.value,
+        resolution_sigmas_better_than_baseline=evaluation.resolution.sigmas_better_than_baseline,
+        shower_maximum_difference_layers=evaluation.largest_maximum_difference,
+        released=evaluation.released,
+    )
+
+
+def _evaluation(folder: Path, records: dict[str, StageRecord]) -> Evaluation | None:
+    """What the validation left, unless it is of an earlier attempt."""
+    validated = records.get("validate")
+    if validated is None or validated.outcome != "succeeded":
+        return None
+    return Evaluation.model_validate_json((folder / "validation" / "physics.json").read_text(encoding="utf-8"))
+
+
+def _figures(folder: Path, evaluation: Evaluation | None) -> list[Figure]:
+    if evaluation is None:
+        return []
+    listing = json.loads((folder / "validation" / "figures.json").read_text(encoding="utf-8"))
+    root = folder / "figures"
+    return [Figure(f["name"], f["title"], f["caption"], root / f["png"], root / f["pdf"]) for f in listing]
+
+
+def _history(folder: Path) -> dict[str, Any]:
+    path = folder / "training" / "history.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:
+    """What somebody needs to make the same run again."""
+    prepared = _figures_of(records, "preprocess")
+    machine = next((r.machine.model_dump(mode="json", by_alias=True) for r in records.values()), None)
+    return {
+        "caloscale": __version__,
+        "document": dump_run(run),
+        "machine": machine,
+        "versions": _figures_of(records, "train").get("versions", {})
+        | _figures_of(records, "simulate").get("versions", {}),
+        "data": prepared.get("provenance", {}),
+        "shards": prepared.get("shards", []),
+        "dropped": prepared.get("dropped", {}),
+    }
+
+
+def bill_markdown(cost: Cost) -> str:
+    """The bill as a Markdown table."""
+    lines = ["| stage | wall s | core s | USD |", "|---|---:|---:|---:|"]
+    lines += [f"| {s.name} | {s.seconds:.1f} | {s.core_seconds:.1f} | {s.usd:.4f} |" for s in cost.stages]
+    total = sum(s.seconds for s in cost.stages)
+    lines.append(f"| **all** | {total:.1f} | {sum(s.core_seconds for s in cost.stages):.1f} | **{cost.usd:.4f}** |")
+    lines += [
+        "",
+        f"{cost.machine_type}, {cost.region}, {cost.purchase}: {cost.usd_per_hour:.4f} USD per hour, "
+        f"prices seen on {cost.prices_observed_on}. {cost.note}",
+        *(f"\n**{warning}**" for warning in cost.warnings),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _figures_of(records: dict[str, StageRecord], stage: str) -> dict[str, Any]:
+    record = records.get(stage)
+    return record.figures if record is not None and record.outcome == "succeeded" else {}
+
+
+def _pick(block: type[Block], figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures that a block has fields for."""
+    names = {field.alias for field in block.model_fields.values()}
+    return {name: value for name, value in figures.items() if name in names}

@@ -14,8 +14,8 @@ from caloscale.spec.block import Block
 class DataSummary(Block):
     """The showers that were trained on."""
 
-    source: Literal["geant4", "parametrised", "file"]
-    """Where the showers came from: geant4, parametrised, or file (own data whose origin is not stated)."""
+    source: Literal["geant4", "parametrised", "generated", "file"]
+    """Where the showers came from: geant4, parametrised, generated, or file (own data whose origin is not stated)."""
     showers: int
     """Training showers."""
     validation_showers: int
@@ -73,6 +73,8 @@ class ObservableSummary(Block):
     """Separation of the same network before training."""
     baseline: float | None = None
     """Separation of the mean training shower scaled by energy."""
+    sigmas_better_than_baseline: float | None = None
+    """baseline - separation, in standard deviations of a bootstrap."""
 
 
 class PhysicsSummary(Block):
@@ -85,6 +87,13 @@ class PhysicsSummary(Block):
     """Area under the ROC curve of a classifier of generated against Monte Carlo showers; 0.5 is perfect."""
     linearity_deviation: float | None
     """Largest deviation of the generated mean ECAL sum from a straight line in energy, relative."""
+    resolution_deviation: float | None
+    """Mean over energy ranges of |sigma/E generated over Monte Carlo - 1|."""
+    resolution_sigmas_better_than_baseline: float | None
+    """How much nearer the generator's resolution is than the baseline's (which has none), in standard
+    deviations of a bootstrap."""
+    shower_maximum_difference_layers: float | None
+    """Largest difference of the layer of the shower maximum from Monte Carlo over the energy ranges."""
     released: bool
     """Whether all gates were kept and the model was released."""
 

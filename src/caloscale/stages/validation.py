@@ -61,7 +61,7 @@ def validate(run: Run, workspace: str | Path, dataset: Path, trained: Path, mode
             data=run.data,
             validation=run.validation,
         )
-        drawn = draw_figures(evaluation, folder / "figures", reference=reference, generated=generated, data=run.data)
+        drawn = draw_figures(evaluation, folder / "figures")
         _write_json(folder / "validation" / "physics.json", evaluation.model_dump_json(by_alias=True, indent=1))
         listing = [
             {"name": f.name, "title": f.title, "caption": f.caption, "png": f.png.name, "pdf": f.pdf.name}
