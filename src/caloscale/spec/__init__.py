@@ -3,7 +3,10 @@
 from caloscale.spec.budget import Budget, PricedMachine
 from caloscale.spec.data import Data, Geometry, LayerGroup, Preprocessing, Simulation
 from caloscale.spec.document import PRESETS, build_run, dump_run, load_preset, load_run, parse_run
+from caloscale.spec.duration import Duration, seconds_of
+from caloscale.spec.hardware import Hardware
 from caloscale.spec.model import Model
+from caloscale.spec.recovery import Recovery
 from caloscale.spec.run import Run
 from caloscale.spec.train import Checkpoint, LossWeights, Train
 from caloscale.spec.validation import Gate, Validation
@@ -13,13 +16,16 @@ __all__ = [
     "Budget",
     "Checkpoint",
     "Data",
+    "Duration",
     "Gate",
     "Geometry",
+    "Hardware",
     "LayerGroup",
     "LossWeights",
     "Model",
     "Preprocessing",
     "PricedMachine",
+    "Recovery",
     "Run",
     "Simulation",
     "Train",
@@ -29,4 +35,5 @@ __all__ = [
     "load_preset",
     "load_run",
     "parse_run",
+    "seconds_of",
 ]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from caloscale.spec.block import Block
+from caloscale.spec.duration import Duration, seconds_of
 
 
 class PricedMachine(Block):
@@ -19,8 +22,17 @@ class PricedMachine(Block):
 
 
 class Budget(Block):
-    """What the run may cost, and what it is priced on."""
+    """What the run may cost, how long it may take, and what it is priced on."""
 
+    max_usd: float | None = Field(None, gt=0)
+    """Most that the run may cost, US dollars; absent: no limit."""
+    deadline: Duration | None = None
+    """Longest time from the start of the machines to the end of the training, such as 6h; absent: no limit."""
     priced_as: PricedMachine = PricedMachine()
     """A run on a machine of one's own has no bill; its measured seconds are priced on this machine type.
     Choose one with the same number of cores: seconds are not converted between machines."""
+
+    @property
+    def deadline_seconds(self) -> float | None:
+        """The deadline in seconds."""
+        return None if self.deadline is None else seconds_of(self.deadline)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from caloscale.spec.block import Block
 from caloscale.spec.budget import Budget
 from caloscale.spec.data import Data
+from caloscale.spec.hardware import Hardware
 from caloscale.spec.model import Model
+from caloscale.spec.recovery import Recovery
 from caloscale.spec.train import Checkpoint, Train
 from caloscale.spec.validation import Validation
 
@@ -19,8 +21,12 @@ class Run(Block):
     """The showers."""
     train: Train = Train()
     """The training."""
+    hardware: Hardware | None = None
+    """The machines; absent: train here, in this process."""
     checkpoint: Checkpoint = Checkpoint()
     """What is saved, for resuming."""
+    recovery: Recovery = Recovery()
+    """What happens when machines are taken away."""
     validation: Validation = Validation()
     """How the generator is judged."""
     budget: Budget = Budget()

@@ -33,6 +33,8 @@ class Train(Block):
     """Stop after this many minutes of training even when epochs are left, and say so; absent: no limit."""
     batch_per_replica: int = Field(64, ge=1)
     """Showers in a batch of one replica (published: 64; 96 on a V100, 128 on a TPU core)."""
+    global_batch_size: int | None = Field(None, ge=1)
+    """Showers in a batch of all replicas together, instead of batchPerReplica; must be a multiple of the replicas."""
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"
     """rmsprop (rho 0.9, published) or adam (beta 0.5, 0.9)."""
     learning_rate: float = Field(0.001, gt=0)
@@ -56,6 +58,14 @@ class Train(Block):
     """Seed of weights, noise, label flips and order of the showers."""
     deterministic: bool = False
     """Bit-for-bit repeatable, slower."""
+
+    def replica_batch(self, replicas: int) -> int:
+        """Showers in a batch of one of ``replicas``; raises ValueError when globalBatchSize is no multiple of them."""
+        if self.global_batch_size is None:
+            return self.batch_per_replica
+        if self.global_batch_size % replicas:
+            raise ValueError(f"globalBatchSize {self.global_batch_size} is not a multiple of {replicas} replicas")
+        return self.global_batch_size // replicas
 
 
 class Checkpoint(Block):

@@ -1,0 +1,29 @@
+"""Lengths of time as people write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+_PATTERN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_SECONDS = (86_400, 3_600, 60, 1)
+
+
+def seconds_of(duration: str) -> float:
+    """Seconds of a duration such as ``6h``, ``1h30m`` or ``90s``; raises ValueError for anything else."""
+    found = _PATTERN.fullmatch(duration)
+    total = sum(int(n) * s for n, s in zip(found.groups(default="0"), _SECONDS)) if found else 0
+    if not total:
+        raise ValueError(f"{duration!r} is not a duration; remedy: write it as 90s, 10m, 6h, 1h30m or 2d")
+    return total
+
+
+def _check(duration: str) -> str:
+    seconds_of(duration)
+    return duration
+
+
+Duration = Annotated[str, AfterValidator(_check)]
+"""A positive length of time: days, hours, minutes, seconds in this order, such as 6h or 1h30m."""

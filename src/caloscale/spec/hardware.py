@@ -1,0 +1,87 @@
+"""The machines of a run, as far as the document fixes them; the planner chooses the rest."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from caloscale.spec.block import Block
+from caloscale.spec.duration import Duration
+
+
+class Hardware(Block):
+    """Where the run trains. Every field may be absent: then the planner chooses."""
+
+    cloud: Literal["gcp", "azure"] | None = None
+    """gcp (GKE) or azure (Azure ML); absent: whichever is best."""
+    accelerator: str | None = None
+    """GPU model as GKE labels it (nvidia-tesla-v100), or TPU generation (tpu-v3). Naming one that has no
+    measurement of the network lets the planner choose it all the same, by an estimate."""
+    machine_type: str | None = None
+    """Machine type of the nodes (n1-standard-64); absent: the usual host of the accelerator and perNode."""
+    count: int | None = Field(None, ge=1)
+    """GPUs, or TPU chips (v2 and v3: two cores, so two replicas, a chip)."""
+    per_node: int | None = Field(None, ge=1)
+    """Accelerators of a node."""
+    topology: str | None = Field(None, pattern=r"^\d+(x\d+){1,2}$")
+    """Topology of the TPU slice in chips, such as 2x2 or 4x4."""
+    purchase: Literal["spot", "on-demand"] | None = None
+    """spot (also preemptible, low priority): may be taken away at any time, cheaper."""
+    region: str | None = None
+    """Region of the machines and of the prices."""
+    placement: Literal["Aligned", "Free"] = "Aligned"
+    """Aligned: one worker a node with all its accelerators. Free: any division into workers."""
+    nodes: int | None = Field(None, ge=1)
+    """Nodes; absent: from count and perNode."""
+    workers: int | None = Field(None, ge=1)
+    """Workers; absent: one a node (Aligned), or the best (Free)."""
+    accelerators_per_worker: int | None = Field(None, ge=1)
+    """Accelerators of a worker; absent: all of the node (Aligned), or the best (Free)."""
+    max_nodes: int = Field(16, ge=1, le=1024)
+    """Most nodes that the planner considers when it chooses the count."""
+    queue: str | None = None
+    """Kueue queue that admits the run."""
+    interruptions_per_node_hour: float | None = Field(None, ge=0)
+    """Interruptions of a spot node per hour. Absent: a rate from own bills where there is one; otherwise unknown,
+    and the plan states up to which rate spot pays."""
+    provisioning: Duration | None = None
+    """Time until a node that was taken away is replaced and ready. Absent: as measured on own bills, otherwise
+    recovery.waitForCapacity is taken as its upper limit."""
+    node_lifetime: Duration | None = None
+    """Longest life of a spot node (24h for the preemptible machines and TPUs of the study); absent: no limit."""
+    disk_gib: float = Field(0, ge=0)
+    """Boot disk of a node that is billed, GiB; needs a price row of kind disk_gib. 0: left out of the estimate."""
+    control_plane: bool = False
+    """Count the cluster's control plane; needs a price row of kind control_plane."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Hardware:
+        for whole, part, number in (
+            ("count", "per_node", "nodes"),
+            ("count", "accelerators_per_worker", "workers"),
+        ):
+            total, size, pieces = (getattr(self, name) for name in (whole, part, number))
+            if total is not None and size is not None and total % size:
+                raise ValueError(
+                    f"count {total} is not a multiple of {part} {size}; remedy: change one of the two, or leave one out"
+                )
+            if None not in (total, size, pieces) and total != size * pieces:
+                raise ValueError(
+                    f"count {total} is not {number} {pieces} x {part} {size}; remedy: leave one of the three out"
+                )
+        if self.placement == "Aligned" and None not in (self.workers, self.nodes) and self.workers != self.nodes:
+            raise ValueError(
+                f"workers {self.workers} differ from nodes {self.nodes} with placement Aligned; "
+                "remedy: leave workers out, or set placement: Free"
+            )
+        if (
+            self.placement == "Aligned"
+            and None not in (self.per_node, self.accelerators_per_worker)
+            and self.per_node != self.accelerators_per_worker
+        ):
+            raise ValueError(
+                f"acceleratorsPerWorker {self.accelerators_per_worker} differ from perNode {self.per_node} with "
+                "placement Aligned; remedy: leave it out, or set placement: Free"
+            )
+        return self
