@@ -85,7 +85,8 @@ class Radial:
         """A radius each, by inverting the distribution of the component that it falls into."""
         which, within = random.random((2, len(self.core_part)))
         scale = np.where(which < self.core_part, self.core_radius, self.tail_radius)
-        return scale * np.sqrt(within / (1 - within))
+        radius: Array = scale * np.sqrt(within / (1 - within))
+        return radius
 
 
 def radial(tau: Array, energy_gev: Array, medium: Medium) -> Radial:

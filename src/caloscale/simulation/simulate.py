@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 import time
@@ -16,13 +15,13 @@ import psutil
 
 import caloscale
 from caloscale import progress
-from caloscale.errors import DocumentError, SimulationError
+from caloscale.errors import DocumentError
 from caloscale.showers.storage import storage_error
 from caloscale.simulation.files import locked, pending_files, refuse_foreign
 from caloscale.simulation.pool import run_files
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import PieceLog, SimulationRecord, read_record, write_record
-from caloscale.simulation.tables import INSTALL, data_folder, tables_identity, wheel_versions
+from caloscale.simulation.tables import data_folder, tables_identity, wheel_folder, wheel_version
 from caloscale.simulation.worker import Order
 from caloscale.spec import Data
 
@@ -50,7 +49,7 @@ def fingerprint(data: Data) -> str:
     }
     if engine == "geant4":
         identity["cutMm"] = data.simulation.cut_mm
-        identity["calzone"] = wheel_versions()["calzone"]
+        identity["calzone"] = wheel_version("calzone")
         identity["tables"] = tables_identity(data.geometry)
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -86,7 +85,7 @@ def _simulate_files(data: Data, folder: Path, identity: str, pending: list[int],
     _check_memory(data, min(processes, len(pending)))
     environment = dict(_ONE_THREAD)
     if data.simulation.engine == "geant4":
-        _require_calzone()
+        wheel_folder("calzone")
         environment["GEANT4_DATA_DIR"] = str(data_folder(data.geometry))
     order = Order(data=data, folder=folder.resolve(), fingerprint=identity).model_dump_json(by_alias=True)
     log, piece, start = PieceLog(folder), uuid.uuid4().hex, time.perf_counter()
@@ -135,15 +134,6 @@ def _process_count(data: Data) -> int:
     """Processes of the document, else one per core that this process may use; never more than files."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(data.simulation.processes or cores, file_count(data))
-
-
-def _require_calzone() -> None:
-    try:
-        found = importlib.util.find_spec("calzone") is not None
-    except (ImportError, ValueError):
-        found = False
-    if not found:
-        raise SimulationError(f"Geant4 is not installed (the wheel calzone is missing)\n  remedy: {INSTALL}")
 
 
 def _check_memory(data: Data, processes: int) -> None:

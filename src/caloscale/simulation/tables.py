@@ -9,6 +9,7 @@ is copied into this project: they are installed by the user, and read when showe
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 from collections.abc import Mapping
 from importlib import metadata
@@ -54,15 +55,24 @@ def elements_of(geometry: Geometry) -> tuple[int, ...]:
     return tuple(sorted(_ATOMIC_NUMBERS[material] for material in ("vacuum", "silicon", geometry.absorber)))
 
 
-def wheel_versions() -> dict[str, str]:
-    """Versions of the wheels of the extra `simulate`; "missing" for one that is not installed."""
-    versions = {}
-    for wheel in ("calzone", "xpecgen", "ompmc"):
-        try:
-            versions[wheel] = metadata.version(wheel)
-        except metadata.PackageNotFoundError:
-            versions[wheel] = "missing"
-    return versions
+def wheel_folder(wheel: str) -> Path:
+    """Where an installed wheel's package lies, found without importing it. Raises SimulationError."""
+    try:
+        found = importlib.util.find_spec(wheel)
+    except (ImportError, ValueError):
+        found = None
+    if found is None or found.origin is None:
+        raise SimulationError(f"the wheel {wheel} is not installed\n  remedy: {INSTALL}")
+    return Path(found.origin).parent
+
+
+def wheel_version(wheel: str) -> str:
+    """Version of a wheel of the extra `simulate`; "missing" when it is not installed."""
+    try:
+        wheel_folder(wheel)
+        return metadata.version(wheel)
+    except (SimulationError, metadata.PackageNotFoundError):
+        return "missing"
 
 
 def tables_identity(geometry: Geometry, environment: Mapping[str, str] = os.environ) -> str:
@@ -73,8 +83,7 @@ def tables_identity(geometry: Geometry, environment: Mapping[str, str] = os.envi
         for file in _files_of_elements(low_energy, elements_of(geometry)):
             digest.update(file.name.encode() + file.read_bytes())
         return f"own tables {digest.hexdigest()[:16]}"
-    versions = wheel_versions()
-    return f"assembly {_ASSEMBLY} of xpecgen {versions['xpecgen']} and ompmc {versions['ompmc']}"
+    return f"assembly {_ASSEMBLY} of xpecgen {wheel_version('xpecgen')} and ompmc {wheel_version('ompmc')}"
 
 
 def data_folder(geometry: Geometry, environment: Mapping[str, str] = os.environ) -> Path:
@@ -152,19 +161,16 @@ def _assemble(folder: Path, elements: tuple[int, ...], low_energy: Path | None) 
 
 
 def _wheel_file(wheel: str, name: str) -> Path:
-    """A data file of an installed wheel, found without importing the wheel."""
-    try:
-        path = Path(str(metadata.distribution(wheel).locate_file(name)))
-    except metadata.PackageNotFoundError as error:
-        raise SimulationError(f"the wheel {wheel} is not installed\n  remedy: {INSTALL}") from error
+    """A data file of an installed wheel."""
+    path = wheel_folder(wheel) / "data" / name
     if not path.is_file():
-        raise SimulationError(f"{wheel} {metadata.version(wheel)} does not hold {name}\n  remedy: {INSTALL}")
+        raise SimulationError(f"{wheel} {wheel_version(wheel)} does not hold {name}\n  remedy: {INSTALL}")
     return path
 
 
 def _cross_sections(name: str) -> list[NDArray[np.float64]]:
     """Per element, (n, 2): ln(E / MeV), ln(sigma / barn)."""
-    numbers = np.array(_wheel_file("ompmc", f"ompmc/data/{name}").read_text(encoding="ascii").split(), np.float64)
+    numbers = np.array(_wheel_file("ompmc", name).read_text(encoding="ascii").split(), np.float64)
     tables, start = [], 0
     while start < len(numbers):
         stop = start + 1 + 2 * int(numbers[start])
@@ -188,9 +194,9 @@ def ascending_grid(table: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDA
 
 def _write_bremsstrahlung(path: Path, z: int) -> None:
     """Scaled cross sections (beta^2 / Z^2) k dsigma/dk, mbarn: rows of ln(E / MeV), columns of k / E."""
-    grid = _wheel_file("xpecgen", "xpecgen/data/cs/grid.csv").read_text(encoding="ascii").split()
+    grid = _wheel_file("xpecgen", "cs/grid.csv").read_text(encoding="ascii").split()
     energy_kev, fraction = (np.array(line.split(","), np.float64) for line in grid)
-    rows = np.loadtxt(_wheel_file("xpecgen", f"xpecgen/data/cs/{z:02d}.csv"), delimiter=",")
+    rows = np.loadtxt(_wheel_file("xpecgen", f"cs/{z:02d}.csv"), delimiter=",")
     if rows.shape != (len(energy_kev), len(fraction)):
         raise SimulationError(f"xpecgen's table of element {z} has shape {rows.shape}\n  remedy: {INSTALL}")
     lines = [f"4 {len(fraction)} {len(energy_kev)}", _row(fraction), _row(np.log(energy_kev / 1e3))]

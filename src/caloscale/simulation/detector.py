@@ -1,0 +1,85 @@
+"""The calorimeter as Geant4 is told it, and its steps as cells. Knows no Geant4: plain descriptions and arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.simulation.primaries import aim_depth_mm
+from caloscale.spec import Geometry
+
+START_BEFORE_FACE_MM = 5.0
+"""Electrons start this far before the front face, in vacuum."""
+
+_MATERIALS = {"tungsten": "G4_W"}
+_MARGIN_MM = 50.0
+"""The plates end this far outside the window and outside the entry points, several Molière radii, so that what
+is scattered out of the window and back is there."""
+_MM_PER_CM = 10.0
+_MEV_PER_GEV = 1e3
+
+
+def describe_detector(geometry: Geometry, angle_deg: tuple[float, float]) -> dict[str, Any]:
+    """calzone's description, in cm: absorber, silicon and gap in turn from z = 0, the window's axis at x = y = 0."""
+    half_x_mm, half_y_mm = (
+        n * geometry.cell_mm / 2 + _MARGIN_MM + reach
+        for n, reach in zip(geometry.cells[:2], (_entry_outside_mm(geometry, angle_deg), 0.0))
+    )
+    plate = [2 * half_x_mm / _MM_PER_CM, 2 * half_y_mm / _MM_PER_CM]
+    world_mm = 2 * (max(half_x_mm, half_y_mm, geometry.depth_mm) + 10 * START_BEFORE_FACE_MM)
+    world: dict[str, Any] = {"material": "G4_Galactic", "box": [world_mm / _MM_PER_CM] * 3}
+    z_mm = 0.0
+    for layer, absorber_mm in enumerate(geometry.absorber_mm):
+        parts: tuple[tuple[str, str, float, dict[str, str]], ...] = (
+            ("Absorber", _MATERIALS[geometry.absorber], absorber_mm, {}),
+            ("Silicon", "G4_Si", geometry.silicon_mm, {"role": "record_deposits"}),
+        )
+        for name, material, thick_mm, role in parts:
+            centre_cm = (z_mm + thick_mm / 2) / _MM_PER_CM
+            box = {"box": [*plate, thick_mm / _MM_PER_CM], "position": [0, 0, centre_cm]}
+            world[f"{name}{layer}"] = {"material": material, **box, **role}
+            z_mm += thick_mm
+        z_mm += geometry.gap_mm
+    return world
+
+
+def _entry_outside_mm(geometry: Geometry, angle_deg: tuple[float, float]) -> float:
+    """How far outside the window the most inclined electron enters the front face, mm."""
+    entry_mm = max(aim_depth_mm(geometry) / abs(math.tan(math.radians(a))) for a in angle_deg)
+    return max(0.0, entry_mm - geometry.cells[0] * geometry.cell_mm / 2)
+
+
+def bin_deposits(deposits: Mapping[str, Any], count: int, geometry: Geometry) -> NDArray[np.float32]:
+    """Steps in the silicon of ``count`` showers into cells, GeV: each at its middle, those outside dropped."""
+    shape = (count, *geometry.cells)
+    indices, energies = [], []
+    for layer in range(geometry.cells[2]):
+        sampled = deposits.get(f"World.Silicon{layer}")
+        if sampled is None:
+            continue
+        for steps in (sampled.line, sampled.point):
+            if len(steps):
+                position = (steps["start"] + steps["end"]) / 2 if "start" in steps.dtype.names else steps["position"]
+                index, inside = _cell_index(steps["event"], position, layer, geometry)
+                indices.append(index)
+                energies.append(steps["value"][inside])
+    if not indices:
+        return np.zeros(shape, np.float32)
+    cells = np.bincount(np.concatenate(indices), np.concatenate(energies), minlength=int(np.prod(shape)))
+    return (cells.reshape(shape) / _MEV_PER_GEV).astype(np.float32)
+
+
+def _cell_index(
+    event: NDArray[np.integer], position_cm: NDArray[np.float64], layer: int, geometry: Geometry
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    nx, ny, nz = geometry.cells
+    cell_cm = geometry.cell_mm / _MM_PER_CM
+    ix = np.floor(position_cm[:, 0] / cell_cm + nx / 2).astype(np.int64)
+    iy = np.floor(position_cm[:, 1] / cell_cm + ny / 2).astype(np.int64)
+    inside = (ix >= 0) & (ix < nx) & (iy >= 0) & (iy < ny)
+    index = ((event.astype(np.int64) * nx + ix) * ny + iy) * nz + layer
+    return index[inside], inside
