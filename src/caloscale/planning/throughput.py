@@ -1,0 +1,222 @@
+"""Seconds of a training step, fitted to measurements, with an interval and a word on how far it extrapolates.
+
+t = (a + b B)(1 + cv m(w)) + 2 R [alpha_in (n - w) + alpha_out (w - 1)] + crowding + lone + 2 (w-1)/w S/beta
+with B showers a replica, n replicas, w workers, R all-reduces of together S bytes, m(w) the expected maximum of w
+standard normals. a, b, the alphas and the two layout terms are fitted (non-negative least squares of relative
+errors); cv, the steps' own scatter in the quietest run, and beta are put in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from scipy.stats import t as student
+
+from caloscale.errors import InputError
+from caloscale.planning.accelerators import Network
+from caloscale.planning.collective import expected_maximum, transfer_seconds
+from caloscale.planning.forms import FLAT, FORMS, TWO_LEVEL, Form, Setups
+from caloscale.planning.measurements import Measurement
+
+Numbers = NDArray[np.float64]
+LEVEL = 0.9
+"""Level of the predictive interval: nine of ten new runs should lie in it."""
+NODE_BYTES_PER_SECOND = 32e9 / 8
+"""Network of an n1 node with GPUs, 32 Gbit/s (Compute Engine documentation, network bandwidth). Gradients of some MB
+pass in milliseconds: it hardly matters."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Predicted steps, one an element."""
+
+    seconds: Numbers
+    """Expected mean step, s."""
+    low: Numbers
+    """Lower end of the 90% interval for a new run, s."""
+    high: Numbers
+    """Upper end, s."""
+    extrapolates: list[tuple[str, ...]]
+    """In which respects, and how far, each lies outside what was measured; empty: inside."""
+
+
+@dataclass(frozen=True)
+class StepModel:
+    """Step time of one network on one accelerator of one provider."""
+
+    network: Network
+    """The network."""
+    form: Form
+    """Form of the time to agree."""
+    setups: Setups
+    """What was measured."""
+    seconds: Numbers
+    """The measured steps, s."""
+    coefficients: Numbers
+    """a, b and those of the form's columns; a is 0 where one batch size only was measured."""
+    weighted: Numbers
+    """Columns over measured seconds: the design matrix of the relative errors."""
+    scatter: float
+    """Relative standard deviation of a new run about the fit."""
+    freedom: int
+    """Degrees of freedom of the scatter."""
+    cv: float
+    """Scatter of the steps in the quietest run, relative."""
+
+    def predict(self, setups: Setups) -> StepTimes:
+        """Expected step time of setups, with its interval."""
+        columns = _columns(self.form, setups, self.cv)
+        seconds = columns @ self.coefficients + _transfer(self.network, setups)
+        relative = columns / seconds[:, None]
+        information = np.linalg.pinv(self.weighted.T @ self.weighted)
+        leverage = np.einsum("ij,jk,ik->i", relative, information, relative)
+        half = student.ppf((1 + LEVEL) / 2, self.freedom) * self.scatter * np.sqrt(1 + np.maximum(leverage, 0))
+        low, high = seconds * np.exp(-half), seconds * np.exp(half)
+        if len(np.unique(self.setups.batch)) == 1:
+            low, high = self._one_batch(setups, seconds, low, high)
+        return StepTimes(seconds, low, high, self._outside(setups))
+
+    def _one_batch(self, setups: Setups, seconds: Numbers, low: Numbers, high: Numbers) -> tuple[Numbers, ...]:
+        """With one batch size measured the fixed part is unknown: anything from none (the fit) to all is possible."""
+        all_fixed = seconds + self.coefficients[1] * (self.setups.batch[0] - setups.batch)
+        ratio = all_fixed / seconds
+        return np.minimum(low, low * ratio), np.maximum(high, high * ratio)
+
+    def _outside(self, setups: Setups) -> list[tuple[str, ...]]:
+        known = self.setups
+        layouts = set(zip(known.replicas / known.workers, known.workers / known.nodes))
+        said: list[tuple[str, ...]] = []
+        for n, w, m, b in zip(setups.replicas, setups.workers, setups.nodes, setups.batch):
+            reasons = [
+                *_beyond("replicas", n, known.replicas),
+                *_beyond("workers", w, known.workers),
+                *_beyond("showers a replica", b, known.batch),
+            ]
+            if (n / w, w / m) not in layouts:
+                reasons.append(f"no layout with {n / w:g} replicas a worker and {w / m:g} workers a node was measured")
+            said.append(tuple(reasons))
+        return said
+
+
+def fit_steps(
+    measurements: Sequence[Measurement],
+    network: Network,
+    form: Form = TWO_LEVEL,
+    *,
+    pooled: tuple[float, int] = (0.05, 5),
+) -> StepModel:
+    """The step model of measurements of one network on one accelerator of one provider.
+
+    With too few rows for the form, the flat ring; ``pooled``: scatter and degrees of freedom that are used where the
+    rows leave none. Raises InputError without measurements.
+    """
+    if not measurements:
+        raise InputError("there are no measurements to fit", remedy="add some with --measurements FILE")
+    setups = setups_of(measurements)
+    seconds = np.array([m.step_seconds for m in measurements])
+    cv = min((m.step_cv for m in measurements if m.step_cv is not None), default=0.0)
+    rank = int(np.linalg.matrix_rank(_columns(form, setups, cv)))
+    if form is TWO_LEVEL and len(seconds) <= rank:
+        form = FLAT
+    design = _columns(form, setups, cv)
+    if len(np.unique(setups.batch)) == 1:
+        design[:, 0] = 0
+    weighted = design / seconds[:, None]
+    coefficients, _ = nnls(weighted, 1 - _transfer(network, setups) / seconds)
+    residuals = (design @ coefficients + _transfer(network, setups)) / seconds - 1
+    freedom = len(seconds) - int((coefficients > 0).sum())
+    scatter = float(np.sqrt((residuals**2).sum() / freedom)) if freedom > 0 else pooled[0]
+    if freedom <= 0:
+        freedom = pooled[1]
+    return StepModel(network, form, setups, seconds, coefficients, weighted, scatter, freedom, cv)
+
+
+def setups_of(measurements: Sequence[Measurement]) -> Setups:
+    """The setups of measurements as arrays."""
+    return Setups(
+        np.array([m.replicas for m in measurements], float),
+        np.array([m.workers for m in measurements], float),
+        np.array([m.nodes for m in measurements], float),
+        np.array([m.batch_per_replica for m in measurements], float),
+    )
+
+
+@dataclass(frozen=True)
+class FormScore:
+    """How well a form does."""
+
+    form: Form
+    """The form."""
+    leave_one_out: float
+    """Mean relative error of each measurement when it is predicted by the others."""
+    held_back: float
+    """Largest relative error for the largest counts when these are held back."""
+
+
+def compare_forms(
+    measurements: Sequence[Measurement], network: Network, *, fitted_up_to: int, forms: Sequence[Form] = FORMS
+) -> list[FormScore]:
+    """Score forms: leave-one-out up to a number of replicas, and prediction of all that is larger."""
+    inside = [m for m in measurements if m.replicas <= fitted_up_to]
+    beyond = [m for m in measurements if m.replicas > fitted_up_to]
+    scores = []
+    for form in forms:
+        left_out = leave_one_out(inside, network, form)
+        predicted = fit_steps(inside, network, form).predict(setups_of(beyond)).seconds if beyond else np.zeros(0)
+        measured = np.array([m.step_seconds for m in beyond])
+        scores.append(
+            FormScore(
+                form,
+                float(np.abs(left_out).mean()),
+                float(np.abs(predicted / measured - 1).max(initial=0)),
+            )
+        )
+    return scores
+
+
+def leave_one_out(measurements: Sequence[Measurement], network: Network, form: Form = TWO_LEVEL) -> Numbers:
+    """Relative error of each measurement, predicted by the others."""
+    errors = []
+    for index, left_out in enumerate(measurements):
+        others = [*measurements[:index], *measurements[index + 1 :]]
+        predicted = fit_steps(others, network, form).predict(setups_of([left_out]))
+        errors.append(predicted.seconds[0] / left_out.step_seconds - 1)
+    return np.array(errors)
+
+
+def scaled(model: StepModel, factor: float, low: float, high: float, freedom: int = 3) -> StepModel:
+    """A model of another accelerator: the arithmetic takes ``factor`` times as long, the time to agree as before.
+
+    ``low`` and ``high``: ends of the 90% interval of the factor, symmetric in the logarithm to the wider side.
+    """
+    half = max(np.log(factor / low), np.log(high / factor))
+    coefficients = model.coefficients.copy()
+    coefficients[:2] *= factor
+    return replace(
+        model,
+        coefficients=coefficients,
+        scatter=float(np.hypot(model.scatter, half / student.ppf((1 + LEVEL) / 2, freedom))),
+        freedom=freedom,
+    )
+
+
+def _columns(form: Form, setups: Setups, cv: float) -> Numbers:
+    waiting = 1 + cv * expected_maximum(setups.workers)
+    return np.column_stack([waiting, waiting * setups.batch, *form.columns(setups)]).astype(float)
+
+
+def _transfer(network: Network, setups: Setups) -> Numbers:
+    return transfer_seconds(network.reduced_bytes, setups.workers, NODE_BYTES_PER_SECOND)
+
+
+def _beyond(what: str, value: float, known: Numbers) -> list[str]:
+    low, high = known.min(), known.max()
+    if low <= value <= high:
+        return []
+    factor = value / high if value > high else low / value
+    side = f"{factor:.1f} times the most" if value > high else f"1/{factor:.1f} of the fewest"
+    return [f"{value:g} {what}: {side} measured ({high if value > high else low:g})"]
