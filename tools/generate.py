@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import docstring_parser
 import yaml
 from kfp import compiler
 
@@ -48,13 +49,14 @@ def write_schemas(folder: Path) -> None:
 def component_page(component: Any, compiled: dict[str, Any]) -> str:
     """README of a component from its docstring and its interface."""
     specification = component.component_spec
+    told = {p.arg_name: p.description or "" for p in docstring_parser.parse(component.python_func.__doc__).params}
     interface = compiled["components"][f"comp-{specification.name}"]
     lines = [f"# {specification.name}", "", f"<!-- {GENERATED} -->", ""]
     lines += [" ".join((specification.description or "").split()), ""]
     for title, key in (("Inputs", "inputDefinitions"), ("Outputs", "outputDefinitions")):
         definitions = interface.get(key, {})
         rows = [
-            (name, d.get("parameterType") or d["artifactType"]["schemaTitle"], d.get("description", ""))
+            (name, d.get("parameterType") or d["artifactType"]["schemaTitle"], told[name])
             for group in ("parameters", "artifacts")
             for name, d in definitions.get(group, {}).items()
         ]

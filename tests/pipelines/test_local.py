@@ -1,0 +1,111 @@
+"""The whole way on a tiny document: the pipeline under KFP, the same by the command, and a failure in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import jsonschema
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = """
+model: {preset: compact}
+data:
+  showers: 48
+  energyGev: [5, 9]
+  validationFraction: 0.25
+  simulation: {showersPerFile: 16}
+train: {epochs: 2, batchPerReplica: 8, deterministic: true}
+validation: {showers: 64, energyBins: 1, bootstraps: 20}
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    (home / "tiny.yaml").write_text(TINY)
+    return home
+
+
+def run(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "CALOSCALE_CACHE": str(home / "cache"), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *command], cwd=home, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def by_pipeline(home: Path) -> subprocess.CompletedProcess[str]:
+    return run(home, "-m", "pipelines.train_calorimeter_gan", "tiny.yaml", "--name", "pipeline")
+
+
+@pytest.fixture(scope="module")
+def by_command(home: Path, by_pipeline: object) -> subprocess.CompletedProcess[str]:
+    return run(home, "-m", "caloscale.cli.main", "run", "tiny.yaml", "--name", "command")
+
+
+def test_the_pipeline_ends_with_report_and_summary(home: Path, by_pipeline: subprocess.CompletedProcess[str]) -> None:
+    assert by_pipeline.returncode == 0, by_pipeline.stdout[-3000:] + by_pipeline.stderr[-3000:]
+    folder = home / "runs" / "pipeline"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["outcome"] == "succeeded"
+    assert summary["data"]["source"] == "geant4"
+    assert set(summary["stages"]) == {"simulate", "preprocess", "train", "validate"}
+    assert summary["generate"]["speedupOverGeant4"] == pytest.approx(
+        summary["generate"]["showersPerSecond"] / summary["simulation"]["showersPerSecond"]
+    )
+    assert "<html" in (folder / "report.html").read_text()
+    assert str(folder.relative_to(home) / "report.html") in by_pipeline.stdout
+
+
+def test_the_summary_follows_its_schema(home: Path, by_pipeline: object) -> None:
+    schema = json.loads((ROOT / "docs/schema/summary.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    summary = json.loads((home / "runs/pipeline/summary.json").read_text())
+    jsonschema.validate(summary, schema)
+    del summary["stages"]
+    with pytest.raises(jsonschema.ValidationError, match="stages"):
+        jsonschema.validate(summary, schema)
+
+
+def test_the_command_gives_the_same_as_the_pipeline(home: Path, by_command: subprocess.CompletedProcess[str]) -> None:
+    assert by_command.returncode == 0, by_command.stdout[-3000:] + by_command.stderr[-3000:]
+    summaries = [json.loads((home / "runs" / name / "summary.json").read_text()) for name in ("pipeline", "command")]
+    assert summaries[0]["physics"] == summaries[1]["physics"]
+    assert summaries[0]["train"]["steps"] == summaries[1]["train"]["steps"] == 12
+    assert summaries[1]["simulation"]["reused"] and not summaries[0]["simulation"]["reused"]
+
+
+def test_a_failing_step_still_leaves_a_report_and_a_bill(home: Path) -> None:
+    """NaN in a cell: found by the prepare step, exit code 2, and the bill says what was used until then."""
+    showers = home / "own"
+    showers.mkdir()
+    for number in range(2):
+        with h5py.File(showers / f"{number}.h5", "w") as file:
+            cells = np.ones((4, 51, 51, 25), np.float32)
+            cells[2, 3, 4, 5] = np.nan if number else 1
+            file["ECAL"], file["energy"] = cells, np.full(4, 7.0)
+            file["theta"] = np.full(4, 1.5)
+    done = run(
+        home,
+        "-m",
+        "pipelines.train_calorimeter_gan",
+        "tiny.yaml",
+        "--name",
+        "failing",
+        "--set",
+        f"data.source={showers}",
+    )
+    assert done.returncode == 2, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "1.h5" in done.stderr and "remedy" in done.stderr
+    folder = home / "runs" / "failing"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["outcome"] == "failed" and "1.h5" in summary["error"]
+    assert summary["cost"]["usd"] >= 0 and summary["train"] is None
+    assert "1.h5" in (folder / "report.html").read_text()
