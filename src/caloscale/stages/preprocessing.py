@@ -20,6 +20,6 @@ def preprocess(run: Run, workspace: str | Path, showers: Path, dataset: Path) ->
             source=manifest.source,
             showers=manifest.parts["train"],
             validationShowers=manifest.parts["validation"],
-            **manifest.model_dump(mode="json", by_alias=True, include={"provenance", "shards", "dropped"}),
+            **manifest.model_dump(mode="json", by_alias=True, include={"provenance", "shards", "dropped", "energy_gev"}),
         )
         return manifest
