@@ -1,0 +1,140 @@
+"""Runs that are interrupted: expected time and cost, the best checkpoint interval, and when on demand is cheaper.
+
+A synchronous job fails as one, so with n nodes that are each taken away at the rate r it fails at L = n r, every
+M = 1/L on average. All functions work on numbers and on arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """Expectations of runs under interruptions, one an element."""
+
+    checkpoint_seconds: Numbers
+    """Training between two checkpoints, s; infinite where there are no interruptions."""
+    seconds: Numbers
+    """Expected time to the end, s; infinite where the job cannot get past its interruptions."""
+    interruptions: Numbers
+    """Expected number of interruptions."""
+    lost_seconds: Numbers
+    """Work that is done again, s."""
+    restart_seconds: Numbers
+    """Waiting for machines and starting again, s."""
+    saving_seconds: Numbers
+    """Writing checkpoints, s."""
+
+
+def young_seconds(save_seconds: ArrayLike, between_failures: ArrayLike) -> Numbers:
+    """Checkpoint interval sqrt(2 C M), s. J. W. Young, Commun. ACM 17 (1974) 530."""
+    return np.asarray(np.sqrt(2 * np.asarray(save_seconds, float) * np.asarray(between_failures, float)))
+
+
+def daly_seconds(save_seconds: ArrayLike, between_failures: ArrayLike) -> Numbers:
+    """Work between checkpoints that makes the expected time smallest, s; M where saving takes longer than 2 M.
+
+    sqrt(2 C M) [1 + sqrt(C / 2M) / 3 + (C / 2M) / 9] - C.
+    J. T. Daly, Future Gener. Comput. Syst. 22 (2006) 303, eq. 37.
+    """
+    save, mean = np.asarray(save_seconds, float), np.asarray(between_failures, float)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        part = save / (2 * mean)
+        best = np.sqrt(2 * save * mean) * (1 + np.sqrt(part) / 3 + part / 9) - save
+    return np.where(save < 2 * mean, best, mean)
+
+
+def expected(
+    work_seconds: ArrayLike,
+    between_failures: ArrayLike,
+    save_seconds: ArrayLike,
+    restart_seconds: ArrayLike,
+    checkpoint_seconds: ArrayLike | None = None,
+    lifetime_seconds: ArrayLike = np.inf,
+) -> Interrupted:
+    """Expectations for ``work_seconds`` of training that fails every ``between_failures`` seconds on average.
+
+    Daly's complete formula, E[T] = M e^(R/M) (e^((tau + C)/M) - 1) T / tau, with R the time from an interruption to
+    the first new step (waiting for a machine included, which may be interrupted too). ``checkpoint_seconds``: tau;
+    absent: Daly's best. ``lifetime_seconds`` H: all machines end at this age at the latest, as preemptible ones do
+    after 24 h, and life is no longer memoryless: then the time is that of a renewal process whose lives are
+    min(exponential, H), M (1 - e^(-H/M)) long on average, and save tau at each checkpoint that they reach. It is
+    exact for runs of many lives; with H infinite it is Daly's formula.
+    """
+    shape = np.broadcast_shapes(
+        *(np.shape(x) for x in (work_seconds, between_failures, save_seconds, restart_seconds, lifetime_seconds))
+    )
+    work, mean, save, restart, life = (
+        np.broadcast_to(np.asarray(x, float), shape)
+        for x in (work_seconds, between_failures, save_seconds, restart_seconds, lifetime_seconds)
+    )
+    if checkpoint_seconds is None:
+        tau = np.minimum(daly_seconds(save, np.minimum(mean, life)), np.maximum(work, 1.0))
+    else:
+        tau = np.broadcast_to(np.asarray(checkpoint_seconds, float), shape)
+    never = np.isinf(mean) & np.isinf(life)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        total = work * _per_work(tau, mean, save, restart, life)
+    total = np.where(never, work, total)
+    with np.errstate(invalid="ignore"):
+        failures = np.where(never, 0.0, total / _mean_life(mean, life))
+        saving = np.where(never, 0.0, work / tau * save)
+        again = np.where(never, 0.0, failures * _mean_life(mean, np.minimum(restart, life)))
+        lost = np.where(np.isinf(total), np.inf, np.maximum(total - work - saving - again, 0))
+    return Interrupted(
+        checkpoint_seconds=np.where(never, np.inf, tau),
+        seconds=total,
+        interruptions=failures,
+        lost_seconds=lost,
+        restart_seconds=again,
+        saving_seconds=saving,
+    )
+
+
+def break_even_rate(
+    work_seconds: float,
+    nodes: int,
+    save_seconds: float,
+    restart_seconds: float,
+    spot_usd_per_hour: float,
+    on_demand_usd_per_hour: float,
+    on_demand_seconds: float,
+    lifetime_seconds: float = np.inf,
+) -> float | None:
+    """Interruptions per node and hour up to which spot costs less than on demand: E[T] rate_spot = T0 rate_od.
+
+    None when spot never pays; rates are searched up to one a minute.
+    """
+
+    def dearer(per_node_hour: float) -> float:
+        mean = 3600 / (nodes * per_node_hour) if per_node_hour > 0 else np.inf
+        run = expected(work_seconds, mean, save_seconds, restart_seconds, lifetime_seconds=lifetime_seconds)
+        ratio = float(run.seconds) * spot_usd_per_hour / (on_demand_seconds * on_demand_usd_per_hour)
+        return float(np.log(ratio)) if np.isfinite(ratio) else 700.0
+
+    if dearer(0.0) >= 0:
+        return None
+    if dearer(60.0) <= 0:
+        return 60.0
+    return float(brentq(dearer, 1e-12, 60.0, xtol=1e-9))
+
+
+def _mean_life(mean: Numbers, life: Numbers) -> Numbers:
+    return np.where(np.isinf(mean), life, mean * -np.expm1(-life / np.where(np.isinf(mean), 1.0, mean)))
+
+
+def _per_work(tau: Numbers, mean: Numbers, save: Numbers, restart: Numbers, life: Numbers) -> Numbers:
+    """Expected seconds for a second of saved work: mean life over the work that a life saves."""
+    most = np.floor(np.maximum(life - restart, 0) / (tau + save))
+    hazard = np.where(np.isinf(mean), 0.0, 1 / mean)
+    step = hazard * (tau + save)
+    reached = np.where(hazard > 0, -np.expm1(-most * step) / np.expm1(np.maximum(step, 1e-300)), most)
+    saved = tau * np.exp(-hazard * restart) * reached
+    return np.where(saved > 0, _mean_life(mean, life) / saved, np.inf)

@@ -1,0 +1,206 @@
+"""From the step to the run: test passes, fixed cost of an epoch, start-up; measured machines and estimated ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from caloscale.errors import DocumentError
+from caloscale.planning.accelerators import Accelerator, Network, find_accelerator, load_networks
+from caloscale.planning.forms import FORMS, TWO_LEVEL, Setups
+from caloscale.planning.measurements import Measurement
+from caloscale.planning.throughput import StepModel, fit_steps, scaled
+
+Numbers = NDArray[np.float64]
+EPOCH_OVERHEAD_SECONDS = 4.0
+"""Wall time of an epoch beyond training and test pass, s: 3.7 and 4.2 in the study's two long runs (60 and 120
+epochs), 1.3 to 2.2 in the short ones (time stamps of recardoso/ISC_HPC_3DGAN kubeflow/results/tfjobs_runs.csv)."""
+TEST_PASS_ERROR = 0.5
+"""Relative error that is allowed for the test pass: the study's scatter by that much, and it is a few per cent."""
+UNMEASURED_MARGIN = 1.5
+"""An estimate lies between the ratio of the peaks and that of the bandwidths, or this factor beyond."""
+OTHER_NETWORK_MARGIN = 3.0
+"""The same when another network was measured: its layers may use the machine much better or worse."""
+ENOUGH_ROWS = 10
+"""Rows of an accelerator from which on its own scatter is believed."""
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """Predicted times of training runs, one an element."""
+
+    steps: Numbers
+    """Steps of an epoch; 0 where the global batch is larger than the data."""
+    step_seconds: Numbers
+    """Mean step, s."""
+    train_seconds: Numbers
+    """Training part of an epoch, s."""
+    test_seconds: Numbers
+    """Test pass of an epoch, s."""
+    epoch_seconds: Numbers
+    """An epoch: training, test pass and fixed cost, s."""
+    epoch_low: Numbers
+    """Lower end of its 90% interval, s."""
+    epoch_high: Numbers
+    """Upper end, s."""
+    start_up_seconds: Numbers
+    """Building, tracing and the first step, s; a restart costs it again."""
+    total_seconds: Numbers
+    """Start-up and all epochs without interruptions, s."""
+    extrapolates: list[tuple[str, ...]]
+    """In which respects each is outside what was measured."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of one network on one accelerator of one provider."""
+
+    models: tuple[StepModel, ...]
+    """The step in the form that is used, then in the others."""
+    test: Numbers
+    """Test pass: fixed part, s, and s x replicas per training shower."""
+    start: Numbers
+    """Start-up: fixed part, s, and s per replica of a worker."""
+    measured: bool
+    """Whether this accelerator was measured with this network."""
+    basis: str
+    """What the times rest on, for a reader."""
+    caveats: tuple[str, ...] = ()
+    """What is assumed beyond the fit; makes every prediction an extrapolation."""
+
+    def predict(self, setups: Setups, showers: int, epochs: int) -> RunTimes:
+        """Times of ``epochs`` epochs over ``showers`` training showers."""
+        step = self.models[0].predict(setups)
+        low, high = step.low.copy(), step.high.copy()
+        outside = np.array([bool(reasons) for reasons in step.extrapolates])
+        for other in self.models[1:]:  # beyond the measurements the form itself is in doubt
+            central = other.predict(setups).seconds
+            low = np.where(outside, np.minimum(low, central), low)
+            high = np.where(outside, np.maximum(high, central), high)
+        steps = np.floor(showers / (setups.replicas * setups.batch))
+        test = self.test[0] + self.test[1] * showers / setups.replicas
+        fixed = test + EPOCH_OVERHEAD_SECONDS
+        epoch = steps * step.seconds + fixed
+        start = self.start[0] + self.start[1] * setups.replicas / setups.workers
+        return RunTimes(
+            steps=steps,
+            step_seconds=step.seconds,
+            train_seconds=steps * step.seconds,
+            test_seconds=test,
+            epoch_seconds=epoch,
+            epoch_low=steps * low + (1 - TEST_PASS_ERROR) * fixed,
+            epoch_high=steps * high + (1 + TEST_PASS_ERROR) * fixed,
+            start_up_seconds=start,
+            total_seconds=start + epochs * epoch,
+            extrapolates=[(*self.caveats, *reasons) for reasons in step.extrapolates],
+        )
+
+
+class Timings:
+    """Times of a network on every accelerator, fitted once each."""
+
+    def __init__(self, measurements: Sequence[Measurement], network: str) -> None:
+        """Raises DocumentError for a network of which nothing is known."""
+        networks = load_networks()
+        if network not in networks:
+            raise DocumentError(
+                "is not known to the planner",
+                field="model.preset",
+                value=network,
+                remedy=f"plan one of: {', '.join(networks)}",
+            )
+        self.network = networks[network]
+        self._measurements = measurements
+        self._fitted: dict[tuple[str, str], Timing] = {}
+
+    def of(self, provider: str, accelerator: str) -> Timing:
+        """Times on an accelerator of a provider: measured, or estimated from another accelerator or network."""
+        key = (provider, accelerator)
+        if key not in self._fitted:
+            self._fitted[key] = self._measured(*key) or self._estimated(find_accelerator(accelerator))
+        return self._fitted[key]
+
+    def _measured(self, provider: str, accelerator: str) -> Timing | None:
+        own = [m for m in self._measurements if (m.network, m.accelerator) == (self.network.network, accelerator)]
+        here = [m for m in own if m.provider == provider]
+        if here:
+            return _fit(here, self._measurements, self.network, f"{len(here)} runs measured on {accelerator}")
+        if own:
+            there = own[0].provider
+            rows = [m for m in own if m.provider == there]
+            basis = f"{len(rows)} runs measured on {accelerator} at {there}"
+            timing = _fit(rows, self._measurements, self.network, basis)
+            return replace(timing, caveats=(f"measured at {there}, not at {provider}",))
+        return None
+
+    def _estimated(self, accelerator: Accelerator) -> Timing:
+        measured = {m.network for m in self._measurements}
+        known = self.network.network if self.network.network in measured else "variable-angle"
+        base = find_accelerator(accelerator.estimated_from)
+        rows = [m for m in self._measurements if (m.network, m.accelerator) == (known, base.accelerator)]
+        rows = [m for m in rows if m.provider == "gcp"] or rows
+        network = load_networks()[known]
+        timing = _fit(rows, self._measurements, network, "")
+        arithmetic = self.network.gflop_per_shower / network.gflop_per_shower
+        ratios = [
+            arithmetic * (base.peak_tflops / base.replicas) / (accelerator.peak_tflops / accelerator.replicas),
+            arithmetic
+            * (base.bandwidth_gb_per_s / base.replicas)
+            / (accelerator.bandwidth_gb_per_s / accelerator.replicas),
+        ]
+        factor = float(np.sqrt(ratios[0] * ratios[1]))
+        margin = UNMEASURED_MARGIN if known == self.network.network else OTHER_NETWORK_MARGIN
+        low, high = min(ratios) / margin, max(ratios) * margin
+        basis = (
+            f"unmeasured: {base.accelerator} with {known} x {factor:.2f}, "
+            f"between the ratios of peak and bandwidth ({low:.2f} to {high:.2f} with a margin)"
+        )
+        return Timing(
+            models=tuple(scaled(model, factor, low, high) for model in timing.models),
+            test=timing.test * [1, factor],
+            start=timing.start,
+            measured=False,
+            basis=basis,
+            caveats=(f"no measurement of {self.network.network} on {accelerator.accelerator}",),
+        )
+
+
+def _fit(rows: Sequence[Measurement], everything: Sequence[Measurement], network: Network, basis: str) -> Timing:
+    pooled = _pooled(everything, network)
+    forms = (TWO_LEVEL, *(form for form in FORMS if form is not TWO_LEVEL))
+    alike = [m for m in everything if m.network == network.network]
+    tested = [m for m in rows if m.test_seconds] or [m for m in alike if m.test_seconds]
+    started = [m for m in rows if m.first_step_seconds] or [m for m in alike if m.first_step_seconds]
+    return Timing(
+        models=tuple(fit_steps(rows, network, form, pooled=pooled) for form in forms),
+        test=_line([m.test_seconds for m in tested], [m.showers / m.replicas for m in tested]),
+        start=_line([m.first_step_seconds for m in started], [m.replicas / m.workers for m in started]),
+        measured=True,
+        basis=basis,
+    )
+
+
+def _pooled(measurements: Sequence[Measurement], network: Network) -> tuple[float, int]:
+    """Scatter of new runs, pooled over the accelerators that have rows to spare."""
+    groups: dict[tuple[str, str], list[Measurement]] = {}
+    for m in measurements:
+        if m.network == network.network:
+            groups.setdefault((m.provider, m.accelerator), []).append(m)
+    fitted = [fit_steps(rows, network) for rows in groups.values() if len(rows) >= ENOUGH_ROWS]
+    freedom = sum(model.freedom for model in fitted)
+    if not freedom:
+        return 0.05, 5
+    return float(np.sqrt(sum(model.freedom * model.scatter**2 for model in fitted) / freedom)), freedom
+
+
+def _line(values: Sequence[float | None], x: Sequence[float]) -> Numbers:
+    """Non-negative intercept and slope by relative errors; zeros when there are no values."""
+    y = np.array(values, float)
+    if not len(y):
+        return np.zeros(2)
+    design = np.column_stack([np.ones(len(y)), x])
+    return np.asarray(nnls(design / y[:, None], np.ones(len(y)))[0])

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
+from caloscale.planning.spot import break_even_rate, daly_seconds, expected, young_seconds
+from tests.planning.event_simulation import mean_run
+
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("work_h", "nodes", "per_node_hour", "save", "restart", "tau"),
+    [
+        (40, 1, 0.05, 5, 200, None),
+        (40, 4, 0.05, 5, 400, None),
+        (60, 16, 0.05, 10, 600, None),
+        (100, 8, 0.02, 30, 300, 3600),
+        (30, 2, 0.5, 20, 900, None),
+    ],
+)
+def test_formula_agrees_with_the_event_simulation(work_h, nodes, per_node_hour, save, restart, tau):
+    mean = HOUR / (nodes * per_node_hour)
+    run = expected(work_h * HOUR, mean, save, restart, tau)
+    seconds, interruptions = mean_run(
+        400,
+        work=work_h * HOUR,
+        nodes=nodes,
+        per_node_rate=per_node_hour / HOUR,
+        save=save,
+        restart=restart,
+        tau=float(run.checkpoint_seconds),
+        lifetime=float("inf"),
+    )
+    assert float(run.seconds) == pytest.approx(seconds, rel=0.03)
+    assert float(run.interruptions) == pytest.approx(interruptions, rel=0.1)
+
+
+@pytest.mark.parametrize("per_node_hour", [0.0, 0.02])
+def test_machines_that_end_after_a_day(per_node_hour):
+    mean = HOUR / per_node_hour if per_node_hour else np.inf
+    run = expected(400 * HOUR, mean, 10, 900, 1800, 24 * HOUR)
+    seconds, interruptions = mean_run(
+        60,
+        work=400 * HOUR,
+        nodes=1,
+        per_node_rate=per_node_hour / HOUR,
+        save=10,
+        restart=900,
+        tau=1800,
+        lifetime=24 * HOUR,
+    )
+    assert float(run.seconds) == pytest.approx(seconds, rel=0.03)
+    assert float(run.interruptions) == pytest.approx(interruptions, rel=0.1)
+
+
+@given(save=st.floats(0.5, 100), hours=st.floats(0.5, 500))
+def test_daly_s_interval_is_next_to_the_numerical_optimum(save, hours):
+    mean = hours * HOUR
+    best = minimize_scalar(
+        lambda log: float(expected(1e6, mean, save, 300, np.exp(log)).seconds), bounds=(0, 14), method="bounded"
+    )
+    with_daly = float(expected(1e6, mean, save, 300, daly_seconds(save, mean)).seconds)
+    assert with_daly <= best.fun * 1.001
+
+
+def test_young_and_daly_agree_for_rare_failures_and_daly_is_bounded():
+    assert float(young_seconds(5, 1e7)) == 10_000
+    assert float(daly_seconds(5, 1e7)) == pytest.approx(10_000, rel=1e-3)
+    assert float(daly_seconds(100, 40)) == 40
+
+
+def test_no_interruptions_cost_nothing():
+    run = expected(7200, np.inf, 5, 300)
+    assert float(run.seconds) == 7200
+    assert float(run.interruptions) == 0
+    assert np.isinf(run.checkpoint_seconds)
+
+
+def test_a_job_that_cannot_get_past_its_interruptions_never_ends():
+    assert np.isinf(expected(HOUR, np.inf, 5, 25 * HOUR, 600, 24 * HOUR).seconds)
+    assert float(expected(10 * HOUR, 60, 5, 300).seconds) > 100 * HOUR
+
+
+@given(
+    work=st.floats(100, 1e6),
+    nodes=st.integers(1, 32),
+    rate=st.floats(1e-3, 1),
+    save=st.floats(1, 60),
+    restart=st.floats(10, 2000),
+)
+def test_parts_add_up_and_more_interruptions_never_help(work, nodes, rate, save, restart):
+    few = expected(work, HOUR / (nodes * rate), save, restart)
+    many = expected(work, HOUR / (2 * nodes * rate), save, restart)
+    if np.isfinite(few.seconds):
+        parts = work + few.saving_seconds + few.restart_seconds + few.lost_seconds
+        assert float(parts) == pytest.approx(float(few.seconds), rel=1e-6)
+    assert many.seconds >= few.seconds * (1 - 1e-9)
+
+
+def test_break_even_is_where_both_cost_the_same():
+    rate = break_even_rate(100_000, 4, 5, 400, 6.0, 20.0, 100_000)
+    spot = expected(100_000, HOUR / (4 * rate), 5, 400)
+    assert float(spot.seconds) * 6 == pytest.approx(100_000 * 20, rel=1e-6)
+    assert break_even_rate(100_000, 4, 5, 400, 21.0, 20.0, 100_000) is None
