@@ -40,10 +40,8 @@ UNITS = {
     "ecalSum": "MeV",
     "samplingFraction": "MeV/GeV",
     "hits": "cells",
-    "sparsity": "",
-    "measuredAngle": "degrees",
+    "measuredAngle": "deg",
     "radius90": "mm",
-    "showerMaximum": "layer",
 }
 
 ORDER = (

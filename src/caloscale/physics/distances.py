@@ -86,7 +86,10 @@ def fpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = FPD_M
     """
     largest = min(len(reference), len(generated), FPD_LARGEST)
     if largest < minimum:
-        raise ValueError(f"FPD needs {minimum} showers of each kind, there are {largest}")
+        raise ValueError(
+            f"FPD needs {minimum} showers of each kind, there are {largest}: "
+            "from fewer the extrapolation to an infinite number is not reliable"
+        )
     reference, generated = scale_features(reference, generated)
     inverse = np.linspace(1 / largest, 2.5 / largest, FPD_POINTS)
     sizes = np.round(1 / inverse).astype(int)
@@ -111,7 +114,10 @@ def kpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = KPD_M
     """
     count = min(len(reference), len(generated))
     if count < minimum:
-        raise ValueError(f"KPD needs {minimum} showers of each kind, there are {count}")
+        raise ValueError(
+            f"KPD needs {minimum} showers of each kind, there are {count}: "
+            "from fewer its scatter hides all but gross differences"
+        )
     batch = min(KPD_BATCH, count // KPD_BATCHES)
     reference, generated = scale_features(reference, generated)
     rng = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from caloscale.physics.result import Evaluation, Verdict
+from caloscale.physics.result import Evaluation
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def verdict_rows(evaluation: Evaluation) -> list[Row]:
                 limit="" if gate is None else plain(gate.limit),
                 verdict="" if gate is None else ("kept" if gate.passed else "not kept"),
                 passed=None if gate is None else gate.passed,
-                reason=_reason(gate, result.reason),
+                reason=result.reason or "",
             )
         )
     return rows
@@ -52,12 +52,17 @@ def verdict_rows(evaluation: Evaluation) -> list[Row]:
 
 def headline(evaluation: Evaluation) -> str:
     """Released or held back, in one sentence."""
+    return ("Released: " if evaluation.released else "Held back: ") + why(evaluation)
+
+
+def why(evaluation: Evaluation) -> str:
+    """The reasons to hold the model back, or what was asked of it."""
     if not evaluation.released:
-        return "Held back: " + "; ".join(evaluation.reasons) + "."
+        return "; ".join(evaluation.reasons) + "."
     if not evaluation.gates:
-        return "Released. The document sets no gates (validation.gates), so nothing was required."
-    many = len(evaluation.gates) > 1
-    return f"Released: {'all ' + str(len(evaluation.gates)) + ' gates were' if many else 'the gate was'} kept."
+        return "the document sets no gates (validation.gates), so nothing was required."
+    count = len(evaluation.gates)
+    return f"all {count} gates were kept." if count > 1 else "the gate was kept."
 
 
 def verdict_markdown(evaluation: Evaluation) -> str:
@@ -83,14 +88,17 @@ def verdict_markdown(evaluation: Evaluation) -> str:
 
 
 def with_uncertainty(value: float | None, uncertainty: float | None) -> str:
-    """Such as 0.0123 ± 0.0004: the uncertainty has two significant digits, the value as many decimals."""
+    """Such as 0.0123 ± 0.0045 or (6.3 ± 2.4)e-5: the uncertainty has two significant digits."""
     if value is None:
         return "absent"
     if not uncertainty:
         return plain(value)
     decimals = max(0, 1 - _exponent(uncertainty))
-    if decimals > 6:
-        return f"{value:.2e} ± {uncertainty:.1e}"
+    if decimals > 5:
+        power = _exponent(max(abs(value), uncertainty))
+        digits = max(0, 1 - _exponent(uncertainty) + power)
+        scale = 10.0**power
+        return f"({value / scale:.{digits}f} ± {uncertainty / scale:.{digits}f})e{power}"
     return f"{value:.{decimals}f} ± {uncertainty:.{decimals}f}"
 
 
@@ -106,10 +114,6 @@ def signed(value: float | None) -> str:
 
 def _exponent(value: float) -> int:
     return int(f"{abs(value):e}".partition("e")[2])
-
-
-def _reason(gate: Verdict | None, reason: str | None) -> str:
-    return (gate.reason if gate is not None and gate.reason else reason) or ""
 
 
 def _line(cells: list[str] | tuple[str, ...]) -> str:
