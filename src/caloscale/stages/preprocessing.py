@@ -9,6 +9,9 @@ from caloscale.spec import Run
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace
 
+_KEPT = {"provenance", "shards", "dropped", "energy_gev"}
+"""What the report shows of the manifest."""
+
 
 def preprocess(run: Run, workspace: str | Path, showers: Path, dataset: Path) -> Manifest:
     """Prepare the simulated showers in ``showers``, or those of the document's source, as the folder ``dataset``."""
@@ -20,6 +23,6 @@ def preprocess(run: Run, workspace: str | Path, showers: Path, dataset: Path) ->
             source=manifest.source,
             showers=manifest.parts["train"],
             validationShowers=manifest.parts["validation"],
-            **manifest.model_dump(mode="json", by_alias=True, include={"provenance", "shards", "dropped", "energy_gev"}),
+            **manifest.model_dump(mode="json", by_alias=True, include=_KEPT),
         )
         return manifest

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from caloscale import __version__
-from caloscale.physics import Evaluation
-from caloscale.physics.figures import Figure
-from caloscale.physics.report import render_report
+from caloscale.physics import Evaluation, Figure, draw_run_figures, render_report
 from caloscale.planning.cost import Cost, StageUse, price_run
 from caloscale.planning.prices import load_prices
 from caloscale.showers.storage import atomic_writer
@@ -64,14 +62,16 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     evaluation = _evaluation(folder, records)
     cost = _price(run, records)
     summary = _summarise(folder.name, error, records, evaluation, cost)
+    history = _history(folder)
+    stages = [record.model_dump(mode="json", by_alias=True) for record in records.values()]
     html = render_report(
         title=f"{run.model.preset} generator: run {folder.name}",
         evaluation=evaluation,
-        figures=_figures(folder, evaluation),
+        figures=_figures(folder, evaluation) + draw_run_figures(folder / "figures", history=history, stages=stages),
         provenance=_provenance(run, records),
-        training=_history(folder),
+        training=history,
         cost=cost.model_dump(mode="json", by_alias=True),
-        stages=[record.model_dump(mode="json", by_alias=True) for record in records.values()],
+        stages=stages,
         summary=summary.model_dump(mode="json", by_alias=True),
         failure=error,
     )
