@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from caloscale.errors import ShowerFileError
 from caloscale.showers.angles import measured_angle_rad
 from caloscale.showers.arrays import Showers
 from caloscale.showers.layouts import UNITS_ATTRIBUTE, UNITS_PER_GEV, Layout, OpenFile, Source, open_layout
+from caloscale.showers.probe import fixed_length
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec.block import Block
 from caloscale.spec.data import Geometry
@@ -71,7 +71,7 @@ def describe_file(path: str | Path) -> FileDescription:
             units_per_gev=opened.units_per_gev,
             source=opened.source,
             datasets={name: f"{d.dtype} {d.shape}" for name, d in datasets.items()},
-            attributes={name: _plain(value) for name, value in opened.file.attrs.items()},
+            attributes=opened.attributes,
         )
 
 
@@ -85,9 +85,10 @@ def read_showers(path: str | Path, *, geometry: Geometry, start: int = 0, stop: 
     """
     with open_layout(path) as opened:
         opened.check_shape(geometry)
-        raw = opened.cells[start:stop]
+        with np.errstate(all="ignore"):  # what is not finite is reported below, with its shower
+            cells_gev = _to_axes(opened.cells[start:stop], opened, geometry) / np.float32(opened.units_per_gev)
         showers = Showers(
-            cells_gev=_to_axes(raw, opened, geometry) / np.float32(opened.units_per_gev),
+            cells_gev=cells_gev,
             energy_gev=opened.energies_gev(start, stop),
             angle_rad=opened.angles_rad(start, stop),
             source=opened.source,
@@ -109,14 +110,17 @@ def write_showers(
     1/50 GeV and, when a geometry is given, mtheta (N,): the angle measured from the shower, rad.
     Attributes: those given, ``source`` and ``unitsPerGev``. Raises StorageError when the disk refuses.
     """
+    if len(showers) == 0:
+        raise ShowerFileError("there are no showers to write", file=path, remedy="make at least one")
     # HDF5 crashes the interpreter when the disk fills up, so it writes to memory (compressed, some per
     # cent of what `showers` takes) and the bytes go to disk by ordinary means.
     image = io.BytesIO()
-    with h5py.File(image, "w") as file:
+    # The format of HDF5 1.10 has checksums, the default has none: see `probe`.
+    with h5py.File(image, "w", libver=("v110", "v110")) as file:
         _fill(file, showers, geometry)
-        file.attrs.update(attributes)
-        file.attrs["source"] = showers.source
-        file.attrs[UNITS_ATTRIBUTE] = UNITS_PER_GEV["variable-angle"]
+        given = {**attributes, "source": showers.source, UNITS_ATTRIBUTE: UNITS_PER_GEV["variable-angle"]}
+        for name, value in given.items():
+            file.attrs[name] = fixed_length(value) if isinstance(value, str) else value
     with atomic_writer(path) as temporary:
         temporary.write_bytes(image.getbuffer())
 
@@ -133,11 +137,11 @@ def _fill(file: h5py.File, showers: Showers, geometry: Geometry | None) -> None:
         compression_opts=1,
         shuffle=True,
     )
-    file["energy"] = showers.energy_gev.astype(np.float32)
-    file["theta"] = showers.angle_rad.astype(np.float32)
-    file["sum"] = showers.ecal_sum_gev * units
+    numbers = {"energy": showers.energy_gev, "theta": showers.angle_rad, "sum": showers.ecal_sum_gev * units}
     if geometry is not None:
-        file["mtheta"] = measured_angle_rad(showers.cells_gev, geometry)
+        numbers["mtheta"] = measured_angle_rad(showers.cells_gev, geometry)
+    for name, values in numbers.items():
+        file.create_dataset(name, data=values.astype(np.float32), fletcher32=True)
 
 
 def _to_axes(raw: NDArray[np.generic], opened: OpenFile, geometry: Geometry) -> NDArray[np.float32]:
@@ -192,13 +196,3 @@ def _check_values(path: str | Path, layout: Layout, showers: Showers, start: int
 def _span(values: NDArray[np.generic]) -> tuple[float, float] | None:
     finite = values[np.isfinite(values)] if values.dtype.kind in "fiu" else np.empty(0)
     return (float(finite.min()), float(finite.max())) if finite.size else None
-
-
-def _plain(value: object) -> str | int | float:
-    """An HDF5 attribute as something that JSON can hold."""
-    item = value.item() if isinstance(value, np.generic) else value
-    if isinstance(item, bytes):
-        item = item.decode("utf-8", "replace")
-    if isinstance(item, float) and not math.isfinite(item):
-        item = str(item)
-    return item if isinstance(item, str | int | float) else str(item)[:200]

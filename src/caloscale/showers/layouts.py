@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import CaloscaleError, ShowerFileError
+from caloscale.showers.probe import Plain, check_structure, read_attributes
 from caloscale.spec.data import Geometry
 
 Layout = Literal["variable-angle", "fixed-angle", "calochallenge"]
@@ -47,6 +49,11 @@ class OpenFile:
     file: h5py.File
     layout: Layout
 
+    @cached_property
+    def attributes(self) -> dict[str, Plain]:
+        """The attributes of the file."""
+        return read_attributes(self.path, self.file)
+
     @property
     def cells(self) -> h5py.Dataset:
         """The dataset of the cells: (N, X, Y, Z), or (N, voxels) in the CaloChallenge layout."""
@@ -55,8 +62,8 @@ class OpenFile:
     @property
     def units_per_gev(self) -> float:
         """Units of a cell per GeV: from the file's attribute, else that of the layout."""
-        value = self.file.attrs.get(UNITS_ATTRIBUTE, UNITS_PER_GEV[self.layout])
-        if not np.isscalar(value) or not isinstance(value, int | float | np.number) or not 0 < value < math.inf:
+        value = self.attributes.get(UNITS_ATTRIBUTE, UNITS_PER_GEV[self.layout])
+        if isinstance(value, str) or not 1e-6 < value < 1e12:
             raise ShowerFileError(
                 "is not a unit",
                 file=self.path,
@@ -69,8 +76,8 @@ class OpenFile:
     @property
     def source(self) -> Source:
         """The label of origin that the file carries."""
-        label = self.file.attrs.get("source")
-        return cast(Source, label) if isinstance(label, str) and label in get_args(Source) else "file"
+        label = self.attributes.get("source")
+        return cast(Source, label) if label in get_args(Source) else "file"
 
     def energies_gev(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
         """Primary energies, GeV (n,)."""
@@ -144,6 +151,7 @@ def open_layout(path: str | Path) -> Iterator[OpenFile]:
     path = Path(path)
     _check_is_hdf5(path)
     try:
+        check_structure(path)
         with h5py.File(path, "r") as file:
             opened = OpenFile(path, file, _recognise(path, file))
             _check_is_numeric(opened)
