@@ -30,7 +30,7 @@ def file_name(index: int) -> str:
 
 
 def write_file(folder: Path, index: int, showers: Showers, data: Data, fingerprint: str) -> None:
-    """Write file ``index`` of a simulation, atomically. The same showers give the same bytes."""
+    """Write file ``index`` of a simulation, atomically. The same showers give the same datasets and attributes."""
     attributes: dict[str, str | int | float] = {
         _FINGERPRINT: fingerprint,
         "engine": data.simulation.engine,
@@ -81,8 +81,9 @@ def _read_attributes(path: Path) -> dict[str, object]:
     """Attributes of a file and the shape of its cells; nothing when it is missing or torn."""
     try:
         with h5py.File(path) as file:
-            return {**file.attrs, "shape": file["ECAL"].shape}
-    except (OSError, KeyError, RuntimeError):
+            attributes = {name: v.decode() if isinstance(v, bytes) else v for name, v in file.attrs.items()}
+            return {**attributes, "shape": file["ECAL"].shape}
+    except (OSError, KeyError, RuntimeError, UnicodeDecodeError):
         return {}
 
 

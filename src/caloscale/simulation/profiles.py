@@ -28,15 +28,6 @@ class Longitudinal:
     """Depth that is tau = 1 for the radial profile: the maximum, were the shape the average one."""
 
 
-def mean_profile(energy_gev: Array, medium: Medium) -> tuple[Array, Array]:
-    """Depth of the maximum and shape (alpha) of the mean shower in a sampling calorimeter (A.1.1, A.2.2)."""
-    ln_y = np.log(energy_gev * 1e3 / medium.critical_energy_mev)
-    per_layer = 1 / medium.sampling_frequency
-    depth = ln_y - 0.858 - 0.59 * per_layer - 0.53 * (1 - medium.e_over_mip)
-    shape = 0.21 + (0.492 + 2.38 / medium.z) * ln_y - 0.444 * per_layer
-    return depth, shape
-
-
 def draw_longitudinal(energy_gev: Array, medium: Medium, random: np.random.Generator) -> Longitudinal:
     """A gamma distribution for each shower and for its spots: ln T and ln alpha normal, correlated (A.1.2, A.2.3)."""
     ln_y = np.log(energy_gev * 1e3 / medium.critical_energy_mev)

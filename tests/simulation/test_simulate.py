@@ -1,0 +1,322 @@
+"""Simulating files: the same showers whatever happens on the way, and nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import psutil
+import pytest
+
+from caloscale.errors import DocumentError, ShowerFileError, SimulationError, StorageError
+from caloscale.showers.files import describe_file
+from caloscale.simulation import file_count, fingerprint, simulate
+from caloscale.spec import Data
+from tests.simulation.conftest import digests, read_folder
+
+ROOT = Path(__file__).parents[2]
+
+
+def document(engine: str = "geant4", showers: int = 12, per_file: int = 4, **fields: object) -> Data:
+    """Low energies: a few seconds in all."""
+    simulation = {"engine": engine, "showersPerFile": per_file, "processes": fields.pop("processes", None)}
+    raw = {"showers": showers, "energyGev": [0.5, 2], "validationFraction": 0.25, "simulation": simulation, **fields}
+    return Data.model_validate(raw)
+
+
+@pytest.fixture(scope="module", params=["geant4", "parametrised"])
+def complete(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cache: Path
+) -> tuple[Data, Path]:
+    """An uninterrupted simulation by one process."""
+    data = document(request.param, processes=1)
+    folder = tmp_path_factory.mktemp("complete")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CALOSCALE_CACHE", str(cache))
+        simulate(data, folder)
+    return data, folder
+
+
+def copy(folder: Path, target: Path) -> Path:
+    shutil.copytree(folder, target)
+    return target
+
+
+def test_files_hold_what_the_document_says(complete: tuple[Data, Path]) -> None:
+    data, folder = complete
+    paths = sorted(folder.glob("*.h5"))
+    assert len(paths) == file_count(data) == 4
+    for index, path in enumerate(paths):
+        description = describe_file(path)
+        assert (description.showers, description.shape) == (4, (51, 51, 25))
+        assert description.source == data.simulation.engine
+        assert description.attributes["fingerprint"] == fingerprint(data)
+        assert (description.attributes["seed"], description.attributes["fileIndex"]) == (data.seed, index)
+        assert description.energy_gev is not None
+        assert 0.5 <= description.energy_gev[0] < description.energy_gev[1] <= 2
+    showers = read_folder(folder, data)
+    assert len({cells.tobytes() for cells in showers.cells_gev}) == 16
+    assert (showers.ecal_sum_gev > 0).all()
+
+
+def test_the_record_is_complete(complete: tuple[Data, Path]) -> None:
+    data, folder = complete
+    record = json.loads((folder / "simulation.json").read_text())
+    assert (record["source"], record["showers"], record["processes"]) == (data.simulation.engine, 16, 1)
+    assert record["fingerprint"] == fingerprint(data)
+    assert record["showersPerSecond"] == pytest.approx(16 / record["seconds"])
+    assert record["coreSecondsPerShower"] == pytest.approx(record["coreSeconds"] / 16)
+    assert 0 < record["coreSeconds"] < 10 * record["seconds"]
+    assert record["reused"] is False
+    if data.simulation.engine == "geant4":
+        assert (record["versions"]["calzone"], record["versions"]["geant4"]) == ("1.2.2", "11.4.0")
+
+
+def test_showers_do_not_depend_on_the_number_of_processes(complete: tuple[Data, Path], tmp_path: Path) -> None:
+    data, folder = complete
+    simulation = data.simulation.model_copy(update={"processes": 3})
+    simulate(data.model_copy(update={"simulation": simulation}), tmp_path)
+    assert digests(tmp_path) == digests(folder)
+
+
+@pytest.mark.parametrize(
+    ("complete", "fault"),
+    [
+        ("geant4", "missing"),
+        ("geant4", "truncated"),
+        ("parametrised", "missing"),
+        ("parametrised", "empty"),
+        ("parametrised", "not HDF5"),
+        ("parametrised", "fewer showers"),
+    ],
+    indirect=["complete"],
+)
+def test_a_file_that_is_not_whole_is_made_again_alone_and_equal(
+    fault: str, complete: tuple[Data, Path], tmp_path: Path
+) -> None:
+    data, original = complete
+    folder = copy(original, tmp_path / "copy")
+    broken, untouched = folder / "showers-00002.h5", folder / "showers-00001.h5"
+    before = untouched.stat().st_mtime_ns
+    content = broken.read_bytes()
+    if fault == "missing":
+        broken.unlink()
+    elif fault == "fewer showers":
+        with h5py.File(broken, "r+") as file:
+            cells = file["ECAL"][:2]
+            del file["ECAL"]
+            file["ECAL"] = cells
+    else:
+        broken.write_bytes({"truncated": content[: len(content) // 2], "empty": b"", "not HDF5": b"x" * 999}[fault])
+    assert simulate(data, folder).reused is False
+    assert digests(folder) == digests(original)
+    assert untouched.stat().st_mtime_ns == before
+
+
+def test_a_finished_simulation_is_reused_without_a_process(complete: tuple[Data, Path], tmp_path: Path) -> None:
+    data, original = complete
+    folder = copy(original, tmp_path / "copy")
+    children: list[str] = []
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.001):
+            children.extend(child.name() for child in psutil.Process().children())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        record = simulate(data, folder)
+    finally:
+        stop.set()
+        thread.join()
+    assert record.reused is True
+    assert record.showers == 16
+    assert not children
+    assert (folder / "simulation.json").read_bytes() == (original / "simulation.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": 2}, {"energyGev": [0.5, 3]}, {"angleDeg": [80, 100]}, {"geometry": {"siliconMm": 0.3}}, {"showers": 13}],
+)
+def test_what_changes_the_showers_changes_the_fingerprint(change: dict[str, object]) -> None:
+    assert fingerprint(document(**change)) != fingerprint(document())
+
+
+def test_what_does_not_change_the_showers_does_not_change_the_fingerprint() -> None:
+    assert fingerprint(document(processes=7)) == fingerprint(document(processes=1)) == fingerprint(document())
+    assert fingerprint(document(preprocessing={"power": 1})) == fingerprint(document(mirror=True))
+    assert fingerprint(document("parametrised")) != fingerprint(document("geant4"))
+
+
+def test_the_folder_of_another_simulation_is_refused_and_left_alone(
+    complete: tuple[Data, Path], tmp_path: Path
+) -> None:
+    data, original = complete
+    folder = copy(original, tmp_path / "copy")
+    with pytest.raises(ShowerFileError, match=r"showers-00000.h5: fingerprint: is of another(.|\n)*remedy: choose"):
+        simulate(data.model_copy(update={"seed": 5}), folder)
+    assert digests(folder) == digests(original)
+
+
+def start(data: Data, folder: Path, cache: Path) -> subprocess.Popen[str]:
+    """The simulation in a process of its own, as from the command line."""
+    program = (
+        "import sys; from pathlib import Path; from caloscale.simulation import simulate; "
+        "from caloscale.spec import Data\n"
+        "try: simulate(Data.model_validate_json(sys.argv[1]), Path(sys.argv[2]))\n"
+        "except KeyboardInterrupt: sys.exit(130)"
+    )
+    arguments = [sys.executable, "-c", program, data.model_dump_json(by_alias=True), str(folder)]
+    environment = {**os.environ, "CALOSCALE_CACHE": str(cache)}
+    return subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def workers_of(process: int) -> list[psutil.Process]:
+    return [c for c in psutil.Process(process).children() if "caloscale.simulation.worker" in c.cmdline()]
+
+
+def wait_for(what: str, found: object, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not found():  # type: ignore[operator]
+        assert time.monotonic() < end, f"waited {seconds} s for {what}"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def long_data() -> Data:
+    """More files than are finished before the interruption: some seconds."""
+    return document("geant4", showers=36, per_file=4, energyGev=[2, 6])
+
+
+def test_interrupted_and_resumed_equals_uninterrupted(long_data: Data, tmp_path: Path, cache: Path) -> None:
+    """Ctrl-C after the first file: workers stop at once, finished files stay, the rest is made afterwards."""
+    folder = tmp_path / "interrupted"
+    with start(long_data, folder, cache) as process:
+        wait_for("the first file", lambda: digests(folder))
+        workers = workers_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        _, output = process.communicate(timeout=30)
+    assert process.returncode == 130, output
+    assert "showers/s" in output
+    assert workers
+    assert not any(worker.is_running() for worker in workers)
+    kept = digests(folder)
+    assert 1 <= len(kept) < file_count(long_data)
+    assert not (folder / "simulation.json").exists()
+    assert not list(folder.glob(".partial-*"))
+
+    times = {path: path.stat().st_mtime_ns for path in folder.glob("*.h5")}
+    record = simulate(long_data, folder)
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert record.showers == 48
+    assert len((folder / "pieces.jsonl").read_text().splitlines()) == file_count(long_data)
+    whole = tmp_path / "whole"
+    simulate(long_data, whole)
+    assert digests(folder) == digests(whole)
+
+
+def test_a_killed_worker_is_an_error_and_not_a_hang(long_data: Data, tmp_path: Path) -> None:
+    def kill_one() -> None:
+        wait_for("a file", lambda: digests(tmp_path))
+        workers_of(os.getpid())[0].kill()
+
+    thread = threading.Thread(target=kill_one)
+    thread.start()
+    with pytest.raises(SimulationError, match=r"ended by SIGKILL(.|\n)*remedy: run it again, finished files are kept"):
+        simulate(long_data, tmp_path)
+    thread.join()
+    assert not workers_of(os.getpid())
+    assert digests(tmp_path)
+    assert not (tmp_path / "simulation.json").exists()
+
+
+def test_workers_end_when_their_parent_is_killed(long_data: Data, tmp_path: Path, cache: Path) -> None:
+    with start(long_data, tmp_path, cache) as process:
+        wait_for("a file", lambda: digests(tmp_path))
+        workers = workers_of(process.pid)
+        process.kill()
+    assert len(workers) >= 1
+    wait_for("the workers to end", lambda: not any(w.is_running() and w.status() != "zombie" for w in workers), 20)
+
+
+def test_two_simulations_into_one_folder_are_refused(long_data: Data, tmp_path: Path, cache: Path) -> None:
+    with start(long_data, tmp_path, cache) as process:
+        wait_for("the workers", lambda: workers_of(process.pid))
+        with pytest.raises(SimulationError, match=r"another process is simulating(.|\n)*remedy: wait"):
+            simulate(long_data, tmp_path)
+        process.kill()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_named_and_nothing_half_written_stays(small_disk: Path) -> None:
+    with pytest.raises(StorageError, match=r"showers-0000\d.h5: cannot be written: No space left(.|\n)*remedy: free"):
+        simulate(document("parametrised", showers=60, per_file=20), small_disk)
+    assert not [path for path in small_disk.iterdir() if path.name.startswith(".partial-")]
+    for path in small_disk.glob("*.h5"):
+        assert describe_file(path).showers == 20
+
+
+def test_files_beyond_the_memory_are_refused(tmp_path: Path) -> None:
+    data = document(showers=10**6, per_file=10**5, geometry={"cells": [1000, 1000, 25]})
+    with pytest.raises(DocumentError, match=r"data.simulation.showersPerFile: (.|\n)*GiB(.|\n)*remedy: fewer showers"):
+        simulate(data, tmp_path)
+    assert not list(tmp_path.glob("*.h5"))
+
+
+def test_a_wheel_that_does_not_load_is_an_error_with_both_remedies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the C library is too old for it: found, but its import fails, in the worker."""
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "calzone.py").write_text("raise ImportError('libc.so.6: version GLIBC_2.99 not found')\n")
+    monkeypatch.setenv("PYTHONPATH", str(broken))
+    with pytest.raises(SimulationError, match=r"GLIBC_2.99(.|\n)*remedy: pip install(.|\n)*engine=parametrised"):
+        simulate(document(), tmp_path / "out")
+
+
+def test_geant4_stays_out_of_this_process(complete: tuple[Data, Path]) -> None:
+    assert "calzone" not in sys.modules
+    assert complete
+
+
+def test_progress_moves_within_a_file(tmp_path: Path, cache: Path) -> None:
+    """The worker's messages: several counts per file, which add up."""
+    data = document("parametrised", showers=40, per_file=40, energyGev=[90, 100])
+    order = {"data": data.model_dump(mode="json", by_alias=True), "folder": str(tmp_path), "fingerprint": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "caloscale.simulation.worker"],
+        input=json.dumps(order) + "\n0\n1\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [m["event"] for m in messages if m["event"] != "progress"] == ["ready", "done", "done"]
+    counts = [m["showers"] for m in messages if m["event"] == "progress"]
+    assert sum(counts) == 80
+    assert len(counts) > 10
+    assert np.max(counts) <= 6
+    assert len(digests(tmp_path)) == 2

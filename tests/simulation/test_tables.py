@@ -1,0 +1,147 @@
+"""The tables that Geant4 reads, against published values and closed forms."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from caloscale.errors import SimulationError, StorageError
+from caloscale.simulation.tables import LOW_ENERGY_FOLDER, data_folder, elements_of, tables_identity
+from caloscale.spec import Geometry
+
+TUNGSTEN_DENSITY = 19.3  # g/cm^3
+TUNGSTEN_ATOMIC_MASS = 183.84
+AVOGADRO = 6.02214076e23
+BARN_CM2 = 1e-24
+ELECTRON_MEV = 0.51099895
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    cache = tmp_path_factory.mktemp("tables")
+    return data_folder(Geometry(), {"CALOSCALE_CACHE": str(cache)}) / LOW_ENERGY_FOLDER
+
+
+def read_vector(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    numbers = np.array(path.read_text().split(), float)
+    count = int(numbers[3])
+    assert numbers[2] == count
+    assert len(numbers) == 4 + 2 * count
+    x, y = numbers[4::2], numbers[5::2]
+    assert numbers[0] == x[0]
+    assert numbers[1] == x[-1]
+    return x, y
+
+
+def klein_nishina_barn(energy_mev: float) -> float:
+    """Cross section of an electron (Review of Particle Physics; classical radius 2.8179 fm)."""
+    k = energy_mev / ELECTRON_MEV
+    first = (1 + k) / k**2 * (2 * (1 + k) / (1 + 2 * k) - np.log(1 + 2 * k) / k)
+    second = np.log(1 + 2 * k) / (2 * k) - (1 + 3 * k) / (1 + 2 * k) ** 2
+    return 2 * np.pi * 0.28179403**2 * (first + second)
+
+
+@pytest.mark.parametrize(
+    ("energy_mev", "published_cm2_g"),
+    # NIST, X-ray mass attenuation coefficients, table 3, Z = 74: below and above the K edge, and beyond.
+    [(0.0695249, 2.552), (0.0695251, 11.23), (0.1, 4.438), (0.2, 0.7844), (0.5, 0.1378)],
+)
+def test_attenuation_of_tungsten_is_the_published_one(tables: Path, energy_mev: float, published_cm2_g: float) -> None:
+    """Photoelectric and Rayleigh from the tables plus Klein and Nishina for the Compton effect, within 3%."""
+    energy, scaled = read_vector(tables / "epics2017" / "phot" / "pe-cs-74.dat")
+    photoelectric = np.exp(np.interp(np.log(energy_mev), np.log(energy), np.log(scaled))) / energy_mev**3
+    energy, scaled = read_vector(tables / "epics2017" / "rayl" / "re-cs-74.dat")
+    rayleigh = np.exp(np.interp(np.log(energy_mev), np.log(energy), np.log(scaled))) / energy_mev**2 / 1e-22
+    barn = photoelectric + rayleigh + 74 * klein_nishina_barn(energy_mev)
+    assert barn * BARN_CM2 * AVOGADRO / TUNGSTEN_ATOMIC_MASS == pytest.approx(published_cm2_g, rel=0.03)
+
+
+def test_bremsstrahlung_of_tungsten_gives_the_published_radiation_length(tables: Path) -> None:
+    """At high energy the radiative loss per length is E / X0, X0 = 0.3504 cm (Review of Particle Physics)."""
+    rows = (tables / "brem_SB" / "br74").read_text().splitlines()
+    kind, columns, lines = (int(n) for n in rows[0].split())
+    fraction, log_energy = (np.array(row.split(), float) for row in rows[1:3])
+    scaled_mbarn = np.array([row.split() for row in rows[3:]], float)
+    assert kind == 4
+    assert scaled_mbarn.shape == (lines, columns) == (len(log_energy), len(fraction))
+    assert np.exp(log_energy[[0, -1]]) == pytest.approx([1e-3, 1e4])
+    per_atom_cm2 = 74**2 * np.trapezoid(scaled_mbarn[-1], fraction) * 1e-3 * BARN_CM2
+    inverse_length = per_atom_cm2 * TUNGSTEN_DENSITY * AVOGADRO / TUNGSTEN_ATOMIC_MASS
+    assert 1 / inverse_length == pytest.approx(0.3504, rel=0.02)
+
+
+def test_only_the_elements_of_the_geometry_are_there(tables: Path) -> None:
+    assert elements_of(Geometry()) == (1, 14, 74)
+    assert {file.name for file in (tables / "brem_SB").iterdir()} == {"br1", "br14", "br74"}
+
+
+def test_energies_ascend_strictly(tables: Path) -> None:
+    for file in [*(tables / "epics2017" / "phot").glob("pe-cs-*"), *(tables / "epics2017" / "rayl").iterdir()]:
+        energy, value = read_vector(file)
+        assert (np.diff(energy) > 0).all()
+        assert (value > 0).all()
+
+
+def test_assembled_once_even_by_many_at_a_time(tmp_path: Path) -> None:
+    environment = {"CALOSCALE_CACHE": str(tmp_path)}
+    with ThreadPoolExecutor(8) as threads:
+        folders = set(threads.map(lambda _: data_folder(Geometry(), environment), range(8)))
+    assert len(folders) == 1
+    assert [path.name for path in (tmp_path / "geant4").iterdir()] == [folders.pop().name]
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"file.*\n.*remedy"):
+        data_folder(Geometry(), {"CALOSCALE_CACHE": str(tmp_path / "file")})
+
+
+def test_own_tables_come_first_and_count_in_the_identity(tables: Path, tmp_path: Path) -> None:
+    own = {"GEANT4_DATA_DIR": str(tables.parent), "G4LEDATA": "/nowhere", "CALOSCALE_CACHE": str(tmp_path)}
+    assert data_folder(Geometry(), own) == tables.parent
+    assert not list(tmp_path.iterdir())
+    identity = tables_identity(Geometry(), own)
+    assert identity != tables_identity(Geometry(), {})
+
+    low_energy_only = {"G4LEDATA": str(tables), "CALOSCALE_CACHE": str(tmp_path)}
+    built = data_folder(Geometry(), low_energy_only)
+    assert tables_identity(Geometry(), low_energy_only) == identity
+    assert (built / LOW_ENERGY_FOLDER / "brem_SB" / "br74").samefile(tables / "brem_SB" / "br74")
+    assert {p.name for p in built.iterdir()} == {p.name for p in tables.parent.iterdir()}
+
+
+@pytest.mark.parametrize("variable", ["GEANT4_DATA_DIR", "G4LEDATA"])
+def test_own_tables_that_lack_an_element_are_refused(variable: str, tmp_path: Path) -> None:
+    with pytest.raises(SimulationError, match=rf"{variable}: .*\[1, 14, 74\](.|\n)*remedy: let it name"):
+        data_folder(Geometry(), {variable: str(tmp_path)})
+
+
+@pytest.mark.parametrize("wheel", ["xpecgen", "ompmc", "calzone"])
+def test_a_missing_wheel_is_named_with_both_remedies(wheel: str, tmp_path: Path) -> None:
+    """In a process where the wheel is not importable, as where it was not installed."""
+    program = f"""
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition('.')[0] == {wheel!r}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+from pathlib import Path
+from caloscale.errors import SimulationError
+from caloscale.simulation import simulate
+from caloscale.spec import Data
+try:
+    simulate(Data(showers=2), Path({str(tmp_path / "out")!r}))
+except SimulationError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert f"the wheel {wheel} is not installed" in done.stdout
+    assert "pip install 'caloscale[simulate]'" in done.stdout
+    assert "data.simulation.engine=parametrised" in done.stdout
+    assert not list((tmp_path / "out").glob("*.h5"))
