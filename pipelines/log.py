@@ -7,6 +7,7 @@ import re
 from typing import TextIO
 
 _COLOURS = re.compile(r"\x1b\[\d+m")
+_OF_TENSORFLOW = re.compile(r"\s*[IWE]\d{4} \d\d:\d\d:")
 _STARTS_HIDDEN = ("Traceback (most recent call last)", "Got executor_input:")
 _NEVER_SHOWN = ("[KFP Executor", "UserWarning", "Streamed logs:", "warnings.warn(", "-----")
 
@@ -42,6 +43,8 @@ class PipelineLog(io.TextIOBase):
         return self._shown.isatty()
 
     def _is_shown(self, line: str) -> bool:
+        if _OF_TENSORFLOW.match(line):
+            return False
         of_step = line.startswith("    ") or not line.strip()
         if not of_step:
             self._hidden = line.endswith("outputs:")

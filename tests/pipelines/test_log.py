@@ -16,6 +16,7 @@ LOG = """12:00:00.000 - INFO - Executing task \x1b[96m'train'\x1b[0m
         }
     }
     train:  10%|#   | 1/10 [00:05<00:45, 2 showers/s]
+    I0000 00:00:1795265652.687861   28716 tf_record_dataset_op.cc:390] TFRecordDataset
     Traceback (most recent call last):
       File "x.py", line 1, in <module>
     caloscale.errors.ShowerFileError: a.h5: is torn
