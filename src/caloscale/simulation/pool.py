@@ -72,7 +72,7 @@ class _Worker:
     ) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by kill)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "caloscale.simulation.worker"],
+            [sys.executable, "-P", "-m", "caloscale.simulation.worker"],  # not from the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -18,11 +18,11 @@ from caloscale import progress
 from caloscale.errors import DocumentError
 from caloscale.showers.storage import storage_error
 from caloscale.simulation.files import locked, pending_files, refuse_foreign
+from caloscale.simulation.order import Order
 from caloscale.simulation.pool import run_files
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import PieceLog, SimulationRecord, read_record, write_record
 from caloscale.simulation.tables import data_folder, tables_identity, wheel_folder, wheel_version
-from caloscale.simulation.worker import Order
 from caloscale.spec import Data
 
 REVISION = 1

@@ -13,7 +13,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 import numpy as np
@@ -22,21 +21,10 @@ from numpy.typing import NDArray
 from caloscale.errors import CaloscaleError, InputError, SimulationError
 from caloscale.showers.arrays import Showers
 from caloscale.simulation.files import write_file
+from caloscale.simulation.order import Order
 from caloscale.simulation.primaries import batches, draw_primaries
 from caloscale.simulation.tables import INSTALL
 from caloscale.spec import Data
-from caloscale.spec.block import Block
-
-
-class Order(Block):
-    """What a worker is told first."""
-
-    data: Data
-    """The document's data block."""
-    folder: Path
-    """Where the files go."""
-    fingerprint: str
-    """Written into each file."""
 
 
 class Engine(Protocol):
