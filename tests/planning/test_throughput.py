@@ -62,7 +62,8 @@ def test_the_mechanism_extrapolates_and_forms_that_fit_as_well_do_not():
     model = fit_steps([m for m in V100 if m.count <= 32], NETWORK)
     beyond = [m for m in V100 if m.count > 32]
     predicted = model.predict(setups_of(beyond))
-    assert all("replicas" in " ".join(reasons) for reasons in predicted.extrapolates)
+    assert predicted.outside.all()
+    assert "2.0 times the most measured (32)" in model.extrapolations(one(64, 8))[0]
     measured = np.array([m.step_seconds for m in beyond])
     assert np.median(np.abs(predicted.seconds / measured - 1)) < 0.03
 
@@ -105,9 +106,10 @@ def test_a_law_that_is_put_in_comes_out():
 
 def test_one_measurement_is_enough_and_says_what_it_does_not_know():
     single = [m for m in V100 if m.count == 8]
-    predicted = fit_steps(single, NETWORK).predict(one(8, 2, batch=48))
+    model = fit_steps(single, NETWORK)
+    predicted = model.predict(one(8, 2, batch=48))
     assert predicted.low[0] < 0.5 * single[0].step_seconds < single[0].step_seconds < predicted.high[0]
-    assert "showers a replica" in predicted.extrapolates[0][0]
+    assert "showers a replica" in model.extrapolations(one(8, 2, batch=48))[0]
     with pytest.raises(InputError, match="no measurements"):
         fit_steps([], NETWORK)
 
@@ -131,7 +133,7 @@ def test_machines_without_measurement_are_estimates_with_a_wide_interval():
     published = SHOWERS // 64 * 0.774  # s, a step of 64 with TF32: reference of the project, not in the catalogue
     assert times.epoch_low[0] < published < times.epoch_high[0]
     assert times.epoch_high[0] > 2 * times.epoch_low[0]
-    assert "no measurement" in times.extrapolates[0][0]
+    assert "no measurement" in a100.extrapolations(one(1, 1, batch=64))[0]
     # v2 from v3, as if v2 had not been measured
     without = [m for m in ALL if m.accelerator != "tpu-v2"]
     times = Timings(without, "variable-angle").of("gcp", "tpu-v2").predict(one(8, 1, batch=128), SHOWERS, 1)

@@ -43,7 +43,7 @@ def transfer_seconds(sizes_bytes: Sequence[float], members: Numbers, bytes_per_s
 def expected_maximum(members: Numbers) -> Numbers:
     """Expected maximum of n standard normal numbers: a synchronous step waits for the slowest worker.
 
-    Blom's approximation, the normal quantile of (n - 3/8)/(n + 1/4): right within five per cent from n = 2 on, where the
-    asymptotic form sqrt(2 ln n) is twice too large. Source: G. Blom, Statistical Estimates (1958).
+    Blom's approximation, the normal quantile of (n - 3/8)/(n + 1/4): right within five per cent from n = 2 on, where
+    the asymptotic form sqrt(2 ln n) is twice too large. Source: G. Blom, Statistical Estimates (1958).
     """
     return np.asarray(ndtri((members - 0.375) / (members + 0.25)))

@@ -40,8 +40,8 @@ class StepTimes:
     """Lower end of the 90% interval for a new run, s."""
     high: Numbers
     """Upper end, s."""
-    extrapolates: list[tuple[str, ...]]
-    """In which respects, and how far, each lies outside what was measured; empty: inside."""
+    outside: NDArray[np.bool_]
+    """Whether each lies outside what was measured; `StepModel.extrapolations` says how far."""
 
 
 @dataclass(frozen=True)
@@ -86,20 +86,28 @@ class StepModel:
         ratio = all_fixed / seconds
         return np.minimum(low, low * ratio), np.maximum(high, high * ratio)
 
-    def _outside(self, setups: Setups) -> list[tuple[str, ...]]:
+    def _outside(self, setups: Setups) -> NDArray[np.bool_]:
         known = self.setups
-        layouts = set(zip(known.replicas / known.workers, known.workers / known.nodes))
-        said: list[tuple[str, ...]] = []
-        for n, w, m, b in zip(setups.replicas, setups.workers, setups.nodes, setups.batch):
-            reasons = [
-                *_beyond("replicas", n, known.replicas),
-                *_beyond("workers", w, known.workers),
-                *_beyond("showers a replica", b, known.batch),
-            ]
-            if (n / w, w / m) not in layouts:
-                reasons.append(f"no layout with {n / w:g} replicas a worker and {w / m:g} workers a node was measured")
-            said.append(tuple(reasons))
-        return said
+        outside = ~np.isin(_shape(setups), _shape(known))
+        for ours, theirs in zip(_ranges(setups), _ranges(known)):
+            outside |= (ours < theirs.min()) | (ours > theirs.max())
+        return outside
+
+    def extrapolations(self, setup: Setups) -> tuple[str, ...]:
+        """In which respects, and how far, one setup lies outside what was measured; empty: inside."""
+        names = ("replicas", "workers", "showers a replica")
+        known = self.setups
+        reasons = [
+            reason
+            for name, ours, theirs in zip(names, _ranges(setup), _ranges(known))
+            for reason in _beyond(name, float(ours[0]), theirs)
+        ]
+        if not np.isin(_shape(setup), _shape(known))[0]:
+            per_worker, per_node = setup.replicas[0] / setup.workers[0], setup.workers[0] / setup.nodes[0]
+            reasons.append(
+                f"no layout with {per_worker:g} replicas a worker and {per_node:g} workers a node was measured"
+            )
+        return tuple(reasons)
 
 
 def fit_steps(
@@ -211,6 +219,15 @@ def _columns(form: Form, setups: Setups, cv: float) -> Numbers:
 
 def _transfer(network: Network, setups: Setups) -> Numbers:
     return transfer_seconds(network.reduced_bytes, setups.workers, NODE_BYTES_PER_SECOND)
+
+
+def _ranges(setups: Setups) -> tuple[Numbers, Numbers, Numbers]:
+    return setups.replicas, setups.workers, setups.batch
+
+
+def _shape(setups: Setups) -> Numbers:
+    """One number for replicas a worker and workers a node."""
+    return np.asarray(setups.replicas / setups.workers + 1e6 * setups.workers / setups.nodes)
 
 
 def _beyond(what: str, value: float, known: Numbers) -> list[str]:

@@ -51,8 +51,8 @@ class RunTimes:
     """Building, tracing and the first step, s; a restart costs it again."""
     total_seconds: Numbers
     """Start-up and all epochs without interruptions, s."""
-    extrapolates: list[tuple[str, ...]]
-    """In which respects each is outside what was measured."""
+    outside: NDArray[np.bool_]
+    """Whether each is outside what was measured."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,10 @@ class Timing:
         """Times of ``epochs`` epochs over ``showers`` training showers."""
         step = self.models[0].predict(setups)
         low, high = step.low.copy(), step.high.copy()
-        outside = np.array([bool(reasons) for reasons in step.extrapolates])
         for other in self.models[1:]:  # beyond the measurements the form itself is in doubt
             central = other.predict(setups).seconds
-            low = np.where(outside, np.minimum(low, central), low)
-            high = np.where(outside, np.maximum(high, central), high)
+            low = np.where(step.outside, np.minimum(low, central), low)
+            high = np.where(step.outside, np.maximum(high, central), high)
         steps = np.floor(showers / (setups.replicas * setups.batch))
         test = self.test[0] + self.test[1] * showers / setups.replicas
         fixed = test + EPOCH_OVERHEAD_SECONDS
@@ -96,8 +95,12 @@ class Timing:
             epoch_high=steps * high + (1 + TEST_PASS_ERROR) * fixed,
             start_up_seconds=start,
             total_seconds=start + epochs * epoch,
-            extrapolates=[(*self.caveats, *reasons) for reasons in step.extrapolates],
+            outside=step.outside | bool(self.caveats),
         )
+
+    def extrapolations(self, setup: Setups) -> tuple[str, ...]:
+        """In which respects, and how far, one setup is outside what was measured; empty: inside."""
+        return (*self.caveats, *self.models[0].extrapolations(setup))
 
 
 class Timings:

@@ -1,0 +1,295 @@
+"""All placements of a run with their predicted time and money, as columns."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.errors import DocumentError
+from caloscale.planning.forms import Setups
+from caloscale.planning.layout import divisions, memory_problem
+from caloscale.planning.measurements import Measurement, interruption_rate
+from caloscale.planning.offers import Offer, find_offers
+from caloscale.planning.prices import Key, Prices
+from caloscale.planning.slices import Slice
+from caloscale.planning.spot import expected
+from caloscale.planning.timing import Timings
+from caloscale.spec import Run, seconds_of
+from caloscale.spec.hardware import Hardware
+
+Numbers = NDArray[np.float64]
+HOUR = 3600.0
+TIMES = ("steps", "step_seconds", "epoch_seconds", "epoch_low", "epoch_high", "start_up_seconds")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Placements, one an element of each column."""
+
+    offers: list[Offer]
+    """What is rented; ``offer`` points into it."""
+    offer: NDArray[np.intp]
+    """Index of the offer."""
+    setups: Setups
+    """Replicas, workers, nodes and batch."""
+    usd_per_hour: Numbers
+    """All nodes and the control plane, US dollars per hour."""
+    steps: Numbers
+    """Steps of an epoch."""
+    step_seconds: Numbers
+    """Mean step, s."""
+    epoch_seconds: Numbers
+    """Epoch, s."""
+    epoch_low: Numbers
+    """Lower end of its 90% interval, s."""
+    epoch_high: Numbers
+    """Upper end, s."""
+    start_up_seconds: Numbers
+    """Start-up, s."""
+    seconds: Numbers
+    """Expected time to the end, s."""
+    seconds_low: Numbers
+    """The same with the lower end of the epoch, s."""
+    seconds_high: Numbers
+    """With the upper end, s."""
+    usd: Numbers
+    """Expected money, US dollars."""
+    usd_low: Numbers
+    """The same with the lower end of the epoch."""
+    usd_high: Numbers
+    """With the upper end."""
+    checkpoint_seconds: Numbers
+    """Training between two checkpoints, s."""
+    interruptions: Numbers
+    """Expected interruptions; not a number where the rate is not known."""
+    rate_per_node_hour: Numbers
+    """Interruptions of a node per hour that were assumed; not a number where none is known."""
+    restart_seconds: Numbers
+    """From an interruption to the first new step, s."""
+    eligible: NDArray[np.bool_]
+    """Whether it may be chosen: measured or asked for, and run by the engine or asked for."""
+    extrapolates: NDArray[np.bool_]
+    """Whether it is outside the measurements."""
+    unpriced: list[str]
+    """Machines of the catalogue that have no price on the day."""
+    dropped: list[str]
+    """Why others are not in the list."""
+
+    def __len__(self) -> int:
+        return len(self.offer)
+
+
+def find_candidates(run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: dt.date) -> Candidates:
+    """All placements of a run that the document allows and the catalogue has.
+
+    Raises DocumentError (naming field, value, remedy) and PriceError (naming the row to add).
+    """
+    hardware = run.hardware or Hardware()
+    if run.data.showers is None:
+        raise DocumentError(
+            "is needed to plan: the data are not at hand",
+            field="data.showers",
+            remedy="--set data.showers=124950 (the training showers of an epoch)",
+        )
+    timings = Timings(measurements, run.model.preset)
+    offers, unpriced = find_offers(hardware, prices, as_of)
+    rows, dropped = _divide(run, hardware, offers, timings)
+    index = np.array([row[0] for row in rows], np.intp)
+    setups = Setups(*(np.array([row[k] for row in rows], float) for k in range(1, 5)))
+    times, outside = _predict(run, offers, index, setups, timings)
+    money = _Money(run, hardware, prices, as_of, offers, measurements)
+    expectation = money.spend(index, setups, times["start_up_seconds"], run.train.epochs * times["epoch_seconds"])
+    low, high = (
+        money.spend(index, setups, times["start_up_seconds"], run.train.epochs * times[end])
+        for end in ("epoch_low", "epoch_high")
+    )
+    return Candidates(
+        offers=offers,
+        offer=index,
+        setups=setups,
+        usd_per_hour=money.usd_per_hour(index, setups),
+        **times,
+        seconds=expectation.seconds,
+        seconds_low=low.seconds,
+        seconds_high=high.seconds,
+        usd=expectation.usd,
+        usd_low=low.usd,
+        usd_high=high.usd,
+        checkpoint_seconds=expectation.checkpoint_seconds,
+        interruptions=expectation.interruptions,
+        rate_per_node_hour=money.rate[index],
+        restart_seconds=money.provisioning + times["start_up_seconds"],
+        eligible=np.array([_is_eligible(offer, hardware, timings) for offer in offers])[index],
+        extrapolates=outside,
+        unpriced=unpriced,
+        dropped=dropped,
+    )
+
+
+def _predict(
+    run: Run, offers: Sequence[Offer], index: NDArray[np.intp], setups: Setups, timings: Timings
+) -> tuple[dict[str, Numbers], NDArray[np.bool_]]:
+    """Predicted times of all candidates, accelerator by accelerator."""
+    columns = {name: np.zeros(len(index)) for name in TIMES}
+    outside = np.zeros(len(index), bool)
+    keys = [(offer.provider, offer.accelerator.accelerator) for offer in offers]
+    of_key = np.array([keys.index(key) for key in keys])[index]
+    for first in np.unique(of_key):
+        chosen = np.flatnonzero(of_key == first)
+        predicted = timings.of(*keys[first]).predict(setups[chosen], run.data.showers or 0, run.train.epochs)
+        for name, column in columns.items():
+            column[chosen] = getattr(predicted, name)
+        outside[chosen] = predicted.outside
+    return columns, outside
+
+
+def _is_eligible(offer: Offer, hardware: Hardware, timings: Timings) -> bool:
+    """Measured or named, and for a TPU one host (what the TensorFlow engine runs) or asked for."""
+    measured = timings.of(offer.provider, offer.accelerator.accelerator).measured
+    runs = not isinstance(offer.hardware, Slice) or offer.hardware.hosts == 1
+    named = hardware.accelerator is not None or hardware.machine_type is not None
+    return (measured or named) and (runs or hardware.topology is not None or hardware.count is not None)
+
+
+@dataclass(frozen=True)
+class _Spent:
+    seconds: Numbers
+    usd: Numbers
+    checkpoint_seconds: Numbers
+    interruptions: Numbers
+
+
+class _Money:
+    """Time and money of candidates under the interruptions of their offers."""
+
+    def __init__(
+        self,
+        run: Run,
+        hardware: Hardware,
+        prices: Prices,
+        as_of: dt.date,
+        offers: Sequence[Offer],
+        measurements: Sequence[Measurement],
+    ) -> None:
+        self.rate = np.array([_interruption_rate(hardware, offer, measurements) for offer in offers])
+        """Interruptions of a node per hour, by offer; not a number where unknown."""
+        self.provisioning = _provisioning_seconds(run, hardware, measurements)
+        """Time until a node is replaced, s."""
+        self._run = run
+        self._life = seconds_of(hardware.node_lifetime) if hardware.node_lifetime else np.inf
+        self._spot = np.array([offer.purchase == "spot" for offer in offers])
+        self._usd_per_node_hour = np.array([offer.usd_per_node_hour for offer in offers])
+        self._is_slice = np.array([isinstance(offer.hardware, Slice) for offer in offers])
+        self._control_plane = np.array([_control_plane(hardware, prices, offer, as_of) for offer in offers])
+
+    def usd_per_hour(self, index: NDArray[np.intp], setups: Setups) -> Numbers:
+        """All nodes and the control plane, US dollars per hour."""
+        return np.asarray(setups.nodes * self._usd_per_node_hour[index] + self._control_plane[index])
+
+    def spend(self, index: NDArray[np.intp], setups: Setups, start_up: Numbers, work: Numbers) -> _Spent:
+        """Expected time and money for ``work`` seconds of epochs after the start-up.
+
+        While a machine is awaited the others are paid (a slice is replaced as a whole, and not paid).
+        """
+        spot, rate = self._spot[index], np.nan_to_num(self.rate[index])
+        with np.errstate(divide="ignore"):
+            between = np.where(spot & (rate > 0), HOUR / (setups.nodes * rate), np.inf)
+        run = expected(
+            work,
+            between,
+            self._run.recovery.save_seconds,
+            self.provisioning + start_up,
+            lifetime_seconds=np.where(spot, self._life, np.inf),
+        )
+        seconds = start_up + run.seconds
+        missing = np.where(self._is_slice[index], setups.nodes, 1.0) * self._usd_per_node_hour[index]
+        with np.errstate(invalid="ignore"):
+            usd = (self.usd_per_hour(index, setups) * seconds - missing * run.interruptions * self.provisioning) / HOUR
+        unknown = np.isnan(self.rate[index]) & np.isinf(np.where(spot, self._life, np.inf))
+        return _Spent(
+            seconds=seconds,
+            usd=np.where(np.isfinite(seconds), usd, np.inf),
+            checkpoint_seconds=np.where(
+                np.isfinite(run.checkpoint_seconds), run.checkpoint_seconds, self._run.checkpoint.every_seconds
+            ),
+            interruptions=np.where(unknown, np.nan, run.interruptions),
+        )
+
+
+def _interruption_rate(hardware: Hardware, offer: Offer, measurements: Sequence[Measurement]) -> float:
+    if offer.purchase == "on-demand":
+        return 0.0
+    if hardware.interruptions_per_node_hour is not None:
+        return hardware.interruptions_per_node_hour
+    seen = interruption_rate(measurements, offer.provider, offer.accelerator.accelerator, offer.region)
+    return np.nan if seen is None else seen[0]
+
+
+def _provisioning_seconds(run: Run, hardware: Hardware, measurements: Sequence[Measurement]) -> float:
+    """The document's, else as measured on own runs, else recovery.waitForCapacity as its upper limit."""
+    if hardware.provisioning:
+        return seconds_of(hardware.provisioning)
+    seen = [m.provisioning_seconds for m in measurements if m.provisioning_seconds is not None]
+    return float(np.mean(seen)) if seen else seconds_of(run.recovery.wait_for_capacity)
+
+
+def _control_plane(hardware: Hardware, prices: Prices, offer: Offer, as_of: dt.date) -> float:
+    if not hardware.control_plane:
+        return 0.0
+    key = Key(offer.provider, offer.region, "control_plane", "cluster", "on-demand")
+    return prices.find(key, as_of).usd_per_unit_hour
+
+
+def _divide(
+    run: Run, hardware: Hardware, offers: Sequence[Offer], timings: Timings
+) -> tuple[list[tuple[int, int, int, int, int]], list[str]]:
+    """Offers, replicas, workers, nodes and batch of every division; and why others are left out."""
+    rows: list[tuple[int, int, int, int, int]] = []
+    dropped: dict[str, None] = {}
+    for index, offer in enumerate(offers):
+        parts = _parts(hardware, offer)
+        for nodes in offer.node_counts:
+            count = nodes * offer.per_node
+            replicas = count * offer.accelerator.replicas
+            batch, problem = _batch(run, offer, replicas, timings)
+            if problem:
+                dropped[problem] = None
+                continue
+            rows += [
+                (index, replicas, count // part, nodes, batch)
+                for part in parts
+                if hardware.workers in (None, count // part)
+            ]
+    if not rows:
+        raise DocumentError(
+            "leaves nothing to run on: " + ("; ".join(dropped) or "no layout has that many workers"),
+            field="hardware",
+            value=hardware.model_dump(exclude_none=True, exclude_defaults=True),
+            remedy="change train.batchPerReplica, train.globalBatchSize, data.showers or hardware",
+        )
+    return rows, list(dropped)
+
+
+def _batch(run: Run, offer: Offer, replicas: int, timings: Timings) -> tuple[int, str | None]:
+    """The batch of a replica, and why it cannot be."""
+    showers = run.data.showers or 0
+    whole = run.train.global_batch_size
+    if whole is not None and whole % replicas:
+        return 0, f"globalBatchSize {whole} cannot be divided among every number of replicas"
+    batch = run.train.replica_batch(replicas)
+    if replicas * batch > showers:
+        return 0, f"with {batch} showers a replica, large counts have a batch beyond the {showers} showers of an epoch"
+    return batch, memory_problem(offer.accelerator, timings.network, batch)
+
+
+def _parts(hardware: Hardware, offer: Offer) -> list[int]:
+    """Accelerators of a worker to consider; a TPU host is always one worker."""
+    if hardware.placement == "Aligned" or isinstance(offer.hardware, Slice):
+        sizes = [offer.per_node]
+    else:
+        sizes = divisions(offer.per_node)
+    return [size for size in sizes if hardware.accelerators_per_worker in (None, size)]

@@ -1,0 +1,189 @@
+"""Workers, accelerators and nodes: which divisions there are, what they cost in time, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from caloscale.errors import DocumentError, InputError
+from caloscale.planning.accelerators import Accelerator, Network
+from caloscale.planning.forms import Setups
+from caloscale.planning.measurements import Measurement
+from caloscale.planning.timing import Timing
+from caloscale.spec.block import Block
+
+MEMORY_SHARE = 0.9
+"""Part of an accelerator's memory that a batch may fill."""
+SHARING_LABELS = {
+    "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing or MPS",
+    "cloud.google.com/gke-max-shared-clients-per-gpu": "shared clients",
+    "cloud.google.com/gke-gpu-partition-size": "MIG partitions",
+}
+
+
+class Layout(Block):
+    """A way of dividing accelerators into workers on nodes, with its predicted time."""
+
+    workers: int
+    """Workers."""
+    accelerators_per_worker: int
+    """Accelerators of each."""
+    nodes: int
+    """Nodes."""
+    per_node: int
+    """Accelerators of each."""
+    aligned: bool
+    """One worker a node with all its accelerators."""
+    epoch_seconds: float
+    """Predicted epoch, s."""
+    epoch_seconds_interval: tuple[float, float]
+    """Its 90% interval, s."""
+    slower_than_best: float
+    """Epoch over that of the best layout, minus 1."""
+    step_scatter: float | None
+    """Scatter of the steps that was measured in this layout, relative; null: not measured."""
+    reasons: tuple[str, ...]
+    """Why it stands where it does."""
+
+
+def divisions(per_node: int) -> list[int]:
+    """Accelerators of a worker that divide a node, most first: the first is aligned."""
+    return [size for size in range(per_node, 0, -1) if per_node % size == 0]
+
+
+def rank_layouts(
+    timing: Timing,
+    accelerator: Accelerator,
+    measurements: Sequence[Measurement],
+    *,
+    count: int,
+    node_sizes: Sequence[int],
+    batch: int,
+    showers: int,
+) -> list[Layout]:
+    """All layouts of ``count`` accelerators on nodes of the given sizes, fastest first, steadier first where equal.
+
+    Raises DocumentError when no node size divides the count.
+    """
+    sizes = sorted({size for size in node_sizes if count % size == 0}, reverse=True)
+    if not sizes:
+        raise unreachable(count, node_sizes)
+    ways = [(count // size, size, part) for size in sizes for part in divisions(size)]
+    workers = np.array([float(count // part) for _, _, part in ways])
+    setups = Setups(
+        np.full(len(ways), float(count * accelerator.replicas)),
+        workers,
+        np.array([float(nodes) for nodes, _, _ in ways]),
+        np.full(len(ways), float(batch)),
+    )
+    times = timing.predict(setups, showers, 1)
+    scatter = [_scatter(measurements, accelerator, count, count // part, nodes) for nodes, _, part in ways]
+    order = sorted(range(len(ways)), key=lambda i: (times.epoch_seconds[i], scatter[i] or np.inf))
+    best = times.epoch_seconds[order[0]]
+    ranked = []
+    for index in order:
+        nodes, size, part = ways[index]
+        slower = float(times.epoch_seconds[index] / best - 1)
+        ranked.append(
+            Layout(
+                workers=count // part,
+                accelerators_per_worker=part,
+                nodes=nodes,
+                per_node=size,
+                aligned=part == size,
+                epoch_seconds=float(times.epoch_seconds[index]),
+                epoch_seconds_interval=(float(times.epoch_low[index]), float(times.epoch_high[index])),
+                slower_than_best=slower,
+                step_scatter=scatter[index],
+                reasons=(
+                    *_reasons(nodes, size, part, slower, scatter[index]),
+                    *(f"extrapolates: {reason}" for reason in timing.extrapolations(setups[np.array([index])])),
+                ),
+            )
+        )
+    return ranked
+
+
+def unreachable(count: int, node_sizes: Sequence[int]) -> DocumentError:
+    """The error for a count that no layout reaches."""
+    sizes = ", ".join(map(str, sorted(set(node_sizes)))) or "none"
+    return DocumentError(
+        "is reached by no layout: nodes are equal and whole",
+        field="hardware.count",
+        value=count,
+        remedy=f"choose a multiple of the accelerators of a node; nodes have {sizes}",
+    )
+
+
+def memory_problem(accelerator: Accelerator, network: Network, batch: int) -> str | None:
+    """Why a batch cannot fit into the memory of a replica; None where nothing speaks against it.
+
+    Counted is a lower bound, the layers' outputs stored once: what passes may still turn out too large.
+    """
+    needed_gib = batch * network.activation_mib / 1024
+    memory_gib = accelerator.memory_gib / accelerator.replicas
+    if needed_gib <= MEMORY_SHARE * memory_gib:
+        return None
+    return (
+        f"a batch of {batch} needs at least {needed_gib:.1f} GiB, a replica on {accelerator.accelerator} has "
+        f"{memory_gib:g} GiB"
+    )
+
+
+def memory_doubt(
+    accelerator: Accelerator, network: Network, batch: int, measurements: Sequence[Measurement]
+) -> str | None:
+    """Says that no batch as large for the memory has been run; None where one has."""
+    known = max(
+        (
+            m.batch_per_replica
+            for m in measurements
+            if (m.network, m.accelerator) == (network.network, accelerator.accelerator)
+        ),
+        default=0,
+    )
+    return None if batch <= known else f"no batch of {batch} has been run on {accelerator.accelerator}: memory unproven"
+
+
+def refuse_shared_pool(labels: Mapping[str, str], pool: str = "node pool") -> None:
+    """Refuse nodes whose GPUs are shared or cut into parts: a worker would not have whole accelerators.
+
+    ``labels``: those of a node. Raises InputError.
+    """
+    for label, what in SHARING_LABELS.items():
+        if labels.get(label):
+            raise InputError(
+                f"shares its GPUs ({what}), so a worker would wait for strangers",
+                file=pool,
+                field=label,
+                value=labels[label],
+                remedy="use a node pool without GPU sharing and partitions",
+            )
+
+
+def _scatter(
+    measurements: Sequence[Measurement], accelerator: Accelerator, count: int, workers: int, nodes: int
+) -> float | None:
+    found = [
+        m.step_cv
+        for m in measurements
+        if (m.accelerator, m.count, m.workers, m.nodes) == (accelerator.accelerator, count, workers, nodes)
+        if m.step_cv is not None
+    ]
+    return float(np.mean(found)) if found else None
+
+
+def _reasons(nodes: int, size: int, part: int, slower: float, scatter: float | None) -> list[str]:
+    reasons = []
+    if part == size:
+        reasons.append(f"aligned: one worker a node with all its {size} accelerators")
+    else:
+        reasons.append(f"{size // part} workers a node share its network and processors")
+    if nodes > 1 and size == 1:
+        reasons.append("single accelerators: every hop of the ring crosses the network, and steps were unsteady")
+    if slower > 0:
+        reasons.append(f"predicted {slower:.1%} slower than the best")
+    if scatter is not None:
+        reasons.append(f"steps scattered by {scatter:.1%} when it was measured")
+    return reasons

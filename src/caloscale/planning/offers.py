@@ -1,0 +1,216 @@
+"""What can be rented: machines and slices with their price, region by region, as far as the document leaves open."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from caloscale.errors import DocumentError, PriceError
+from caloscale.planning.accelerators import Accelerator, find_accelerator, load_accelerators
+from caloscale.planning.layout import unreachable
+from caloscale.planning.machines import Machine, find_machine, load_machines
+from caloscale.planning.prices import Key, PriceRow, Prices, Purchase
+from caloscale.planning.rates import Rate, add_up, machine_rate
+from caloscale.planning.slices import Slice, find_slices, load_slices
+from caloscale.spec import Hardware
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One kind of node, or one slice, in a region, bought in one way."""
+
+    provider: str
+    """Cloud."""
+    accelerator: Accelerator
+    """Its accelerator."""
+    hardware: Machine | Slice
+    """The node or the slice."""
+    region: str
+    """Region."""
+    purchase: Purchase
+    """spot or on-demand."""
+    rate: Rate
+    """Per node (GPU) or per slice (TPU), US dollars per hour."""
+    per_node: int
+    """Accelerators of a node."""
+    node_counts: tuple[int, ...]
+    """Numbers of nodes to consider."""
+    notes: tuple[str, ...]
+    """What its price rests on."""
+
+    @property
+    def usd_per_node_hour(self) -> float:
+        """US dollars per node and hour."""
+        hosts = self.hardware.hosts if isinstance(self.hardware, Slice) else 1
+        return self.rate.usd_per_hour / hosts
+
+
+def find_offers(hardware: Hardware, prices: Prices, as_of: dt.date) -> tuple[list[Offer], list[str]]:
+    """All offers that the document allows, and what has no price.
+
+    Raises DocumentError for an accelerator, machine type or topology that does not exist or a count that no layout
+    reaches, PriceError (naming the row to add) when nothing that is left has a price.
+    """
+    accelerator = find_accelerator(hardware.accelerator) if hardware.accelerator else None
+    offers: list[Offer] = []
+    missing: dict[str, PriceError] = {}
+    kinds = [*_machines(hardware, accelerator), *_slices(hardware, accelerator)]
+    for provider, kind, per_node, counts in kinds:
+        for region in _regions(hardware, prices, provider):
+            for purchase in _purchases(hardware):
+                try:
+                    rate, notes = rate_of(hardware, prices, kind, region, purchase, as_of)
+                except PriceError as error:
+                    missing.setdefault(kind.title, error)
+                    continue
+                chip = load_accelerators()[kind.accelerator]
+                offers.append(Offer(provider, chip, kind, region, purchase, rate, per_node, counts, notes))
+    if not kinds:
+        raise DocumentError(
+            "leaves no machine of the catalogue",
+            field="hardware",
+            value=hardware.model_dump(exclude_none=True, exclude_defaults=True),
+            remedy="leave some of its fields out",
+        )
+    if not offers:
+        raise next(iter(missing.values()))
+    priced = {offer.hardware.title for offer in offers}
+    return offers, [title for title in missing if title not in priced]
+
+
+Kind = tuple[str, "Machine | Slice", int, tuple[int, ...]]
+
+
+def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[Kind]:
+    if hardware.topology is not None or (accelerator is not None and accelerator.kind != "gpu"):
+        return
+    if hardware.machine_type is not None and hardware.machine_type not in {s.machine_type for s in load_slices()}:
+        find_machine_of(hardware)
+    fitting = [
+        m
+        for m in load_machines()
+        if m.accelerator
+        and hardware.cloud in (None, m.provider)
+        and (accelerator is None or m.accelerator == accelerator.accelerator)
+        and (m.machine_type == hardware.machine_type if hardware.machine_type else m.usual)
+    ]
+    sized = [m for m in fitting if hardware.per_node in (None, m.per_node)]
+    if fitting and not sized:
+        sizes = ", ".join(str(size) for size in sorted({m.per_node for m in fitting}))
+        raise DocumentError(
+            "is not a number of accelerators that a node has",
+            field="hardware.perNode",
+            value=hardware.per_node,
+            remedy=f"nodes of this kind have {sizes}",
+        )
+    reached = False
+    for machine in sized:
+        counts = _node_counts(hardware, machine.per_node)
+        reached |= bool(counts)
+        if counts:
+            yield machine.provider, machine, machine.per_node, counts
+    if sized and not reached and accelerator is not None and hardware.count is not None:
+        raise unreachable(hardware.count, [m.per_node for m in sized])
+
+
+def find_machine_of(hardware: Hardware) -> Machine:
+    """The node of hardware.machineType; raises InputError with what is near."""
+    machine_type = hardware.machine_type or ""
+    options = [m for m in load_machines() if m.machine_type == machine_type and m.accelerator]
+    if not options:
+        return find_machine(machine_type, accelerator=hardware.accelerator or "a GPU", per_node=hardware.per_node or 1)
+    return options[0]
+
+
+def _slices(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[Kind]:
+    if accelerator is not None and accelerator.kind != "tpu":
+        if hardware.topology is not None:
+            raise DocumentError(
+                f"belongs to TPU slices, not to {accelerator.accelerator}",
+                field="hardware.topology",
+                value=hardware.topology,
+                remedy="leave it out",
+            )
+        return
+    if hardware.cloud not in (None, "gcp"):
+        return
+    if accelerator is not None:
+        candidates = find_slices(accelerator.accelerator, topology=hardware.topology, chips=hardware.count)
+    else:
+        candidates = [s for s in load_slices() if hardware.topology in (None, s.topology)]
+        if hardware.topology is not None and not candidates:
+            known = ", ".join(dict.fromkeys(s.topology for s in load_slices()))
+            raise DocumentError(
+                "is not a topology of any TPU",
+                field="hardware.topology",
+                value=hardware.topology,
+                remedy=f"one of {known}",
+            )
+    for row in candidates:
+        if (
+            hardware.count in (None, row.chips)
+            and hardware.per_node in (None, row.chips_per_host)
+            and hardware.machine_type in (None, row.machine_type)
+            and (
+                row.hosts == hardware.nodes if hardware.nodes else row.hosts <= hardware.max_nodes or hardware.topology
+            )
+        ):
+            yield "gcp", row, min(row.chips, row.chips_per_host), (row.hosts,)
+
+
+def _node_counts(hardware: Hardware, per_node: int) -> tuple[int, ...]:
+    if hardware.count is not None:
+        nodes = hardware.count // per_node
+        whole = hardware.count % per_node == 0 and hardware.nodes in (None, nodes)
+        return (nodes,) if whole else ()
+    return (hardware.nodes,) if hardware.nodes else tuple(range(1, hardware.max_nodes + 1))
+
+
+def _regions(hardware: Hardware, prices: Prices, provider: str) -> list[str]:
+    return [hardware.region] if hardware.region else prices.regions(provider)
+
+
+def _purchases(hardware: Hardware) -> tuple[Purchase, ...]:
+    return (hardware.purchase,) if hardware.purchase else ("spot", "on-demand")
+
+
+def rate_of(
+    hardware: Hardware, prices: Prices, kind: Machine | Slice, region: str, purchase: Purchase, as_of: dt.date
+) -> tuple[Rate, tuple[str, ...]]:
+    """The rate of a node or slice with the disks that the document asks for, and what it rests on.
+
+    Raises PriceError naming the row to add.
+    """
+    if isinstance(kind, Machine):
+        rate = machine_rate(prices, kind, region, purchase, as_of)
+        notes = [f"priced as {kind.title}" + (f" ({kind.note})" if kind.note else "")]
+        hosts, provider = 1, kind.provider
+    else:
+        rate, whole = slice_rate(prices, kind, region, purchase, as_of)
+        notes = [f"priced as {kind.title}" + ("" if whole else ", without the user VM that TPU nodes of 2020 needed")]
+        hosts, provider = kind.hosts, "gcp"
+    if hardware.disk_gib:
+        disk = prices.find(Key(provider, region, "disk_gib", "boot", "on-demand"), as_of)
+        rate = _with(rate, disk, hosts * hardware.disk_gib)
+        notes.append(f"with a boot disk of {hardware.disk_gib:g} GiB a node")
+    return rate, tuple(notes)
+
+
+def slice_rate(prices: Prices, row: Slice, region: str, purchase: Purchase, as_of: dt.date) -> tuple[Rate, bool]:
+    """The rate of a slice, and whether its hosts are in it; raises PriceError naming the row to add."""
+    price = prices.find(Key("gcp", region, row.price_kind, row.price_sku, purchase), as_of)
+    units = 1 if row.price_kind == "tpu_slice" else row.chips
+    return add_up(row.title, [(price, units)], as_of), price.includes_host
+
+
+def _with(rate: Rate, row: PriceRow, units: float) -> Rate:
+    extra = add_up(rate.title, [(row, units)], rate.as_of)
+    return rate.model_copy(
+        update={
+            "usd_per_hour": rate.usd_per_hour + extra.usd_per_hour,
+            "parts": (*rate.parts, *extra.parts),
+            "observed_on": min(rate.observed_on, extra.observed_on),
+            "warnings": (*rate.warnings, *extra.warnings),
+        }
+    )

@@ -1,0 +1,314 @@
+"""The plan: from a run document to machines, layout, time and money, with the reasons."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from caloscale.errors import PriceError
+from caloscale.planning.accelerators import load_accelerators
+from caloscale.planning.candidates import HOUR, Candidates, find_candidates
+from caloscale.planning.choice import Limit, choose, pareto_front
+from caloscale.planning.layout import Layout, memory_doubt, rank_layouts
+from caloscale.planning.machines import Machine, load_machines
+from caloscale.planning.measurements import Measurement
+from caloscale.planning.offers import rate_of
+from caloscale.planning.prices import Prices
+from caloscale.planning.slices import Slice
+from caloscale.planning.spot import break_even_rate
+from caloscale.planning.timing import Timings
+from caloscale.spec import Run, seconds_of
+from caloscale.spec.block import Block
+from caloscale.spec.hardware import Hardware
+
+LISTED = 200
+"""Candidates that a plan lists beside its Pareto front; all are considered."""
+
+
+class Candidate(Block):
+    """A placement with its predicted time and money."""
+
+    cloud: str
+    """Cloud."""
+    accelerator: str
+    """GPU model or TPU generation."""
+    count: int
+    """GPUs or TPU chips."""
+    workers: int
+    """Workers."""
+    accelerators_per_worker: int
+    """Accelerators of each."""
+    nodes: int
+    """Nodes."""
+    machine_type: str
+    """Machine type of the nodes."""
+    topology: str | None
+    """Topology of a TPU slice."""
+    region: str
+    """Region."""
+    purchase: Literal["spot", "on-demand"]
+    """spot or on-demand."""
+    batch_per_replica: int
+    """Showers in a replica's batch (a replica is a GPU or a TPU core)."""
+    step_seconds: float
+    """Mean step, s."""
+    steps_per_epoch: int
+    """Steps of an epoch, floor(showers / global batch)."""
+    epoch_seconds: float
+    """Epoch with test pass and fixed cost, s."""
+    epoch_seconds_interval: tuple[float, float]
+    """Its 90% interval for a new run, s."""
+    start_up_seconds: float
+    """Building, tracing and first step, s."""
+    total_seconds: float
+    """Expected time from the first machine to the end, interruptions included, s."""
+    total_seconds_interval: tuple[float, float]
+    """The same at the ends of the epoch's interval, s."""
+    usd_per_hour: float
+    """All nodes, US dollars per hour."""
+    usd: float
+    """Expected money, US dollars."""
+    usd_interval: tuple[float, float]
+    """The same at the ends of the epoch's interval."""
+    usd_per_epoch: float
+    """usd / epochs."""
+    checkpoint_seconds: float
+    """Training between two checkpoints, s: Daly's best under interruptions, else the document's."""
+    expected_interruptions: float | None
+    """Interruptions until the end; null: their rate is not known, and none is counted."""
+    interruptions_per_node_hour: float | None
+    """Rate that was assumed; null: not known."""
+    break_even_per_node_hour: float | None
+    """Interruptions of a node per hour up to which this is cheaper than the same on demand; null: not computed
+    (on demand, or not on the Pareto front), or never."""
+    measured: bool
+    """Whether the network was measured on this accelerator; otherwise an estimate, never chosen unless named."""
+    extrapolates: bool
+    """Whether it is outside the measurements; the reasons say how far."""
+    reasons: tuple[str, ...]
+    """Why, and on what it rests."""
+
+
+class PricesUsed(Block):
+    """What the prices of a plan are."""
+
+    as_of: dt.date
+    """Day for which they were asked."""
+    observed_on: dt.date | None
+    """Day on which the oldest price of the choice was seen; null: nothing was chosen."""
+    warnings: tuple[str, ...]
+    """Stale or doubtful prices of the choice."""
+    unpriced: tuple[str, ...]
+    """Machines that were left out because no price of theirs is in effect on the day."""
+
+
+class Plan(Block):
+    """What to run on, what else there is, and why."""
+
+    network: str
+    """Preset."""
+    showers: int
+    """Training showers of an epoch."""
+    epochs: int
+    """Epochs."""
+    chosen: Candidate | None
+    """The choice; null when nothing meets the limits."""
+    nearest: Candidate | None
+    """What comes nearest to the limits when nothing meets them."""
+    binding: Limit | None
+    """The limit that nothing meets."""
+    candidates: tuple[Candidate, ...]
+    """The Pareto front and the cheapest others, cheapest first; `considered` says how many there were."""
+    considered: int
+    """Candidates in all."""
+    pareto: tuple[Candidate, ...]
+    """Candidates that no other beats in both money and time, of those that may be chosen, cheapest first."""
+    layouts: tuple[Layout, ...]
+    """Divisions of the chosen (or nearest) GPUs into workers and nodes, fastest first."""
+    prices: PricesUsed
+    """Day and warnings of the prices."""
+    notes: tuple[str, ...]
+    """What a reader should know of the whole."""
+
+
+def plan(run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: dt.date) -> Plan:
+    """The plan of a run at the prices of a day.
+
+    Pure: nothing is read or written. The choice is the cheapest that meets ``budget.deadline``; with
+    ``budget.maxUsd`` alone the fastest within it; without limits the cheapest.
+    Raises DocumentError (naming field, value and remedy) and PriceError (naming the row to add).
+    """
+    found = find_candidates(run, prices, measurements, as_of)
+    limits = {"max_usd": run.budget.max_usd, "deadline_seconds": run.budget.deadline_seconds}
+    choice = choose(found.usd, found.seconds, found.eligible, **limits)
+    front = pareto_front(found.usd, found.seconds, found.eligible)
+    describe = _Describer(run, found, prices, measurements, as_of)
+    best = choice.chosen if choice.chosen is not None else choice.nearest
+    on_front = {int(i): describe(int(i), on_front=True) for i in front}
+    cheapest = np.lexsort((found.seconds, found.usd))[:LISTED]
+    listed = sorted({*on_front, *map(int, cheapest)}, key=lambda i: (found.usd[i], found.seconds[i], i))
+    return Plan(
+        network=run.model.preset,
+        showers=run.data.showers or 0,
+        epochs=run.train.epochs,
+        chosen=None if choice.chosen is None else on_front[choice.chosen],
+        nearest=None if choice.nearest is None else on_front[choice.nearest],
+        binding=choice.binding,
+        candidates=tuple(on_front.get(i) or describe(i) for i in listed),
+        considered=len(found),
+        pareto=tuple(on_front.values()),
+        layouts=() if best is None else _layouts(found, best, run, measurements),
+        prices=PricesUsed(
+            as_of=as_of,
+            observed_on=None if best is None else found.offers[found.offer[best]].rate.observed_on,
+            warnings=() if best is None else found.offers[found.offer[best]].rate.warnings,
+            unpriced=tuple(found.unpriced),
+        ),
+        notes=_notes(found, choice.binding),
+    )
+
+
+class _Describer:
+    """Candidates as blocks, with their reasons."""
+
+    def __init__(
+        self, run: Run, found: Candidates, prices: Prices, measurements: Sequence[Measurement], as_of: dt.date
+    ) -> None:
+        self._run = run
+        self._found = found
+        self._prices = prices
+        self._as_of = as_of
+        self._measurements = measurements
+        self._timings = Timings(measurements, run.model.preset)
+
+    def __call__(self, index: int, *, on_front: bool = False) -> Candidate:
+        found, run = self._found, self._run
+        offer = found.offers[found.offer[index]]
+        setups = found.setups
+        workers, nodes = int(setups.workers[index]), int(setups.nodes[index])
+        count = nodes * offer.per_node
+        timing = self._timings.of(offer.provider, offer.accelerator.accelerator)
+        interruptions, rate = found.interruptions[index], found.rate_per_node_hour[index]
+        break_even = self._break_even(index) if on_front and offer.purchase == "spot" else None
+        return Candidate(
+            cloud=offer.provider,
+            accelerator=offer.accelerator.accelerator,
+            count=count,
+            workers=workers,
+            accelerators_per_worker=count // workers,
+            nodes=nodes,
+            machine_type=offer.hardware.machine_type,
+            topology=offer.hardware.topology if isinstance(offer.hardware, Slice) else None,
+            region=offer.region,
+            purchase=offer.purchase,
+            batch_per_replica=int(setups.batch[index]),
+            step_seconds=float(found.step_seconds[index]),
+            steps_per_epoch=int(found.steps[index]),
+            epoch_seconds=float(found.epoch_seconds[index]),
+            epoch_seconds_interval=(float(found.epoch_low[index]), float(found.epoch_high[index])),
+            start_up_seconds=float(found.start_up_seconds[index]),
+            total_seconds=_finite(found.seconds[index]),
+            total_seconds_interval=(_finite(found.seconds_low[index]), _finite(found.seconds_high[index])),
+            usd_per_hour=float(found.usd_per_hour[index]),
+            usd=_finite(found.usd[index]),
+            usd_interval=(_finite(found.usd_low[index]), _finite(found.usd_high[index])),
+            usd_per_epoch=_finite(found.usd[index]) / run.train.epochs,
+            checkpoint_seconds=float(found.checkpoint_seconds[index]),
+            expected_interruptions=None if np.isnan(interruptions) else _finite(interruptions),
+            interruptions_per_node_hour=None if np.isnan(rate) else float(rate),
+            break_even_per_node_hour=break_even,
+            measured=timing.measured,
+            extrapolates=bool(found.extrapolates[index]),
+            reasons=tuple(self._reasons(index, break_even)),
+        )
+
+    def _reasons(self, index: int, break_even: float | None) -> list[str]:
+        found = self._found
+        offer = found.offers[found.offer[index]]
+        workers, nodes = int(found.setups.workers[index]), int(found.setups.nodes[index])
+        timing = self._timings.of(offer.provider, offer.accelerator.accelerator)
+        outside = timing.extrapolations(found.setups[np.array([index])])
+        reasons = [timing.basis, *(f"extrapolates: {reason}" for reason in outside), *offer.notes]
+        if workers == nodes:
+            reasons.append(f"aligned: one worker a node with all its {offer.per_node} accelerators")
+        else:
+            reasons.append(f"{workers // nodes} workers a node share its network and processors")
+        if isinstance(offer.hardware, Slice) and offer.hardware.hosts > 1:
+            hosts = offer.hardware.hosts
+            reasons.append(f"a slice of {hosts} hosts: planned, but the TensorFlow engine runs on one-host slices only")
+        doubt = memory_doubt(
+            offer.accelerator, self._timings.network, int(found.setups.batch[index]), self._measurements
+        )
+        if doubt:
+            reasons.append(doubt)
+        if offer.purchase == "spot" and np.isnan(found.rate_per_node_hour[index]):
+            reasons.append(
+                "the rate of interruptions is not known (hardware.interruptionsPerNodeHour, or own bills): "
+                "time and money are those without any"
+            )
+        if break_even is not None:
+            reasons.append(f"cheaper than on demand up to {break_even:.3g} interruptions per node and hour")
+        return reasons
+
+    def _break_even(self, index: int) -> float | None:
+        """Rate up to which spot is cheaper than the same on demand; None where that has no price, or never."""
+        found, run = self._found, self._run
+        offer = found.offers[found.offer[index]]
+        hardware = run.hardware or Hardware()
+        try:
+            listed, _ = rate_of(hardware, self._prices, offer.hardware, offer.region, "on-demand", self._as_of)
+        except PriceError:
+            return None
+        work = run.train.epochs * float(found.epoch_seconds[index])
+        return break_even_rate(
+            work,
+            int(found.setups.nodes[index]),
+            run.recovery.save_seconds,
+            float(found.restart_seconds[index]),
+            offer.rate.usd_per_hour,
+            listed.usd_per_hour,
+            work,
+            seconds_of(hardware.node_lifetime) if hardware.node_lifetime else np.inf,
+        )
+
+
+def _layouts(found: Candidates, index: int, run: Run, measurements: Sequence[Measurement]) -> tuple[Layout, ...]:
+    """Layouts of the same GPUs on all nodes that there are for them; a TPU slice has one."""
+    offer = found.offers[found.offer[index]]
+    if not isinstance(offer.hardware, Machine):
+        return ()
+    sizes = [
+        m.per_node
+        for m in load_machines()
+        if (m.provider, m.accelerator) == (offer.provider, offer.accelerator.accelerator)
+    ]
+    return tuple(
+        rank_layouts(
+            Timings(measurements, run.model.preset).of(offer.provider, offer.accelerator.accelerator),
+            load_accelerators()[offer.accelerator.accelerator],
+            measurements,
+            count=int(found.setups.nodes[index]) * offer.per_node,
+            node_sizes=sizes,
+            batch=int(found.setups.batch[index]),
+            showers=run.data.showers or 0,
+        )
+    )
+
+
+def _notes(found: Candidates, binding: Limit | None) -> tuple[str, ...]:
+    notes = [*found.dropped]
+    if not found.eligible.any():
+        notes.append("nothing was measured and nothing named: name hardware.accelerator to choose an estimate")
+    if binding == "both":
+        notes.append("no candidate meets both limits: raise budget.maxUsd or budget.deadline")
+    elif binding is not None:
+        notes.append(f"no candidate meets budget.{binding}: raise it, or see what comes nearest")
+    return tuple(notes)
+
+
+def _finite(value: float) -> float:
+    """JSON has no infinity: a job that never ends takes a thousand years."""
+    return float(min(value, 1000 * 365 * 24 * HOUR))

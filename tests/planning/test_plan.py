@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from caloscale.errors import DocumentError, InputError, PriceError
+from caloscale.planning.layout import refuse_shared_pool
+from caloscale.planning.measurements import load_measurements
+from caloscale.planning.plan import Plan, plan
+from caloscale.planning.prices import load_prices
+from caloscale.spec import load_run
+
+TODAY = dt.date(2026, 11, 21)
+STUDY = dt.date(2022, 6, 1)
+PRICES = load_prices()
+MEASURED = load_measurements()
+V100 = ("hardware.accelerator=nvidia-tesla-v100", "train.batchPerReplica=96")
+
+
+def plan_of(*overrides, as_of=TODAY, measurements=MEASURED, prices=PRICES):
+    return plan(load_run(preset="variable-angle", overrides=overrides), prices, measurements, as_of)
+
+
+def test_the_json_has_the_names_that_others_rely_on():
+    made = json.loads(plan_of("budget.deadline=6h").model_dump_json(by_alias=True))
+    names = {
+        "accelerator", "count", "workers", "acceleratorsPerWorker", "nodes", "region", "purchase", "epochSeconds",
+        "epochSecondsInterval", "totalSeconds", "usd", "usdPerEpoch", "usdInterval", "checkpointSeconds",
+        "expectedInterruptions", "reasons", "extrapolates",
+    }  # fmt: skip
+    for candidate in (made["chosen"], *made["candidates"], *made["pareto"]):
+        assert names <= set(candidate)
+        low, high = candidate["epochSecondsInterval"]
+        assert low < candidate["epochSeconds"] < high
+        assert candidate["usdInterval"][0] <= candidate["usd"] <= candidate["usdInterval"][1]
+        assert candidate["usdPerEpoch"] == pytest.approx(candidate["usd"] / 60)
+        assert candidate["reasons"]
+    assert made["prices"]["asOf"] == "2026-11-21"
+    assert Plan.model_validate(made).model_dump(mode="json", by_alias=True) == made
+
+
+def test_a_fixed_placement_is_priced_by_hand():
+    """Four nodes of n1-standard-64 with 8 V100 in europe-west4, on demand, at the prices of 2022."""
+    made = plan_of(
+        *V100,
+        "hardware.count=32",
+        "hardware.perNode=8",
+        "hardware.region=europe-west4",
+        "hardware.purchase=on-demand",
+        as_of=STUDY,
+    )
+    assert made.considered == 1
+    chosen = made.chosen
+    node = 64 * 0.034802 + 240 * 0.004664 + 8 * 2.55
+    assert chosen.usd_per_hour == pytest.approx(4 * node)
+    assert chosen.usd == pytest.approx(4 * node * chosen.total_seconds / 3600)
+    assert chosen.steps_per_epoch == 40
+    assert chosen.epoch_seconds == pytest.approx(115.02 + 3.37 + 4, rel=0.02)  # measured
+    assert chosen.total_seconds == pytest.approx(chosen.start_up_seconds + 60 * chosen.epoch_seconds)
+    assert (chosen.workers, chosen.nodes, chosen.accelerators_per_worker) == (4, 4, 8)
+    assert chosen.expected_interruptions == 0
+
+
+def test_cost_per_epoch_of_2_to_32_v100_is_flat_within_some_per_cent():
+    """The study's statement, for nodes with the same host per GPU (8 vCPU), europe-west4, prices of 2022."""
+    usd = []
+    for count, per_node in ((2, 1), (4, 2), (8, 4), (16, 8), (32, 8)):
+        made = plan_of(
+            *V100,
+            f"hardware.count={count}",
+            f"hardware.perNode={per_node}",
+            "hardware.region=europe-west4",
+            "hardware.purchase=spot",
+            as_of=STUDY,
+        )
+        usd.append(made.chosen.usd_per_hour * made.chosen.epoch_seconds / 3600)
+    assert max(usd) / min(usd) < 1.1
+
+
+def test_one_worker_a_node_is_the_best_layout_of_32_gpus_and_the_penalties_are_the_measured_ones():
+    made = plan_of(*V100, "hardware.count=32", "hardware.perNode=8", "hardware.region=europe-west4")
+    best = made.layouts[0]
+    assert (best.workers, best.accelerators_per_worker, best.nodes) == (4, 8, 4)
+    assert best.aligned and best.slower_than_best == 0
+    on_four_nodes = {layout.workers: layout for layout in made.layouts if layout.nodes == 4}
+    measured = {8: 116.09 / 115.02, 16: 119.82 / 115.02, 32: 136.33 / 115.02}
+    for workers, ratio in measured.items():
+        assert 1 + on_four_nodes[workers].slower_than_best == pytest.approx(ratio, abs=0.03)
+        assert not on_four_nodes[workers].aligned
+    assert on_four_nodes[32].step_scatter == pytest.approx(0.114, abs=0.01)
+    assert [x.epoch_seconds for x in made.layouts] == sorted(x.epoch_seconds for x in made.layouts)
+
+
+def test_free_placement_considers_every_division_and_chooses_the_aligned_one():
+    made = plan_of(*V100, "hardware.count=32", "hardware.perNode=8", "hardware.placement=Free")
+    assert {c.workers for c in made.candidates} == {4, 8, 16, 32}
+    assert made.chosen.workers == made.chosen.nodes == 4
+    forced = plan_of(*V100, "hardware.count=32", "hardware.perNode=8", "hardware.placement=Free", "hardware.workers=16")
+    assert forced.chosen.accelerators_per_worker == 2
+
+
+def test_unmeasured_machines_are_listed_and_chosen_only_when_named():
+    free = plan_of("budget.maxUsd=1000")
+    unmeasured = [c for c in free.candidates if not c.measured]
+    assert unmeasured and free.chosen.measured and all(c.measured for c in free.pareto)
+    assert all("unmeasured" in c.reasons[0] and c.extrapolates for c in unmeasured)
+    named = plan_of("hardware.accelerator=nvidia-l4")
+    assert named.chosen.accelerator == "nvidia-l4" and not named.chosen.measured
+
+
+def test_slices_of_several_hosts_are_planned_and_chosen_only_when_asked_for():
+    tpu = ("hardware.accelerator=tpu-v3", "train.batchPerReplica=128", "hardware.region=europe-west4")
+    made = plan_of(*tpu, "budget.maxUsd=10000")
+    assert {c.topology for c in made.candidates} == {"2x2", "4x4"}
+    assert made.chosen.topology == "2x2" and made.chosen.nodes == 1
+    asked = plan_of(*tpu, "hardware.topology=4x4")
+    assert (asked.chosen.count, asked.chosen.nodes, asked.chosen.accelerators_per_worker) == (16, 4, 4)
+    assert any("one-host slices only" in reason for reason in asked.chosen.reasons)
+    assert asked.chosen.steps_per_epoch == 124_950 // (32 * 128)  # two cores a chip
+
+
+def test_interruptions_are_the_document_s_or_unknown_and_never_invented():
+    base = (*V100, "hardware.count=32", "hardware.perNode=8", "hardware.region=europe-west4", "hardware.purchase=spot")
+    unknown = plan_of(*base).chosen
+    assert unknown.expected_interruptions is None and unknown.interruptions_per_node_hour is None
+    assert unknown.checkpoint_seconds == 60
+    assert any("not known" in reason for reason in unknown.reasons)
+    assert unknown.break_even_per_node_hour > 0
+    given_rate = plan_of(*base, "hardware.interruptionsPerNodeHour=0.1", "hardware.provisioning=5m").chosen
+    assert given_rate.total_seconds > unknown.total_seconds
+    assert given_rate.expected_interruptions == pytest.approx(4 * 0.1 * given_rate.total_seconds / 3600, rel=0.05)
+    own = [
+        MEASURED[4].model_copy(
+            update={
+                "purchase": "spot",
+                "region": "europe-west4",
+                "node_hours": 100.0,
+                "interruptions": 10,
+                "provisioning_seconds": 300.0,
+            }
+        )
+    ]
+    calibrated = plan_of(*base, measurements=(*MEASURED, *own)).chosen
+    assert calibrated.interruptions_per_node_hour == pytest.approx(0.105)
+
+
+def test_spot_stops_paying_at_the_break_even_rate():
+    base = (*V100, "hardware.count=32", "hardware.perNode=8", "hardware.region=europe-west4")
+    rate = plan_of(*base, "hardware.purchase=spot").chosen.break_even_per_node_hour
+    assert plan_of(*base, f"hardware.interruptionsPerNodeHour={0.8 * rate}").chosen.purchase == "spot"
+    assert plan_of(*base, f"hardware.interruptionsPerNodeHour={1.3 * rate}").chosen.purchase == "on-demand"
+
+
+@settings(max_examples=8, deadline=None)
+@given(low=st.integers(15, 120), more=st.integers(1, 400), hours=st.integers(1, 12))
+def test_more_budget_is_never_slower_and_a_later_deadline_never_dearer(low, more, hours):
+    base = (*V100, "hardware.region=europe-west4")
+    poor, rich = (plan_of(*base, f"budget.maxUsd={usd}").chosen for usd in (low, low + more))
+    if poor is not None:
+        assert rich.total_seconds <= poor.total_seconds
+    early, late = (plan_of(*base, f"budget.deadline={h}h").chosen for h in (hours, hours + 1))
+    if early is not None:
+        assert late.usd <= early.usd
+
+
+def test_when_nothing_meets_the_limits_the_nearest_is_named():
+    made = plan_of("budget.maxUsd=20", "budget.deadline=2h")
+    assert made.chosen is None and made.binding == "both"
+    assert made.nearest in made.pareto
+    assert any("raise" in note for note in made.notes)
+    assert plan_of("budget.maxUsd=1").binding == "maxUsd"
+
+
+def test_old_prices_are_asked_for_by_date():
+    kwargs = (
+        "hardware.accelerator=tpu-v3",
+        "hardware.region=europe-west4",
+        "hardware.topology=2x2",
+        "hardware.purchase=spot",
+    )
+    assert plan_of(*kwargs, as_of=STUDY).chosen.usd_per_hour == 2.64
+    today = plan_of(*kwargs)
+    assert today.chosen.usd_per_hour == 2.244
+    assert "324 days before" in today.prices.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "says"),
+    [
+        (["hardware.accelerator=nvidia-tesla-v10"], DocumentError, "did you mean 'nvidia-tesla-v100'"),
+        (["hardware.accelerator=tpu-v3", "hardware.topology=3x3"], DocumentError, "there are 2x2"),
+        (["hardware.topology=7x7"], DocumentError, "one of 2x2"),
+        (["hardware.accelerator=nvidia-l4", "hardware.topology=2x2"], DocumentError, "belongs to TPU"),
+        ([*V100, "hardware.count=3", "hardware.perNode=8", "hardware.placement=Free"], DocumentError, "not a multiple"),
+        (["hardware.count=8", "hardware.perNode=3"], DocumentError, "multiple"),
+        (["hardware.accelerator=nvidia-tesla-a100", "hardware.perNode=3"], DocumentError, "1, 2, 4, 8, 16"),
+        (["hardware.accelerator=nvidia-gb200", "hardware.count=6"], DocumentError, "reached by no layout"),
+        (["hardware.accelerator=nvidia-b200"], PriceError, "add a row 'gcp,"),
+        ([*V100, "hardware.region=mars-east1"], PriceError, "europe-west4, us-central1"),
+        (["hardware.machineType=n1-standrd-64"], InputError, "did you mean 'n1-standard-64'"),
+        (["budget.maxUsd=-5"], DocumentError, "greater than 0"),
+        (["data.showers=null", "data.source=/data/showers"], DocumentError, "data.showers=124950"),
+        (["train.batchPerReplica=4096"], DocumentError, "GiB"),
+        (["data.showers=10"], DocumentError, "beyond the 10 showers"),
+        (["hardware.diskGib=100"], PriceError, "disk_gib"),
+        ([*V100, "hardware.controlPlane=true"], PriceError, "control_plane"),
+        (["model.preset=compact"], DocumentError, "not known to the planner"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_with_a_remedy(overrides, error, says):
+    with pytest.raises(error, match=says) as caught:
+        plan_of(*overrides)
+    assert caught.value.exit_code == 2
+
+
+def test_shared_gpus_are_refused():
+    with pytest.raises(InputError, match="shares its GPUs"):
+        refuse_shared_pool({"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}, "pool-1")
+    refuse_shared_pool({"cloud.google.com/gke-accelerator": "nvidia-l4"})
