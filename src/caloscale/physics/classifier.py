@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from caloscale.physics.axes import Floats
 from caloscale.physics.distances import Estimate
@@ -72,9 +73,6 @@ def tell_apart(real: Floats, real_test: Floats, generated: Floats, *, seed: int,
     The uncertainty of the AUC is the scatter over bootstraps of the test part.
     Raises ValueError where a part has too few showers.
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.linear_model import LogisticRegression
-
     rng = np.random.default_rng(seed)
     fake_train, fake_calibrate, fake_test = _split(generated, (0.6, 0.2, 0.2), rng)
     real_train, real_calibrate = _split(real, (0.75, 0.25), rng)
@@ -86,20 +84,33 @@ def tell_apart(real: Floats, real_test: Floats, generated: Floats, *, seed: int,
             f"the classifier needs {MINIMUM_TRAIN} showers of each kind to train and {MINIMUM_TEST} to test, "
             f"there are {train} and {fewest_test}"
         )
+    with threadpool_limits(limits=1):  # small samples: threads that wait for each other cost more than they bring
+        p_real, p_fake = _fitted_probabilities(
+            (real_train[:train], fake_train[:train]),
+            (real_calibrate[:calibrate], fake_calibrate[:calibrate]),
+            (real_test, fake_test),
+            seed,
+        )
+    area = Estimate(auc(p_real, p_fake), _auc_scatter(p_real, p_fake, rng, bootstraps))
+    return Verdict(area, jsd(p_real, p_fake), roc_curve(p_real, p_fake))
+
+
+def _fitted_probabilities(
+    train: tuple[Floats, Floats], calibrate: tuple[Floats, Floats], test: tuple[Floats, Floats], seed: int
+) -> tuple[Floats, Floats]:
+    """Calibrated probabilities of being real for the real and the generated showers of the test part."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+
     trees = HistGradientBoostingClassifier(
         max_iter=100, max_leaf_nodes=15, min_samples_leaf=10, early_stopping=False, random_state=seed
     )
-    trees.fit(*_labelled(real_train[:train], fake_train[:train]))
-    calibration, labels = _labelled(real_calibrate[:calibrate], fake_calibrate[:calibrate])
+    trees.fit(*_labelled(*train))
+    showers, labels = _labelled(*calibrate)
     sigmoid = LogisticRegression(C=1e6)
-    sigmoid.fit(trees.decision_function(calibration)[:, None], labels)
-
-    def probability(sample: Floats) -> Floats:
-        return np.asarray(sigmoid.predict_proba(trees.decision_function(sample)[:, None])[:, 1])
-
-    p_real, p_fake = probability(real_test), probability(fake_test)
-    area = Estimate(auc(p_real, p_fake), _auc_scatter(p_real, p_fake, rng, bootstraps))
-    return Verdict(area, jsd(p_real, p_fake), roc_curve(p_real, p_fake))
+    sigmoid.fit(trees.decision_function(showers)[:, None], labels)
+    real, fake = (sigmoid.predict_proba(trees.decision_function(part)[:, None])[:, 1] for part in test)
+    return real, fake
 
 
 def auc(real: Floats, fake: Floats) -> float:

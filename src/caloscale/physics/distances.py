@@ -153,9 +153,12 @@ def _draw(sample: Floats, size: int, rng: np.random.Generator) -> Floats:
 
 
 def _kernel_sum(first: Floats, second: Floats, rows: int = 1000) -> float:
-    dimension = first.shape[1]
-    blocks = (first[start : start + rows] @ second.T for start in range(0, len(first), rows))
-    return float(sum(((block / dimension + 1) ** 4).sum() for block in blocks))
+    total = 0.0
+    for start in range(0, len(first), rows):
+        block = first[start : start + rows] @ second.T / first.shape[1] + 1
+        np.square(block, out=block)
+        total += float(np.einsum("ij,ij->", block, block))
+    return total
 
 
 def _kernel_diagonal(sample: Floats) -> Floats:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from caloscale.physics.axes import Floats
 from caloscale.physics.binning import ORDER, SCALARS, TITLES, Binning, choose_binning, scalar_columns
@@ -59,7 +60,20 @@ def evaluate(
     bins and classifier); untrained: the same network before its first step, absent where it is not kept.
     What cannot be computed from so few showers is absent, with the reason.
     Raises InputError for empty samples, other shapes, and Monte Carlo cells that are not finite or negative.
+    Runs on one core: the matrices are small, and threads that wait for each other cost more than they bring.
     """
+    with threadpool_limits(limits=1):
+        return _evaluate(reference, generated, training, untrained, data, validation)
+
+
+def _evaluate(
+    reference: Showers,
+    generated: Showers,
+    training: Showers,
+    untrained: Showers | None,
+    data: Data,
+    validation: Validation,
+) -> Evaluation:
     samples = measure_samples(reference, generated, training, untrained, data, validation)
     binning = choose_binning(concatenate([samples.reference, samples.training]))
     resampling = draw_resampling(
@@ -70,7 +84,9 @@ def evaluate(
     correlation, correlation_matrices = compare_correlations(weighted["reference"], weighted["generated"], resampling)
     regression, errors = compare_regression(samples, weighted)
     observables = _observables(weighted, resampling, binning)
-    gates, reasons = decide(validation.gates, observables, samples.unusable)
+    gates, reasons = decide(
+        validation.gates, observables, samples.unusable, all_empty=bool(samples.generated.empty.all())
+    )
     return Evaluation(
         reference_source=reference.source,
         training_source=training.source,

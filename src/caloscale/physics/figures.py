@@ -32,16 +32,27 @@ class Figure:
     pdf: Path
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A figure that can be drawn; drawable: whether there is anything to draw."""
+
+    name: str
+    title: str
+    caption: str
+    draw: Drawer
+    drawable: bool
+
+
 def draw_figures(evaluation: Evaluation, folder: Path) -> list[Figure]:
     """Draw all figures of a comparison into a folder, <name>.png and <name>.pdf, in the order of a report.
 
     Everything drawn is in the evaluation. Figures whose numbers are absent are left out. Raises StorageError.
     """
     drawn = []
-    chosen = [entry for entry in _figures(evaluation) if entry[4]]
+    chosen = [entry for entry in catalogue(evaluation) if entry.drawable]
     with bar("figures", len(chosen), "figures") as progress:
-        for name, title, caption, draw, _ in chosen:
-            drawn.append(_save(folder, name, title, caption, draw(evaluation)))
+        for entry in chosen:
+            drawn.append(_save(folder, entry.name, entry.title, entry.caption, entry.draw(evaluation)))
             progress.update(1)
     return drawn
 
@@ -76,13 +87,13 @@ def _save(folder: Path, name: str, title: str, caption: str, page: AbstractConte
     return Figure(name=name, title=title, caption=caption, png=paths["png"], pdf=paths["pdf"])
 
 
-def _figures(evaluation: Evaluation) -> list[tuple[str, str, str, Drawer, bool]]:
-    """Name, title, caption, drawing, and whether there is anything to draw."""
+def catalogue(evaluation: Evaluation) -> list[Entry]:
+    """All figures of a comparison, in the order of a report."""
     data = evaluation.figures
     shapes, energy, showers = figures_shapes, figures_energy, figures_showers
     band = "Filled: Monte Carlo with its statistical band (hatched). Line: generator."
     return [
-        (
+        Entry(
             "separations",
             "All observables at a glance",
             "Separation power from Monte Carlo of the generator, the untrained network and the mean training shower "
@@ -91,7 +102,7 @@ def _figures(evaluation: Evaluation) -> list[tuple[str, str, str, Drawer, bool]]
             energy.separations,
             any(r.separation is not None for r in evaluation.observables.values()),
         ),
-        (
+        Entry(
             "longitudinal_profile",
             "Longitudinal profile",
             f"Mean energy per layer in ranges of primary energy. {band} Where the absorber gets thicker, the layers "
@@ -99,14 +110,14 @@ def _figures(evaluation: Evaluation) -> list[tuple[str, str, str, Drawer, bool]]
             shapes.longitudinal_profile,
             True,
         ),
-        (
+        Entry(
             "transverse_profiles",
             "Transverse profiles",
             f"Mean energy per column (x) and row (y) of cells, all energies and angles. {band}",
             shapes.transverse_profiles,
             True,
         ),
-        (
+        Entry(
             "cell_spectrum",
             "Cells",
             f"Left: cells per shower by energy, ten bins per decade; dotted: threshold of a hit. Right: part of the "
@@ -114,7 +125,7 @@ def _figures(evaluation: Evaluation) -> list[tuple[str, str, str, Drawer, bool]]
             shapes.cell_spectrum,
             True,
         ),
-        (
+        Entry(
             "response",
             "Response and linearity",
             "Left: mean ECAL sum with a straight line through each sample (least squares with variance proportional "
@@ -122,7 +133,7 @@ def _figures(evaluation: Evaluation) -> list[tuple[str, str, str, Drawer, bool]]
             energy.response,
             True,
         ),
-        (
+        Entry(
             "resolution",
             "Energy resolution",
             "Standard deviation of sum/E over its mean, with bootstrap errors and a fit. The plain sum has a large "
@@ -130,7 +141,7 @@ def _figures(evaluation: Evaluation) -> list[tuple[str, str, str, Drawer, bool]]
             energy.resolution,
             True,
         ),
-        (
+        Entry(
             "shower_maximum",
             "Shower maximum",
             "Left: maximum of a gamma distribution fitted to the mean profile, along the normal of the face. Right: "
@@ -138,21 +149,21 @@ def _figures(evaluation: Evaluation) -> list[tuple[str, str, str, Drawer, bool]]
             energy.shower_maximum,
             True,
         ),
-        (
+        Entry(
             "distributions",
             "Distributions",
             "One number per shower, all energies. What lies beyond an axis is in its outermost bin.",
             shapes.distributions,
             True,
         ),
-        (
+        Entry(
             "moments",
             "Moments",
             "Moments 1 to 3 about the barycentre: along the depth, in x and in y.",
             shapes.moments,
             True,
         ),
-        (
+        Entry(
             "measured_angle",
             "Measured angle",
             "The angle measured from the shower (mean over the layers of the angle between the barycentres) against "
@@ -160,14 +171,14 @@ def _figures(evaluation: Evaluation) -> list[tuple[str, str, str, Drawer, bool]]
             energy.measured_angle,
             True,
         ),
-        (
+        Entry(
             "correlations",
             "Correlations",
             "Pearson correlations of moments, sum, energy, hits, longitudinal thirds and measured angle.",
             showers.correlations,
             bool(data.correlation_names),
         ),
-        (
+        Entry(
             "classifier_and_regression",
             "Classifier and energy regression",
             "Left: boosted trees on per-shower observables tell generated from Monte Carlo showers (the diagonal: "
@@ -175,14 +186,14 @@ def _figures(evaluation: Evaluation) -> list[tuple[str, str, str, Drawer, bool]]
             energy.classifier_and_regression,
             evaluation.classifier.value is not None or data.regression is not None,
         ),
-        (
+        Entry(
             "mean_showers",
             "Mean showers",
             "Mean showers from the side, summed over y, in ranges of the angle.",
             showers.mean_showers,
             bool(data.mean_showers),
         ),
-        (
+        Entry(
             "example_showers",
             "Single showers",
             "Single Monte Carlo showers above the generated shower that is nearest in energy and angle; not selected.",

@@ -9,15 +9,18 @@ from caloscale.spec.validation import Gate
 
 
 def decide(
-    gates: Sequence[Gate], observables: Mapping[str, ObservableResult], unusable: int
+    gates: Sequence[Gate], observables: Mapping[str, ObservableResult], unusable: int, *, all_empty: bool
 ) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     """A verdict for each gate, and the reasons to hold the model back (none: released).
 
     A gate limits the separation in floors. It is not kept when the observable could not be computed. A generator
-    that makes cells that are not finite or negative is held back without any gate.
+    that makes nothing, or cells that are not finite or negative, is held back without any gate: with few showers
+    the floor is so high that even nothing may lie below it.
     """
     verdicts = tuple(_judge(gate, observables.get(gate.observable)) for gate in gates)
     reasons = [v.reason for v in verdicts if v.reason is not None]
+    if all_empty:
+        reasons.append("all generated showers are empty")
     if unusable:
         reasons.append(f"{unusable} generated showers have cells that are not finite or negative")
     return verdicts, tuple(reasons)

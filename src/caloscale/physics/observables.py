@@ -224,7 +224,8 @@ def _radius(
     fraction: float = 0.9,
 ) -> Floats:
     """Radius about the axis that holds a fraction of the energy, mm (N,); the axis goes through the shower's
-    barycentre in the direction of the primary (cos a, 0, sin a). Interpolated in bins of a quarter of a cell."""
+    barycentre in the direction of the primary (cos a, 0, sin a). Interpolated in rings of a
+    quarter of a cell, whose middles are its multiples."""
     count = len(angle)
     _, x_mean, y_mean = (m[:, 0] for m in moments)
     depth = np.bincount(shower, weights=values * axes.z_mm[where[2]], minlength=count)
@@ -235,7 +236,7 @@ def _radius(
     dz = axes.z_mm[where[2]] - z_mean[shower]
     across = dx * np.sin(angle)[shower] - dz * np.cos(angle)[shower]
     step = axes.geometry.cell_mm * min(axes.rebin[:2]) / 4
-    ring = (np.hypot(across, dy) / step).astype(np.intp)
+    ring = (np.hypot(across, dy) / step + 0.5).astype(np.intp)
     rings = int(ring.max(initial=0)) + 1
     energy = np.bincount(shower * rings + ring, weights=values, minlength=count * rings).reshape(count, rings)
     inside = energy.cumsum(axis=1)
@@ -245,4 +246,4 @@ def _radius(
     below = inside[rows, first] - energy[rows, first]
     with np.errstate(divide="ignore", invalid="ignore"):
         part = (wanted - below) / energy[rows, first]
-    return np.where(total > 0, (first + part) * step, np.nan)
+    return np.where(total > 0, np.maximum(first + part - 0.5, 0) * step, np.nan)

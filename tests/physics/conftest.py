@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from caloscale.physics import Evaluation, evaluate
+from caloscale.physics.axes import axes_of
+from caloscale.showers.arrays import Showers
+from caloscale.spec import Data, Gate, Geometry, LayerGroup, Preprocessing, Validation
+
+DATA = Data(
+    showers=100,
+    energy_gev=(5.0, 40.0),
+    angle_deg=(60.0, 120.0),
+    geometry=Geometry(
+        cells=(18, 18, 12),
+        cell_mm=7.0,
+        layers=(LayerGroup(count=8, absorber_mm=4.8), LayerGroup(count=4, absorber_mm=7.2)),
+        depth_mm=100.0,
+    ),
+    preprocessing=Preprocessing(rebin=(2, 2, 1), threshold_gev=2e-5),
+)
+VALIDATION = Validation(showers=600, bootstraps=60)
+
+
+def make_showers(
+    count: int, seed: int, *, data: Data = DATA, response: float = 1.0, width: float = 1.0, source: str = "geant4"
+) -> Showers:
+    """Toy showers: spots of 1 MeV on average, a gamma profile in depth, Gaussian across an inclined axis."""
+    rng = np.random.default_rng(seed)
+    axes = axes_of(data)
+    energy = rng.uniform(*data.energy_gev, count)
+    angle = np.deg2rad(rng.uniform(*data.angle_deg, count))
+    spots = rng.poisson(26 * response * energy)
+    shower = np.repeat(np.arange(count), spots)
+    shape = 4 + 0.5 * np.log(energy / 5) + rng.normal(0, 0.25, count)
+    depth = rng.gamma(shape[shower], 1 / 0.55)
+    layer = np.abs(axes.depth_x0 - depth[:, None]).argmin(axis=1)
+    lean = (axes.z_mm[layer] - axes.z_mm[5]) / np.tan(angle[shower])
+    x_mm = lean + width * rng.normal(0, 9, len(shower)) * rng.choice([0.6, 2.0], len(shower))
+    y_mm = width * rng.normal(0, 9, len(shower)) * rng.choice([0.6, 2.0], len(shower))
+    pitch = axes.x_mm[1] - axes.x_mm[0]
+    x, y = (np.floor(v / pitch + data.shape[0] / 2).astype(int) for v in (x_mm, y_mm))
+    inside = (x >= 0) & (x < data.shape[0]) & (y >= 0) & (y < data.shape[1])
+    cells = np.zeros((count, *data.shape))
+    np.add.at(cells, (shower[inside], x[inside], y[inside], layer[inside]), rng.exponential(1e-3, int(inside.sum())))
+    return Showers(cells.astype(np.float32), energy.astype(np.float32), angle.astype(np.float32), source=source)
+
+
+def make_empty(like: Showers) -> Showers:
+    return Showers(np.zeros_like(like.cells_gev), like.energy_gev, like.angle_rad, source="generated")
+
+
+@dataclass(frozen=True)
+class Case:
+    reference: Showers
+    training: Showers
+    evaluation: Evaluation
+
+
+@pytest.fixture(scope="session")
+def perfect() -> Case:
+    """A generator that is the Monte Carlo itself; its untrained network makes noise."""
+    reference, training = make_showers(240, 1), make_showers(500, 2)
+    generated = make_showers(600, 3, source="generated")
+    noise = np.random.default_rng(4).uniform(0, 1e-3, (600, *DATA.shape)).astype(np.float32)
+    untrained = Showers(noise, generated.energy_gev, generated.angle_rad, source="generated")
+    return Case(
+        reference,
+        training,
+        evaluate(reference, generated, training=training, untrained=untrained, data=DATA, validation=VALIDATION),
+    )
+
+
+@pytest.fixture(scope="session")
+def distorted(perfect: Case) -> Evaluation:
+    """Ten percent too much energy, a quarter too wide; two gates, of which one must fail."""
+    generated = make_showers(600, 5, response=1.1, width=1.25, source="generated")
+    gates = (Gate(observable="samplingFraction", max_floors=2), Gate(observable="longitudinalProfile", max_floors=50))
+    validation = VALIDATION.model_copy(update={"gates": gates})
+    return evaluate(
+        perfect.reference, generated, training=perfect.training, untrained=None, data=DATA, validation=validation
+    )
+
+
+@pytest.fixture(scope="session")
+def degenerate() -> Evaluation:
+    """Twelve parametrised showers against a generator that makes nothing, at one energy and one angle."""
+    data = DATA.model_copy(update={"energy_gev": (20.0, 20.0), "angle_deg": (90.0, 90.0)})
+    reference = make_showers(12, 6, data=data, source="parametrised")
+    nothing = make_empty(make_showers(20, 7, data=data))
+    gates = (Gate(observable="hits", max_floors=3),)
+    return evaluate(
+        reference,
+        nothing,
+        training=make_showers(20, 8, data=data, source="parametrised"),
+        untrained=nothing,
+        data=data,
+        validation=VALIDATION.model_copy(update={"gates": gates}),
+    )

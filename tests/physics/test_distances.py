@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from math import comb
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.metrics.pairwise import polynomial_kernel
+
+from caloscale.physics.distances import fpd, frechet, kpd, mmd2, separation, wasserstein
+
+HISTOGRAM = arrays(np.float64, 7, elements=st.floats(0, 1e3))
+
+
+@pytest.mark.parametrize("shift", [0, 1, 4, 10])
+def test_separation_of_shifted_uniform_is_the_part_that_does_not_overlap(shift):
+    first, second = np.zeros(20), np.zeros(20)
+    first[:10], second[shift : shift + 10] = 3.0, 5.0
+    assert separation(first, second) == pytest.approx(shift / 10)
+
+
+@given(HISTOGRAM, HISTOGRAM, st.floats(1e-3, 1e3))
+def test_separation_is_symmetric_bounded_and_free_of_scale(first, second, scale):
+    value = separation(first, second)
+    if first.sum() <= 0 and second.sum() <= 0:
+        assert np.isnan(value)
+        return
+    assert 0 <= value <= 1 + 1e-12
+    assert separation(second, first) == pytest.approx(value)
+    if first.sum() > 0 and second.sum() > 0:
+        assert separation(scale * first, second) == pytest.approx(value, abs=1e-9)
+
+
+def test_an_empty_histogram_is_as_far_as_can_be():
+    assert separation(np.zeros(3), np.ones(3)) == 1
+    assert np.isnan(separation(np.zeros(3), np.zeros(3)))
+
+
+def test_separation_of_one_distribution_has_the_mean_of_its_docstring():
+    rng = np.random.default_rng(0)
+    bins, n, m = 20, 400, 2000
+    first, second = (rng.multinomial(k, np.full(bins, 1 / bins), size=500) for k in (n, m))
+    expected = (bins - 1) / 4 * (1 / n + 1 / m)
+    assert separation(first, second).mean() == pytest.approx(expected, rel=0.05)
+
+
+def test_wasserstein_of_a_shift_is_the_shift():
+    sample = np.random.default_rng(1).normal(size=200)
+    assert wasserstein(sample, sample + 3, 2.0) == pytest.approx(1.5)
+    with_gaps = np.append(sample, np.nan)
+    assert wasserstein(with_gaps, sample + 3, 2.0) == pytest.approx(1.5)
+    assert np.isnan(wasserstein(sample, np.array([np.nan]), 1.0))
+
+
+def test_frechet_of_commuting_gaussians_has_a_closed_form():
+    first, second = np.array([1.0, 4.0, 9.0]), np.array([4.0, 4.0, 1.0])
+    shift = np.array([1.0, 0.0, -2.0])
+    expected = 5.0 + ((np.sqrt(first) - np.sqrt(second)) ** 2).sum()
+    assert frechet(np.zeros(3), np.diag(first), shift, np.diag(second)) == pytest.approx(expected)
+
+
+def test_frechet_agrees_with_the_matrix_root_of_scipy():
+    rng = np.random.default_rng(2)
+    a, b = rng.normal(size=(2, 5, 5))
+    c1, c2 = a @ a.T, b @ b.T
+    expected = np.trace(c1 + c2 - 2 * scipy.linalg.sqrtm(c1 @ c2).real)
+    assert frechet(np.zeros(5), c1, np.zeros(5), c2) == pytest.approx(expected)
+
+
+def test_frechet_of_a_singular_covariance_is_real():
+    flat = np.diag([1.0, 0.0])
+    assert frechet(np.zeros(2), flat, np.zeros(2), flat) == pytest.approx(0, abs=1e-12)
+
+
+def test_fpd_finds_a_known_distance_and_none():
+    rng = np.random.default_rng(3)
+    first, same, moved = (rng.normal(5, 1, (6000, 3)) for _ in range(3))
+    moved = moved + np.array([0.5, 0, 0])
+    scale = np.abs(first).max(axis=0)
+    found = fpd(first, moved, seed=1)
+    assert found.value == pytest.approx((0.5 / scale[0]) ** 2, rel=0.1)
+    nothing = fpd(first, same, seed=1)
+    assert abs(nothing.value) < 0.03 * found.value
+
+
+def test_fpd_and_kpd_refuse_too_few():
+    few = np.zeros((100, 2))
+    with pytest.raises(ValueError, match="5000 showers of each kind, there are 100"):
+        fpd(few, few, seed=1)
+    with pytest.raises(ValueError, match="5000 showers of each kind, there are 100"):
+        kpd(few, few, seed=1)
+
+
+def test_mmd_is_the_double_sum_of_its_definition():
+    rng = np.random.default_rng(4)
+    first, second = rng.normal(size=(15, 3)), rng.normal(1, 1, size=(12, 3))
+
+    def kernel(x, y):
+        return (x @ y / 3 + 1) ** 4
+
+    within1 = sum(kernel(x, y) for i, x in enumerate(first) for j, y in enumerate(first) if i != j) / (15 * 14)
+    within2 = sum(kernel(x, y) for i, x in enumerate(second) for j, y in enumerate(second) if i != j) / (12 * 11)
+    across = sum(kernel(x, y) for x in first for y in second) / (15 * 12)
+    assert mmd2(first, second) == pytest.approx(within1 + within2 - 2 * across)
+
+
+def test_mmd_agrees_with_the_kernel_of_scikit_learn_beyond_one_block():
+    rng = np.random.default_rng(5)
+    first, second = rng.normal(size=(1500, 4)), rng.normal(0.2, 1, size=(1200, 4))
+    options = {"degree": 4, "gamma": 1 / 4, "coef0": 1}
+    k11, k22 = polynomial_kernel(first, **options), polynomial_kernel(second, **options)
+    k12 = polynomial_kernel(first, second, **options)
+    within = [(k.sum() - np.trace(k)) / (len(k) * (len(k) - 1)) for k in (k11, k22)]
+    assert mmd2(first, second) == pytest.approx(sum(within) - 2 * k12.mean())
+
+
+def test_mmd_of_gaussians_is_the_sum_over_their_moments():
+    """(x y + 1)^4 compares the first four moments: sum of C(4, j) (E x^j - E y^j)^2."""
+    rng = np.random.default_rng(6)
+    values = [mmd2(rng.normal(size=(1000, 1)), rng.normal(0.5, 1, size=(1000, 1))) for _ in range(40)]
+    moments = [np.array([scipy.stats.norm(mean).moment(j) for j in range(1, 5)]) for mean in (0.0, 0.5)]
+    weights = [comb(4, j) for j in range(1, 5)]
+    expected = float(weights @ (moments[0] - moments[1]) ** 2)
+    assert abs(np.mean(values) - expected) < 4 * np.std(values) / np.sqrt(40)
+
+
+def test_mmd_has_no_bias_and_kpd_sees_a_shift():
+    rng = np.random.default_rng(7)
+    values = [mmd2(*rng.normal(size=(2, 60, 2))) for _ in range(300)]
+    assert abs(np.mean(values)) < 4 * np.std(values) / np.sqrt(300)
+    first, same, moved = (rng.normal(3, 1, (5000, 2)) for _ in range(3))
+    nothing, found = kpd(first, same, seed=1), kpd(first, moved + 0.5, seed=1)
+    assert abs(nothing.value) < 3 * nothing.uncertainty
+    assert found.value > 5 * found.uncertainty
