@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caloscale.errors import DocumentError, InputError, PriceError
+from caloscale.planning.figure import draw_plan
 from caloscale.planning.layout import refuse_shared_pool
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.plan import Plan, plan
@@ -28,10 +29,24 @@ def plan_of(*overrides, as_of=TODAY, measurements=MEASURED, prices=PRICES):
 def test_the_json_has_the_names_that_others_rely_on():
     made = json.loads(plan_of("budget.deadline=6h").model_dump_json(by_alias=True))
     names = {
-        "accelerator", "count", "workers", "acceleratorsPerWorker", "nodes", "region", "purchase", "epochSeconds",
-        "epochSecondsInterval", "totalSeconds", "usd", "usdPerEpoch", "usdInterval", "checkpointSeconds",
-        "expectedInterruptions", "reasons", "extrapolates",
-    }  # fmt: skip
+        "accelerator",
+        "count",
+        "workers",
+        "acceleratorsPerWorker",
+        "nodes",
+        "region",
+        "purchase",
+        "epochSeconds",
+        "epochSecondsInterval",
+        "totalSeconds",
+        "usd",
+        "usdPerEpoch",
+        "usdInterval",
+        "checkpointSeconds",
+        "expectedInterruptions",
+        "reasons",
+        "extrapolates",
+    }
     for candidate in (made["chosen"], *made["candidates"], *made["pareto"]):
         assert names <= set(candidate)
         low, high = candidate["epochSecondsInterval"]
@@ -210,7 +225,7 @@ def test_old_prices_are_asked_for_by_date():
         ([*V100, "hardware.controlPlane=true"], PriceError, "control_plane"),
         (["model.preset=compact"], DocumentError, "not known to the planner"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_refused_with_a_remedy(overrides, error, says):
     with pytest.raises(error, match=says) as caught:
         plan_of(*overrides)
@@ -221,3 +236,11 @@ def test_shared_gpus_are_refused():
     with pytest.raises(InputError, match="shares its GPUs"):
         refuse_shared_pool({"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}, "pool-1")
     refuse_shared_pool({"cloud.google.com/gke-accelerator": "nvidia-l4"})
+
+
+def test_the_figure_names_the_choice(tmp_path):
+    made = plan_of(*V100, "hardware.region=europe-west4", "budget.deadline=4h")
+    draw_plan(made, tmp_path / "pareto.svg")
+    text = (tmp_path / "pareto.svg").read_text()
+    assert f"chosen: {made.chosen.count} x nvidia-tesla-v100, europe-west4, spot" in text
+    assert "prices of 2026-11-21" in text

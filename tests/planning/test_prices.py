@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from caloscale.errors import InputError, PriceError
 from caloscale.planning.catalogue import builtin, read_rows
 from caloscale.planning.machines import find_machine, load_machines
-from caloscale.planning.prices import Key, PriceRow, load_prices, stale_warning
+from caloscale.planning.prices import Key, PriceRow, list_prices, load_prices, stale_warning
 from caloscale.planning.rates import machine_rate
 
 TODAY = dt.date(2026, 11, 21)
@@ -157,6 +157,16 @@ def test_stale_prices_are_warned_of():
     assert stale_warning([row], dt.date(2026, 3, 1)) == []
     listed = load_prices().find(V100._replace(purchase="on-demand"), TODAY)
     assert stale_warning([listed], TODAY) == []
+
+
+def test_the_list_of_a_day_has_one_price_of_each_kind():
+    listed = list_prices(load_prices(), TODAY, region="europe-west4", sku="v100")
+    assert [(row.purchase, row.usd_per_unit_hour) for row in listed.rows] == [("on-demand", 2.604), ("spot", 1.0443)]
+    assert len(listed.warnings) == 1
+    everything = list_prices(load_prices(), TODAY).rows
+    assert not any(row.sku == "NC24s_v3" for row in everything) and len(everything) > 50
+    with pytest.raises(PriceError, match="in effect"):
+        list_prices(load_prices(), dt.date(2019, 1, 1))
 
 
 @given(st.text(max_size=300))

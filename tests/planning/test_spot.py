@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
@@ -99,6 +99,23 @@ def test_parts_add_up_and_more_interruptions_never_help(work, nodes, rate, save,
         parts = work + few.saving_seconds + few.restart_seconds + few.lost_seconds
         assert float(parts) == pytest.approx(float(few.seconds), rel=1e-6)
     assert many.seconds >= few.seconds * (1 - 1e-9)
+
+
+@given(
+    work=st.floats(100, 1e6),
+    mean=st.floats(1e3, 1e7),
+    save=st.floats(1, 60),
+    restart=st.floats(10, 2000),
+    unit=st.floats(1e-3, 1e3),
+)
+def test_expectations_do_not_depend_on_the_unit_of_time(work, mean, save, restart, unit):
+    seconds = expected(work, mean, save, restart, lifetime_seconds=86_400)
+    other = expected(work * unit, mean * unit, save * unit, restart * unit, lifetime_seconds=86_400 * unit)
+    assume(np.isfinite(seconds.seconds) and work * unit > 1)
+    checkpoints = (86_400 - restart) / (float(seconds.checkpoint_seconds) + save)
+    assume(abs(checkpoints - round(checkpoints)) > 1e-6)  # the last checkpoint of a life, at its very end
+    assert float(other.seconds) == pytest.approx(float(seconds.seconds) * unit, rel=1e-6)
+    assert float(other.interruptions) == pytest.approx(float(seconds.interruptions), rel=1e-6)
 
 
 def test_break_even_is_where_both_cost_the_same():

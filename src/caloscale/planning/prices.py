@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from caloscale.errors import PriceError
 from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
 from caloscale.planning.machines import nearest
+from caloscale.spec.block import Block
 
 Purchase = Literal["on-demand", "spot"]
 Kind = Literal["gpu", "tpu_slice", "tpu_chip", "vcpu", "mem_gib", "vm", "disk_gib", "control_plane"]
@@ -134,6 +135,38 @@ def load_prices(extra_files: Iterable[str | Path] = ()) -> Prices:
     same thing, purchase and day in one file), a spot price that is not below on demand without a waiver.
     """
     return Prices(read_rows(file, PriceRow, PriceError) for file in (builtin("prices.csv"), *map(Path, extra_files)))
+
+
+class PriceList(Block):
+    """Prices in effect on a day, for a person or a program."""
+
+    as_of: dt.date
+    """The day."""
+    rows: tuple[PriceRow, ...]
+    """The prices, by provider, region, kind, sku and purchase."""
+    warnings: tuple[str, ...]
+    """Prices that are stale."""
+
+
+def list_prices(prices: Prices, as_of: dt.date, *, region: str | None = None, sku: str | None = None) -> PriceList:
+    """The prices in effect on a day, of a region and of names that contain ``sku`` where these are given.
+
+    Raises PriceError when there are none.
+    """
+    keys = sorted({_key(row) for row in prices.rows})
+    wanted = [key for key in keys if region in (None, key.region) and (sku or "") in key.sku]
+    rows = []
+    for key in wanted:
+        try:
+            rows.append(prices.find(key, as_of))
+        except PriceError:
+            continue  # it has ended, or not begun
+    if not rows:
+        regions = ", ".join(sorted({key.region for key in keys}))
+        raise PriceError(
+            "no price is in effect", field="prices", value=str(as_of), remedy=f"another date, or one of {regions}"
+        )
+    return PriceList(as_of=as_of, rows=tuple(rows), warnings=tuple(stale_warning(rows, as_of)))
 
 
 def stale_warning(rows: Iterable[PriceRow], as_of: dt.date) -> list[str]:

@@ -1,0 +1,313 @@
+"""The bill: what a run really cost, where the money went, and how that compares with the estimate."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Literal
+
+from pydantic import Field
+
+from caloscale.planning.accelerators import load_accelerators, load_carbon
+from caloscale.planning.cost import SECONDS_PER_HOUR, SHOWERS, PerMillionShowers, usd_per_million
+from caloscale.planning.machines import find_machine
+from caloscale.planning.money import CENT, split_exactly
+from caloscale.planning.offers import slice_rate
+from caloscale.planning.plan import Plan
+from caloscale.planning.prices import Prices
+from caloscale.planning.rates import Rate, machine_rate
+from caloscale.planning.slices import find_slices
+from caloscale.planning.usage import Attempt, NodeUse, RunUse
+from caloscale.spec.block import Block
+
+Purpose = Literal["training", "evaluation", "startUp", "waiting", "lostWork", "misalignment", "unallocated", "idle"]
+PURPOSES: dict[Purpose, str] = {
+    "training": "steps whose work was kept, as fast as the aligned layout makes them",
+    "evaluation": "test passes",
+    "startUp": "building, tracing and first steps, of restarts too",
+    "waiting": "waiting for peers and machines",
+    "lostWork": "steps that an interruption threw away",
+    "misalignment": "what the steps took longer than in the aligned layout",
+    "unallocated": "accelerators that belonged to no worker",
+    "idle": "idle and drain: held, and none of the above",
+}
+
+
+class BillPart(Block):
+    """Money for one purpose."""
+
+    purpose: Purpose
+    """What it was spent on."""
+    usd: float
+    """US dollars; the parts add up to the bill to the cent."""
+    share: float
+    """Part of the bill."""
+    meaning: str
+    """The purpose in words."""
+
+
+class BilledNodes(Block):
+    """Node hours of one kind."""
+
+    title: str
+    """The node or slice."""
+    region: str
+    """Region."""
+    purchase: Literal["spot", "on-demand"]
+    """spot or on-demand."""
+    node_hours: float
+    """Hours of all nodes together, restarts summed."""
+    usd_per_node_hour: float
+    """Rate."""
+    usd: float
+    """US dollars; the kinds add up to the bill to the cent."""
+
+
+class Cause(Block):
+    """Part of the difference between bill and estimate."""
+
+    cause: str
+    """Why."""
+    usd: float
+    """US dollars more (or less) than estimated; the causes add up to the difference to the cent."""
+
+
+class AgainstEstimate(Block):
+    """The bill beside the estimate."""
+
+    estimated_usd: float
+    """Estimate of the plan."""
+    estimated_interval: tuple[float, float]
+    """Its interval."""
+    inside: bool
+    """Whether the bill lies in it."""
+    difference_usd: float
+    """Bill minus estimate."""
+    causes: tuple[Cause, ...]
+    """Where the difference comes from."""
+
+
+class Speed(Block):
+    """How fast showers are made on a machine of the catalogue."""
+
+    machine_type: str
+    """Machine type."""
+    accelerator: str = ""
+    """GPU of it, if any."""
+    per_node: int = Field(default=0, ge=0)
+    """GPUs of it."""
+    region: str
+    """Region of the price."""
+    purchase: Literal["spot", "on-demand"] = "on-demand"
+    """spot or on-demand."""
+    showers_per_second: float = Field(gt=0)
+    """Showers per second of wall time on the whole machine."""
+
+
+class Bill(Block):
+    """What a run really cost."""
+
+    name: str
+    """Name of the run."""
+    as_of: dt.date
+    """Day of the prices."""
+    prices_observed_on: dt.date
+    """Day on which the oldest price was seen."""
+    usd: float
+    """US dollars."""
+    nodes: tuple[BilledNodes, ...]
+    """Node hours by kind and purchase."""
+    parts: tuple[BillPart, ...]
+    """The bill by purpose."""
+    attempts: int
+    """Starts, the first and those after interruptions."""
+    interruptions: int
+    """Interruptions."""
+    epochs: float
+    """Epochs that were completed."""
+    usd_per_epoch: float
+    """usd / epochs."""
+    per_million_showers: PerMillionShowers | None
+    """Price of a million showers, the bill amortised over them; null when no speed was given."""
+    co2_kg: float | None
+    """kg CO2 equivalent of the accelerators at their thermal design power, an upper limit for them; hosts and cooling
+    are not in it. null where the power or the region's intensity is not in the catalogue."""
+    against_estimate: AgainstEstimate | None
+    """Beside the plan; null when there was none."""
+    warnings: tuple[str, ...]
+    """Stale or doubtful prices."""
+
+
+def bill(
+    use: RunUse,
+    prices: Prices,
+    *,
+    plan: Plan | None = None,
+    generation: Speed | None = None,
+    monte_carlo: Speed | None = None,
+) -> Bill:
+    """The bill of what a run used, at the prices of its day.
+
+    Money of an attempt = node hours x rate. ``1 - usedShare`` of it is unallocated; the rest is divided by the wall
+    seconds of the activities, what is left of the time that nodes were held is idle, and training is divided into
+    what the aligned layout would have taken and misalignment. Raises PriceError naming the row to add.
+    """
+    rates = {held: _rate(held, prices, use.day) for attempt in use.attempts for held in attempt.nodes}
+    money = dict.fromkeys(PURPOSES, 0.0)
+    for attempt in use.attempts:
+        _spend(attempt, sum(_usd(held, rates[held]) for held in attempt.nodes), use.slower_than_aligned, money)
+    total, parts = split_exactly(list(money.values()))
+    run_usd = float(total)
+    return Bill(
+        name=use.name,
+        as_of=use.day,
+        prices_observed_on=min(rate.observed_on for rate in rates.values()),
+        usd=run_usd,
+        nodes=_nodes(use, rates, total),
+        parts=tuple(
+            BillPart(purpose=p, usd=float(usd), share=float(usd / total) if total else 0.0, meaning=PURPOSES[p])
+            for p, usd in zip(money, parts)
+        ),
+        attempts=len(use.attempts),
+        interruptions=sum(attempt.interrupted for attempt in use.attempts),
+        epochs=use.epochs,
+        usd_per_epoch=run_usd / use.epochs,
+        per_million_showers=_per_million(run_usd, generation, monte_carlo, prices, use.day),
+        co2_kg=_co2_kg(use),
+        against_estimate=None if plan is None else _against(use, total, plan),
+        warnings=tuple(dict.fromkeys(w for rate in rates.values() for w in rate.warnings)),
+    )
+
+
+def _rate(held: NodeUse, prices: Prices, day: dt.date) -> Rate:
+    """Per node: a slice divided among its hosts."""
+    if held.topology is None:
+        machine = find_machine(held.machine_type, accelerator=held.accelerator, per_node=held.per_node)
+        return machine_rate(prices, machine, held.region, held.purchase, day)
+    row = find_slices(held.accelerator, topology=held.topology)[0]
+    rate, _ = slice_rate(prices, row, held.region, held.purchase, day)
+    return rate.model_copy(update={"usd_per_hour": rate.usd_per_hour / row.hosts})
+
+
+def _usd(held: NodeUse, rate: Rate) -> float:
+    return held.nodes * held.seconds / SECONDS_PER_HOUR * rate.usd_per_hour
+
+
+def _spend(attempt: Attempt, usd: float, slower: float, money: dict[Purpose, float]) -> None:
+    """Add the money of an attempt to the purposes."""
+    used = usd * attempt.used_share
+    money["unallocated"] += usd - used
+    whole = max(attempt.held_seconds, attempt.active_seconds)
+    if not whole:
+        return
+    aligned = attempt.training_seconds / (1 + slower)
+    seconds: dict[Purpose, float] = {
+        "training": aligned,
+        "misalignment": attempt.training_seconds - aligned,
+        "evaluation": attempt.evaluation_seconds,
+        "startUp": attempt.start_up_seconds,
+        "waiting": attempt.waiting_seconds,
+        "lostWork": attempt.lost_seconds,
+        "idle": whole - attempt.active_seconds,
+    }
+    for purpose, part in seconds.items():
+        money[purpose] += used * max(part, 0.0) / whole
+
+
+def _nodes(use: RunUse, rates: dict[NodeUse, Rate], total: Decimal) -> tuple[BilledNodes, ...]:
+    kinds: dict[tuple[str, str, Literal["spot", "on-demand"], float], float] = {}
+    for attempt in use.attempts:
+        for held in attempt.nodes:
+            rate = rates[held]
+            key = (rate.title, held.region, held.purchase, rate.usd_per_hour)
+            kinds[key] = kinds.get(key, 0.0) + held.nodes * held.seconds / SECONDS_PER_HOUR
+    _, parts = split_exactly([hours * usd for (_, _, _, usd), hours in kinds.items()])
+    parts = _exact(parts, total)
+    return tuple(
+        BilledNodes(
+            title=title, region=region, purchase=purchase, node_hours=hours, usd_per_node_hour=rate, usd=float(usd)
+        )
+        for ((title, region, purchase, rate), hours), usd in zip(kinds.items(), parts)
+    )
+
+
+def _exact(parts: Sequence[Decimal], total: Decimal) -> list[Decimal]:
+    """Parts whose rounding remainder, a cent or so, goes to the largest."""
+    fixed = list(parts)
+    largest = max(range(len(fixed)), key=lambda i: abs(fixed[i]))
+    fixed[largest] += total - sum(fixed, Decimal(0))
+    return fixed
+
+
+def _per_million(
+    run_usd: float, generation: Speed | None, monte_carlo: Speed | None, prices: Prices, day: dt.date
+) -> PerMillionShowers | None:
+    if generation is None and monte_carlo is None:
+        return None
+    generated, simulated = (None if s is None else _usd_per_million(s, prices, day) for s in (generation, monte_carlo))
+    break_even = None
+    if generated is not None and simulated is not None and simulated > generated:
+        break_even = run_usd / (simulated - generated) * SHOWERS
+    return PerMillionShowers(
+        generated_usd=generated,
+        training_usd=None if generated is None else run_usd,
+        generated_with_training_usd=None if generated is None else generated + run_usd,
+        monte_carlo_usd=simulated,
+        break_even_showers=break_even,
+    )
+
+
+def _usd_per_million(speed: Speed, prices: Prices, day: dt.date) -> float:
+    machine = find_machine(speed.machine_type, accelerator=speed.accelerator, per_node=speed.per_node)
+    rate = machine_rate(prices, machine, speed.region, speed.purchase, day)
+    return usd_per_million(rate.usd_per_hour, speed.showers_per_second)
+
+
+def _co2_kg(use: RunUse) -> float | None:
+    grams = 0.0
+    for attempt in use.attempts:
+        for held in attempt.nodes:
+            chip, grid = load_accelerators().get(held.accelerator), load_carbon().get(held.region)
+            if chip is None or chip.watts is None or grid is None:
+                return None
+            kwh = held.nodes * held.per_node * chip.watts / 1000 * held.seconds / SECONDS_PER_HOUR
+            grams += kwh * grid.grams_per_kwh
+    return grams / 1000
+
+
+def _against(use: RunUse, total: Decimal, plan: Plan) -> AgainstEstimate | None:
+    """The difference, cause by cause: the price of an hour first, then the hours at the price that was paid."""
+    estimate = plan.chosen or plan.nearest
+    if estimate is None:
+        return None
+    held = sum(attempt.held_seconds for attempt in use.attempts)
+    paid_per_second = float(total) / held if held else 0.0
+    done = sum(a.training_seconds + a.evaluation_seconds for a in use.attempts)
+    started = sum(a.start_up_seconds for a in use.attempts)
+    lost = sum(a.lost_seconds + a.waiting_seconds for a in use.attempts)
+    planned_work = use.epochs * estimate.epoch_seconds
+    not_run = (plan.epochs - use.epochs) * estimate.epoch_seconds
+    planned_lost = estimate.total_seconds - estimate.start_up_seconds - plan.epochs * estimate.epoch_seconds
+    causes = {
+        "price of an hour": paid_per_second * estimate.total_seconds - estimate.usd,
+        "epochs that were planned and not run": -paid_per_second * not_run,
+        "seconds of an epoch": paid_per_second * (done - planned_work),
+        "start-up": paid_per_second * (started - estimate.start_up_seconds),
+        "interruptions: lost work and waiting": paid_per_second * (lost - planned_lost),
+        "idle and drain": paid_per_second * (held - done - started - lost),
+    }
+    estimated = _cents(estimate.usd)
+    rounded = _exact([_cents(usd) for usd in causes.values()], total - estimated)
+    low, high = estimate.usd_interval
+    return AgainstEstimate(
+        estimated_usd=float(estimated),
+        estimated_interval=(low, high),
+        inside=low <= float(total) <= high,
+        difference_usd=float(total - estimated),
+        causes=tuple(Cause(cause=cause, usd=float(usd)) for cause, usd in zip(causes, rounded)),
+    )
+
+
+def _cents(usd: float) -> Decimal:
+    return Decimal(repr(float(usd))).quantize(CENT)

@@ -1,0 +1,155 @@
+"""What own runs teach: predictions beside measurements, and the forms of the model beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from caloscale.errors import InputError
+from caloscale.planning.accelerators import load_networks
+from caloscale.planning.measurements import Measurement, interruption_rate, measurements_csv
+from caloscale.planning.throughput import LEVEL, compare_forms, setups_of
+from caloscale.planning.timing import Timings
+from caloscale.planning.usage import RunUse, measurement_of
+from caloscale.spec.block import Block
+
+
+class Learnt(Block):
+    """A run beside what would have been predicted without it."""
+
+    source: str
+    """The run."""
+    accelerator: str
+    """Accelerator."""
+    count: int
+    """GPUs or TPU chips."""
+    step_seconds: float
+    """Measured step, s."""
+    predicted_seconds: float
+    """Predicted step, s."""
+    predicted_interval: tuple[float, float]
+    """Its 90% interval, s."""
+    error: float
+    """Predicted over measured, minus 1."""
+    inside: bool
+    """Whether the measurement lies in the interval."""
+
+
+class FormError(Block):
+    """How well a form of the model does on an accelerator."""
+
+    cloud: str
+    """Cloud."""
+    accelerator: str
+    """Accelerator."""
+    form: str
+    """Form."""
+    mechanism: str
+    """Why it would be so."""
+    leave_one_out: float
+    """Mean relative error of a run predicted by the others, up to half the largest count."""
+    held_back: float
+    """Largest relative error for the runs beyond half the largest count, which are held back."""
+
+
+class InterruptionRate(Block):
+    """Interruptions that were counted on own spot runs."""
+
+    cloud: str
+    """Cloud."""
+    accelerator: str
+    """Accelerator."""
+    region: str
+    """Region."""
+    per_node_hour: float
+    """Interruptions of a node per hour, (k + 1/2) / hours."""
+
+
+class Calibration(Block):
+    """What own runs add to the measurements."""
+
+    level: float
+    """Level of the intervals."""
+    learnt: tuple[Learnt, ...]
+    """The runs."""
+    forms: tuple[FormError, ...]
+    """The forms, with the runs added; accelerators with too few runs are left out."""
+    interruptions: tuple[InterruptionRate, ...]
+    """Rates of interruption."""
+    csv: str
+    """The rows as a file that plans read beside the study's (--measurements FILE)."""
+
+
+def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Calibration:
+    """What finished runs add to ``measurements``.
+
+    Raises InputError for runs whose figures do not add up, and when none of them measured anything.
+    """
+    rows = []
+    for use in uses:
+        try:
+            row = measurement_of(use)
+        except ValueError as problem:
+            raise InputError(
+                f"does not add up: {problem}", file=f"run {use.name}", remedy="check its usage file"
+            ) from problem
+        rows += [] if row is None else [row]
+    if not rows:
+        raise InputError(
+            "no run measured its training", field="observed", remedy="give usage files of runs that completed an epoch"
+        )
+    everything = (*measurements, *rows)
+    places = dict.fromkeys((row.provider, row.accelerator, row.region) for row in rows)
+    rates = [(place, interruption_rate(everything, *place)) for place in places]
+    return Calibration(
+        level=LEVEL,
+        learnt=tuple(_learnt(row, measurements) for row in rows),
+        forms=tuple(error for key in dict.fromkeys(map(_group, rows)) for error in _forms(key, everything)),
+        interruptions=tuple(
+            InterruptionRate(cloud=cloud, accelerator=accelerator, region=region, per_node_hour=rate[0])
+            for (cloud, accelerator, region), rate in rates
+            if rate is not None
+        ),
+        csv=measurements_csv(rows),
+    )
+
+
+def _group(row: Measurement) -> tuple[str, str, str]:
+    return row.network, row.provider, row.accelerator
+
+
+def _learnt(row: Measurement, measurements: Sequence[Measurement]) -> Learnt:
+    timing = Timings(measurements, row.network).of(row.provider, row.accelerator)
+    predicted = timing.models[0].predict(setups_of([row]))
+    low, high = float(predicted.low[0]), float(predicted.high[0])
+    return Learnt(
+        source=row.source,
+        accelerator=row.accelerator,
+        count=row.count,
+        step_seconds=row.step_seconds,
+        predicted_seconds=float(predicted.seconds[0]),
+        predicted_interval=(low, high),
+        error=float(predicted.seconds[0]) / row.step_seconds - 1,
+        inside=low <= row.step_seconds <= high,
+    )
+
+
+def _forms(key: tuple[str, str, str], measurements: Sequence[Measurement]) -> list[FormError]:
+    rows = [m for m in measurements if _group(m) == key]
+    largest = max(m.replicas for m in rows)
+    inside = [m for m in rows if m.replicas <= largest // 2]
+    if len({m.replicas for m in inside}) < 3 or not np.isfinite(largest):
+        return []
+    network, cloud, accelerator = key
+    return [
+        FormError(
+            cloud=cloud,
+            accelerator=accelerator,
+            form=score.form.name,
+            mechanism=score.form.mechanism,
+            leave_one_out=score.leave_one_out,
+            held_back=score.held_back,
+        )
+        for score in compare_forms(rows, load_networks()[network], fitted_up_to=largest // 2)
+    ]

@@ -1,0 +1,124 @@
+"""What measured epochs cost at the prices of a day, with the assumption about the hosts said."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from caloscale.planning.accelerators import load_accelerators
+from caloscale.planning.machines import find_machine
+from caloscale.planning.measurements import Measurement
+from caloscale.planning.offers import slice_rate
+from caloscale.planning.prices import Key, Prices, Purchase
+from caloscale.planning.rates import Rate, add_up, machine_rate
+from caloscale.planning.slices import find_slices
+from caloscale.spec.block import Block
+
+
+class EpochCost(Block):
+    """What an epoch of a measured run costs."""
+
+    title: str
+    """The accelerators."""
+    host: str
+    """What is assumed about their hosts."""
+    region: str
+    """Region of the prices."""
+    purchase: Purchase
+    """spot or on-demand."""
+    seconds: float
+    """The epoch, s."""
+    seconds_are: str
+    """What is in it."""
+    usd_per_hour: float
+    """Accelerators and hosts, US dollars per hour."""
+    usd: float
+    """US dollars for the epoch."""
+    as_of: dt.date
+    """Day of the prices."""
+    observed_on: dt.date
+    """Day on which the oldest of them was seen."""
+    source: str
+    """Where the measurement is from."""
+
+
+class CostRatio(Block):
+    """Two epochs beside each other: a ratio is nothing without its dates and hosts."""
+
+    cheaper: EpochCost
+    """The cheaper."""
+    dearer: EpochCost
+    """The dearer."""
+    ratio: float
+    """usd of the dearer over usd of the cheaper."""
+    statement: str
+    """The ratio in a sentence, with region, purchase, date and hosts."""
+
+
+def epoch_cost(
+    measured: Measurement,
+    prices: Prices,
+    region: str,
+    purchase: Purchase,
+    as_of: dt.date,
+    *,
+    host: str | None = None,
+    hosts: int | None = None,
+    with_test: bool = False,
+) -> EpochCost:
+    """What an epoch of a measured run costs at the prices of a day.
+
+    ``host``: a machine type that is rented for the accelerators, ``hosts`` of them (absent: one a node of the run);
+    absent: the accelerators alone, or what their price includes. ``with_test``: the test pass as well.
+    Raises PriceError naming the row to add.
+    """
+    rate, title, included = _accelerators(measured, prices, region, purchase, as_of)
+    usd_per_hour, observed_on = rate.usd_per_hour, rate.observed_on
+    assumption = "hosts in the price" if included else "without hosts"
+    if host is not None:
+        number = hosts or measured.nodes
+        rented = machine_rate(prices, find_machine(host), region, purchase, as_of)
+        usd_per_hour += number * rented.usd_per_hour
+        observed_on = min(observed_on, rented.observed_on)
+        assumption = f"with {number} x {host}"
+    seconds = measured.train_seconds + (measured.test_seconds or 0.0 if with_test else 0.0)
+    return EpochCost(
+        title=title,
+        host=assumption,
+        region=region,
+        purchase=purchase,
+        seconds=seconds,
+        seconds_are="training and test pass" if with_test else "training",
+        usd_per_hour=usd_per_hour,
+        usd=seconds / 3600 * usd_per_hour,
+        as_of=as_of,
+        observed_on=observed_on,
+        source=measured.source,
+    )
+
+
+def cost_ratio(one: EpochCost, other: EpochCost) -> CostRatio:
+    """Which of two epochs costs less, and by how much."""
+    cheaper, dearer = sorted((one, other), key=lambda cost: cost.usd)
+    ratio = dearer.usd / cheaper.usd
+
+    def told(cost: EpochCost) -> str:
+        return f"{cost.title} ({cost.purchase}, {cost.region}, {cost.host}, prices of {cost.as_of})"
+
+    return CostRatio(
+        cheaper=cheaper,
+        dearer=dearer,
+        ratio=ratio,
+        statement=f"an epoch ({cheaper.seconds_are}) on {told(cheaper)} costs 1/{ratio:.2f} of that on {told(dearer)}",
+    )
+
+
+def _accelerators(
+    measured: Measurement, prices: Prices, region: str, purchase: Purchase, as_of: dt.date
+) -> tuple[Rate, str, bool]:
+    if load_accelerators()[measured.accelerator].kind == "tpu":
+        row = find_slices(measured.accelerator, chips=measured.count)[0]
+        rate, included = slice_rate(prices, row, region, purchase, as_of)
+        return rate, f"{row.price_sku}", included
+    row_of_gpu = prices.find(Key(measured.provider, region, "gpu", measured.accelerator, purchase), as_of)
+    title = f"{measured.count} x {measured.accelerator}"
+    return add_up(title, [(row_of_gpu, measured.count)], as_of), title, row_of_gpu.includes_host

@@ -1,0 +1,172 @@
+"""What a run really used: the input of the bill, and what it teaches the planner."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from pydantic import Field, model_validator
+
+from caloscale.planning.accelerators import find_accelerator
+from caloscale.planning.measurements import Measurement, Provider
+from caloscale.planning.prices import Purchase
+from caloscale.spec.block import Block
+
+WALL_TOLERANCE_SECONDS = 1.0
+"""Activities may exceed the time that nodes were held by this much: clocks of different machines."""
+
+
+class NodeUse(Block):
+    """Equal nodes that were held for some time."""
+
+    provider: Provider = "gcp"
+    """Cloud."""
+    machine_type: str = Field(min_length=1)
+    """Machine type."""
+    accelerator: str = ""
+    """GPU model or TPU generation; empty: none."""
+    per_node: int = Field(default=0, ge=0)
+    """Accelerators of a node."""
+    topology: str | None = None
+    """Topology, when the nodes are the hosts of a TPU slice."""
+    region: str = Field(min_length=1)
+    """Region."""
+    purchase: Purchase
+    """spot or on-demand."""
+    nodes: int = Field(ge=1)
+    """How many."""
+    seconds: float = Field(ge=0)
+    """How long each was held and paid, s."""
+
+
+class Attempt(Block):
+    """A run from its start, or from an interruption, to its end or the next interruption."""
+
+    nodes: tuple[NodeUse, ...] = Field(min_length=1)
+    """Nodes that were held."""
+    training_seconds: float = Field(default=0, ge=0)
+    """Steps whose work was kept, s of wall time."""
+    evaluation_seconds: float = Field(default=0, ge=0)
+    """Test passes, s."""
+    start_up_seconds: float = Field(default=0, ge=0)
+    """Building, tracing, first step, s."""
+    waiting_seconds: float = Field(default=0, ge=0)
+    """Waiting for peers and machines while paying, s."""
+    lost_seconds: float = Field(default=0, ge=0)
+    """Steps since the last checkpoint that an interruption threw away, s."""
+    used_share: float = Field(default=1, gt=0, le=1)
+    """Part of the nodes' accelerators that belonged to workers."""
+    interrupted: bool = False
+    """Whether it ended by an interruption."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Attempt:
+        if self.active_seconds > self.held_seconds + WALL_TOLERANCE_SECONDS:
+            raise ValueError(
+                f"activities take {self.active_seconds:.0f} s, the nodes were held for {self.held_seconds:.0f} s; "
+                "remedy: give wall seconds, not summed over nodes"
+            )
+        return self
+
+    @property
+    def active_seconds(self) -> float:
+        """All activities, s."""
+        return (
+            self.training_seconds
+            + self.evaluation_seconds
+            + self.start_up_seconds
+            + self.waiting_seconds
+            + self.lost_seconds
+        )
+
+    @property
+    def held_seconds(self) -> float:
+        """Longest time that a node was held, s."""
+        return max(use.seconds for use in self.nodes)
+
+
+class Observed(Block):
+    """What the training measured of itself."""
+
+    network: str
+    """Preset."""
+    workers: int = Field(ge=1)
+    """Workers."""
+    batch_per_replica: int = Field(ge=1)
+    """Showers in a replica's batch."""
+    showers: int = Field(ge=1)
+    """Training showers of an epoch."""
+    epochs: int = Field(ge=1)
+    """Complete epochs after the first."""
+    step_seconds: float = Field(gt=0)
+    """Mean step, s."""
+    step_cv: float | None = Field(default=None, ge=0)
+    """Scatter of the steps, relative."""
+    test_seconds: float | None = Field(default=None, ge=0)
+    """Test pass of an epoch, s."""
+    first_step_seconds: float | None = Field(default=None, gt=0)
+    """First step of an attempt, s."""
+    provisioning_seconds: float | None = Field(default=None, ge=0)
+    """Mean time until a node that was taken away was replaced, s."""
+
+
+class RunUse(Block):
+    """What a run used from its first machine to its last."""
+
+    name: str = Field(min_length=1)
+    """Name of the run."""
+    day: dt.date
+    """Day for which prices are taken."""
+    attempts: tuple[Attempt, ...] = Field(min_length=1)
+    """First start and restarts."""
+    epochs: float = Field(gt=0)
+    """Epochs that were completed."""
+    slower_than_aligned: float = Field(default=0, ge=0)
+    """Step over that of the aligned layout, minus 1 (the planner's `slowerThanBest`, or measured)."""
+    observed: Observed | None = None
+    """What the training measured, for later plans."""
+
+
+def measurement_of(use: RunUse) -> Measurement | None:
+    """The row that a run adds to the measurements (`caloscale calibrate`); None when the training measured nothing.
+
+    The nodes are those of the last attempt, which must be of one kind; interruptions and node hours are summed over
+    all attempts on spot. Raises pydantic.ValidationError (a ValueError) when the figures do not add up.
+    """
+    seen = use.observed
+    if seen is None:
+        return None
+    nodes = use.attempts[-1].nodes[0]
+    spot = [(attempt, held) for attempt in use.attempts for held in attempt.nodes if held.purchase == "spot"]
+    hours = sum(held.nodes * held.seconds for _, held in spot) / 3600
+    row = {
+        "network": seen.network,
+        "provider": nodes.provider,
+        "machine_type": nodes.machine_type,
+        "accelerator": nodes.accelerator,
+        "count": sum(held.nodes * held.per_node for held in use.attempts[-1].nodes),
+        "nodes": sum(held.nodes for held in use.attempts[-1].nodes),
+        "workers": seen.workers,
+        "batch_per_replica": seen.batch_per_replica,
+        "showers": seen.showers,
+        "step_seconds": seen.step_seconds,
+        "step_cv": seen.step_cv,
+        "test_seconds": seen.test_seconds,
+        "first_step_seconds": seen.first_step_seconds,
+        "epochs": seen.epochs,
+        "purchase": nodes.purchase,
+        "region": nodes.region,
+        "source": f"run {use.name}",
+        "observed_on": use.day,
+        "steps": _steps(seen, nodes, use.attempts[-1]),
+    }
+    if hours > 0:
+        row["node_hours"] = hours
+        row["interruptions"] = sum(attempt.interrupted for attempt in use.attempts)
+        row["provisioning_seconds"] = seen.provisioning_seconds
+    return Measurement.model_validate(row, by_name=True)
+
+
+def _steps(seen: Observed, nodes: NodeUse, attempt: Attempt) -> int:
+    replicas = find_accelerator(nodes.accelerator, field="accelerator").replicas
+    count = sum(held.nodes * held.per_node for held in attempt.nodes)
+    return seen.showers // (replicas * count * seen.batch_per_replica)
