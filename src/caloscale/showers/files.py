@@ -188,7 +188,7 @@ def _check_values(path: str | Path, layout: Layout, showers: Showers, start: int
                 f"shower {start + index} has {problem}",
                 file=path,
                 field=field,
-                value=float(values[index]),
+                value=float(f"{values[index]:.6g}"),
                 remedy=advice,
             )
 

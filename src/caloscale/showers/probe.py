@@ -35,15 +35,13 @@ def check_structure(path: Path) -> None:
     with path.open("rb") as file:
         version = file.read(9)[8:]
     if version != bytes([_CHECKSUMMED]):
-        status = path.stat()
-        _walk_apart(path, status.st_size, status.st_mtime_ns)
+        _attributes_apart(path)
 
 
 def read_attributes(path: Path, file: h5py.File) -> dict[str, Plain]:
     """The attributes of a file as texts and numbers, those of the heap by way of another process."""
     if any(_is_in_heap(file.attrs.get_id(name)) for name in file.attrs):
-        status = path.stat()
-        return dict(_walk_apart(path, status.st_size, status.st_mtime_ns))
+        return _attributes_apart(path)
     return {name: _plain(value) for name, value in file.attrs.items()}
 
 
@@ -53,19 +51,27 @@ def fixed_length(text: str) -> np.ndarray[Any, Any]:
     return np.array(encoded, h5py.string_dtype("utf-8", max(1, len(encoded))))
 
 
+def _attributes_apart(path: Path) -> dict[str, Plain]:
+    status = path.stat()
+    attributes, error = _walk_apart(path, status.st_size, status.st_mtime_ns)
+    if error:
+        raise DamagedError(error)
+    return attributes
+
+
 @lru_cache(maxsize=256)
-def _walk_apart(path: Path, size: int, changed: int) -> tuple[tuple[str, Plain], ...]:
-    """Have another process walk through a file; its attributes. Once for each state of the file."""
+def _walk_apart(path: Path, size: int, changed: int) -> tuple[dict[str, Plain], str]:
+    """Have another process walk through a file: its attributes, or what is wrong. Once for a state of the file."""
     command = [sys.executable, "-m", "caloscale.showers.probe", str(path)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=True)
-        return tuple(json.loads(done.stdout).items())
-    except subprocess.TimeoutExpired as error:
-        raise DamagedError("HDF5 does not come to an end with it") from error
+        return json.loads(done.stdout), ""
+    except subprocess.TimeoutExpired:
+        return {}, "HDF5 does not come to an end with it"
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").strip().splitlines()
-        said = lines[-1] if lines and error.returncode > 0 else f"HDF5 crashes on it (exit status {error.returncode})"
-        raise DamagedError(said) from error
+        crashed = error.returncode < 0 or not lines
+        return {}, f"HDF5 crashes on it (exit status {error.returncode})" if crashed else lines[-1]
 
 
 def _walk(path: str) -> dict[str, Plain]:

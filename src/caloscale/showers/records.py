@@ -99,8 +99,9 @@ def read_batches(path: Path, shape: tuple[int, int, int], size: int = 64) -> Ite
     import tensorflow as tf
 
     try:
-        dataset = read_dataset([path]).batch(size).map(parse_example(shape))
-        yield from dataset.as_numpy_iterator()
+        parse = parse_example(shape)
+        for serialised in read_dataset([path]).batch(size):
+            yield {name: tensor.numpy() for name, tensor in parse(serialised).items()}
     except (tf.errors.OpError, ValueError) as error:
         reason = " ".join(str(getattr(error, "message", error)).split())[:300]
         raise ShowerFileError(

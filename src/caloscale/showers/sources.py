@@ -145,8 +145,9 @@ def check_selection(pieces: Sequence[Piece], data: Data, source: str | Path) -> 
 
 def empty_selection(part: str, pieces: Sequence[Piece], data: Data, source: str | Path) -> ShowerFileError:
     """The error that no shower is left for a part, with what the files hold."""
-    energies = np.concatenate([piece.file.energy_gev for piece in pieces])
-    angles = np.degrees(np.concatenate([piece.file.angle_rad for piece in pieces]))
+    files = {piece.file.path: piece.file for piece in pieces}.values()
+    energies = np.concatenate([file.energy_gev for file in files])
+    angles = np.degrees(np.concatenate([file.angle_rad for file in files]))
     return ShowerFileError(
         f"no showers are left for {part}: the files hold {len(energies)} showers of "
         f"{_range(energies)} GeV and {_range(angles)} degrees",

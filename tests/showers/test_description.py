@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from caloscale.errors import ShowerFileError
+from caloscale.showers.description import FolderDescription, ShardDescription, describe, draw
+from caloscale.showers.files import FileDescription
+from caloscale.showers.shards import preprocess_showers, read_part
+from caloscale.spec import Data
+
+from .conftest import make_showers, write_published
+
+MakeFolder = Callable[..., Path]
+
+
+@pytest.fixture
+def prepared(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> Path:
+    """A folder of shards."""
+    preprocess_showers(data, folder_of_showers(20, 10), tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_describes_what_it_finds(prepared: Path, tmp_path: Path) -> None:
+    file = describe(tmp_path / "showers" / "showers-000.h5")
+    assert isinstance(file, FileDescription) and file.showers == 20
+    for path in (prepared, prepared / "manifest.json"):
+        folder = describe(path)
+        assert isinstance(folder, FolderDescription)
+        assert sum(folder.showers.values()) + sum(folder.dropped.values()) == 30
+        assert folder.shards == {"train": 8, "validation": 1} and folder.source == "geant4"
+        assert folder.bytes == sum(p.stat().st_size for p in prepared.glob("*.tfrecord"))
+    shard = describe(next(prepared.glob("validation*")))
+    held_back = read_part(prepared, "validation")
+    assert isinstance(shard, ShardDescription) and shard.showers == len(held_back) and shard.shape == (3, 4, 5)
+    assert shard.energy_gev == (held_back.energy_gev.min(), held_back.energy_gev.max())
+    assert shard.sum_gev == pytest.approx((held_back.ecal_sum_gev.min(), held_back.ecal_sum_gev.max()))
+    degrees = np.degrees(held_back.angle_rad)
+    assert shard.angle_deg == pytest.approx((degrees.min(), degrees.max()))
+    for description in (file, folder, shard):
+        assert json.loads(description.model_dump_json(by_alias=True))["energyGev"]
+
+
+def test_draws_from_each(prepared: Path, tmp_path: Path) -> None:
+    for source, shower in [
+        (tmp_path / "showers" / "showers-000.h5", 19),
+        (prepared, 9),
+        (next(prepared.glob("validation*")), 0),
+    ]:
+        draw(source, shower, tmp_path / "picture.svg")
+        assert "GeV at" in (tmp_path / "picture.svg").read_text()
+        (tmp_path / "picture.svg").unlink()
+
+
+def test_picture_of_a_shard_is_in_gev(prepared: Path, tmp_path: Path) -> None:
+    """The title of shower 3 of the first shard, from the shower as `read_part` gives it."""
+    draw(next(prepared.glob("train-00000*")), 1, tmp_path / "a.svg")
+    shower = read_part(prepared, "train", limit=2)
+    hits = np.count_nonzero(shower.cells_gev[1])
+    expected = f"{shower.energy_gev[1]:.1f} GeV at {math.degrees(shower.angle_rad[1]):.1f}° (Geant4)"
+    text = (tmp_path / "a.svg").read_text()
+    assert expected in text and f"deposited in {hits} cells" in text
+
+
+def test_cylindrical_bins_have_their_names(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["showers"], file["incident_energies"] = np.ones((2, 6480)), np.full((2, 1), 1e4)
+    draw(tmp_path / "c.h5", 1, tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    assert "bin in alpha" in text and "bin in r" in text
+
+
+@pytest.mark.parametrize("layout", ["variable-angle", "calochallenge"])
+def test_unknown_shapes_are_described_if_not_drawn(tmp_path: Path, layout: str) -> None:
+    path = write_published(tmp_path / "s.h5", make_showers(3), layout, libver="v110")
+    assert describe(path).showers == 3
+    if layout == "calochallenge":
+        with pytest.raises(ShowerFileError, match="known: 6480, 40500 voxels"):
+            draw(path, 0, tmp_path / "a.png")
+    else:
+        draw(path, 0, tmp_path / "a.png")
+
+
+def test_no_such_shower(prepared: Path, tmp_path: Path) -> None:
+    for source in (prepared, tmp_path / "showers" / "showers-000.h5", next(prepared.glob("train-00000*"))):
+        with pytest.raises(ShowerFileError, match=r"holds \d+ showers[\s\S]*choose 0 to"):
+            draw(source, 1000, tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_nothing_to_describe(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "no.h5", tmp_path / "no.tfrecord"):
+        with pytest.raises(ShowerFileError, match="cannot be read"):
+            describe(path)

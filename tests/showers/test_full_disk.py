@@ -1,0 +1,110 @@
+"""Real disks that are full: a small tmpfs, mounted here or, without the right to, in a namespace of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from caloscale.errors import StorageError
+from caloscale.showers import shards
+from caloscale.showers.files import write_showers
+from caloscale.showers.picture import draw_shower
+from caloscale.showers.shards import preprocess_showers, read_manifest
+from caloscale.showers.storage import atomic_writer
+from caloscale.spec import Data
+
+from .conftest import make_showers
+
+WITHIN = "CALOSCALE_TEST_NAMESPACE"
+BYTES = 400 * 1024
+
+
+def _run(*command: str) -> bool:
+    return bool(shutil.which(command[0])) and subprocess.run(command, capture_output=True).returncode == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """An empty disk of 400 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if not _run("mount", "-t", "tmpfs", "-o", f"size={BYTES}", "tmpfs", str(folder)):
+        pytest.skip("may not mount a tmpfs here; test_in_a_namespace runs this in a namespace where that works")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def left_on(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.skipif(WITHIN in os.environ, reason="is itself in the namespace")
+def test_in_a_namespace() -> None:
+    if os.geteuid() == 0 and _run("unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"):
+        pytest.skip("a tmpfs can be mounted: the tests of this file run as they are")
+    if not _run("unshare", "-Urm", "true"):
+        pytest.skip("neither mount nor unshare -Urm is allowed here: full disks cannot be tested")
+    command = ["unshare", "-Urm", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, WITHIN: "1"})
+    assert done.returncode == 0 and "6 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_any_writer(small_disk: Path) -> None:
+    with (
+        pytest.raises(StorageError, match=r"a\.bin: cannot be written: No space left[\s\S]*free space"),
+        atomic_writer(small_disk / "a.bin") as temporary,
+    ):
+        temporary.write_bytes(bytes(2 * BYTES))
+    assert left_on(small_disk) == []
+
+
+def test_write_showers(small_disk: Path) -> None:
+    path = small_disk / "showers.h5"
+    write_showers(path, make_showers(100), attributes={})
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match=r"showers\.h5: cannot be written: No space left"):
+        write_showers(path, make_showers(3000), attributes={})
+    assert left_on(small_disk) == ["showers.h5"] and path.read_bytes() == before
+
+
+def test_picture(small_disk: Path) -> None:
+    (small_disk / "ballast").write_bytes(bytes(BYTES - 20_000))
+    with pytest.raises(StorageError, match=r"a\.png: cannot be written: No space left"):
+        draw_shower(make_showers(1), 0, small_disk / "a.png")
+    assert left_on(small_disk) == ["ballast"]
+
+
+def noise(data: Data) -> Data:
+    """Cells that gzip cannot make smaller than the disk."""
+    return data.model_copy(
+        update={"preprocessing": data.preprocessing.model_copy(update={"rebin": (1, 1, 1), "threshold_gev": 0.0})}
+    )
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_preprocess(small_disk: Path, folder_of_showers: Callable[..., Path], data: Data, earlier: bool) -> None:
+    output = small_disk / "dataset"
+    before = preprocess_showers(data, folder_of_showers(20, 20), output) if earlier else None
+    with pytest.raises(StorageError, match=r"dataset: cannot be written: .*[Ss]pace"):
+        preprocess_showers(noise(data), folder_of_showers(1500, 1500), output)
+    assert left_on(small_disk) == (["dataset"] if earlier else [])
+    assert (read_manifest(output) if earlier else None) == before
+
+
+def test_preprocess_when_the_last_bytes_do_not_fit(
+    small_disk: Path, folder_of_showers: Callable[..., Path], data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fills up only when buffers are flushed, at closing."""
+    monkeypatch.setattr(shards, "_BLOCK_BYTES", 10**9)
+    rng = np.random.default_rng(0)
+    (small_disk / "ballast").write_bytes(rng.bytes(BYTES - 36 * 1024))
+    with pytest.raises(StorageError, match=r"dataset: cannot be written: .*[Ss]pace"):
+        preprocess_showers(noise(data), folder_of_showers(60, 60), small_disk / "dataset")
+    assert left_on(small_disk) == ["ballast"]
