@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +33,10 @@ from caloscale.physics.result import (
     EnergyRange,
     Evaluation,
     ObservableResult,
-    Resolution,
     Separation,
 )
 from caloscale.physics.samples import Samples, measure_samples
+from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
 from caloscale.spec.data import Data
 from caloscale.spec.validation import Validation
@@ -62,71 +63,100 @@ def evaluate(
     Raises InputError for empty samples, other shapes, and Monte Carlo cells that are not finite or negative.
     Runs on one core: the matrices are small, and threads that wait for each other cost more than they bring.
     """
-    with threadpool_limits(limits=1):
-        return _evaluate(reference, generated, training, untrained, data, validation)
-
-
-def _evaluate(
-    reference: Showers,
-    generated: Showers,
-    training: Showers,
-    untrained: Showers | None,
-    data: Data,
-    validation: Validation,
-) -> Evaluation:
-    samples = measure_samples(reference, generated, training, untrained, data, validation)
-    binning = choose_binning(concatenate([samples.reference, samples.training]))
-    resampling = draw_resampling(
-        len(reference), len(generated), len(untrained or ()), validation.bootstraps, validation.seed
-    )
-    weighted = _weighted(samples, resampling, data, validation)
-    ranges = _energy_ranges(weighted, data, validation)
-    correlation, correlation_matrices = compare_correlations(weighted["reference"], weighted["generated"], resampling)
-    regression, errors = compare_regression(samples, weighted)
-    observables = _observables(weighted, resampling, binning)
-    gates, reasons = decide(
-        validation.gates, observables, samples.unusable, all_empty=bool(samples.generated.empty.all())
-    )
+    with threadpool_limits(limits=1), bar("evaluation", 5, "parts") as progress:
+        samples = measure_samples(reference, generated, training, untrained, data, validation)
+        progress.update(1)
+        resampling = draw_resampling(
+            len(reference), len(generated), len(untrained or ()), validation.bootstraps, validation.seed
+        )
+        weighted = _weighted(samples, resampling, data, validation)
+        binning = choose_binning(concatenate([samples.reference, samples.training]))
+        judged = _judge(samples, weighted, resampling, binning, validation)
+        progress.update(1)
+        response = _respond(samples, weighted, resampling)
+        progress.update(1)
+        distances: dict[str, Any] = {
+            "classifier": compare_with_classifier(samples, validation),
+            "fpd": compare_features(samples, fpd, validation.seed),
+            "kpd": compare_features(samples, kpd, validation.seed),
+        }
+        progress.update(1)
+        drawn = _drawn(samples, weighted, resampling, binning, reference, _energy_ranges(weighted, data, validation))
+        progress.update(1)
     return Evaluation(
         reference_source=reference.source,
         training_source=training.source,
-        showers=Counts(
-            reference=len(reference),
-            generated=len(generated),
-            training=len(training),
-            untrained=len(untrained or ()),
-            empty=int(samples.generated.empty.sum()),
-            unusable=samples.unusable,
-        ),
-        energy_ranges=ranges,
-        observables=observables,
-        shower_maximum=compare_maxima(weighted["reference"], weighted["generated"], samples.axes.depth_x0),
-        response=compare_response(weighted["reference"], weighted["generated"]),
-        linearity=compare_linearity(weighted["reference"], weighted["generated"]),
-        resolution=_resolution(weighted, resampling, weighted_layers=False),
-        weighted_resolution=_resolution(weighted, resampling, weighted_layers=True),
-        classifier=compare_with_classifier(samples, validation),
-        fpd=compare_features(samples, fpd, validation.seed),
-        kpd=compare_features(samples, kpd, validation.seed),
-        regression=regression,
-        correlation=correlation,
+        showers=_count(samples),
         hits_threshold_gev=validation.hits_threshold_gev,
         sparsity_threshold_gev=samples.cuts.sparsity_gev,
         bootstraps=validation.bootstraps,
         seed=validation.seed,
-        gates=gates,
-        released=not reasons,
-        reasons=reasons,
         notes=_notes(samples, reference, training),
-        figures=figure_data(
-            samples,
-            weighted,
-            binning,
-            tuple(r.label for r in ranges),
-            showers={"reference": reference, "generated": generated},
-            correlations=correlation_matrices,
-            regression=errors,
-        ),
+        **judged,
+        **response,
+        **distances,
+        **drawn,
+    )
+
+
+def _judge(
+    samples: Samples,
+    weighted: Mapping[str, Weighted],
+    resampling: Resampling,
+    binning: Binning,
+    validation: Validation,
+) -> dict[str, Any]:
+    """Separations and what the gates say to them."""
+    observables = _observables(weighted, resampling, binning)
+    nothing = bool(samples.generated.empty.all())
+    gates, reasons = decide(validation.gates, observables, samples.unusable, all_empty=nothing)
+    return {"observables": observables, "gates": gates, "released": not reasons, "reasons": reasons}
+
+
+def _respond(samples: Samples, weighted: Mapping[str, Weighted], resampling: Resampling) -> dict[str, Any]:
+    """The response to energy."""
+    pair = weighted["reference"], weighted["generated"]
+    others = weighted.get("untrained"), weighted["baseline"]
+    return {
+        "shower_maximum": compare_maxima(*pair, samples.axes.depth_x0),
+        "response": compare_response(*pair),
+        "linearity": compare_linearity(*pair),
+        "resolution": compare_resolution(*pair, *others, resampling, weighted=False),
+        "weighted_resolution": compare_resolution(*pair, *others, resampling, weighted=True),
+    }
+
+
+def _drawn(
+    samples: Samples,
+    weighted: Mapping[str, Weighted],
+    resampling: Resampling,
+    binning: Binning,
+    reference: Showers,
+    ranges: tuple[EnergyRange, ...],
+) -> dict[str, Any]:
+    """Regression, correlations, and the numbers of all figures."""
+    correlation, matrices = compare_correlations(weighted["reference"], weighted["generated"], resampling)
+    regression, errors = compare_regression(samples, weighted)
+    figures = figure_data(
+        samples,
+        weighted,
+        binning,
+        tuple(r.label for r in ranges),
+        showers={"reference": reference, "generated": samples.generated_showers},
+        correlations=matrices,
+        regression=errors,
+    )
+    return {"energy_ranges": ranges, "regression": regression, "correlation": correlation, "figures": figures}
+
+
+def _count(samples: Samples) -> Counts:
+    return Counts(
+        reference=len(samples.reference),
+        generated=len(samples.generated),
+        training=len(samples.training),
+        untrained=0 if samples.untrained is None else len(samples.untrained),
+        empty=int(samples.generated.empty.sum()),
+        unusable=samples.unusable,
     )
 
 
@@ -212,17 +242,6 @@ def _wasserstein(
         distances.append(wasserstein(real, fake, scale))
         floors.append(np.mean([wasserstein(real[half], real[~half], scale) for half in first]))
     return number(np.mean(distances)), number(np.mean(floors))
-
-
-def _resolution(weighted: Mapping[str, Weighted], resampling: Resampling, *, weighted_layers: bool) -> Resolution:
-    return compare_resolution(
-        weighted["reference"],
-        weighted["generated"],
-        weighted.get("untrained"),
-        weighted["baseline"],
-        resampling,
-        weighted=weighted_layers,
-    )
 
 
 def _notes(samples: Samples, reference: Showers, training: Showers) -> tuple[str, ...]:

@@ -17,7 +17,11 @@ from caloscale.spec.validation import Validation
 
 @dataclass(frozen=True)
 class Samples:
-    """Observables of all samples; unusable: generated showers with cells that are not finite or negative."""
+    """Observables of all samples.
+
+    unusable: number of generated showers with cells that are not finite or negative; in generated_showers they
+    are empty.
+    """
 
     axes: Axes
     cuts: Cuts
@@ -27,6 +31,7 @@ class Samples:
     baseline: Observed
     untrained: Observed | None
     unusable: int
+    generated_showers: Showers
 
 
 def measure_samples(
@@ -72,6 +77,7 @@ def measure_samples(
         baseline=observe_baseline(training, generated, axes, cuts),
         untrained=None if untrained is None else observe(without_unusable(untrained)[0], axes, cuts),
         unusable=unusable,
+        generated_showers=cleaned,
     )
 
 
