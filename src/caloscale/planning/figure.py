@@ -38,7 +38,7 @@ def draw_plan(plan: Plan, path: str | Path) -> None:
         )
     axes.set(xscale="log", yscale="log", xlabel="money, US dollars", ylabel="time, hours")
     axes.set_title(f"{plan.network}, {plan.epochs} epochs of {plan.showers:,} showers, prices of {plan.prices.as_of}")
-    axes.legend()
+    axes.legend(fontsize="small")
     figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
 
 

@@ -22,7 +22,7 @@ class Machine(SourcedRow):
     """Name of the machine type."""
     accelerator: str = ""
     """GPU model, as the GKE label says it; empty: none."""
-    per_node: int = Field(0, ge=0, le=64)
+    per_node: int = Field(default=0, ge=0, le=64)
     """GPUs of the node."""
     vcpus: int = Field(gt=0)
     """Virtual processors (two to a core on most machines)."""
@@ -33,7 +33,7 @@ class Machine(SourcedRow):
     everything; none: not priced."""
     price_sku: str = ""
     """sku of the price rows: the family (parts), the host (host) or the machine (whole)."""
-    price_units: float = Field(1, gt=0)
+    price_units: float = Field(default=1, gt=0)
     """Units of the host row: a2-highgpu-8g costs eight times a2-highgpu-1g."""
     usual: bool = True
     """Whether the planner takes it without being told the machine type: one host for each GPU and number."""

@@ -24,8 +24,8 @@ from caloscale.spec import Run, seconds_of
 from caloscale.spec.block import Block
 from caloscale.spec.hardware import Hardware
 
-LISTED = 200
-"""Candidates that a plan lists beside its Pareto front; all are considered."""
+LISTED = 100
+"""Cheapest of the candidates that may be chosen that a plan lists beside its Pareto front; all are considered."""
 
 
 class Candidate(Block):
@@ -121,7 +121,8 @@ class Plan(Block):
     binding: Limit | None
     """The limit that nothing meets."""
     candidates: tuple[Candidate, ...]
-    """The Pareto front and the cheapest others, cheapest first; `considered` says how many there were."""
+    """The Pareto front, the cheapest others that may be chosen, and of each accelerator in each way of buying the
+    cheapest and the fastest; cheapest first. `considered` says how many there were."""
     considered: int
     """Candidates in all."""
     pareto: tuple[Candidate, ...]
@@ -148,8 +149,7 @@ def plan(run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: d
     describe = _Describer(run, found, prices, measurements, as_of)
     best = choice.chosen if choice.chosen is not None else choice.nearest
     on_front = {int(i): describe(int(i), on_front=True) for i in front}
-    cheapest = np.lexsort((found.seconds, found.usd))[:LISTED]
-    listed = sorted({*on_front, *map(int, cheapest)}, key=lambda i: (found.usd[i], found.seconds[i], i))
+    listed = sorted({*on_front, *_notable(found)}, key=lambda i: (found.usd[i], found.seconds[i], i))
     return Plan(
         network=run.model.preset,
         showers=run.data.showers or 0,
@@ -169,6 +169,18 @@ def plan(run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: d
         ),
         notes=_notes(found, choice.binding),
     )
+
+
+def _notable(found: Candidates) -> set[int]:
+    """The cheapest that may be chosen; of each accelerator, bought in each way, the cheapest and the fastest."""
+    order = np.lexsort((found.seconds, found.usd))
+    notable = {int(i) for i in order[found.eligible[order]][:LISTED]}
+    kinds = [(offer.accelerator.accelerator, offer.purchase) for offer in found.offers]
+    kind = np.array([kinds.index(k) for k in kinds])[found.offer]
+    for one in np.unique(kind):
+        alike = order[kind[order] == one]
+        notable |= {int(alike[0]), int(alike[np.argmin(found.seconds[alike])])}
+    return notable
 
 
 class _Describer:

@@ -25,6 +25,9 @@ from caloscale.planning.measurements import Measurement
 Numbers = NDArray[np.float64]
 LEVEL = 0.9
 """Level of the predictive interval: nine of ten new runs should lie in it."""
+DEFAULT_SCATTER = (0.05, 5)
+"""Scatter of a run and degrees of freedom where no accelerator has rows to spare: two runs of one setup differed by
+3 and by 5% in the study."""
 NODE_BYTES_PER_SECOND = 32e9 / 8
 """Network of an n1 node with GPUs, 32 Gbit/s (Compute Engine documentation, network bandwidth). Gradients of some MB
 pass in milliseconds: it hardly matters."""
@@ -115,7 +118,7 @@ def fit_steps(
     network: Network,
     form: Form = TWO_LEVEL,
     *,
-    pooled: tuple[float, int] = (0.05, 5),
+    pooled: tuple[float, int] = DEFAULT_SCATTER,
 ) -> StepModel:
     """The step model of measurements of one network on one accelerator of one provider.
 

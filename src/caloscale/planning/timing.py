@@ -13,7 +13,7 @@ from caloscale.errors import DocumentError
 from caloscale.planning.accelerators import Accelerator, Network, find_accelerator, load_networks
 from caloscale.planning.forms import FORMS, TWO_LEVEL, Setups
 from caloscale.planning.measurements import Measurement
-from caloscale.planning.throughput import StepModel, fit_steps, scaled
+from caloscale.planning.throughput import DEFAULT_SCATTER, StepModel, fit_steps, scaled
 
 Numbers = NDArray[np.float64]
 EPOCH_OVERHEAD_SECONDS = 4.0
@@ -173,7 +173,7 @@ class Timings:
 
 
 def _fit(rows: Sequence[Measurement], everything: Sequence[Measurement], network: Network, basis: str) -> Timing:
-    pooled = _pooled(everything, network)
+    pooled = _pooled(everything, network, rows[0].provider)
     forms = (TWO_LEVEL, *(form for form in FORMS if form is not TWO_LEVEL))
     alike = [m for m in everything if m.network == network.network]
     tested = [m for m in rows if m.test_seconds] or [m for m in alike if m.test_seconds]
@@ -187,16 +187,18 @@ def _fit(rows: Sequence[Measurement], everything: Sequence[Measurement], network
     )
 
 
-def _pooled(measurements: Sequence[Measurement], network: Network) -> tuple[float, int]:
-    """Scatter of new runs, pooled over the accelerators that have rows to spare."""
+def _pooled(measurements: Sequence[Measurement], network: Network, provider: str) -> tuple[float, int]:
+    """Scatter of new runs at a provider, pooled over its accelerators that have rows to spare, or over all."""
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for m in measurements:
         if m.network == network.network:
             groups.setdefault((m.provider, m.accelerator), []).append(m)
-    fitted = [fit_steps(rows, network) for rows in groups.values() if len(rows) >= ENOUGH_ROWS]
+    enough = {key: rows for key, rows in groups.items() if len(rows) >= ENOUGH_ROWS}
+    here = {key: rows for key, rows in enough.items() if key[0] == provider} or enough
+    fitted = [fit_steps(rows, network) for rows in here.values()]
     freedom = sum(model.freedom for model in fitted)
     if not freedom:
-        return 0.05, 5
+        return DEFAULT_SCATTER
     return float(np.sqrt(sum(model.freedom * model.scatter**2 for model in fitted) / freedom)), freedom
 
 

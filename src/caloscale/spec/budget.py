@@ -24,7 +24,7 @@ class PricedMachine(Block):
 class Budget(Block):
     """What the run may cost, how long it may take, and what it is priced on."""
 
-    max_usd: float | None = Field(None, gt=0)
+    max_usd: float | None = Field(default=None, gt=0)
     """Most that the run may cost, US dollars; absent: no limit."""
     deadline: Duration | None = None
     """Longest time from the start of the machines to the end of the training, such as 6h; absent: no limit."""

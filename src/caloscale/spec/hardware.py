@@ -20,11 +20,11 @@ class Hardware(Block):
     measurement of the network lets the planner choose it all the same, by an estimate."""
     machine_type: str | None = None
     """Machine type of the nodes (n1-standard-64); absent: the usual host of the accelerator and perNode."""
-    count: int | None = Field(None, ge=1)
+    count: int | None = Field(default=None, ge=1)
     """GPUs, or TPU chips (v2 and v3: two cores, so two replicas, a chip)."""
-    per_node: int | None = Field(None, ge=1)
+    per_node: int | None = Field(default=None, ge=1)
     """Accelerators of a node."""
-    topology: str | None = Field(None, pattern=r"^\d+(x\d+){1,2}$")
+    topology: str | None = Field(default=None, pattern=r"^\d+(x\d+){1,2}$")
     """Topology of the TPU slice in chips, such as 2x2 or 4x4."""
     purchase: Literal["spot", "on-demand"] | None = None
     """spot (also preemptible, low priority): may be taken away at any time, cheaper."""
@@ -32,17 +32,17 @@ class Hardware(Block):
     """Region of the machines and of the prices."""
     placement: Literal["Aligned", "Free"] = "Aligned"
     """Aligned: one worker a node with all its accelerators. Free: any division into workers."""
-    nodes: int | None = Field(None, ge=1)
+    nodes: int | None = Field(default=None, ge=1)
     """Nodes; absent: from count and perNode."""
-    workers: int | None = Field(None, ge=1)
+    workers: int | None = Field(default=None, ge=1)
     """Workers; absent: one a node (Aligned), or the best (Free)."""
-    accelerators_per_worker: int | None = Field(None, ge=1)
+    accelerators_per_worker: int | None = Field(default=None, ge=1)
     """Accelerators of a worker; absent: all of the node (Aligned), or the best (Free)."""
-    max_nodes: int = Field(16, ge=1, le=1024)
+    max_nodes: int = Field(default=16, ge=1, le=1024)
     """Most nodes that the planner considers when it chooses the count."""
     queue: str | None = None
     """Kueue queue that admits the run."""
-    interruptions_per_node_hour: float | None = Field(None, ge=0)
+    interruptions_per_node_hour: float | None = Field(default=None, ge=0)
     """Interruptions of a spot node per hour. Absent: a rate from own bills where there is one; otherwise unknown,
     and the plan states up to which rate spot pays."""
     provisioning: Duration | None = None
@@ -50,7 +50,7 @@ class Hardware(Block):
     recovery.waitForCapacity is taken as its upper limit."""
     node_lifetime: Duration | None = None
     """Longest life of a spot node (24h for the preemptible machines and TPUs of the study); absent: no limit."""
-    disk_gib: float = Field(0, ge=0)
+    disk_gib: float = Field(default=0, ge=0)
     """Boot disk of a node that is billed, GiB; needs a price row of kind disk_gib. 0: left out of the estimate."""
     control_plane: bool = False
     """Count the cluster's control plane; needs a price row of kind control_plane."""

@@ -11,14 +11,14 @@ from caloscale.spec.duration import Duration
 class Recovery(Block):
     """Restarts after interruptions, and how long to wait for machines."""
 
-    max_restarts: int = Field(10, ge=0)
+    max_restarts: int = Field(default=10, ge=0)
     """Restarts after which the run fails."""
     wait_for_capacity: Duration = "10m"
     """How long to wait for the machines of the plan before planning with fewer."""
-    min_nodes: int = Field(1, ge=1)
+    min_nodes: int = Field(default=1, ge=1)
     """Fewest nodes that the run goes on with."""
     grow_back: bool = True
     """Return to the planned nodes when they can be had again."""
-    save_seconds: float = Field(5.0, gt=0)
+    save_seconds: float = Field(default=5.0, gt=0)
     """Seconds that a checkpoint stops the training: an assumption for about 20 MB (weights and optimiser of the
     variable-angle network) into a bucket, until a run has measured it."""

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "planning.md"
+
+
+def test_the_worked_example_runs_and_gives_what_it_promises(capsys):
+    example = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    scope: dict[str, object] = {}
+    exec(example[1], scope)
+    best = scope["best"]
+    assert best.total_seconds < 4 * 3600
+    assert f"{best.count} x nvidia-tesla-v100" in capsys.readouterr().out
+
+
+def test_figures_of_the_page_are_those_of_the_code():
+    """Numbers that a change of the catalogue or the model would make wrong."""
+    from caloscale.planning.accelerators import load_networks
+    from caloscale.planning.measurements import load_measurements
+    from caloscale.planning.throughput import compare_forms, fit_steps
+
+    text = PAGE.read_text(encoding="utf-8")
+    network = load_networks()["variable-angle"]
+    measured = load_measurements()
+    v100 = [m for m in measured if (m.provider, m.accelerator) == ("gcp", "nvidia-tesla-v100")]
+    assert f"{len(v100)} runs of the 3DGAN on V100 at GKE" in text
+    assert f"{sum(m.provider == 'azure' for m in measured)} on V100 at Azure ML" in text
+    assert f"residual scatter ({fit_steps(v100, network).scatter:.1%} on V100 at GKE)" in text
+    for score in compare_forms(v100, network, fitted_up_to=32):
+        assert f"| {score.leave_one_out:.1%} | {score.held_back:.1%} |" in text
