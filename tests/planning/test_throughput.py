@@ -145,6 +145,8 @@ def test_another_network_is_estimated_and_an_unknown_one_refused():
     assert not timing.measured and "variable-angle" in timing.basis
     with pytest.raises(DocumentError, match="not known to the planner"):
         Timings(ALL, "compact-2")
+    with pytest.raises(InputError, match="no measurement to estimate"):
+        Timings((), "compact").of("gcp", "nvidia-l4")
 
 
 def test_ring_by_its_steps():

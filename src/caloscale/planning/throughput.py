@@ -9,7 +9,7 @@ errors); cv, the steps' own scatter in the quietest run, and beta are put in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +82,10 @@ class StepModel:
         if len(np.unique(self.setups.batch)) == 1:
             low, high = self._one_batch(setups, seconds, low, high)
         return StepTimes(seconds, low, high, self._outside(setups))
+
+    def arithmetic(self, setups: Setups) -> Numbers:
+        """Part of the step that is arithmetic (and waiting for the slowest), s."""
+        return np.asarray(_columns(self.form, setups, self.cv)[:, :2] @ self.coefficients[:2])
 
     def _one_batch(self, setups: Setups, seconds: Numbers, low: Numbers, high: Numbers) -> tuple[Numbers, ...]:
         """With one batch size measured the fixed part is unknown: anything from none (the fit) to all is possible."""
@@ -199,20 +203,35 @@ def leave_one_out(measurements: Sequence[Measurement], network: Network, form: F
     return np.array(errors)
 
 
-def scaled(model: StepModel, factor: float, low: float, high: float, freedom: int = 3) -> StepModel:
-    """A model of another accelerator: the arithmetic takes ``factor`` times as long, the time to agree as before.
+@dataclass(frozen=True)
+class ScaledModel:
+    """Step time on an accelerator, or of a network, that was not measured: the arithmetic of one that was, times a
+    factor; the time to agree as it was."""
 
-    ``low`` and ``high``: ends of the 90% interval of the factor, symmetric in the logarithm to the wider side.
-    """
-    half = max(np.log(factor / low), np.log(high / factor))
-    coefficients = model.coefficients.copy()
-    coefficients[:2] *= factor
-    return replace(
-        model,
-        coefficients=coefficients,
-        scatter=float(np.hypot(model.scatter, half / student.ppf((1 + LEVEL) / 2, freedom))),
-        freedom=freedom,
-    )
+    measured: StepModel
+    """The model that is scaled."""
+    factor: float
+    """Arithmetic over that of the measured model."""
+    low: float
+    """Lower end of the 90% interval of the factor."""
+    high: float
+    """Upper end."""
+
+    def predict(self, setups: Setups) -> StepTimes:
+        """Expected step time of setups; the intervals of the factor and of the measured model together."""
+        known = self.measured.predict(setups)
+        arithmetic = self.measured.arithmetic(setups)
+        rest = known.seconds - arithmetic
+        return StepTimes(
+            seconds=self.factor * arithmetic + rest,
+            low=(self.low * arithmetic + rest) * known.low / known.seconds,
+            high=(self.high * arithmetic + rest) * known.high / known.seconds,
+            outside=known.outside,
+        )
+
+    def extrapolations(self, setup: Setups) -> tuple[str, ...]:
+        """In which respects, and how far, one setup lies outside what was measured."""
+        return self.measured.extrapolations(setup)
 
 
 def _columns(form: Form, setups: Setups, cv: float) -> Numbers:

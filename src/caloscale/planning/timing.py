@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from caloscale.errors import DocumentError
+from caloscale.errors import DocumentError, InputError
 from caloscale.planning.accelerators import Accelerator, Network, find_accelerator, load_networks
 from caloscale.planning.forms import FORMS, TWO_LEVEL, Setups
 from caloscale.planning.measurements import Measurement
-from caloscale.planning.throughput import DEFAULT_SCATTER, StepModel, fit_steps, scaled
+from caloscale.planning.throughput import DEFAULT_SCATTER, ScaledModel, StepModel, fit_steps
 
 Numbers = NDArray[np.float64]
 EPOCH_OVERHEAD_SECONDS = 4.0
@@ -59,7 +59,7 @@ class RunTimes:
 class Timing:
     """Times of one network on one accelerator of one provider."""
 
-    models: tuple[StepModel, ...]
+    models: tuple[StepModel | ScaledModel, ...]
     """The step in the form that is used, then in the others."""
     test: Numbers
     """Test pass: fixed part, s, and s x replicas per training shower."""
@@ -141,11 +141,18 @@ class Timings:
         return None
 
     def _estimated(self, accelerator: Accelerator) -> Timing:
-        measured = {m.network for m in self._measurements}
-        known = self.network.network if self.network.network in measured else "variable-angle"
         base = find_accelerator(accelerator.estimated_from)
-        rows = [m for m in self._measurements if (m.network, m.accelerator) == (known, base.accelerator)]
+        there = [m for m in self._measurements if m.accelerator == base.accelerator]
+        measured = {m.network for m in there}
+        known = self.network.network if self.network.network in measured else "variable-angle"
+        rows = [m for m in there if m.network == known]
         rows = [m for m in rows if m.provider == "gcp"] or rows
+        if not rows:
+            raise InputError(
+                f"there is no measurement to estimate {accelerator.accelerator} from",
+                field="measurements",
+                remedy=f"add one of {self.network.network} or variable-angle on {base.accelerator}",
+            )
         network = load_networks()[known]
         timing = _fit(rows, self._measurements, network, "")
         arithmetic = self.network.gflop_per_shower / network.gflop_per_shower
@@ -163,7 +170,9 @@ class Timings:
             f"between the ratios of peak and bandwidth ({low:.2f} to {high:.2f} with a margin)"
         )
         return Timing(
-            models=tuple(scaled(model, factor, low, high) for model in timing.models),
+            models=tuple(
+                ScaledModel(model, factor, low, high) for model in fit_forms(rows, self._measurements, network)
+            ),
             test=timing.test * [1, factor],
             start=timing.start,
             measured=False,
@@ -173,18 +182,25 @@ class Timings:
 
 
 def _fit(rows: Sequence[Measurement], everything: Sequence[Measurement], network: Network, basis: str) -> Timing:
-    pooled = _pooled(everything, network, rows[0].provider)
-    forms = (TWO_LEVEL, *(form for form in FORMS if form is not TWO_LEVEL))
     alike = [m for m in everything if m.network == network.network]
     tested = [m for m in rows if m.test_seconds] or [m for m in alike if m.test_seconds]
     started = [m for m in rows if m.first_step_seconds] or [m for m in alike if m.first_step_seconds]
     return Timing(
-        models=tuple(fit_steps(rows, network, form, pooled=pooled) for form in forms),
+        models=fit_forms(rows, everything, network),
         test=_line([m.test_seconds for m in tested], [m.showers / m.replicas for m in tested]),
         start=_line([m.first_step_seconds for m in started], [m.replicas / m.workers for m in started]),
         measured=True,
         basis=basis,
     )
+
+
+def fit_forms(
+    rows: Sequence[Measurement], everything: Sequence[Measurement], network: Network
+) -> tuple[StepModel, ...]:
+    """The step model of some rows in each form, the one that is used first."""
+    pooled = _pooled(everything, network, rows[0].provider)
+    forms = (TWO_LEVEL, *(form for form in FORMS if form is not TWO_LEVEL))
+    return tuple(fit_steps(rows, network, form, pooled=pooled) for form in forms)
 
 
 def _pooled(measurements: Sequence[Measurement], network: Network, provider: str) -> tuple[float, int]:

@@ -1,0 +1,33 @@
+"""The planner imports no TensorFlow, so what it knows of the networks is data: held here against the networks."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from caloscale.models import build
+from caloscale.models.arithmetic import flops
+from caloscale.planning.accelerators import load_networks
+from caloscale.spec import PRESETS, load_run
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_arithmetic_and_gradients_are_those_of_the_networks(preset):
+    run = load_run(preset=preset)
+    networks = build(run.model, run.data)
+    row = load_networks()[preset]
+    forward = 7 * flops(networks.generator) + 10 * flops(networks.discriminator)
+    assert row.gflop_per_shower == pytest.approx(forward / 1e9, rel=0.05)
+    for network, megabytes in ((networks.generator, row.generator_mb), (networks.discriminator, row.discriminator_mb)):
+        parameters = sum(math.prod(weight.shape) for weight in network.trainable_weights)
+        assert megabytes == pytest.approx(4 * parameters / 1e6, rel=0.05)
+    outputs = sum(
+        math.prod(layer.output.shape[1:])
+        for network in (networks.generator, networks.discriminator)
+        for layer in network.layers
+        if layer.trainable_weights and "norm" not in layer.name
+    )
+    assert (
+        row.activation_mib <= 1.3 * 4 * outputs / 2**20
+    )  # a lower bound: outputs stored once, inputs of folds with them
