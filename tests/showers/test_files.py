@@ -91,7 +91,7 @@ def test_description(tmp_path: Path, geometry: Geometry) -> None:
     write_showers(tmp_path / "s.h5", showers, attributes={"seed": 1}, geometry=geometry)
     found = describe_file(tmp_path / "s.h5")
     assert (found.layout, found.showers, found.shape, found.source) == ("variable-angle", 8, (6, 4, 5), "geant4")
-    assert found.energy_gev == (showers.energy_gev.min(), showers.energy_gev.max())
+    assert found.energy_gev == pytest.approx((showers.energy_gev.min(), showers.energy_gev.max()), rel=1e-5)
     assert found.angle_deg == pytest.approx((60, 120), abs=20) and found.units_per_gev == 50
     assert found.sum_gev == pytest.approx((showers.ecal_sum_gev.min(), showers.ecal_sum_gev.max()))
     assert found.datasets["ECAL"] == "float32 (8, 6, 4, 5)" and found.attributes["seed"] == 1

@@ -29,7 +29,7 @@ def test_picture_shows_the_shower(tmp_path: Path) -> None:
     assert panels.mean() > 0.03
 
 
-@pytest.mark.parametrize("source", ["geant4", "parametrised", "generated", "file"])
+@pytest.mark.parametrize("source", ["geant4", "parametrised", "file"])
 def test_origin_is_in_the_picture(tmp_path: Path, source: str) -> None:
     names = {"geant4": "Geant4", "file": "origin unknown"}
     draw_shower(make_showers(1, source=source), 0, tmp_path / "a.svg")

@@ -9,7 +9,7 @@ import numpy as np
 
 from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.files import FileDescription, describe_file, read_showers
+from caloscale.showers.files import FileDescription, describe_file, read_showers, span
 from caloscale.showers.layouts import CALOCHALLENGE_CELLS, Source
 from caloscale.showers.manifest import MANIFEST, Manifest, Part, read_manifest
 from caloscale.showers.picture import draw_shower
@@ -63,11 +63,11 @@ class ShardDescription(Block):
     """Cells of a shower, after re-binning (from the manifest beside it)."""
     bytes: int
     """Size of the file."""
-    energy_gev: Range
+    energy_gev: Range | None
     """Lowest and highest primary energy, GeV."""
-    angle_deg: Range
+    angle_deg: Range | None
     """Lowest and highest angle, degrees."""
-    sum_gev: Range
+    sum_gev: Range | None
     """Lowest and highest sum of cells, GeV."""
     source: Source
     """Origin of the showers."""
@@ -110,16 +110,14 @@ def describe_shard(path: Path) -> ShardDescription:
     if not batches:
         raise ShowerFileError("holds no showers", file=path, remedy="make it again with `caloscale preprocess`")
     values = {name: np.concatenate([batch[name] for batch in batches]).astype(float) for name in SCALARS}
-    sums_gev = values["ecal_sum"] / manifest.preprocessing.units_per_gev
-    angles_deg = np.degrees(values["angle_rad"])
     return ShardDescription(
         file=str(path),
-        showers=len(sums_gev),
+        showers=len(values["ecal_sum"]),
         shape=manifest.shape,
         bytes=path.stat().st_size,
-        energy_gev=(values["energy_gev"].min(), values["energy_gev"].max()),
-        angle_deg=(angles_deg.min(), angles_deg.max()),
-        sum_gev=(sums_gev.min(), sums_gev.max()),
+        energy_gev=span(values["energy_gev"]),
+        angle_deg=span(np.degrees(values["angle_rad"])),
+        sum_gev=span(values["ecal_sum"] / manifest.preprocessing.units_per_gev),
         source=manifest.source,
     )
 

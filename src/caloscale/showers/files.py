@@ -65,9 +65,9 @@ def describe_file(path: str | Path) -> FileDescription:
             showers=len(opened.cells),
             shape=opened.cells.shape[1:],
             bytes=Path(path).stat().st_size,
-            energy_gev=_span(energies),
-            angle_deg=_span(np.degrees(angles)),
-            sum_gev=_span(sums),
+            energy_gev=span(energies),
+            angle_deg=span(np.degrees(angles)),
+            sum_gev=span(sums),
             units_per_gev=opened.units_per_gev,
             source=opened.source,
             datasets={name: f"{d.dtype} {d.shape}" for name, d in datasets.items()},
@@ -193,6 +193,7 @@ def _check_values(path: str | Path, layout: Layout, showers: Showers, start: int
             )
 
 
-def _span(values: NDArray[np.generic]) -> tuple[float, float] | None:
+def span(values: NDArray[np.generic]) -> tuple[float, float] | None:
+    """Lowest and highest finite value, to the six digits that float32 has; None without any."""
     finite = values[np.isfinite(values)] if values.dtype.kind in "fiu" else np.empty(0)
-    return (float(finite.min()), float(finite.max())) if finite.size else None
+    return (float(f"{finite.min():.6g}"), float(f"{finite.max():.6g}")) if finite.size else None

@@ -245,6 +245,8 @@ def prepare(showers: Showers, data: Data) -> tuple[Prepared, int]:
 
 def _check_replaceable(output: Path) -> None:
     """Only a folder of shards is replaced: nobody's other files are deleted."""
+    if output.exists() and not output.is_dir():
+        raise StorageError("is a file", file=output, remedy="choose another name for the output folder")
     if not output.is_dir():
         return
     foreign = [path.name for path in output.iterdir() if path.name != MANIFEST and path.suffix != ".tfrecord"]
