@@ -37,7 +37,11 @@ def sample(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Sa
     known: dict[str, Showers] = {}
 
     def get(
-        showers: int, energy_gev: tuple[float, float], angle_deg: tuple[float, float] = (90, 90), engine: str = "geant4"
+        showers: int,
+        energy_gev: tuple[float, float],
+        angle_deg: tuple[float, float] = (90, 90),
+        engine: str = "geant4",
+        cells: tuple[int, int, int] = (51, 51, 25),
     ) -> Showers:
         data = Data(
             showers=showers // 2,
@@ -46,6 +50,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Sa
             validation_fraction=0.5,
             simulation={"engine": engine, "showers_per_file": showers // 8},
             seed=7,
+            geometry={"cells": cells},
         )
         key = data.model_dump_json()
         if key not in known:

@@ -221,7 +221,10 @@ def test_interrupted_and_resumed_equals_uninterrupted(long_data: Data, tmp_path:
     record = simulate(long_data, folder)
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert record.showers == 48
-    assert len((folder / "pieces.jsonl").read_text().splitlines()) == file_count(long_data)
+    # A file may have been finished without its process having said so: only its times are lost then.
+    timed = len((folder / "pieces.jsonl").read_text().splitlines())
+    assert file_count(long_data) - len(workers) <= timed <= file_count(long_data)
+    assert record.seconds > 0
     whole = tmp_path / "whole"
     simulate(long_data, whole)
     assert digests(folder) == digests(whole)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import scipy
 from numpy.typing import NDArray
-from scipy.stats import gamma
+from scipy.special import gammainc
 
 from caloscale.simulation.media import layer_edges_x0, layer_media
 from caloscale.simulation.primaries import aim_depth_mm
@@ -60,10 +60,10 @@ class Parametrised:
         count, layers = len(energy), self._geometry.cells[2]
         profile = draw_longitudinal(energy, self._medium, self._random)
         edges_x0 = self._edges_x0 / np.sin(angle)[:, None]
-        fractions = np.diff(gamma.cdf(edges_x0, profile.shape[:, None], scale=1 / profile.rate[:, None]), axis=1)
+        fractions = np.diff(gammainc(profile.shape[:, None], profile.rate[:, None] * edges_x0), axis=1)
         deposited = self._sampled(energy[:, None] * fractions)
         # 10.3 spots over the sampling term, times E^0.959, spread along a gamma distribution of their own (A.2.5).
-        spot_cdf = gamma.cdf(edges_x0, profile.spot_shape[:, None], scale=1 / profile.spot_rate[:, None])
+        spot_cdf = gammainc(profile.spot_shape[:, None], profile.spot_rate[:, None] * edges_x0)
         spots = (10.3 / SAMPLING_TERM * energy**0.959)[:, None] * np.diff(spot_cdf, axis=1)
         numbers = np.maximum(self._random.poisson(spots), 1)
         each = (deposited / numbers).ravel()
