@@ -19,7 +19,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-_SECONDS = 30
+_SECONDS = 60
 _CHECKSUMMED = 3
 """Version of the superblock (ninth byte of a file) since HDF5 1.10."""
 _SMALL = 10_000_000
