@@ -22,7 +22,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     """PyYAML keeps the last of two equal keys silently; a run document refuses them."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for index, key in enumerate(keys):
             if key in keys[:index]:
                 raise yaml.constructor.ConstructorError(
@@ -136,7 +136,7 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 def _document_error(error: ValidationError, file: object) -> DocumentError:
     """All problems of a document in one error, the first also as its field and value."""
-    problems = []
+    problems: list[tuple[str, str, Any, str | None]] = []
     for item in error.errors(include_url=False):
         field = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":

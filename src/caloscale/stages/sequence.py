@@ -8,6 +8,7 @@ import re
 import sys
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -73,7 +74,7 @@ def print_outcome(folder: Path) -> int:
     return failed.exit_code if failed else 0
 
 
-def _rows(summary: dict) -> list[tuple[str, str]]:
+def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """At most ten lines that say what a run gave."""
     rows = []
     if data := summary["data"]:
@@ -106,7 +107,7 @@ def _rows(summary: dict) -> list[tuple[str, str]]:
     return rows
 
 
-def _separation(one: dict) -> str:
+def _separation(one: dict[str, Any]) -> str:
     parts = [f"separation {one['separation']:.4f}" if one["separation"] is not None else "not computed"]
     parts += [f"{name} {one[name]:.4f}" for name in ("floor", "untrained") if one.get(name) is not None]
     return ", ".join(parts)
