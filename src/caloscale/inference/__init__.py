@@ -1,0 +1,5 @@
+"""Showers from a trained generator."""
+
+from caloscale.inference.generator import Generator, load_generator
+
+__all__ = ["Generator", "load_generator"]

@@ -144,9 +144,9 @@ def _document_error(error: ValidationError, file: object) -> DocumentError:
             near = _suggest(str(item["loc"][-1]), names)
             problems.append((field, "unknown key", None, near or f"known keys here: {', '.join(names)}"))
         else:
-            message, _, remedy = item["msg"].removeprefix("Value error, ").partition("; remedy: ")
+            message, _, known = item["msg"].removeprefix("Value error, ").partition("; remedy: ")
             value = item["input"] if not isinstance(item["input"], Mapping) else None
-            problems.append((field, message, value, remedy or _describe(item["loc"])))
+            problems.append((field, message, value, known or _describe(item["loc"])))
     field, problem, value, remedy = problems[0]
     lines = [
         f"\n  also {field}: {problem}{'' if value is None else f' (got {value!r})'}"

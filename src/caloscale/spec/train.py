@@ -22,6 +22,17 @@ class LossWeights(Block):
     """Mean absolute percentage error of the sum of the cells."""
     bins: float = Field(0.1, ge=0)
     """Mean absolute percentage error of the cell counts per range; counts only with model.binCounts."""
+    layers: float = Field(0.0, ge=0)
+    """Distance of the energies per layer, percent of the shower's energy (root of the sum of squares).
+    This and the next four: of the outputs that only the compact network has, see docs/training.md."""
+    transverse: float = Field(0.0, ge=0)
+    """Distance of the profiles along x and y, percent of the shower's energy."""
+    depth: float = Field(0.0, ge=0)
+    """Distance of the cumulative longitudinal profiles, percentage points."""
+    counts: float = Field(0.0, ge=0)
+    """Mean distance of the numbers of cells above thresholds, percent."""
+    hits: float = Field(0.0, ge=0)
+    """Mean distance of the square roots of the numbers of hit cells per layer."""
 
 
 class Train(Block):
@@ -36,7 +47,7 @@ class Train(Block):
     global_batch_size: int | None = Field(None, ge=1)
     """Showers in a batch of all replicas together, instead of batchPerReplica; must be a multiple of the replicas."""
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"
-    """rmsprop (rho 0.9, published) or adam (beta 0.5, 0.9)."""
+    """rmsprop (rho 0.9, published) or adam (beta 0.5, 0.99)."""
     learning_rate: float = Field(0.001, gt=0)
     """Learning rate of the generator (published: 0.001 for both networks)."""
     discriminator_learning_rate: float | None = Field(None, gt=0)
@@ -54,6 +65,11 @@ class Train(Block):
     0: the last weights themselves."""
     loss_weights: LossWeights = LossWeights()
     """Weights of the terms of the loss."""
+    spread: float = Field(0.0, ge=0, le=1)
+    """0: the physics terms of the generator are distances to a real shower of the same energy and angle
+    (published), which are least when all showers of a kind are alike. 1: the distance to another generated
+    shower of that kind is subtracted, which makes them proper scores (CRPS, energy score): they are least
+    when the generated fluctuations are the real ones."""
     seed: int = Field(1, ge=0)
     """Seed of weights, noise, label flips and order of the showers."""
     deterministic: bool = False

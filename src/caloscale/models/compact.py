@@ -1,0 +1,250 @@
+"""The compact network: the 3DGAN's family for minutes of training on two cores.
+
+Latent [E, angle, noise] -> generator -> shower; a discriminator with heads real/fake and energy, and what follows from
+the shower alone (angle, ECAL sum, profiles, counts). docs/training.md says why it is built so and what was tried.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from caloscale.models.compact_layers import (
+    AddAcross,
+    CellNoise,
+    Columns,
+    Constant,
+    CountsAbove,
+    Cumulative,
+    Deposit,
+    FromAxis,
+    LogCells,
+    LogOnePlus,
+    Primary,
+    Profile,
+    QuickCellEnergy,
+    Scaled,
+    SeparableMaps,
+    Speckle,
+    SquareRoot,
+    centred,
+    waves,
+)
+from caloscale.models.layers import PUBLISHED_BIN_EDGES, PUBLISHED_UNITS_PER_GEV, BinCounts, EcalSum, MeasuredAngle
+from caloscale.models.networks import Networks
+from caloscale.spec import Data, Geometry, Model
+
+HIDDEN = 128
+"""Units of the two dense layers behind the latent vector."""
+TERMS = 16
+"""Products of a function of x and a function of y that make the map of a layer."""
+POSITION_HIDDEN = 32
+"""Units of the dense layers that make those functions."""
+CHANNELS = 48
+"""Channels of the generator's convolutions."""
+DISCRIMINATOR_CHANNELS = 32
+"""Channels of the discriminator's convolutions."""
+DISCRIMINATOR_HIDDEN = 64
+"""Units of the discriminator's dense layers."""
+
+MIP_MEV_PER_MM = {"silicon": 0.388, "tungsten": 2.21}
+"""Energy loss of a minimum-ionising particle (Particle Data Group, atomic and nuclear properties)."""
+ELECTRON_OVER_MIP = 0.75
+"""Response to an electromagnetic shower over that to minimum-ionising particles, typical of tungsten and silicon.
+Only where the training begins."""
+PIVOT_MM = 50.0
+"""Depth at which the axis of a shower crosses the middle of the window (simulation: where electrons aim)."""
+FAINTEST_MIP = 0.15
+"""The generator's faintest cell, in units of a minimum-ionising particle's loss in the silicon."""
+COUNT_MIP = (1.5, 0.15, 0.5, 5.0, 25.0, 100.0)
+"""Thresholds of the counted cells, same units; the first is counted per layer too."""
+
+
+def build_compact(model: Model, data: Data) -> Networks:
+    """Both networks, for showers of any shape.
+
+    Beside what all discriminators give, this one gives layers (B, Z) and transverse (B, X + Y) (sums of cells, in
+    units of 1/unitsPerGev GeV), depth (B, Z) (longitudinal profile, cumulative), counts (B, 6) and hits (B, Z)
+    (logarithms and square roots of numbers of cells): see `scores`.
+    """
+    return Networks(_generator(model, data), _discriminator(model, data))
+
+
+def _generator(model: Model, data: Data) -> Any:
+    """Latent (B, latentSize) -> (B, X, Y, Z, 1)."""
+    layers = tf.keras.layers
+    cells_z = data.shape[2]
+    units = data.preprocessing.units_per_gev
+    small = tf.keras.initializers.RandomNormal
+    latent = tf.keras.Input((model.latent_size,), name="latent")
+    primary = _primary(data)(latent)
+    noise = Columns(2, name="noise")(latent)
+    style = layers.Concatenate(name="primary_and_noise")([primary, noise])
+    for number in (1, 2):
+        style = layers.Dense(HIDDEN, activation="silu", name=f"style{number}")(style)
+    style = layers.Concatenate(name="style")([style, primary])
+
+    maps = _mean_maps(latent, primary, style, data)
+    speckle = CellNoise(data.shape, name="cell_noise")(noise)
+    x = layers.Concatenate(name="maps_and_noise")([maps, speckle])
+    x = layers.Conv2D(CHANNELS, 3, padding="same", name="conv1")(x)
+    x = AddAcross(name="styled")([x, layers.Dense(CHANNELS, name="conv1_style", use_bias=False)(style)])
+    x = layers.Conv2D(CHANNELS, 3, padding="same", name="conv2")(x)
+    x = layers.LeakyReLU(0.2, name="leaky2")(x)
+    # Three layers, not one that is split: a split of so many cells costs as much as the product.
+    shift, width, bend = (
+        layers.Conv2D(cells_z, 1, kernel_initializer=small(stddev=0.01), name=name)(x)
+        for name in ("shift", "width", "bend")
+    )
+    logarithms = Speckle(name="speckle_added")([maps, shift, width, bend, speckle])
+    response = layers.Dense(
+        1,
+        kernel_initializer=small(stddev=0.01),
+        bias_initializer=tf.keras.initializers.Constant(math.log(_response(data.geometry))),
+        name="response",
+    )(style)
+    shower = Deposit(
+        units=units * data.preprocessing.energy_scale_gev,
+        faintest=_mip_gev(data.geometry) * FAINTEST_MIP * units,
+        power=data.preprocessing.power,
+        name="shower",
+    )([logarithms, latent, response])
+    return tf.keras.Model(latent, shower, name="generator")
+
+
+def _mean_maps(latent: Any, primary: Any, style: Any, data: Data) -> Any:
+    """Logarithm of each cell before noise (B, X, Y, Z): products of functions of the distance from the axis."""
+    layers = tf.keras.layers
+    cells_x, cells_y, cells_z = data.shape
+    longest = 2 ** math.ceil(math.log2(2 * max(cells_x, cells_y, 2)))
+    wavelengths = [longest / 2**n for n in range(int(math.log2(longest)))]
+    which = Constant(np.eye(cells_z), name="layer_numbers")(latent)
+
+    def dense(units: int, name: str, **options: Any) -> Any:
+        return layers.Dense(units, name=name, **options)
+
+    x = dense(POSITION_HIDDEN, "x1")(FromAxis(cells_x, _shift(data), wavelengths, name="from_axis")(primary))
+    x = AddAcross(name="x1_leaky")(
+        [
+            x,
+            dense(POSITION_HIDDEN, "x1_layer", use_bias=False)(which),
+            dense(POSITION_HIDDEN, "x1_style", use_bias=False)(style),
+        ]
+    )
+    x = layers.LeakyReLU(0.2, name="x2_leaky")(dense(POSITION_HIDDEN, "x2")(x))
+    along_x = dense(TERMS, "x3")(x)
+
+    # The shower is symmetric in y: functions of |y| alone.
+    from_middle = np.asarray(waves(np.abs(centred(cells_y)), wavelengths, cells_y))[:, len(wavelengths) :]
+    from_middle = np.tile(from_middle[None], (cells_z, 1, 1))
+    y = dense(POSITION_HIDDEN, "y1")(Constant(from_middle, name="from_middle")(latent))
+    y = AddAcross(name="y1_leaky")([y, dense(POSITION_HIDDEN, "y1_layer", use_bias=False)(which)])
+    y = layers.LeakyReLU(0.2, name="y2_leaky")(dense(POSITION_HIDDEN, "y2")(y))
+    along_y = dense(TERMS, "y3")(y)
+
+    small = tf.keras.initializers.RandomNormal
+    amplitude = dense(
+        cells_z * TERMS,
+        "amplitude",
+        kernel_initializer=small(stddev=0.02),
+        bias_initializer=small(stddev=0.5),
+    )(style)
+    offset = dense(cells_z, "offset", kernel_initializer=small(stddev=0.01))(style)
+    return SeparableMaps(name="maps")([along_x, amplitude, along_y, offset])
+
+
+def _discriminator(model: Model, data: Data) -> Any:
+    """Shower (B, X, Y, Z, 1) -> outputs, as `build_compact` says."""
+    layers = tf.keras.layers
+    shower = tf.keras.Input((*data.shape, 1), name="shower")
+    logarithms, measured = _measurements(shower, model, data)
+
+    x = Scaled(0.5, name="half_logarithms")(logarithms)
+    for number, stride in ((1, 1), (2, 2), (3, 2)):
+        x = layers.Conv2D(DISCRIMINATOR_CHANNELS, 3, strides=stride, padding="same", name=f"conv{number}")(x)
+        x = layers.LeakyReLU(0.2, name=f"leaky{number}")(x)
+    x = layers.Dropout(model.dropout, name="dropout")(layers.Flatten(name="flatten")(x))
+    sums = _summary(measured, data)
+    x = layers.Dense(DISCRIMINATOR_HIDDEN, name="features_cells")(x)
+    features = AddAcross(name="features")([x, layers.Dense(DISCRIMINATOR_HIDDEN, name="features_sums")(sums)])
+
+    x = layers.Dense(DISCRIMINATOR_HIDDEN, name="judgement")(features)
+    x = layers.LeakyReLU(0.2, name="judgement_leaky")(x)
+    middle = math.sqrt(data.energy_gev[0] * data.energy_gev[1]) / data.preprocessing.energy_scale_gev
+    outputs = {
+        "real_fake": layers.Dense(1, activation="sigmoid", name="real_fake")(x),
+        "energy": Scaled(middle, name="energy")(layers.Dense(1, name="energy_over_middle")(features)),
+        **measured,
+    }
+    return tf.keras.Model(shower, outputs, name="discriminator")
+
+
+def _measurements(shower: Any, model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
+    """Logarithms of the cells, and what follows from the shower alone, by name of output."""
+    preprocessing = data.preprocessing
+    rebin_x, rebin_y, rebin_z = preprocessing.rebin
+    mip = _mip_gev(data.geometry) * preprocessing.units_per_gev
+    faintest = (FAINTEST_MIP * mip) ** preprocessing.power
+    thresholds = [math.log1p((mip * t) ** preprocessing.power / faintest) for t in COUNT_MIP]
+    cells = QuickCellEnergy(preprocessing.power, name="cell_energy")(shower)
+    logarithms = LogCells(faintest, name="log_cells")(shower)
+    layer_sums = Profile([3], name="layers")(cells)
+    outputs = {
+        "angle": MeasuredAngle(
+            cell_mm=(data.geometry.cell_mm * rebin_x, data.geometry.cell_mm * rebin_y),
+            depth_mm=data.geometry.sensor_depth_mm(rebin_z),
+            name="angle",
+        )(cells),
+        "ecal_sum": EcalSum(name="ecal_sum")(cells),
+        "layers": layer_sums,
+        "transverse": Profile([1, 2], name="transverse")(cells),
+        "depth": Cumulative(name="depth")(layer_sums),
+        "counts": LogOnePlus(3.0, name="counts")(CountsAbove(thresholds, name="count_cells")(logarithms)),
+        "hits": SquareRoot(name="hits")(CountsAbove(thresholds, per_layer=True, name="count_layers")(logarithms)),
+    }
+    if model.bin_counts:
+        scale = preprocessing.units_per_gev / PUBLISHED_UNITS_PER_GEV
+        outputs["bins"] = BinCounts([edge * scale for edge in PUBLISHED_BIN_EDGES], name="bins")(cells)
+    return logarithms, outputs
+
+
+def _summary(measured: dict[str, Any], data: Data) -> Any:
+    """The measurements as inputs of the discriminator (B, n), compressed."""
+    layers = tf.keras.layers
+    unit = data.preprocessing.units_per_gev * 1e-3
+    return layers.Concatenate(name="sums")(
+        [
+            LogOnePlus(unit, name="log_layers")(measured["layers"]),
+            LogOnePlus(unit, name="log_transverse")(measured["transverse"]),
+            LogOnePlus(unit, name="log_ecal_sum")(measured["ecal_sum"]),
+            measured["counts"],
+            measured["hits"],
+        ]
+    )
+
+
+def _primary(data: Data) -> Any:
+    """The layer that reads energy and angle; energies of the document have mean 0 and a width near 1."""
+    low, high = (math.log(e / data.preprocessing.energy_scale_gev) for e in data.energy_gev)
+    return Primary(centre=(low + high) / 2, width=max((high - low) / math.sqrt(12), 0.1), name="primary")
+
+
+def _shift(data: Data) -> list[float]:
+    """Cells along x between the axis of a shower with cot(angle) = 1 and the middle of the window, per layer."""
+    pivot_mm = min(PIVOT_MM, data.geometry.depth_mm / 2)
+    cell_mm = data.geometry.cell_mm * data.preprocessing.rebin[0]
+    return [(depth - pivot_mm) / cell_mm for depth in data.geometry.sensor_depth_mm(data.preprocessing.rebin[2])]
+
+
+def _mip_gev(geometry: Geometry) -> float:
+    """What a minimum-ionising particle leaves in a silicon sensor, GeV."""
+    return MIP_MEV_PER_MM["silicon"] * geometry.silicon_mm * 1e-3
+
+
+def _response(geometry: Geometry) -> float:
+    """Deposited over primary energy where the training begins: the front layer's share for an electron."""
+    silicon = MIP_MEV_PER_MM["silicon"] * geometry.silicon_mm
+    return ELECTRON_OVER_MIP * silicon / (silicon + MIP_MEV_PER_MM[geometry.absorber] * geometry.absorber_mm[0])

@@ -1,0 +1,64 @@
+"""What a training leaves behind about itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from caloscale.spec.block import Block
+
+
+class TrainingRecord(Block):
+    """A finished training."""
+
+    steps: int
+    """Steps that were made, those before a resumption included."""
+    epochs: int
+    """Epochs that were finished."""
+    showers: int
+    """Real showers that were trained on, repetitions counted."""
+    seconds: float
+    """Wall time, start-up and all pieces of a resumed training included, s."""
+    core_seconds: float
+    """Processor time of the same, s."""
+    seconds_first_step: float
+    """Wall time from the start to the end of the first step of the last piece (building and compiling), s."""
+    showers_per_second: float
+    """Real showers per second of wall time behind the first step, validation and saving included."""
+    stopped: Literal["epochs", "maxMinutes"]
+    """What ended the training."""
+    best_epoch: int
+    """Epoch whose generator is released, chosen by physics on validation showers."""
+    best_deviation: float
+    """Its figure of merit there, see `selection`."""
+    parameters: dict[str, int]
+    """Trainable parameters of generator and discriminator."""
+    resumed_from_step: int | None
+    """Step from which this training went on; null when it began at the beginning."""
+    showers_left_out: int
+    """Training showers of an epoch that do not fill a last batch."""
+    source: str
+    """Origin of the showers: geant4, parametrised, generated or file."""
+    versions: dict[str, str]
+    """Versions of the software."""
+
+
+class History:
+    """Losses every few steps, physics every few epochs."""
+
+    def __init__(self, content: dict[str, Any] | None = None) -> None:
+        self.content: dict[str, Any] = content or {"step": [], "validation": {"epoch": []}}
+
+    def add_losses(self, step: int, figures: dict[str, float]) -> None:
+        """One more point of every loss."""
+        _append(self.content, {"step": step, **figures})
+
+    def add_validation(self, epoch: int, figures: dict[str, float]) -> None:
+        """One more point of the physics on validation showers."""
+        _append(self.content["validation"], {"epoch": epoch, **figures})
+
+
+def _append(lists: dict[str, Any], figures: dict[str, float]) -> None:
+    for name, value in figures.items():
+        # JSON has no infinity.
+        lists.setdefault(name, []).append(value if math.isfinite(value) else None)

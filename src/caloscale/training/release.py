@@ -1,0 +1,71 @@
+"""The folder of a trained model: networks, the same generator untrained, and a card that says what they are."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import caloscale
+from caloscale.models import Networks, count_parameters
+from caloscale.models.card import CARD, DISCRIMINATOR, GENERATOR, UNTRAINED, ModelCard
+from caloscale.showers.manifest import Manifest
+from caloscale.showers.storage import atomic_writer
+from caloscale.spec import Run
+from caloscale.training.checkpoint import Progress
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a training depends on."""
+    return {
+        "caloscale": caloscale.__version__,
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        "keras": f"{tf.keras.Model.__module__.split('.')[0]} {getattr(tf.keras, '__version__', '')}".strip(),
+        "numpy": np.__version__,
+    }
+
+
+def parameters(networks: Networks) -> dict[str, int]:
+    """Trainable parameters of both networks."""
+    return {name: count_parameters(network) for name, network in networks._asdict().items()}
+
+
+def save_network(network: Any, path: Path) -> None:
+    """Write a network with its weights, atomically. Raises StorageError."""
+    with atomic_writer(path) as temporary:
+        network.save(str(temporary))
+
+
+def release(
+    folder: Path, networks: Networks, untrained: Path, run: Run, manifest: Manifest, best: Progress
+) -> ModelCard:
+    """Write the model folder; one of an earlier training is replaced as a whole. Raises StorageError."""
+    data = run.data
+    card = ModelCard(
+        preset=run.model.preset,
+        shape=data.shape,
+        latent_size=run.model.latent_size,
+        preprocessing=data.preprocessing,
+        geometry=data.geometry,
+        energy_gev=data.energy_gev,
+        angle_deg=data.angle_deg,
+        source=manifest.source,
+        document=run.model_dump(mode="json", by_alias=True),
+        versions=versions(),
+        step=best.best_step or 0,
+        epoch=best.best_epoch or 0,
+        deviation=best.best_deviation or 0.0,
+        parameters=parameters(networks),
+    )
+    with atomic_writer(folder, replace_folder=True) as temporary:
+        (temporary / UNTRAINED).mkdir(parents=True)
+        networks.generator.save(str(temporary / GENERATOR))
+        networks.discriminator.save(str(temporary / DISCRIMINATOR))
+        shutil.copyfile(untrained, temporary / UNTRAINED / GENERATOR)
+        (temporary / CARD).write_text(card.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+    return card

@@ -1,0 +1,43 @@
+"""The learning rate over a training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import tensorflow as tf
+
+LAST_FACTOR = 0.01
+"""What is left of the learning rate at the end of a cosine decay."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A factor on the learning rates: linear warm-up, then constant or a cosine down to a hundredth.
+
+    warmup_steps: steps over which the factor grows; step s (from 0) has (s + 1) / warmup_steps.
+    """
+
+    warmup_steps: float
+    decay: Literal["constant", "cosine"]
+
+    def factor(self, step: Any, progress: Any) -> Any:
+        """The factor, a float32 scalar.
+
+        step: number of this step, from 0. progress: part of the training that is over, 0 to 1: of its steps, or of
+        its minutes where those end it earlier.
+        """
+        factor = tf.constant(1.0)
+        if self.decay == "cosine":
+            over = tf.clip_by_value(tf.cast(progress, tf.float32), 0.0, 1.0)
+            factor = LAST_FACTOR + (1 - LAST_FACTOR) * 0.5 * (1 + tf.cos(math.pi * over))
+        if self.warmup_steps > 0:
+            factor = factor * tf.minimum(1.0, (tf.cast(step, tf.float32) + 1) / self.warmup_steps)
+        return factor
+
+
+def progress(step: int, steps: int, seconds: float, max_minutes: float | None) -> float:
+    """Part of the training that is over: of its steps, or of its minutes, whichever is further."""
+    by_steps = step / steps
+    return by_steps if max_minutes is None else max(by_steps, seconds / (60 * max_minutes))
