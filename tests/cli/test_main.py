@@ -8,7 +8,19 @@ from pathlib import Path
 
 import pytest
 
-VERBS = ("run", "simulate", "preprocess", "train", "validate", "report", "inspect")
+VERBS = (
+    "run",
+    "simulate",
+    "preprocess",
+    "train",
+    "validate",
+    "report",
+    "inspect",
+    "plan",
+    "bill",
+    "prices",
+    "calibrate",
+)
 
 
 def caloscale(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

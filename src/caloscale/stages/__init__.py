@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from caloscale.stages.planning import plan
     from caloscale.stages.preprocessing import preprocess
     from caloscale.stages.reporting import report
     from caloscale.stages.sequence import new_run_folder, print_outcome, run_all
@@ -19,10 +20,21 @@ if TYPE_CHECKING:
     from caloscale.stages.training import train
     from caloscale.stages.validation import validate
 
-__all__ = ["new_run_folder", "preprocess", "print_outcome", "report", "run_all", "simulate", "train", "validate"]
+__all__ = [
+    "new_run_folder",
+    "plan",
+    "preprocess",
+    "print_outcome",
+    "report",
+    "run_all",
+    "simulate",
+    "train",
+    "validate",
+]
 
 _MODULES = {
     "new_run_folder": "sequence",
+    "plan": "planning",
     "preprocess": "preprocessing",
     "print_outcome": "sequence",
     "report": "reporting",

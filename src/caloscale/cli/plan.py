@@ -1,0 +1,67 @@
+"""caloscale plan: which machines, how long, for how much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from caloscale.cli.options import Document, Json, Overrides, Preset, resolve
+from caloscale.cli.plan_options import AsOf, Measurements, Prices, day_of
+from caloscale.errors import StorageError
+
+if TYPE_CHECKING:
+    from caloscale.planning.plan import Plan
+
+FIGURES = (".svg", ".png", ".pdf")
+
+
+def command(
+    document: Document = None,
+    preset: Preset = None,
+    overrides: Overrides = None,
+    prices: Prices = None,
+    measurements: Measurements = None,
+    as_of: AsOf = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw money against time into a file (svg, png or pdf).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Choose machines for a run: accelerator, number, layout, spot or on demand; with time, money and the reasons."""
+    from caloscale.planning.measurements import load_measurements
+    from caloscale.planning.plan import plan
+    from caloscale.planning.prices import load_prices
+
+    if figure is not None and figure.suffix not in FIGURES:
+        raise StorageError("is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(FIGURES)}")
+    run = resolve(document, preset, overrides, ".")
+    made = plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))
+    if figure is not None:
+        _draw(made, figure)
+    if as_json:
+        typer.echo(made.model_dump_json(by_alias=True, indent=2))
+    else:
+        _show(made)
+        if figure is not None:
+            typer.echo(f"figure: {figure}")
+
+
+def _draw(made: Plan, figure: Path) -> None:
+    from caloscale.planning.figure import draw_plan
+    from caloscale.showers.storage import atomic_writer
+
+    with atomic_writer(figure) as temporary:
+        draw_plan(made, temporary)
+
+
+def _show(made: Plan) -> None:
+    from caloscale.cli.tables import console, table
+    from caloscale.stages.plan_table import headline, remarks, tables, verdict
+
+    out = console()
+    out.print(verdict(made), style="bold", soft_wrap=True)
+    out.print(headline(made), soft_wrap=True)
+    for title, columns, rows in tables(made):
+        out.print(table(title, columns, rows))
+    for remark in remarks(made):
+        out.print(f"- {remark}", soft_wrap=True)

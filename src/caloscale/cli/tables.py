@@ -1,0 +1,29 @@
+"""Tables in a terminal; in a pipe they are as wide as they need."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+_NUMBER = re.compile(r"[+-]?[\d,.]+(e[+-]?\d+)?%?")
+
+
+def console() -> Console:
+    """Where tables go."""
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table of text; columns that hold only numbers stand to the right."""
+    held = [tuple(row) for row in rows]
+    made = Table(title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        numbers = all(_NUMBER.fullmatch(row[index]) for row in held if row[index])
+        made.add_column(column, justify="right" if numbers else "left")
+    for row in held:
+        made.add_row(*row)
+    return made

@@ -1,0 +1,150 @@
+"""A plan in words and rows, for a terminal and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from caloscale.planning.layout import Layout
+from caloscale.planning.plan import Candidate, Plan
+
+FRONT_COLUMNS = (
+    "",
+    "accelerators",
+    "nodes",
+    "region",
+    "purchase",
+    "hours",
+    "USD",
+    "USD, 90%",
+    "USD/epoch",
+    "epoch s",
+    "basis",
+)
+FRONT_TITLE = "money against time (no other candidate beats these in both)"
+UNMEASURED_TITLE = "not measured: estimates, chosen only when hardware.accelerator names them"
+LAYOUT_TITLE = "layouts of the same accelerators"
+LAYOUT_COLUMNS = ("workers x GPUs", "nodes", "epoch s", "slower", "steps scatter")
+
+
+def headline(plan: Plan) -> str:
+    """What was planned, with the dates of the prices."""
+    seen = f", seen on {plan.prices.observed_on}" if plan.prices.observed_on else ""
+    return (
+        f"{plan.network}, {plan.epochs} epochs of {plan.showers:,} showers: {plan.considered:,} candidates, "
+        f"prices of {plan.prices.as_of}{seen}"
+    )
+
+
+def verdict(plan: Plan) -> str:
+    """The choice in a sentence, or what comes nearest and which limit binds."""
+    if plan.chosen is not None:
+        return f"chosen: {in_words(plan.chosen)}"
+    if plan.nearest is None:
+        return "nothing can be chosen"
+    limits = {"maxUsd": "budget.maxUsd", "deadline": "budget.deadline", "both": "budget.maxUsd and budget.deadline"}
+    return f"nothing meets {limits[plan.binding or 'both']}; nearest: {in_words(plan.nearest)}"
+
+
+def in_words(candidate: Candidate) -> str:
+    """A candidate in a sentence."""
+    low, high = candidate.usd_interval
+    return (
+        f"{accelerators(candidate)} on {candidate.nodes} x {candidate.machine_type}, {candidate.region}, "
+        f"{candidate.purchase}, {candidate.workers} workers x {candidate.accelerators_per_worker}; "
+        f"{candidate.total_seconds / 3600:.2f} h, {candidate.usd:.2f} USD ({low:.2f} to {high:.2f}), "
+        f"a checkpoint every {candidate.checkpoint_seconds:.0f} s, {interruptions(candidate)}"
+    )
+
+
+def accelerators(candidate: Candidate) -> str:
+    """Number and kind of accelerators, with the topology of a slice."""
+    return f"{candidate.count} x {candidate.accelerator}" + (f" {candidate.topology}" if candidate.topology else "")
+
+
+def interruptions(candidate: Candidate) -> str:
+    """Expected interruptions in words."""
+    expected = candidate.expected_interruptions
+    return "rate of interruptions not known" if expected is None else f"{expected:.1f} interruptions expected"
+
+
+def front_rows(plan: Plan) -> list[tuple[str, ...]]:
+    """The Pareto front, cheapest first; the first cell marks the choice, or what comes nearest."""
+    best = plan.chosen or plan.nearest
+    mark = "chosen" if plan.chosen else "nearest"
+    return [_row(candidate, mark if candidate == best else "") for candidate in plan.pareto]
+
+
+def unmeasured_rows(plan: Plan) -> list[tuple[str, ...]]:
+    """The cheapest candidate of each accelerator on which the network was not measured."""
+    cheapest: dict[str, Candidate] = {}
+    for candidate in plan.candidates:
+        if not candidate.measured and candidate not in plan.pareto:
+            cheapest.setdefault(candidate.accelerator, candidate)
+    return [_row(candidate, "") for candidate in cheapest.values()]
+
+
+def _row(candidate: Candidate, mark: str) -> tuple[str, ...]:
+    return (
+        mark,
+        accelerators(candidate),
+        f"{candidate.nodes} x {candidate.machine_type}",
+        candidate.region,
+        candidate.purchase,
+        f"{candidate.total_seconds / 3600:.2f}",
+        f"{candidate.usd:.2f}",
+        f"{candidate.usd_interval[0]:.2f} to {candidate.usd_interval[1]:.2f}",
+        f"{candidate.usd_per_epoch:.3f}",
+        f"{candidate.epoch_seconds:.1f}",
+        "" if not candidate.extrapolates else "extrapolated" if candidate.measured else "unmeasured",
+    )
+
+
+def layout_rows(layouts: Iterable[Layout]) -> list[tuple[str, ...]]:
+    """Layouts, fastest first."""
+    return [
+        (
+            f"{layout.workers} x {layout.accelerators_per_worker}{' (aligned)' if layout.aligned else ''}",
+            f"{layout.nodes} x {layout.per_node}",
+            f"{layout.epoch_seconds:.1f}",
+            f"{layout.slower_than_best:+.1%}",
+            "" if layout.step_scatter is None else f"{layout.step_scatter:.1%}",
+        )
+        for layout in layouts
+    ]
+
+
+def remarks(plan: Plan) -> list[str]:
+    """Reasons of the choice, notes and warnings."""
+    best = plan.chosen or plan.nearest
+    unpriced = [f"left out, without a price on the day: {', '.join(plan.prices.unpriced)}"]
+    return [
+        *(best.reasons if best else ()),
+        *plan.notes,
+        *(unpriced if plan.prices.unpriced else ()),
+        *(f"warning: {warning}" for warning in dict.fromkeys(plan.prices.warnings)),
+    ]
+
+
+def tables(plan: Plan) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """Title, columns and rows of the tables that a plan is shown by; empty ones are left out."""
+    every = [
+        (FRONT_TITLE, FRONT_COLUMNS, front_rows(plan)),
+        (UNMEASURED_TITLE, FRONT_COLUMNS, unmeasured_rows(plan)),
+        (LAYOUT_TITLE, LAYOUT_COLUMNS, layout_rows(plan.layouts) if len(plan.layouts) > 1 else []),
+    ]
+    return [one for one in every if one[2]]
+
+
+def plan_markdown(plan: Plan) -> str:
+    """The plan as a page of Markdown."""
+    parts = [f"**{verdict(plan)}**", headline(plan)]
+    for title, columns, rows in tables(plan):
+        parts += [f"{title[0].upper()}{title[1:]}:", markdown_table(columns, rows)]
+    parts.append("\n".join(f"- {remark}" for remark in remarks(plan)))
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    return "\n".join([*lines, *(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)])

@@ -1,0 +1,139 @@
+"""The plan before a run, and what a run that used rented machines leaves for the bill and for later plans."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from caloscale.errors import InputError
+from caloscale.planning.bill import Bill, Speed, bill
+from caloscale.planning.calibration import Calibration, calibrate
+from caloscale.planning.catalogue import read_rows
+from caloscale.planning.measurements import Measurement, load_measurements, measurements_csv
+from caloscale.planning.plan import Plan
+from caloscale.planning.plan import plan as make_plan
+from caloscale.planning.prices import load_prices
+from caloscale.planning.usage import RunUse, measurement_of
+from caloscale.showers.storage import atomic_writer
+from caloscale.spec import Run, load_run
+from caloscale.stages.plan_table import plan_markdown
+from caloscale.stages.summary import Summary
+from caloscale.stages.workspace import keep_document, open_workspace
+
+PLAN_FILE = "plan.json"
+"""The plan in a run's folder."""
+USAGE_FILE = "usage.json"
+"""What the run used of rented machines (`caloscale.planning.usage.RunUse`), in its folder."""
+NO_HARDWARE = (
+    "The document has no `hardware` block: the run trains where this step runs, and there is nothing to plan. "
+    "With `hardware: {}` the planner chooses machines.\n"
+)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and how it is shown."""
+
+    plan: Plan | None
+    """The plan; None when the document has no hardware block."""
+    table: str
+    """Markdown."""
+
+
+def plan(run: Run, workspace: str | Path) -> Planned:
+    """Plan a run at today's prices and keep the plan in its folder, for the bill; without hardware there is none.
+
+    Raises DocumentError and PriceError, so a run on machines that do not exist ends before anything is simulated.
+    """
+    with open_workspace(workspace) as folder:
+        keep_document(run, folder)
+        if run.hardware is None:
+            (folder / PLAN_FILE).unlink(missing_ok=True)
+            return Planned(None, NO_HARDWARE)
+        made = make_plan(run, load_prices(), load_measurements(), dt.date.today())
+        with atomic_writer(folder / PLAN_FILE) as temporary:
+            temporary.write_text(made.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+        return Planned(made, plan_markdown(made))
+
+
+def read_plan(folder: Path) -> Plan | None:
+    """The plan that a run's folder holds; None where there is none. Raises InputError when it is damaged."""
+    path = folder / PLAN_FILE
+    if not path.is_file():
+        return None
+    try:
+        return Plan.model_validate_json(path.read_bytes())
+    except ValidationError as problems:
+        raise _not_what_it_should_be(path, problems, "delete it, or make it with caloscale plan FILE --json") from None
+
+
+def read_use(path: Path) -> RunUse:
+    """What a run used, from its folder or from the file itself.
+
+    Raises InputError when it used no rented machines, or when the figures are nonsense.
+    """
+    file = path / USAGE_FILE if path.is_dir() else path
+    if not file.is_file():
+        raise InputError(
+            "says nothing about rented machines" if path.is_dir() else "does not exist",
+            file=path,
+            remedy=f"give the folder of a run on rented machines (it holds {USAGE_FILE}), or such a file",
+        )
+    try:
+        return RunUse.model_validate_json(file.read_bytes())
+    except ValidationError as problems:
+        raise _not_what_it_should_be(file, problems, "see docs/planning.md for what a usage file holds") from None
+
+
+def bill_of(folder: Path, prices: Sequence[str | Path] = ()) -> Bill:
+    """The bill of a run on rented machines, beside its plan where the folder holds one."""
+    use = read_use(folder)
+    where = folder if folder.is_dir() else folder.parent
+    generation, monte_carlo = _speeds(where)
+    return bill(use, load_prices(prices), plan=read_plan(where), generation=generation, monte_carlo=monte_carlo)
+
+
+def learn(runs: Sequence[Path], file: Path, measurements: Sequence[str | Path] = ()) -> Calibration:
+    """Add what runs measured to a file of measurements; the rows of other runs that it holds stay.
+
+    Raises InputError for usage files or a file of measurements that are nonsense; nothing is written then.
+    """
+    uses = [read_use(path) for path in runs]
+    held = [row for _, row in read_rows(file, Measurement, InputError)] if file.exists() else []
+    names = [use.name for use in uses]
+    if len(set(names)) != len(names):
+        raise InputError("two runs have the same name", value=names, remedy="give each run once, under its own name")
+    new = {f"run {name}" for name in names}
+    others = [row for row in held if row.source not in new]
+    made = calibrate(uses, (*load_measurements(measurements), *others))
+    rows = [row for row in map(measurement_of, uses) if row is not None]
+    with atomic_writer(file) as temporary:
+        temporary.write_text(measurements_csv([*others, *rows]), encoding="utf-8")
+    return made
+
+
+def _speeds(folder: Path) -> tuple[Speed | None, Speed | None]:
+    """Speeds of generator and Monte Carlo, as measured, on the machine that the document prices them as."""
+    summary_file, document = folder / "summary.json", folder / "run.yaml"
+    if not (summary_file.is_file() and document.is_file()):
+        return None, None
+    summary = Summary.model_validate_json(summary_file.read_bytes())
+    priced = load_run(document).budget.priced_as
+    where = {"machine_type": priced.machine_type, "region": priced.region, "purchase": priced.purchase}
+    generated, simulated = summary.generate, summary.simulation
+    return (
+        Speed(**where, showers_per_second=generated.showers_per_second) if generated else None,
+        Speed(**where, showers_per_second=simulated.showers_per_second) if simulated else None,
+    )
+
+
+def _not_what_it_should_be(file: Path, problems: ValidationError, remedy: str) -> InputError:
+    first = problems.errors(include_url=False)[0]
+    message, _, own_remedy = first["msg"].removeprefix("Value error, ").partition("; remedy: ")
+    value = first["input"] if isinstance(first["input"], str | int | float) else None
+    field = ".".join(map(str, first["loc"])) or None
+    return InputError(message, file=file, field=field, value=value, remedy=own_remedy or remedy)

@@ -1,0 +1,193 @@
+"""caloscale plan, bill, prices and calibrate: what a person reads, what a script reads, and bad input."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+RUN = """
+model: {preset: variable-angle}
+train: {batchPerReplica: 96}
+hardware: {accelerator: nvidia-tesla-v100, count: 32, perNode: 8, region: europe-west4, purchase: spot}
+"""
+NODE_HOUR_2026 = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443  # n1-standard-64 with 8 V100, europe-west4, spot
+HELD = {
+    "machineType": "n1-standard-64",
+    "accelerator": "nvidia-tesla-v100",
+    "perNode": 8,
+    "region": "europe-west4",
+    "purchase": "spot",
+    "nodes": 4,
+    "seconds": 7200,
+}
+USAGE = {
+    "name": "own",
+    "day": "2026-11-21",
+    "epochs": 55,
+    "attempts": [{"nodes": [HELD], "startUpSeconds": 130, "trainingSeconds": 6600, "evaluationSeconds": 200}],
+    "observed": {
+        "network": "variable-angle",
+        "workers": 4,
+        "batchPerReplica": 96,
+        "showers": 124950,
+        "epochs": 54,
+        "stepSeconds": 2.9,
+        "stepCv": 0.01,
+    },
+}
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(RUN)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "own"
+    path.mkdir()
+    (path / "usage.json").write_text(json.dumps(USAGE))
+    return path
+
+
+def test_a_plan_for_scripts_and_the_same_for_people(command, document, tmp_path):
+    figure = tmp_path / "pareto.svg"
+    made = json.loads(command("plan", document, "--json", "--as-of", "2026-11-21", "--figure", figure).out)
+    chosen = made["chosen"]
+    assert (chosen["workers"], chosen["acceleratorsPerWorker"], chosen["nodes"]) == (4, 8, 4)
+    assert chosen["usd"] == pytest.approx(4 * NODE_HOUR_2026 * chosen["totalSeconds"] / 3600)
+    assert made["prices"]["asOf"] == "2026-11-21" and made["pareto"] and made["candidates"]
+    assert ET.parse(figure).getroot().tag.endswith("svg")
+    shown = command("plan", document, "--as-of", "2026-11-21")
+    assert shown.code == 0
+    for text in (f"{chosen['usd']:.2f} USD", "4 workers x 8", "4 x 8 (aligned)", "324 days before", "not known"):
+        assert text in shown.out
+
+
+def test_old_prices_and_own_prices(command, document, tmp_path):
+    old = json.loads(command("plan", document, "--json", "--as-of", "2022-06-01").out)
+    assert old["chosen"]["usdPerHour"] == pytest.approx(4 * (64 * 0.007325 + 240 * 0.000987 + 8 * 0.74))
+    own = tmp_path / "own.csv"
+    own.write_text(
+        "provider,region,sku_kind,sku,unit,purchase,usd_per_unit_hour,effective_from,observed_on,source\n"
+        "gcp,europe-west4,gpu,nvidia-tesla-v100,gpu,spot,0.5,2026-11-01,2026-11-20,our invoice\n"
+    )
+    made = json.loads(command("plan", document, "--json", "--as-of", "2026-11-21", "--prices", own).out)
+    node = NODE_HOUR_2026 - 8 * (1.0443 - 0.5)
+    assert made["chosen"]["usdPerHour"] == pytest.approx(4 * node)
+
+
+def test_what_meets_no_limit_is_said(command):
+    shown = command("plan", "--preset", "variable-angle", "--set", "budget.maxUsd=20", "--set", "budget.deadline=2h")
+    assert shown.code == 0
+    assert "nothing meets budget.maxUsd and budget.deadline; nearest" in shown.out
+
+
+BAD = {
+    "accelerator": (["plan", "--preset", "variable-angle", "--set", "hardware.accelerator=nvidia-tesla-v10"], "v100"),
+    "topology": (["plan", "--preset", "variable-angle", "--set", "hardware.topology=7x7"], "one of 2x2"),
+    "budget": (["plan", "--preset", "variable-angle", "--set", "budget.maxUsd=-1"], "greater than 0"),
+    "figure": (["plan", "--preset", "variable-angle", "--figure", "p.docx"], ".svg"),
+    "prices": (["plan", "--preset", "variable-angle", "--prices", "absent.csv"], "absent.csv"),
+    "measurements": (["plan", "--preset", "variable-angle", "--measurements", "absent.csv"], "absent.csv"),
+    "no price that day": (["prices", "--as-of", "2001-01-01"], "another date"),
+    "no such run": (["bill", "absent"], "does not exist"),
+    "no usage": (["calibrate", ".", "-o", "m.csv"], "usage.json"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_ends_with_2_and_a_remedy(command, case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, says = BAD[case]
+    done = command(*arguments)
+    assert done.code == 2 and "remedy" in done.err and says in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_price_list_says_when_and_where(command):
+    shown = command("prices", "--sku", "v100", "--region", "europe-west4", "--as-of", "2026-11-21").out
+    assert "1.0443" in shown and "2026-01-01" in shown and "SkyPilot" in shown and "stale" in shown
+    listed = json.loads(command("prices", "--json", "--as-of", "2022-06-01").out)
+    v3 = [r for r in listed["rows"] if (r["sku"], r["region"], r["purchase"]) == ("v3-8", "europe-west4", "spot")]
+    assert [row["usdPerUnitHour"] for row in v3] == [2.64]
+    assert "n1-standard-64" in command("prices", "--machines", "--sku", "v100").out
+
+
+def test_the_bill_of_rented_machines_beside_its_plan(command, document, folder):
+    alone = command("bill", folder)
+    assert alone.code == 0 and "no estimate" in alone.out
+    made = command("plan", document, "--json", "--as-of", "2026-11-21").out
+    (folder / "plan.json").write_text(made)
+    bill = json.loads(command("bill", folder, "--json").out)
+    assert bill["usd"] == pytest.approx(4 * NODE_HOUR_2026 * 2, abs=0.01)
+    causes = sum(cause["usd"] for cause in bill["againstEstimate"]["causes"])
+    assert causes == pytest.approx(bill["usd"] - json.loads(made)["chosen"]["usd"], abs=0.01)
+    shown = command("bill", folder).out
+    for text in (f"{bill['usd']:.2f} USD", "lostWork", "epochs that were planned and not run", "startUp"):
+        assert text in shown
+
+
+def test_the_bill_of_one_s_own_machine(command, tmp_path):
+    from caloscale.planning.cost import StageUse, price_run
+    from caloscale.planning.prices import load_prices
+    from caloscale.spec import PricedMachine
+
+    use = [StageUse(name="train", seconds=3600, core_seconds=7000)]
+    cost = price_run(use, PricedMachine(), load_prices(), dt.date(2026, 11, 21))
+    (tmp_path / "bill.json").write_text(cost.model_dump_json(by_alias=True))
+    shown = command("bill", tmp_path).out
+    assert f"{2 * 0.031611 + 7.5 * 0.004237:.4f}"[:5] in shown and "no hardware block" in shown
+    (tmp_path / "bill.json").write_text("{}")
+    assert command("bill", tmp_path).code == 2
+
+
+def test_calibration_adds_a_run_and_the_next_plan_counts_on_it(command, document, folder, tmp_path):
+    file = tmp_path / "mine.csv"
+    first = command("calibrate", folder, "-o", file)
+    assert first.code == 0 and "run own" in first.out and "two-level ring" in first.out
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    assert [(row["source"], float(row["step_seconds"]), row["steps"]) for row in rows] == [("run own", 2.9, "40")]
+    made = json.loads(command("plan", document, "--json", "--measurements", file).out)
+    assert made["chosen"]["reasons"][0].startswith("21 runs measured")
+    assert made["chosen"]["expectedInterruptions"] > 0  # a rate from the eight node hours without any
+    other = {**USAGE, "name": "second", "observed": {**USAGE["observed"], "stepSeconds": 2.95}}
+    (folder / "usage.json").write_text(json.dumps(other))
+    for _ in range(2):  # the same run again replaces its row
+        assert command("calibrate", folder, "-o", file).code == 0
+        sources = [row["source"] for row in csv.DictReader(file.read_text().splitlines())]
+        assert sources == ["run own", "run second"]
+    assert command("calibrate", folder, folder / "usage.json", "-o", file).code == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"attempts": []}, "attempts"),
+        ({"epochs": -1}, "greater than 0"),
+        ({"unknown": 1}, "unknown"),
+        ({"attempts": [{"nodes": [HELD], "trainingSeconds": 9999}]}, "wall seconds"),
+        ({"observed": {**USAGE["observed"], "workers": 5}}, "does not add up"),
+        ({"observed": None}, "no run measured"),
+    ],
+)
+def test_nonsense_in_a_usage_file(command, folder, tmp_path, change, says):
+    (folder / "usage.json").write_text(json.dumps({**USAGE, **change}))
+    done = command("calibrate", folder, "-o", tmp_path / "m.csv")
+    assert done.code == 2 and says in done.err and "remedy" in done.err
+    assert not (tmp_path / "m.csv").exists()
+
+
+def test_nonsense_in_a_file_of_measurements_stays_as_it_is(command, folder, tmp_path):
+    file = tmp_path / "m.csv"
+    file.write_text("network,steps\nvariable-angle,-3\n")
+    done = command("calibrate", folder, "-o", file)
+    assert done.code == 2 and "m.csv:2" in done.err
+    assert file.read_text().startswith("network,steps\n")
