@@ -12,6 +12,7 @@ from typing import Any
 from kfp import compiler, dsl
 
 from components.cost_report.component import cost_report
+from components.plan.component import plan
 from components.preprocess.component import preprocess
 from components.simulate.component import simulate
 from components.train.component import train
@@ -40,11 +41,13 @@ def build(retries: bool = True) -> Any:
         bill = cost_report(run=run, workspace=workspace).set_display_name("Report and bill")
         bill.set_caching_options(False)
         with dsl.ExitHandler(bill, name="Run"):
+            planned = plan(run=run, workspace=workspace).set_display_name("Plan machines")
+            planned.set_caching_options(False)  # prices are those of the day
             simulated = simulate(run=run, workspace=workspace).set_display_name("Simulate showers")
             prepared = preprocess(run=run, workspace=workspace, showers=simulated.outputs["showers"])
             prepared.set_display_name("Prepare showers")
             trained = train(run=run, workspace=workspace, dataset=prepared.outputs["dataset"])
-            trained.set_display_name("Train")
+            trained.set_display_name("Train").after(planned)
             judged = validate(
                 run=run,
                 workspace=workspace,
@@ -52,8 +55,9 @@ def build(retries: bool = True) -> Any:
                 trained=trained.outputs["trained"],
             )
             judged.set_display_name("Validate against Monte Carlo")
-            for task, attempts in ((simulated, 2), (prepared, 2), (trained, 5), (judged, 1)):
-                task.set_caching_options(True)
+            for task, attempts in ((planned, 1), (simulated, 2), (prepared, 2), (trained, 5), (judged, 1)):
+                if task is not planned:
+                    task.set_caching_options(True)
                 if retries:
                     task.set_retry(num_retries=attempts, backoff_duration="60s", backoff_factor=2.0)
 

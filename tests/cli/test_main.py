@@ -55,6 +55,7 @@ BAD = {
     "wrong type": ["run", "--preset", "compact", "--set", "train.epochs=many"],
     "impossible geometry": ["simulate", "--preset", "compact", "--set", "data.geometry.depthMm=3"],
     "no such preset": ["run", "--preset", "tiny"],
+    "no such accelerator": ["run", "--preset", "variable-angle", "--set", "hardware.accelerator=v10"],
     "no document": ["run"],
     "no such document": ["run", "absent.yaml"],
     "nothing to read": ["preprocess", "--preset", "compact"],

@@ -13,7 +13,7 @@ import yaml
 from kfp.pipeline_spec import pipeline_spec_pb2  # noqa: F401 (fails early when kfp is broken)
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPONENTS = ["simulate", "preprocess", "train", "validate", "cost_report"]
+COMPONENTS = ["plan", "simulate", "preprocess", "train", "validate", "cost_report"]
 
 
 def compile_pipeline(path: Path, **environment: str) -> dict:
@@ -42,13 +42,15 @@ def test_the_chain_and_what_runs_at_exit(compiled: dict) -> None:
     inner = compiled["components"]["comp-exit-handler-1"]["dag"]["tasks"]
     needs = {name: set(task.get("dependentTasks", [])) for name, task in inner.items()}
     assert needs == {
+        "plan": set(),
         "simulate": set(),
         "preprocess": {"simulate"},
-        "train": {"preprocess"},
+        "train": {"plan", "preprocess"},
         "validate": {"preprocess", "train"},
     }
     assert all(task["retryPolicy"]["maxRetryCount"] >= 1 for task in inner.values())
-    assert all(task["cachingOptions"]["enableCache"] for task in inner.values())
+    cached = {name for name, task in inner.items() if task["cachingOptions"].get("enableCache", False)}
+    assert cached == set(inner) - {"plan"}  # prices are those of the day
     last = compiled["root"]["dag"]["tasks"]["cost-report"]
     assert last["triggerPolicy"]["strategy"] == "ALL_UPSTREAM_TASKS_COMPLETED"
     assert not last["cachingOptions"].get("enableCache", False)

@@ -1,8 +1,9 @@
 """The stages of a run: document and folder in, folder out. What a verb or a pipeline step calls.
 
-    simulate -> preprocess -> train -> validate -> report
+    plan, simulate -> preprocess -> train -> validate -> report
 
-Each keeps a record of itself in ``<workspace>/stages``. Imports are late: a stage loads only what it needs.
+Each but the plan keeps a record of itself in ``<workspace>/stages``.
+Imports are late: a stage loads only what it needs.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
 def run_all(run: Run, folder: Path) -> None:
     """Run all stages in a folder; the report is written also when one fails, and the failure is raised then."""
     showers, dataset, trained = folder / "showers", folder / "dataset", folder / "training" / "model"
+    stages.plan(run, folder)
     try:
         stages.simulate(run, folder, showers)
         stages.preprocess(run, folder, showers, dataset)

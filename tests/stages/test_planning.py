@@ -1,0 +1,46 @@
+"""The plan of a run in its folder."""
+
+from __future__ import annotations
+
+import pytest
+
+from caloscale import spec, stages
+from caloscale.errors import DocumentError, InputError
+from caloscale.stages.planning import read_plan
+
+HARDWARE = (
+    "hardware.accelerator=nvidia-tesla-v100",
+    "hardware.count=32",
+    "hardware.perNode=8",
+    "hardware.region=europe-west4",
+)
+
+
+def test_without_hardware_there_is_nothing_to_plan_and_the_page_says_so(tmp_path):
+    made = stages.plan(spec.load_run(preset="compact"), tmp_path)
+    assert made.plan is None and "no `hardware` block" in made.table
+    assert read_plan(tmp_path) is None
+
+
+def test_the_plan_is_kept_for_the_bill_and_shown_as_tables(tmp_path):
+    run = spec.load_run(preset="variable-angle", overrides=[*HARDWARE, "train.batchPerReplica=96"])
+    made = stages.plan(run, tmp_path)
+    assert read_plan(tmp_path) == made.plan
+    assert made.table.startswith("**chosen: 32 x nvidia-tesla-v100 on 4 x n1-standard-64")
+    rows = [line for line in made.table.splitlines() if line.startswith("|")]
+    assert any("4 x 8 (aligned)" in row for row in rows)
+    assert len({row.count("|") for row in rows}) == 2  # two tables, each with rows of one width
+    assert stages.plan(run, tmp_path).plan == made.plan
+
+
+def test_machines_that_do_not_exist_end_the_run_before_it_begins(tmp_path):
+    run = spec.load_run(preset="variable-angle", overrides=["hardware.accelerator=nvidia-tesla-v10"])
+    with pytest.raises(DocumentError, match="did you mean"):
+        stages.plan(run, tmp_path)
+    assert read_plan(tmp_path) is None
+
+
+def test_a_damaged_plan_is_refused(tmp_path):
+    (tmp_path / "plan.json").write_text('{"chosen": 3')
+    with pytest.raises(InputError, match="remedy"):
+        read_plan(tmp_path)
