@@ -76,7 +76,8 @@ def write_published(path: Path, showers: Showers, layout: str, *, libver: str = 
     count = len(showers)
     with h5py.File(path, "w", libver=(libver, "latest")) as file:
         if layout == "variable-angle":
-            file.create_dataset("ECAL", data=showers.cells_gev * 50, compression="gzip", chunks=(1, *CELLS))
+            cells = showers.cells_gev.swapaxes(1, 2) * 50
+            file.create_dataset("ECAL", data=cells, compression="gzip", chunks=(1, *cells.shape[1:]))
             file["energy"] = showers.energy_gev[:, None]
             file["theta"] = showers.angle_rad
         elif layout == "fixed-angle":

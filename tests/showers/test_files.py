@@ -11,6 +11,7 @@ import pytest
 
 from caloscale.errors import ShowerFileError
 from caloscale.showers.angles import measured_angle_rad
+from caloscale.showers.arrays import Showers
 from caloscale.showers.files import describe_file, read_showers, write_showers
 from caloscale.spec import Geometry
 
@@ -24,11 +25,27 @@ def test_written_file_has_the_published_layout(tmp_path: Path, geometry: Geometr
     write_showers(tmp_path / "s.h5", showers, attributes={"seed": 3, "engine": "Geant4 11"}, geometry=geometry)
     with h5py.File(tmp_path / "s.h5") as file:
         assert file["ECAL"].dtype == np.float32
-        np.testing.assert_allclose(file["ECAL"][...], showers.cells_gev * 50, rtol=1e-6)
+        np.testing.assert_allclose(file["ECAL"][...], showers.cells_gev.swapaxes(1, 2) * 50, rtol=1e-6)
         np.testing.assert_allclose(file["sum"][...], file["ECAL"][...].sum(axis=(1, 2, 3)), rtol=1e-5)
         assert np.array_equal(file["energy"], showers.energy_gev) and np.array_equal(file["theta"], showers.angle_rad)
         np.testing.assert_array_equal(file["mtheta"], measured_angle_rad(showers.cells_gev, geometry))
         assert file.attrs["seed"] == 3 and file.attrs["engine"] == b"Geant4 11" and file.attrs["source"] == b"geant4"
+
+
+def test_files_are_inclined_along_the_axis_of_the_published_code(tmp_path: Path) -> None:
+    """The published measurement takes the slope of the barycentre along the second axis, angle = pi/2 - atan(slope)."""
+    angle_rad, layers = math.radians(70), np.arange(5)
+    cells = np.zeros((1, 12, 4, 5), np.float32)
+    for layer, x in zip(layers, 3 + layers / math.tan(angle_rad)):  # in cells as long as layers are apart
+        share = x % 1
+        cells[0, int(x), 1, layer], cells[0, int(x) + 1, 1, layer] = 1 - share, share
+    showers = Showers(cells, np.full(1, 7, np.float32), np.full(1, angle_rad, np.float32))
+    write_showers(tmp_path / "s.h5", showers, attributes={})
+    with h5py.File(tmp_path / "s.h5") as file:
+        stored = file["ECAL"][0]
+        along_second = (stored.sum(axis=0) * np.arange(stored.shape[1])[:, None]).sum(axis=0) / stored.sum(axis=(0, 1))
+        slope = np.polyfit(layers, along_second, 1)[0]
+        assert math.pi / 2 - math.atan(slope) == pytest.approx(file["theta"][0], abs=1e-5)
 
 
 @pytest.mark.parametrize("source", ["geant4", "parametrised", "generated", "file"])
@@ -94,7 +111,7 @@ def test_description(tmp_path: Path, geometry: Geometry) -> None:
     assert found.energy_gev == pytest.approx((showers.energy_gev.min(), showers.energy_gev.max()), rel=1e-5)
     assert found.angle_deg == pytest.approx((60, 120), abs=20) and found.units_per_gev == 50
     assert found.sum_gev == pytest.approx((showers.ecal_sum_gev.min(), showers.ecal_sum_gev.max()))
-    assert found.datasets["ECAL"] == "float32 (8, 6, 4, 5)" and found.attributes["seed"] == 1
+    assert found.datasets["ECAL"] == "float32 (8, 4, 6, 5)" and found.attributes["seed"] == 1
     assert found.model_dump(mode="json", by_alias=True)["energyGev"]
 
 
@@ -124,7 +141,7 @@ FAULTS: dict[str, tuple[Change, list[str]]] = {
     "nan cell": (cell(math.nan), ["ECAL", "shower 2", "not finite", "nan"]),
     "infinite cell": (cell(math.inf), ["ECAL", "shower 2", "not finite", "inf"]),
     "negative cell": (cell(-0.5), ["ECAL", "shower 2", "negative", "-0.01"]),
-    "other shape": (replaced("ECAL", np.zeros((5, 6, 4, 9))), ["ECAL", "another shape", "(6, 4, 9)", "cells"]),
+    "other shape": (replaced("ECAL", np.zeros((5, 4, 6, 9))), ["ECAL", "another shape", "(6, 4, 9)", "cells"]),
     "three axes": (replaced("ECAL", np.zeros((5, 6, 4))), ["ECAL", "number of axes", "(5, 6, 4)"]),
     "text": (replaced("energy", np.array([b"a"] * 5)), ["energy", "numbers"]),
     "lengths": (replaced("energy", np.ones(4)), ["energy", "(4,)", "(N,) or (N, 1)"]),
@@ -135,7 +152,7 @@ FAULTS: dict[str, tuple[Change, list[str]]] = {
         ["none of the known layouts", "events", "incident_energies"],
     ),
     "no showers": (
-        lambda file: [replaced(n, np.zeros((0, 6, 4, 5) if n == "ECAL" else 0))(file) for n in list(file)],
+        lambda file: [replaced(n, np.zeros((0, 4, 6, 5) if n == "ECAL" else 0))(file) for n in list(file)],
         ["no showers"],
     ),
     "degrees": (replaced("theta", np.full(5, 90.0)), ["theta", "shower 0", "rad"]),

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from caloscale.errors import ShowerFileError
 from caloscale.showers.angles import measured_angle_rad
 from caloscale.showers.arrays import Showers
-from caloscale.showers.layouts import UNITS_ATTRIBUTE, UNITS_PER_GEV, Layout, OpenFile, Source, open_layout
+from caloscale.showers.layouts import (
+    INCLINED_AXIS,
+    UNITS_ATTRIBUTE,
+    UNITS_PER_GEV,
+    Layout,
+    OpenFile,
+    Source,
+    open_layout,
+)
 from caloscale.showers.probe import fixed_length
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec.block import Block
@@ -63,7 +71,7 @@ def describe_file(path: str | Path) -> FileDescription:
             file=str(path),
             layout=opened.layout,
             showers=len(opened.cells),
-            shape=opened.cells.shape[1:],
+            shape=opened.shape,
             bytes=Path(path).stat().st_size,
             energy_gev=span(energies),
             angle_deg=span(np.degrees(angles)),
@@ -106,8 +114,9 @@ def write_showers(
 ) -> None:
     """Write showers in the published variable-angle layout, atomically.
 
-    Datasets: ECAL (N, X, Y, Z) float32 in 1/50 GeV, energy (N,) GeV, theta (N,) rad, sum (N,) in
-    1/50 GeV and, when a geometry is given, mtheta (N,): the angle measured from the shower, rad.
+    Datasets: ECAL (N, Y, X, Z) float32 in 1/50 GeV (see `layouts.INCLINED_AXIS`), energy (N,) GeV,
+    theta (N,) rad, sum (N,) in 1/50 GeV and, when a geometry is given, mtheta (N,): the angle measured from
+    the shower, rad.
     Attributes: those given, ``source`` and ``unitsPerGev``. Raises StorageError when the disk refuses.
     """
     if len(showers) == 0:
@@ -127,11 +136,12 @@ def write_showers(
 
 def _fill(file: h5py.File, showers: Showers, geometry: Geometry | None) -> None:
     units = np.float32(UNITS_PER_GEV["variable-angle"])
-    shape = showers.cells_gev.shape[1:]
+    cells = np.swapaxes(showers.cells_gev, 1, INCLINED_AXIS).astype(np.float32)
+    shape = cells.shape[1:]
     per_chunk = max(1, min(len(showers), _CHUNK_BYTES // (4 * int(np.prod(shape)))))
     file.create_dataset(
         "ECAL",
-        data=showers.cells_gev.astype(np.float32) * units,
+        data=cells * units,
         chunks=(per_chunk, *shape),
         compression="gzip",
         compression_opts=1,
@@ -146,7 +156,9 @@ def _fill(file: h5py.File, showers: Showers, geometry: Geometry | None) -> None:
 
 def _to_axes(raw: NDArray[np.generic], opened: OpenFile, geometry: Geometry) -> NDArray[np.float32]:
     cells = raw.astype(np.float32)
-    if opened.layout != "calochallenge":
+    if opened.layout == "variable-angle":
+        return np.ascontiguousarray(np.swapaxes(cells, 1, INCLINED_AXIS))
+    if opened.layout == "fixed-angle":
         return cells
     alpha, radius, layers = geometry.cells
     return np.ascontiguousarray(cells.reshape(-1, layers, alpha, radius).transpose(0, 2, 3, 1))

@@ -37,6 +37,10 @@ UNITS_ATTRIBUTE = "unitsPerGev"
 CALOCHALLENGE_CELLS = {6480: (16, 9, 45), 40500: (50, 18, 45)}
 """geometry.cells (alpha, r, layer) by number of voxels: datasets 2 and 3."""
 
+INCLINED_AXIS = 2
+"""In the variable-angle files (N, Y, X, Z) the particle is inclined along the second axis of a shower, where the
+published code measures the angle; ours is the first (N, X, Y, Z), so the two are swapped on the way in and out."""
+
 Source = Literal["geant4", "parametrised", "generated", "file"]
 """Where showers come from; file: of unknown origin."""
 
@@ -56,8 +60,15 @@ class OpenFile:
 
     @property
     def cells(self) -> h5py.Dataset:
-        """The dataset of the cells: (N, X, Y, Z), or (N, voxels) in the CaloChallenge layout."""
+        """The dataset of the cells as stored: (N, Y, X, Z), (N, X, Y, Z) or (N, voxels), by layout."""
         return self.file["showers" if self.layout == "calochallenge" else "ECAL"]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells of a shower in our axes (X, Y, Z), or the number of voxels: see `INCLINED_AXIS`."""
+        stored: tuple[int, ...] = self.cells.shape[1:]
+        swapped = self.layout == "variable-angle" and len(stored) == 3
+        return (stored[1], stored[0], stored[2]) if swapped else stored
 
     @property
     def units_per_gev(self) -> float:
@@ -96,7 +107,7 @@ class OpenFile:
 
     def check_shape(self, geometry: Geometry) -> None:
         """Raise ShowerFileError when the showers do not have the cells of the geometry, or there are none."""
-        stored, name = self.cells.shape[1:], self.cells.name.lstrip("/")
+        stored, name = self.shape, self.cells.name.lstrip("/")
         wanted = (math.prod(geometry.cells),) if self.layout == "calochallenge" else geometry.cells
         if stored != wanted:
             cells = CALOCHALLENGE_CELLS.get(stored[0]) if len(stored) == 1 else stored

@@ -71,10 +71,8 @@ def refuse_foreign(folder: Path, fingerprint: str) -> None:
 
 def _is_finished(path: Path, data: Data, fingerprint: str) -> bool:
     attributes = _read_attributes(path)
-    return attributes.get(_FINGERPRINT) == fingerprint and attributes.get("shape") == (
-        showers_in_file(data),
-        *data.geometry.cells,
-    )
+    whole = attributes.get("shape") == (showers_in_file(data), *data.geometry.cells)
+    return whole and attributes.get(_FINGERPRINT) == fingerprint
 
 
 def _read_attributes(path: Path) -> dict[str, object]:
@@ -82,8 +80,9 @@ def _read_attributes(path: Path) -> dict[str, object]:
     try:
         with h5py.File(path) as file:
             attributes = {name: v.decode() if isinstance(v, bytes) else v for name, v in file.attrs.items()}
-            return {**attributes, "shape": file["ECAL"].shape}
-    except (OSError, KeyError, RuntimeError, UnicodeDecodeError):
+            count, y, x, z = file["ECAL"].shape
+            return {**attributes, "shape": (count, x, y, z)}
+    except (OSError, KeyError, RuntimeError, ValueError):
         return {}
 
 

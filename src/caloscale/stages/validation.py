@@ -18,6 +18,7 @@ from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace
+from caloscale.training.selection import selection_showers
 
 TRAINING_SHOWERS = 2000
 """Training showers read for what Monte Carlo alone teaches: the mean shower and the energy regression."""
@@ -47,7 +48,8 @@ def validate(run: Run, workspace: str | Path, dataset: Path, trained: Path, mode
     """Judge the networks in ``trained``; the folder ``model`` gets them when all gates are kept, else the reason."""
     with open_workspace(workspace) as folder, recorded("validate", folder) as figures:
         keep_document(run, folder)
-        reference = read_part(dataset, "validation")
+        held_back = read_part(dataset, "validation")
+        reference = held_back[selection_showers(len(held_back)) :]
         training = read_part(dataset, "train", limit=TRAINING_SHOWERS)
         generator = load_generator(trained)
         generated, rate = _generate_like(reference, generator, run)

@@ -25,9 +25,9 @@ from caloscale.training.checkpoint import Checkpoints, Progress, identity_of
 from caloscale.training.input import TrainingShowers, check_manifest, readable_batches
 from caloscale.training.record import History, TrainingRecord
 from caloscale.training.release import parameters, release, save_network, versions
-from caloscale.training.schedule import Schedule, progress
-from caloscale.training.selection import SHOWERS, physics_deviation
 from caloscale.training.scalars import open_scalars, write_scalars
+from caloscale.training.schedule import Schedule, progress
+from caloscale.training.selection import physics_deviation, selection_showers
 from caloscale.training.state import NOWHERE, TrainingState, compile_step
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class _Training:
         self.showers = TrainingShowers(
             dataset, self.manifest, run.train.replica_batch(1), seed=run.train.seed, mirror=run.data.mirror
         )
-        self.validation = read_part(dataset, "validation", limit=SHOWERS)
+        self.validation = read_part(dataset, "validation", limit=selection_showers(self.manifest.parts["validation"]))
         self.state = TrainingState(run)
         self.steps = run.train.epochs * self.showers.steps_per_epoch
         self.validated_epochs = max(1, run.train.epochs // VALIDATIONS)

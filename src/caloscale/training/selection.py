@@ -7,12 +7,22 @@ from numpy.typing import NDArray
 
 from caloscale.showers.arrays import Showers
 
-SHOWERS = 400
-"""Validation showers that are compared, at most: a fraction of a second."""
+MOST_SHOWERS = 400
+"""Showers that are compared, at most: a fraction of a second."""
+SHARE = 0.25
+"""Part of the validation showers that selects the epoch; the others judge it."""
 ENERGY_BINS = 3
 """Ranges of energy, with equal numbers of showers."""
 PROFILE_AXES = {"profile_x": (0, 2, 3), "profile_y": (0, 1, 3), "profile_z": (0, 1, 2)}
 """Axes that are summed over for each profile."""
+
+
+def selection_showers(validation_showers: int) -> int:
+    """How many of the validation showers, from the first on, select the epoch.
+
+    The generator is judged by the others: showers that chose it would flatter it.
+    """
+    return min(MOST_SHOWERS, max(1, round(SHARE * validation_showers)))
 
 
 def physics_deviation(real: Showers, generated: Showers) -> dict[str, float]:
