@@ -32,5 +32,5 @@ def bar(label: str, total: int, unit: str, **options: Any) -> Any:
     if sys.stderr.isatty():
         return tqdm(desc=label, total=total, unit=f" {unit}", dynamic_ncols=True, **options)
     return _Lines(
-        desc=label, total=total, unit=f" {unit}", mininterval=SECONDS_BETWEEN_LINES, ascii=True, ncols=100, **options
+        desc=label, total=total, unit=f" {unit}", mininterval=SECONDS_BETWEEN_LINES, ascii=True, ncols=130, **options
     )
