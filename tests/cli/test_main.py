@@ -36,7 +36,8 @@ def test_help_loads_nothing_heavy() -> None:
         "from caloscale.cli.main import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "print(sorted({'tensorflow', 'keras', 'matplotlib', 'scipy', 'sklearn', 'kfp', 'google.cloud', 'h5py'} & set(sys.modules)))"
+        "heavy = {'tensorflow', 'keras', 'matplotlib', 'scipy', 'sklearn', 'kfp', 'google.cloud', 'h5py'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
     )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert out.strip().endswith("[]")
