@@ -20,6 +20,7 @@ VERBS = (
     "bill",
     "prices",
     "calibrate",
+    "study",
 )
 
 
@@ -63,6 +64,7 @@ BAD = {
     "no such showers": ["preprocess", "--preset", "compact", "--showers", "absent.h5"],
     "no such file": ["inspect", "absent.h5"],
     "no dataset": ["train", "--preset", "compact", "--workspace", "w"],
+    "no such study": ["study", "costs"],
     "no such verb": ["fly"],
     "bad name": ["run", "--preset", "compact", "--name", "../x"],
 }

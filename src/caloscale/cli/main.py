@@ -8,7 +8,20 @@ import sys
 import typer
 
 from caloscale import __version__
-from caloscale.cli import bill, calibrate, inspect, plan, preprocess, prices, report, run, simulate, train, validate
+from caloscale.cli import (
+    bill,
+    calibrate,
+    inspect,
+    plan,
+    preprocess,
+    prices,
+    report,
+    run,
+    simulate,
+    study,
+    train,
+    validate,
+)
 from caloscale.errors import CaloscaleError
 
 app = typer.Typer(
@@ -19,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (run, simulate, preprocess, train, validate, report, inspect, plan, bill, prices, calibrate):
+for verb in (run, simulate, preprocess, train, validate, report, inspect, plan, bill, prices, calibrate, study):
     app.command(name=verb.__name__.rpartition(".")[2])(verb.command)
 
 

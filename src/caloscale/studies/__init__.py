@@ -1,0 +1,1 @@
+"""Studies: sweeps over run documents or planner inputs, with resumable points, tables, figures and statements."""

@@ -1,0 +1,220 @@
+"""What a point of a sweep computes from its inputs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from caloscale import __version__
+from caloscale.errors import DocumentError
+from caloscale.planning.compare import EpochCost, cost_ratio, epoch_cost
+from caloscale.planning.measurements import Measurement, load_measurements
+from caloscale.planning.plan import Candidate, plan
+from caloscale.planning.prices import Prices, load_prices
+from caloscale.spec import Run, build_run
+from caloscale.spec.block import Block
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all points of a study share."""
+
+    as_of: dt.date
+    """Day that `today` stands for."""
+    prices: tuple[Path, ...] = ()
+    """Files of prices that go before the catalogue."""
+    measurements: tuple[Path, ...] = ()
+    """Files of measurements beside the study's."""
+
+    @functools.cached_property
+    def price_list(self) -> Prices:
+        """The prices."""
+        return load_prices(self.prices)
+
+    @functools.cached_property
+    def measured(self) -> tuple[Measurement, ...]:
+        """The measurements."""
+        return load_measurements(self.measurements)
+
+    @functools.cached_property
+    def catalogues(self) -> str:
+        """Hash of everything in catalogues and files that a point may rest on."""
+        digest = hashlib.sha256(__version__.encode())
+        folder = resources.files("caloscale.planning").joinpath("data")
+        files = sorted((file for file in folder.iterdir() if file.name.endswith(".csv")), key=lambda file: file.name)
+        for file in (*files, *self.prices, *self.measurements):
+            digest.update(file.read_bytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A way of computing points."""
+
+    compute: Callable[[Mapping[str, Any], Context, Path], dict[str, Any]]
+    """Result, JSON-able, from the inputs; the folder is the point's own, for what takes long."""
+    rests_on: Callable[[Context], str]
+    """What besides its inputs a point depends on; a finished point of another value is computed again."""
+
+
+class EpochInputs(Block):
+    """Which measured run, and at which prices."""
+
+    network: str = "variable-angle"
+    """Preset."""
+    provider: str = "gcp"
+    """Cloud that it ran on."""
+    accelerator: str
+    """GPU model or TPU generation."""
+    count: int
+    """GPUs, or TPU chips."""
+    nodes: int | None = None
+    """Nodes; absent: any."""
+    workers: int | None = None
+    """Workers; absent: any."""
+    batch_per_replica: int | None = None
+    """Showers in a replica's batch; absent: any."""
+    region: str
+    """Region of the prices."""
+    purchase: str
+    """spot or on-demand."""
+    as_of: dt.date
+    """Day of the prices."""
+    host: str | None = None
+    """Machine type that is rented for the accelerators; absent: none."""
+    hosts: int | None = None
+    """How many; absent: one a node."""
+    with_test: bool = False
+    """With the test pass."""
+
+
+def _epoch_cost(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any]:
+    return _cost_of(inputs, context).model_dump(mode="json", by_alias=True)
+
+
+def _epoch_ratio(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any]:
+    """Two epochs: inputs that begin with ``one.`` and ``other.`` differ, the rest is shared."""
+    shared = {name: value for name, value in inputs.items() if "." not in name}
+    costs = [
+        _cost_of(shared | {k.removeprefix(side): v for k, v in inputs.items() if k.startswith(side)}, context)
+        for side in ("one.", "other.")
+    ]
+    return cost_ratio(*costs).model_dump(mode="json", by_alias=True)
+
+
+def _cost_of(inputs: Mapping[str, Any], context: Context) -> EpochCost:
+    try:
+        asked = EpochInputs.model_validate(inputs, by_alias=True, by_name=False)
+    except ValidationError as problems:
+        first = problems.errors(include_url=False)[0]
+        names = ", ".join(field.alias or name for name, field in EpochInputs.model_fields.items())
+        field = ".".join(map(str, first["loc"]))
+        raise DocumentError(first["msg"], field=field, remedy=f"inputs of an epoch are {names}") from problems
+    wanted = asked.model_dump(
+        include={"network", "provider", "accelerator", "count", "nodes", "workers", "batch_per_replica"},
+        exclude_none=True,
+    )
+    found = [m for m in context.measured if all(getattr(m, name) == value for name, value in wanted.items())]
+    if not found:
+        raise DocumentError("no such run was measured", field="given", value=wanted, remedy="see measurements.csv")
+    if len(found) > 1:
+        raise DocumentError(
+            f"{len(found)} measured runs are like this", value=wanted, remedy="give nodes, workers and batchPerReplica"
+        )
+    return epoch_cost(
+        found[0],
+        context.price_list,
+        asked.region,
+        "spot" if asked.purchase == "spot" else "on-demand",
+        asked.as_of,
+        host=asked.host,
+        hosts=asked.hosts,
+        with_test=asked.with_test,
+    )
+
+
+def _plan(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any]:
+    """The candidate that is chosen (or nearest), and what was measured in exactly that layout."""
+    rest = dict(inputs)
+    as_of = rest.pop("asOf", context.as_of)
+    day = as_of if isinstance(as_of, dt.date) else dt.date.fromisoformat(str(as_of))
+    run = document(rest)
+    made = plan(run, context.price_list, context.measured, day)
+    best = made.chosen or made.nearest
+    if best is None:
+        raise DocumentError("nothing can be chosen", value=dict(rest), remedy="name hardware.accelerator")
+    return {
+        **best.model_dump(mode="json", by_alias=True),
+        "prices": made.prices.model_dump(mode="json", by_alias=True),
+        "measured": _measured(best, run, context),
+        "epochs": run.train.epochs,
+    }
+
+
+def _measured(best: Candidate, run: Run, context: Context) -> dict[str, Any] | None:
+    rows = [
+        m
+        for m in context.measured
+        if (m.network, m.provider, m.accelerator, m.count, m.nodes, m.workers, m.batch_per_replica, m.showers)
+        == (
+            run.model.preset,
+            best.cloud,
+            best.accelerator,
+            best.count,
+            best.nodes,
+            best.workers,
+            best.batch_per_replica,
+            run.data.showers,
+        )
+    ]
+    if not rows:
+        return None
+    first = rows[0]
+    return {
+        "trainSeconds": first.train_seconds,
+        "testSeconds": first.test_seconds,
+        "stepCv": first.step_cv,
+        "source": first.source,
+        "observedOn": str(first.observed_on),
+    }
+
+
+def _run(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
+    """All stages of the run document, in the point's folder; the result is summary.json. It resumes, too."""
+    import json
+
+    from caloscale import stages
+
+    run = document(inputs)
+    folder.mkdir(parents=True, exist_ok=True)
+    stages.run_all(run, folder)
+    return dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+
+
+def document(inputs: Mapping[str, Any]) -> Run:
+    """The run document of dotted inputs; raises DocumentError."""
+    raw: dict[str, Any] = {}
+    for name, value in inputs.items():
+        *blocks, field = name.split(".")
+        block = raw
+        for part in blocks:
+            block = block.setdefault(part, {})
+        block[field] = value
+    return build_run(raw)
+
+
+MEASURES: dict[str, Measure] = {
+    "epochCost": Measure(_epoch_cost, lambda context: context.catalogues),
+    "epochRatio": Measure(_epoch_ratio, lambda context: context.catalogues),
+    "plan": Measure(_plan, lambda context: context.catalogues),
+    "run": Measure(_run, lambda _: __version__),
+}
+"""By the name in a sweep's document."""

@@ -1,0 +1,139 @@
+"""What a study leaves: tables as Markdown, CSV and JSON, figures, statements."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from caloscale import __version__
+from caloscale.showers.storage import atomic_writer
+from caloscale.stages.plan_table import markdown_table
+from caloscale.studies.conclusions import conclude
+from caloscale.studies.measures import Context
+from caloscale.studies.points import Point
+from caloscale.studies.runner import run_points
+from caloscale.studies.statement import Statement
+from caloscale.studies.sweep import Plot, Study, Sweep
+
+
+@dataclass(frozen=True)
+class Table:
+    """The points of a sweep as rows."""
+
+    sweep: Sweep
+    """The sweep."""
+    rows: list[tuple[Any, ...]]
+    """Values of its columns, as in JSON."""
+
+    @property
+    def cells(self) -> list[tuple[str, ...]]:
+        """The values as text: numbers with five figures, nothing for null."""
+        return [tuple(_text(value) for value in row) for row in self.rows]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A study that was run."""
+
+    study: Study
+    """The study."""
+    as_of: dt.date
+    """Day that `today` stood for."""
+    tables: list[Table]
+    """One a sweep."""
+    statements: list[Statement]
+    """What follows."""
+
+    def as_json(self) -> str:
+        """Everything as JSON."""
+        content = {
+            "study": self.study.name,
+            "title": self.study.title,
+            "asOf": str(self.as_of),
+            "caloscale": __version__,
+            "statements": [s.model_dump(mode="json", by_alias=True) for s in self.statements],
+            "tables": {
+                table.sweep.name: [dict(zip(table.sweep.columns, row)) for row in table.rows] for table in self.tables
+            },
+        }
+        return json.dumps(content, indent=1) + "\n"
+
+    def as_markdown(self, command: str, figures: Sequence[str] = ()) -> str:
+        """Everything as a page; ``figures``: names of the sweeps that have one beside it."""
+        parts = [f"# {self.study.title}", f"`{command}`, today: {self.as_of}, caloscale {__version__}."]
+        parts += [self.study.about.strip()] if self.study.about else []
+        if self.statements:
+            rows = [(statement.claim, statement.finding) for statement in self.statements]
+            parts += ["## What follows", markdown_table(("said or asked", "here"), rows)]
+        for table in self.tables:
+            parts += [f"## {table.sweep.title}", markdown_table(tuple(table.sweep.columns), table.cells)]
+            if table.sweep.name in figures:
+                parts.append(f"![{table.sweep.title}]({table.sweep.name}.svg)")
+        return "\n\n".join(parts) + "\n"
+
+
+def run_study(study: Study, context: Context, folder: Path, command: str) -> Outcome:
+    """Run a study in a folder: study.md, study.json, a CSV and (where it has a plot) an SVG for each sweep.
+
+    Points that the folder holds are taken from there. Raises InputError, naming the point that failed.
+    """
+    points = run_points(study, context, folder)
+    tables = [_table(sweep, points[sweep.name]) for sweep in study.sweeps]
+    statements = conclude(study, points)
+    outcome = Outcome(study, context.as_of, tables, statements)
+    plotted = [table for table in tables if table.sweep.plot is not None]
+    for table in plotted:
+        with atomic_writer(folder / f"{table.sweep.name}.svg") as temporary:
+            draw(table, temporary)
+    for table in tables:
+        with atomic_writer(folder / f"{table.sweep.name}.csv") as temporary, temporary.open("w", newline="") as file:
+            csv.writer(file).writerows([tuple(table.sweep.columns), *table.rows])
+    for name, text in (
+        ("study.json", outcome.as_json()),
+        ("study.md", outcome.as_markdown(command, [table.sweep.name for table in plotted])),
+    ):
+        with atomic_writer(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return outcome
+
+
+def draw(table: Table, path: Path) -> None:
+    """The plot of a sweep as a file; its suffix is the format."""
+    from matplotlib.figure import Figure  # slow to import, and a study without a plot has no need of it
+
+    plot = table.sweep.plot or Plot(x=next(iter(table.sweep.columns)), y=list(table.sweep.columns)[-1])
+    index = {name: number for number, name in enumerate(table.sweep.columns)}
+    lines: dict[str, list[tuple[Any, Any]]] = {}
+    for row in table.rows:
+        label = ", ".join(f"{name} {_text(row[index[name]])}" for name in plot.series if row[index[name]] is not None)
+        if row[index[plot.y]] is not None:
+            lines.setdefault(label, []).append((row[index[plot.x]], row[index[plot.y]]))
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for label, values in lines.items():
+        axes.plot(*zip(*values), marker="o", label=label)
+    axes.set(xlabel=plot.x, ylabel=plot.y, title=table.sweep.title)
+    if plot.log:
+        axes.set(xscale="log", yscale="log")
+    else:
+        axes.set_ylim(bottom=0)
+    if any(lines):
+        axes.legend(fontsize="small")
+    figure.savefig(path, metadata={"Date": None})
+
+
+def _table(sweep: Sweep, points: Sequence[Point]) -> Table:
+    return Table(sweep, [tuple(point.value(path) for path in sweep.columns.values()) for point in points])
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if abs(value) >= 10_000 else f"{value:.5g}"

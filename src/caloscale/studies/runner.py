@@ -1,0 +1,91 @@
+"""Running a study: its points one after the other, each kept when it is finished."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from caloscale.errors import DocumentError, InputError
+from caloscale.planning.machines import nearest
+from caloscale.progress import bar
+from caloscale.showers.storage import atomic_writer
+from caloscale.studies.measures import MEASURES, Context, Measure
+from caloscale.studies.points import Point
+from caloscale.studies.sweep import TODAY, Study, Sweep
+
+
+def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[Point]]:
+    """All points of a study by sweep. Those that ``folder`` holds are not computed again.
+
+    Each point is written when it is finished, atomically; stopping at any time loses at most the one at work.
+    Raises what a point raises, with the sweep and the inputs named.
+    """
+    for sweep in study.sweeps:
+        if sweep.measure not in MEASURES:
+            near = nearest(sweep.measure, MEASURES)
+            raise DocumentError(
+                "is not a measure",
+                field=f"sweeps.{sweep.name}.measure",
+                value=sweep.measure,
+                remedy=f"did you mean {near!r}?" if near else f"one of {', '.join(MEASURES)}",
+            )
+    points: dict[str, list[Point]] = {}
+    with bar(f"study {study.name}", sum(len(sweep.points()) for sweep in study.sweeps), "points") as progress:
+        for sweep in study.sweeps:
+            points[sweep.name] = []
+            for inputs in sweep.points():
+                points[sweep.name].append(_point(sweep, _settled(inputs, context), context, folder / "points"))
+                progress.update()
+    return points
+
+
+def _point(sweep: Sweep, inputs: dict[str, Any], context: Context, folder: Path) -> Point:
+    measure = MEASURES[sweep.measure]
+    rests_on = measure.rests_on(context)
+    key = _key(sweep.measure, inputs, rests_on)
+    file = folder / f"{sweep.name}-{key}.json"
+    kept = _read(file, inputs)
+    if kept is not None:
+        return kept
+    point = Point(inputs, _computed(sweep, measure, inputs, context, folder / f"{sweep.name}-{key}"))
+    with atomic_writer(file) as temporary:
+        content = {"sweep": sweep.name, "restsOn": rests_on, "inputs": inputs, "result": point.result}
+        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return point
+
+
+def _computed(
+    sweep: Sweep, measure: Measure, inputs: Mapping[str, Any], context: Context, folder: Path
+) -> dict[str, Any]:
+    try:
+        return measure.compute(inputs, context, folder)
+    except InputError as error:
+        place = f"sweep {sweep.name}, point {json.dumps(inputs)}"
+        raise type(error)(
+            error.problem, file=place, field=error.field, value=error.value, remedy=error.remedy
+        ) from error
+
+
+def _settled(inputs: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    """Inputs as in JSON; dates as text, `today` as the day that was asked for."""
+    settled = {name: context.as_of if value == TODAY else value for name, value in inputs.items()}
+    return dict(json.loads(json.dumps(settled, default=str)))
+
+
+def _key(measure: str, inputs: Mapping[str, Any], rests_on: str) -> str:
+    text = json.dumps([measure, inputs, rests_on], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _read(file: Path, inputs: Mapping[str, Any]) -> Point | None:
+    """A finished point; None where there is none or the file is not one."""
+    try:
+        held = json.loads(file.read_text(encoding="utf-8"))
+        if held["inputs"] == inputs and isinstance(held["result"], dict):
+            return Point(held["inputs"], held["result"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None

@@ -1,0 +1,132 @@
+"""The cost study against the published epochs and prices, which stand here a second time."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+
+import pytest
+
+from caloscale.studies.measures import Context
+from caloscale.studies.report import run_study
+from caloscale.studies.sweep import load_study
+
+TODAY = dt.date(2026, 11, 21)
+TRAIN_SECONDS = {2: 1784.42, 4: 900.49, 8: 456.62, 16: 229.66, 32: 115.02}
+TEST_SECONDS = {2: 22.40, 4: 11.40, 8: 8.05, 16: 7.36, 32: 3.37}
+V100_SPOT = {"2022-06-01": 0.74, "2026-11-21": 1.0443}
+HOST_2022 = 8 * 0.007325 + 30 * 0.000987  # n1-standard-8, europe-west4, preemptible
+LAYOUTS = {
+    (4, 4): 115.02,
+    (8, 8): 116.11,
+    (16, 16): 117.68,
+    (32, 32): 129.84,
+    (8, 4): 116.09,
+    (16, 4): 119.82,
+    (32, 4): 136.33,
+}
+"""Training seconds of an epoch by (workers, nodes), four- and more-node layouts."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cost")
+    outcome = run_study(load_study("cost"), Context(TODAY), folder, "caloscale study cost")
+    return outcome, folder, json.loads((folder / "study.json").read_text())
+
+
+def test_cost_per_epoch_of_2_to_32_v100_is_flat(made):
+    rows = made[2]["tables"]["flat"]
+    assert len(rows) == 20
+    for row in rows:
+        count, day = row["GPUs"], row["prices of"]
+        seconds = TRAIN_SECONDS[count] + (TEST_SECONDS[count] if row["host of a GPU"] else 0)
+        assert row["epoch s"] == pytest.approx(seconds, rel=1e-4)
+        if row["host of a GPU"] is None:
+            assert row["USD/epoch"] == pytest.approx(seconds * count * V100_SPOT[day] / 3600, rel=1e-3)
+        elif day == "2022-06-01":
+            assert row["USD/epoch"] == pytest.approx(seconds * count * (0.74 + HOST_2022) / 3600, rel=1e-3)
+    spreads = [s["figures"]["spread"] for s in made[2]["statements"] if "flat" in s["claim"]]
+    assert len(spreads) == 4
+    assert spreads[0] == pytest.approx(32 * 115.02 / (2 * 1784.42) - 1, abs=1e-4)
+    assert max(spreads) < 0.05
+
+
+def test_tpu_against_v100_at_the_prices_of_the_study_and_of_today(made):
+    statements = [s for s in made[2]["statements"] if "TPU" in s["claim"]]
+    old, new = statements
+    assert old["figures"]["ratio"] == pytest.approx(456.62 * 8 * 0.74 / (416.29 * 2.64), abs=0.001)
+    assert f"{old['figures']['ratio']:.2f}" == "2.46"
+    assert (round(old["figures"]["lowest"], 2), round(old["figures"]["highest"], 2)) == (2.07, 3.14)
+    assert new["figures"]["ratio"] == pytest.approx(456.62 * 8 * 1.0443 / (416.29 * 2.244), abs=0.001)
+    for statement, day, seen in ((old, "2022-06-01", "2022-01-01"), (new, "2026-11-21", "2026-01-01")):
+        assert f"prices of {day} seen on {seen}" in statement["finding"]
+        assert "without hosts" in statement["finding"] and "n1-standard-96" in statement["finding"]
+    of_region = {
+        (row["region"], row["prices of"]): row["V100 over TPU"]
+        for row in made[2]["tables"]["tpu"]
+        if row["hosts of V100"] == "without hosts" and row["epoch is"] == "training"
+    }
+    assert of_region["us-central1", "2022-06-01"] == pytest.approx(2.71, abs=0.005)
+
+
+def test_one_accelerator_against_many_for_60_and_120_epochs(made):
+    statements = {s["figures"]["epochs"]: s for s in made[2]["statements"] if "epochs" in s["figures"]}
+    epoch_of_one = 2 * TRAIN_SECONDS[2] + 2 * TEST_SECONDS[2]
+    epoch_of_128 = 33.22 + 1.59  # the study's run of 120 epochs
+    for epochs in (60, 120):
+        figures = statements[epochs]["figures"]
+        assert figures["oneSeconds"] == pytest.approx(epochs * epoch_of_one, rel=0.02)
+        assert figures["manySeconds"] == pytest.approx(epochs * (epoch_of_128 + 4), rel=0.08)
+        assert "1 V100 is extrapolated" in statements[epochs]["finding"]
+    why = next(s for s in made[2]["statements"] if "epochsInAWeek" in s["figures"])
+    assert why["figures"]["epochsInAWeek"] == pytest.approx(7 * 86_400 / epoch_of_one, rel=0.02)
+    assert why["figures"]["epochsInAnHour"] < why["figures"]["epochsInAWeek"]
+
+
+def test_one_worker_a_node_is_the_best_layout_of_32(made):
+    measured = {
+        (row["workers"], row["nodes"]): row["measured training s"]
+        for row in made[2]["tables"]["layouts"]
+        if row["measured training s"] is not None
+    }
+    assert set(measured) == set(LAYOUTS)
+    assert all(measured[key] == pytest.approx(LAYOUTS[key], abs=0.01) for key in LAYOUTS)
+    for statement in [s for s in made[2]["statements"] if "layout" in s["claim"]]:
+        assert (statement["figures"]["bestWorkers"], statement["figures"]["bestNodes"]) == (4, 4)
+    by_measurement = made[2]["statements"][-1]["figures"]
+    assert by_measurement["worst"] == pytest.approx(136.33 / 115.02 - 1, abs=1e-4)
+    assert by_measurement["mildest"] == pytest.approx(116.09 / 115.02 - 1, abs=1e-4)
+
+
+def test_what_a_study_leaves(made):
+    outcome, folder, content = made
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "points",
+        "study.md",
+        "study.json",
+        "flat.svg",
+        "time.svg",
+        *(f"{table.sweep.name}.csv" for table in outcome.tables),
+    }
+    page = (folder / "study.md").read_text()
+    assert "2.46 in europe-west4" in page and "![" in page and "`caloscale study cost`" in page
+    rows = list(csv.DictReader((folder / "tpu.csv").read_text().splitlines()))
+    assert [float(row["V100 over TPU"]) for row in rows] == [r["V100 over TPU"] for r in content["tables"]["tpu"]]
+    assert all(statement["claim"] in page for statement in content["statements"])
+
+
+def test_prices_of_another_day_and_of_a_file_are_what_today_means(tmp_path):
+    study = load_study("cost")
+    study = study.model_copy(update={"sweeps": study.sweeps[:1], "conclusions": None})
+    own = tmp_path / "own.csv"
+    own.write_text(
+        "provider,region,sku_kind,sku,unit,purchase,usd_per_unit_hour,effective_from,observed_on,source\n"
+        "gcp,europe-west4,gpu,nvidia-tesla-v100,gpu,spot,0.5,2026-11-01,2026-11-20,our invoice\n"
+    )
+    first = run_study(study, Context(TODAY), tmp_path / "out", "x").tables[0].rows
+    again = run_study(study, Context(TODAY, prices=(own,)), tmp_path / "out", "x").tables[0].rows
+    assert [row[4] for row in first[:10]] == [row[4] for row in again[:10]]  # prices of 2022
+    assert again[10][4] / first[10][4] == pytest.approx(0.5 / 1.0443)
