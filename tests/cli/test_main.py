@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ VERBS = (
     "prices",
     "calibrate",
     "study",
+    "submit",
 )
 
 
@@ -50,6 +52,19 @@ def test_every_verb_explains_itself(verb: str) -> None:
     done = caloscale(verb, "--help")
     assert done.returncode == 0
     assert "Usage" in done.stdout
+
+
+def test_ctrl_c_says_that_one_can_go_on(tmp_path: Path) -> None:
+    command = ["simulate", "--preset", "compact", "--set", "data.simulation.engine=parametrised", "-o", str(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "caloscale.cli.main", *command], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        process.stderr.readline()  # the progress display: it is at work
+        process.send_signal(signal.SIGINT)
+        told = process.stderr.read()
+        assert process.wait(60) == 130
+    assert "goes on from here" in told and "Traceback" not in told
 
 
 BAD = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -199,3 +200,12 @@ def test_a_path_into_a_list_and_beyond_it():
     assert point.value("b.1.c") == 6
     with pytest.raises(DocumentError, match="neither an input nor in the result"):
         point.value("b.2")
+
+
+def test_the_example_of_the_page_runs(tmp_path):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "studies.md").read_text()
+    file = tmp_path / "batch.yaml"
+    file.write_text(page.split("```yaml\n")[1].split("```")[0])
+    table = run_study(load_study(file), CONTEXT, tmp_path / "out", "x").tables[0]
+    measured = {row[0]: row[4] for row in table.rows if row[1] == "spot"}
+    assert measured == pytest.approx({16: 182.65, 32: 142.23, 48: 128.19, 64: 121.69, 80: 120.11, 96: 115.02}, rel=1e-3)

@@ -19,6 +19,7 @@ from caloscale.cli import (
     run,
     simulate,
     study,
+    submit,
     train,
     validate,
 )
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (run, simulate, preprocess, train, validate, report, inspect, plan, bill, prices, calibrate, study):
+for verb in (run, simulate, preprocess, train, validate, report, inspect, plan, bill, prices, calibrate, study, submit):
     app.command(name=verb.__name__.rpartition(".")[2])(verb.command)
 
 
@@ -51,9 +52,10 @@ def main() -> None:
     except CaloscaleError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("stopped; the same command again goes on from here", file=sys.stderr)
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == 130:  # typer's own end after Ctrl-C
+            print("stopped; the same command again goes on from here", file=sys.stderr)
+        raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

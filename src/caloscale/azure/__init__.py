@@ -1,0 +1,1 @@
+"""Azure ML: the plan of a run as a job of the second cloud."""

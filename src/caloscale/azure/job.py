@@ -1,0 +1,138 @@
+"""A planned run as an Azure ML command job: the job's own YAML schema, as a mapping."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from caloscale.errors import DocumentError, InputError
+from caloscale.planning.plan import Candidate
+from caloscale.spec import Hardware, Run
+
+SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"
+DOCUMENT_VARIABLE = "CALOSCALE_RUN"
+"""Environment variable that carries the run document to the workers."""
+COMMAND = (
+    f"printenv {DOCUMENT_VARIABLE} > run.yaml && "
+    "caloscale train run.yaml --workspace ${{outputs.run}} --dataset ${{inputs.dataset}}"
+)
+TIERS = {"spot": "spot", "on-demand": "standard"}
+"""Job tier of serverless compute for each purchase; spot is what clusters call low priority."""
+DATA_SCHEMES = ("azureml:", "azureml://", "https://", "abfss://", "wasbs://")
+
+
+def on_azure(run: Run) -> Run:
+    """The run with its hardware on Azure; raises DocumentError when the document names another cloud."""
+    hardware = run.hardware or Hardware()
+    if hardware.cloud not in (None, "azure"):
+        raise DocumentError(
+            "is not the cloud that the run is submitted to",
+            field="hardware.cloud",
+            value=hardware.cloud,
+            remedy="--set hardware.cloud=azure, or leave it out",
+        )
+    if hardware.topology is not None:
+        raise DocumentError(
+            "belongs to TPU slices, which Azure has not",
+            field="hardware.topology",
+            value=hardware.topology,
+            remedy="leave it out",
+        )
+    return run.model_copy(update={"hardware": hardware.model_copy(update={"cloud": "azure"})})
+
+
+def job_of(run: Run, placement: Candidate, *, image: str, data: str, compute: str | None = None) -> dict[str, Any]:
+    """The command job of a planned run: one worker a node, TF_CONFIG from Azure ML's TensorFlow distribution.
+
+    ``data``: folder of shards (`caloscale preprocess`) as Azure ML names it; it is mounted. ``compute``: an existing
+    cluster, whose own size and tier then count; absent: serverless compute of the placement's machine size.
+    Raises InputError naming field, value and remedy.
+    """
+    if placement.workers != placement.nodes:
+        raise DocumentError(
+            f"has {placement.workers} workers on {placement.nodes} nodes; an Azure ML job has one a node",
+            field="hardware.workers",
+            value=placement.workers,
+            remedy="leave hardware.workers out, with placement: Aligned",
+        )
+    _check_data(data)
+    _check_image(image)
+    placed = _placed(run, placement)
+    job: dict[str, Any] = {
+        "$schema": SCHEMA,
+        "type": "command",
+        "display_name": f"{run.model.preset} on {placement.count} x {placement.accelerator}",
+        "experiment_name": "caloscale",
+        "description": f"caloscale train: {run.train.epochs} epochs, {placement.workers} workers x "
+        f"{placement.accelerators_per_worker} GPUs; estimate {placement.usd:.2f} USD, "
+        f"{placement.total_seconds / 3600:.2f} h",
+        "tags": {
+            "caloscale.accelerator": placement.accelerator,
+            "caloscale.region": placement.region,
+            "caloscale.purchase": placement.purchase,
+            "caloscale.estimateUsd": f"{placement.usd:.2f}",
+        },
+        "command": COMMAND,
+        "environment": {"image": image},
+        "environment_variables": {DOCUMENT_VARIABLE: placed.model_dump_json(by_alias=True)},
+        "inputs": {"dataset": {"type": "uri_folder", "path": data, "mode": "ro_mount"}},
+        "outputs": {"run": {"type": "uri_folder", "mode": "rw_mount"}},
+        "distribution": {"type": "tensorflow", "worker_count": placement.nodes, "parameter_server_count": 0},
+        "resources": {"instance_count": placement.nodes},
+    }
+    if compute is not None:
+        job["compute"] = f"azureml:{compute.removeprefix('azureml:')}"
+    else:
+        job["resources"]["instance_type"] = vm_size(placement.machine_type)
+        job["queue_settings"] = {"job_tier": TIERS[placement.purchase]}
+    if run.budget.deadline_seconds is not None:
+        job["limits"] = {"timeout": math.ceil(run.budget.deadline_seconds)}
+    return job
+
+
+def vm_size(machine_type: str) -> str:
+    """Azure's name of a machine size: the catalogue leaves ``Standard_`` out."""
+    return machine_type if machine_type.lower().startswith("standard_") else f"Standard_{machine_type}"
+
+
+def _placed(run: Run, placement: Candidate) -> Run:
+    """The run with the hardware that was chosen, so that what runs is what was planned."""
+    hardware = (run.hardware or Hardware()).model_copy(
+        update={
+            "cloud": "azure",
+            "accelerator": placement.accelerator,
+            "machine_type": placement.machine_type,
+            "count": placement.count,
+            "per_node": placement.accelerators_per_worker,
+            "nodes": placement.nodes,
+            "workers": placement.workers,
+            "accelerators_per_worker": placement.accelerators_per_worker,
+            "region": placement.region,
+            "purchase": placement.purchase,
+        }
+    )
+    return run.model_copy(update={"hardware": hardware})
+
+
+def _check_data(data: str) -> None:
+    if not data.startswith(DATA_SCHEMES):
+        raise InputError(
+            "is not a place that Azure ML can mount",
+            field="--data",
+            value=data,
+            remedy="azureml:NAME:VERSION, azureml://datastores/NAME/paths/FOLDER, or an https:// or abfss:// address",
+        )
+    if re.search(r"[?&](sig|sv|se)=|//[^/]*:[^/]*@", data):
+        raise InputError(
+            "carries a token or password in its address",
+            field="--data",
+            remedy="make a datastore for it and name that: credentials stay in the workspace",
+        )
+
+
+def _check_image(image: str) -> None:
+    if not re.fullmatch(r"[a-z0-9][\w.\-/:]*(:[\w.\-]+|@sha256:[0-9a-f]{64})?", image):
+        raise InputError(
+            "is not the name of an image", field="--image", value=image, remedy="such as registry.example/trainer:1.0"
+        )

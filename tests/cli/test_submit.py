@@ -1,0 +1,71 @@
+"""caloscale submit, as its user sees it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import yaml
+
+RUN = (
+    "submit",
+    "--to",
+    "azureml",
+    "--preset",
+    "variable-angle",
+    "--as-of",
+    "2026-11-21",
+    *("--set", "hardware.accelerator=nvidia-tesla-a100"),
+    *("--set", "hardware.count=16"),
+    *("--set", "hardware.region=eastus"),
+)
+GIVEN = (*RUN, "--image", "registry.example/t:1", "--data", "azureml://datastores/b/paths/showers")
+
+
+def test_what_is_printed_is_the_job_alone(command):
+    pytest.importorskip("azure.ai.ml", exc_type=ImportError)
+    done = command(*GIVEN)
+    assert done.code == 0
+    job = yaml.safe_load(done.out)
+    assert job["type"] == "command" and job["resources"]["instance_count"] == 2
+    assert "chosen: 16 x nvidia-tesla-a100" in done.err and "experimental" not in done.err
+
+
+def test_without_a_workspace_nothing_is_sent(command, tmp_path, monkeypatch):
+    pytest.importorskip("azure.ai.ml", exc_type=ImportError)
+    monkeypatch.chdir(tmp_path)
+    done = command(*GIVEN, "--send")
+    assert done.code == 2 and "config.json" in done.err and "Traceback" not in done.err
+
+
+def test_credentials_are_those_of_the_default_chain(command, monkeypatch):
+    """A service principal that does not exist, named by the environment only; there is no network to ask on."""
+    pytest.importorskip("azure.ai.ml", exc_type=ImportError)
+    monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")
+    done = command(*GIVEN, "--send", "--subscription", "s", "--resource-group", "g", "--azure-workspace", "w")
+    assert done.code == 2 and "no credentials for Azure" in done.err and "az login" in done.err
+
+
+BAD = {
+    "no data": ([*RUN, "--image", "i:1"], "--data"),
+    "no image": ([*RUN, "--data", "azureml:showers:1"], "--image"),
+    "half a workspace": ([*GIVEN, "--send", "--subscription", "s"], "belong together"),
+    "another cloud": ([*GIVEN, "--set", "hardware.cloud=gcp"], "hardware.cloud"),
+    "too dear": ([*GIVEN, "--set", "budget.maxUsd=1"], "budget.maxUsd"),
+    "nowhere": (["submit", "--to", "moon", "--preset", "variable-angle"], "moon"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_ends_with_2(command, case, monkeypatch):
+    monkeypatch.delenv("CALOSCALE_IMAGE", raising=False)
+    arguments, says = BAD[case]
+    done = command(*arguments)
+    assert done.code == 2 and says in done.err
+
+
+def test_without_the_sdk_it_says_what_to_install(command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "azure.ai.ml", None)
+    monkeypatch.setitem(sys.modules, "azure", None)
+    done = command(*GIVEN)
+    assert done.code == 2 and "pip install 'caloscale[azure]'" in done.err
