@@ -87,9 +87,9 @@ def test_the_summary_follows_its_schema(home: Path, by_pipeline: object) -> None
 def test_the_command_gives_the_same_as_the_pipeline(home: Path, by_command: subprocess.CompletedProcess[str]) -> None:
     assert by_command.returncode == 0, by_command.stdout[-3000:] + by_command.stderr[-3000:]
     summaries = [json.loads((home / "runs" / name / "summary.json").read_text()) for name in ("pipeline", "command")]
-    for name, value in summaries[0]["physics"].items():
-        # What is generated differs in the last bits from process to process; the weights do not.
-        assert summaries[1]["physics"][name] == pytest.approx(value, rel=0.02, abs=1e-3), name
+    # What is generated differs in the last bits from process to process; the weights do not.
+    separations = [{k: v["separation"] for k, v in s["physics"].items() if isinstance(v, dict)} for s in summaries]
+    assert separations[0] == pytest.approx(separations[1], rel=0.02, abs=1e-3)
     trained = (next(home.glob(f"runs/{name}/**/training/model")) for name in ("pipeline", "command"))
     weights = [weights_of(model / "generator.keras") for model in trained]
     assert weights[0].keys() == weights[1].keys() and len(weights[0]) > 10

@@ -80,7 +80,9 @@ class Generator:
         if compiled is None:
             any_size = tf.TensorSpec((None,), tf.float32)
             specification = (tf.TensorSpec((None, noise.shape[1]), tf.float32), any_size, any_size)
-            compiled = tf.function(self._cells_of_batch, input_signature=specification, jit_compile=False, autograph=False)
+            compiled = tf.function(
+                self._cells_of_batch, input_signature=specification, jit_compile=False, autograph=False
+            )
             object.__setattr__(self, "_compiled", compiled)
         return compiled(noise, energy_gev, angle_rad)
 

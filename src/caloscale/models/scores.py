@@ -21,6 +21,9 @@ from caloscale.spec import LossWeights
 PROFILES = ("layers", "transverse", "depth", "counts", "hits")
 """Outputs that only the compact discriminator has; their targets are what it gives for the real showers."""
 
+SMALLEST_SHARE = 1e-4
+"""Added to a share of the energy below the root: its derivative at 0 stays finite."""
+
 SMALLEST_SQUARE = 1e-6
 """Added below the root of a sum of squares: its derivative at 0 stays finite."""
 
@@ -39,7 +42,10 @@ def distance(name: str, one: Any, other: Any, ecal_sum: Any) -> Any:
         return 100 * tf.reduce_mean(tf.abs(one - other), axis=-1)
     if name == "ecal_sum":
         return 100 * tf.reduce_mean(tf.abs(one - other), axis=-1) / ecal_sum
-    difference = one - other if name == "depth" else (one - other) / ecal_sum[:, None]
+    if name != "depth":
+        # Roots of shares: the fringe of a profile counts as much as in a chi-squared.
+        one, other = (tf.sqrt(part / ecal_sum[:, None] + SMALLEST_SHARE) for part in (one, other))
+    difference = one - other
     return 100 * tf.sqrt(tf.reduce_sum(difference * difference, axis=-1) + SMALLEST_SQUARE)
 
 

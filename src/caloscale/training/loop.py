@@ -27,7 +27,7 @@ from caloscale.training.record import History, TrainingRecord
 from caloscale.training.release import parameters, release, save_network, versions
 from caloscale.training.scalars import open_scalars, write_scalars
 from caloscale.training.schedule import Schedule, progress
-from caloscale.training.selection import physics_deviation, selection_showers
+from caloscale.training.selection import is_chosen, physics_deviation, selection_showers
 from caloscale.training.state import NOWHERE, TrainingState, compile_step
 
 log = logging.getLogger(__name__)
@@ -168,10 +168,11 @@ class _Training:
             return
         epoch = round(step / self.showers.steps_per_epoch)
         figures = physics_deviation(self.validation, self._generate(self.validation))
+        earlier = [d for d in self.history.content["validation"].get("deviation", []) if d is not None]
         self.history.add_validation(epoch, figures)
         if writer is not None:
             write_scalars(writer, step, {f"validation/{name}": value for name, value in figures.items()})
-        if self.best is None or figures["deviation"] <= (self.best.best_deviation or 0.0):
+        if self.best is None or is_chosen(figures["deviation"], min(earlier, default=None)):
             self.best = self._progress().model_copy(
                 update={"best_epoch": epoch, "best_step": step, "best_deviation": figures["deviation"]}
             )

@@ -11,6 +11,8 @@ MOST_SHOWERS = 400
 """Showers that are compared, at most: a fraction of a second."""
 SHARE = 0.25
 """Part of the validation showers that selects the epoch; the others judge it."""
+TOLERANCE = 0.5
+"""Relative difference of two deviations that is not significant with so few showers."""
 ENERGY_BINS = 3
 """Ranges of energy, with equal numbers of showers."""
 PROFILE_AXES = {"profile_x": (0, 2, 3), "profile_y": (0, 1, 3), "profile_z": (0, 1, 2)}
@@ -25,33 +27,48 @@ def selection_showers(validation_showers: int) -> int:
     return min(MOST_SHOWERS, max(1, round(SHARE * validation_showers)))
 
 
+def is_chosen(deviation: float, lowest: float | None) -> bool:
+    """Whether the newest generator is kept instead of the one kept so far.
+
+    lowest: least deviation of all earlier epochs; None: there is none. A later epoch is preferred while it is as good
+    within what so few showers can tell.
+    """
+    return lowest is None or deviation <= (1 + TOLERANCE) * lowest
+
+
 def physics_deviation(real: Showers, generated: Showers) -> dict[str, float]:
     """How far generated showers are from real ones of the same energies and angles; 0 is best.
 
-    Terms: relative deviation of the sampling fraction (mean over energy ranges) and of its width; mean relative
-    deviation of the profiles along x, y and z, that is sum |g - r| / sum r of mean profiles with unit sum (mean over
-    energy ranges); relative deviation of the number of cells with energy. `deviation` is their sum: the authors'
-    figure of merit (profiles, moments, sampling fraction) with what the profiles cannot show.
+    Terms, relative deviations: of the sampling fraction and of the number of cells with energy (means over energy
+    ranges); of the profiles along x, y and z, that is sum |g - r| / sum r of mean profiles with unit sum (means over
+    energy ranges); of the width of the sampling fraction about its mean in each range (all ranges together, as it
+    needs many showers). `deviation` is their sum: the authors' figure of merit (profiles, moments, sampling
+    fraction) with what the profiles cannot show.
     """
     terms: dict[str, list[float]] = {}
+    spreads: list[list[NDArray[np.float32]]] = []
     for part in np.array_split(np.argsort(real.energy_gev), ENERGY_BINS):
         if len(part) == 0:
             continue
-        for name, value in _deviations(real[part], generated[part]).items():
+        pair = generated[part], real[part]
+        fractions = [s.ecal_sum_gev / s.energy_gev for s in pair]
+        spreads.append([fraction - fraction.mean() for fraction in fractions])
+        figures = _deviations(*pair)
+        figures["sampling_fraction"] = _relative(float(fractions[0].mean()), float(fractions[1].mean()))
+        for name, value in figures.items():
             terms.setdefault(name, []).append(value)
-    figures = {name: float(np.mean(values)) for name, values in terms.items()}
-    return {"deviation": sum(figures.values()), **figures}
+    means = {name: float(np.mean(values)) for name, values in terms.items()}
+    widths = [float(np.concatenate(side).std()) for side in zip(*spreads)]
+    means["resolution"] = _relative(widths[0], widths[1])
+    return {"deviation": sum(means.values()), **means}
 
 
-def _deviations(real: Showers, generated: Showers) -> dict[str, float]:
-    fractions = [s.ecal_sum_gev / s.energy_gev for s in (generated, real)]
-    figures = {
-        "sampling_fraction": _relative(*(f.mean() for f in fractions)),
-        "resolution": _relative(*(f.std() for f in fractions)),
-        "hits": _relative(*(np.count_nonzero(s.cells_gev) for s in (generated, real))),
-    }
+def _deviations(generated: Showers, real: Showers) -> dict[str, float]:
+    """Terms that are computed in each range of energy."""
+    pair = generated, real
+    figures = {"hits": _relative(*(float(np.count_nonzero(s.cells_gev)) for s in pair))}
     for name, axes in PROFILE_AXES.items():
-        profiles = [_unit(s.cells_gev.sum(axis=axes, dtype=np.float64)) for s in (generated, real)]
+        profiles = [_unit(s.cells_gev.sum(axis=axes, dtype=np.float64)) for s in pair]
         figures[name] = float(np.abs(profiles[0] - profiles[1]).sum())
     return figures
 

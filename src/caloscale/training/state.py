@@ -49,7 +49,14 @@ class TrainingState:
         }
         if self.average is not None:
             parts["average"] = self.average
-        return tf.train.Checkpoint(**parts)
+        dropout = [variable for network in self.networks for variable in _random_states(network)]
+        return tf.train.Checkpoint(**parts, dropout=dropout)
+
+
+def _random_states(network: Any) -> list[Any]:
+    """States of the random generators within a network (dropout), which Keras does not count as weights."""
+    weights = {id(weight) for weight in network.weights}
+    return [variable for variable in network.variables if id(variable) not in weights]
 
 
 def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, Any], dict[str, Any]]:

@@ -1,0 +1,170 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from caloscale.errors import CheckpointError, InputError
+from caloscale.inference import load_generator
+from caloscale.models import build, latent, noise_size
+from caloscale.models.card import ModelCard
+from caloscale.spec import load_run
+
+DETECTOR = (
+    "data.geometry.cells=[5, 4, 3]",
+    "data.geometry.layers=[{count: 3, absorberMm: 4}]",
+    "data.geometry.depthMm=30",
+    "data.preprocessing.rebin=[1, 1, 1]",
+    "model.latentSize=6",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model folder as a training leaves it, with fresh weights."""
+    path = tmp_path_factory.mktemp("model")
+    run = load_run(preset="compact", overrides=DETECTOR)
+    networks = build(run.model, run.data)
+    networks.generator.save(str(path / "generator.keras"))
+    (path / "untrained").mkdir()
+    build(run.model, run.data).generator.save(str(path / "untrained" / "generator.keras"))
+    card = ModelCard(
+        preset="compact",
+        shape=run.data.shape,
+        latent_size=run.model.latent_size,
+        preprocessing=run.data.preprocessing,
+        geometry=run.data.geometry,
+        energy_gev=run.data.energy_gev,
+        angle_deg=run.data.angle_deg,
+        source="geant4",
+        document=run.model_dump(mode="json", by_alias=True),
+        versions={},
+        step=1,
+        epoch=1,
+        deviation=0.1,
+        parameters={},
+    )
+    (path / "model.json").write_text(card.model_dump_json(by_alias=True))
+    return path
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+    return shutil.copytree(folder, tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def generator(folder):
+    return load_generator(folder)
+
+
+def primaries(count):
+    rng = np.random.default_rng(1)
+    return rng.uniform(5, 40, count).astype(np.float32), rng.uniform(1.1, 2.0, count).astype(np.float32)
+
+
+def test_showers_are_what_the_network_says_in_gev(generator):
+    energy, angle = primaries(9)
+    showers = generator.generate(energy, angle, seed=3)
+    run = generator.run
+    noise = np.random.default_rng(3).standard_normal((9, noise_size(run.model)), np.float32)
+    x = generator.network(latent(noise, energy, angle, run.model, run.data)).numpy()[..., 0]
+    cells = x ** (1 / 0.85) / 50
+    cells[cells < run.data.preprocessing.threshold_gev] = 0
+    np.testing.assert_allclose(showers.cells_gev, cells, rtol=1e-4, atol=1e-9)
+    assert showers.source == "generated"
+    np.testing.assert_array_equal(showers.energy_gev, energy)
+    np.testing.assert_array_equal(showers.angle_rad, angle)
+
+
+def test_seeds_and_batches(generator):
+    energy, angle = primaries(10)
+    one, same, other = (
+        generator.generate(energy, angle, seed=seed, batch=batch).cells_gev
+        for seed, batch in ((1, 128), (1, 3), (2, 3))
+    )
+    np.testing.assert_allclose(one, same, rtol=1e-4, atol=1e-9)
+    assert not np.allclose(one, other, rtol=0.01)
+    np.testing.assert_array_equal(one, generator.generate(energy, angle, seed=1).cells_gev)
+
+
+def test_batches_are_the_same_showers(generator):
+    energy, angle = primaries(10)
+    parts = list(generator.batches(energy, angle, seed=1, batch=4))
+    assert [len(part) for part in parts] == [4, 4, 2]
+    whole = generator.generate(energy, angle, seed=1, batch=4)
+    np.testing.assert_array_equal(np.concatenate([part.cells_gev for part in parts]), whole.cells_gev)
+
+
+def test_no_shower_is_no_error(generator):
+    assert generator.generate(np.zeros(0), np.zeros(0), seed=1).cells_gev.shape == (0, 5, 4, 3)
+
+
+def test_the_untrained_generator_is_another(folder, generator):
+    energy, angle = primaries(4)
+    untrained = load_generator(folder, untrained=True)
+    assert not np.allclose(
+        untrained.generate(energy, angle, seed=1).cells_gev, generator.generate(energy, angle, seed=1).cells_gev
+    )
+
+
+@pytest.mark.parametrize(
+    ("energy", "angle", "problem"),
+    [
+        ([10.0, 20.0], [1.5], "equal length"),
+        ([10.0, np.nan], [1.5, 1.5], "finite"),
+        ([10.0, 0.0], [1.5, 1.5], "above 0"),
+        ([10.0, 20.0], [1.5, np.inf], "finite"),
+    ],
+)
+def test_primaries_that_do_not_exist(generator, energy, angle, problem):
+    with pytest.raises(InputError, match=problem):
+        generator.generate(np.array(energy), np.array(angle), seed=1)
+
+
+def test_a_batch_of_nothing(generator):
+    with pytest.raises(InputError, match="at least 1"):
+        generator.generate(*primaries(2), seed=1, batch=0)
+
+
+def change_card(folder, **changes):
+    path = folder / "model.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        (lambda f: (f / "model.json").unlink(), "model.json: cannot be read"),
+        (lambda f: (f / "model.json").write_text("{}"), "model.json: preset: is not a model card"),
+        (lambda f: (f / "model.json").write_bytes(b"\xff\x00"), "is not a model card"),
+        (lambda f: change_card(f, document={"model": {"preset": "new"}}), "document that is not valid here"),
+        (lambda f: (f / "generator.keras").unlink(), "generator.keras: is missing"),
+        (lambda f: (f / "generator.keras").write_bytes(b"no network"), "generator.keras: cannot be read"),
+        (lambda f: change_card(f, latentSize=7), "other showers than model.json says"),
+        (lambda f: change_card(f, shape=[5, 4, 2]), "other showers than model.json says"),
+    ],
+)
+def test_folders_that_are_no_model(copy, fault, problem):
+    fault(copy)
+    with pytest.raises(CheckpointError, match=problem) as error:
+        load_generator(copy)
+    assert error.value.exit_code == 2
+    assert error.value.remedy
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.99])
+def test_a_truncated_network(copy, kept):
+    path = copy / "generator.keras"
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content))])
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_generator(copy)
+
+
+def test_a_foreign_network(copy):
+    foreign = tf.keras.Sequential([tf.keras.Input((6,)), tf.keras.layers.Dense(2)])
+    foreign.save(str(copy / "generator.keras"))
+    with pytest.raises(CheckpointError, match="other showers"):
+        load_generator(copy)

@@ -1,0 +1,229 @@
+"""The compact network: what is built into it, against closed forms and symmetries."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from caloscale.models import build, count_parameters, flops, latent, noise_size
+from caloscale.models.compact_layers import CellNoise, CountsAbove, FromAxis, LogCells, Primary, Profile, SeparableMaps
+from caloscale.showers.angles import measured_angle_rad
+from caloscale.spec import load_run
+
+RUN = load_run(preset="compact")
+SMALL = (
+    "data.geometry.cells=[6, 5, 3]",
+    "data.geometry.layers=[{count: 3, absorberMm: 4}]",
+    "data.geometry.depthMm=30",
+    "data.preprocessing.rebin=[1, 1, 1]",
+    "model.latentSize=6",
+    "model.binCounts=true",
+)
+
+
+@pytest.fixture(scope="module")
+def networks():
+    tf.keras.utils.set_random_seed(1)
+    return build(RUN.model, RUN.data)
+
+
+def fed(count, energy=20.0, angle=math.pi / 2, seed=1):
+    noise = np.random.default_rng(seed).standard_normal((count, noise_size(RUN.model)), np.float32)
+    return latent(noise, np.full(count, energy), np.full(count, angle), RUN.model, RUN.data)
+
+
+def cells_of(shower):
+    return np.asarray(shower)[..., 0] ** (1 / 0.85)
+
+
+def test_size(networks):
+    """Tens of MFLOP per shower, so that some thousand steps fit into minutes."""
+    assert [count_parameters(network) for network in networks] == [143_251, 87_170]
+    assert flops(networks.generator) < 35e6
+    assert flops(networks.discriminator) < 12e6
+
+
+def test_shower_and_outputs(networks):
+    shower = networks.generator(fed(3))
+    assert shower.shape == (3, 17, 17, 25, 1)
+    assert float(tf.reduce_min(shower)) >= 0
+    outputs = networks.discriminator(shower)
+    assert {name: value.shape[1] for name, value in outputs.items()} == {
+        "real_fake": 1,
+        "energy": 1,
+        "angle": 1,
+        "ecal_sum": 1,
+        "layers": 25,
+        "transverse": 34,
+        "depth": 25,
+        "counts": 6,
+        "hits": 25,
+    }
+
+
+def test_the_sum_is_the_energy_times_the_response(networks):
+    """The total is explicit: E * unitsPerGev * exp(response), whatever the shape of the shower."""
+    generator = networks.generator
+    response = tf.keras.Model(generator.input, generator.get_layer("response").output)
+    for energy in (5.0, 40.0):
+        batch = fed(4, energy)
+        sums = cells_of(generator(batch)).sum(axis=(1, 2, 3))
+        np.testing.assert_allclose(sums, 50 * energy * np.exp(response(batch))[:, 0], rtol=1e-3)
+        # Before the training the response is an estimate from the materials: about 26 MeV per GeV.
+        assert sums.mean() / 50 / energy == pytest.approx(0.026, rel=0.2)
+
+
+def test_showers_fluctuate_with_the_noise_alone(networks):
+    one, other = networks.generator(fed(2, seed=1)), networks.generator(fed(2, seed=2))
+    assert not np.allclose(one, other)
+    np.testing.assert_array_equal(one, networks.generator(fed(2, seed=1)))
+
+
+def test_mean_maps_are_symmetric_in_y(networks):
+    maps = tf.keras.Model(networks.generator.input, networks.generator.get_layer("maps").output)(fed(2, angle=1.2))
+    np.testing.assert_allclose(maps, maps[:, :, ::-1], atol=1e-5)
+    assert not np.allclose(maps, maps[:, ::-1], atol=1e-3)
+
+
+def test_primary():
+    layer = Primary(centre=math.log(0.2), width=0.5)
+    values = layer(np.array([[0.2, math.pi / 2, 9], [0.2 * math.e, math.pi / 4, 9]], np.float32))
+    np.testing.assert_allclose(values, [[0, 0, 0], [2, 1, 1]], atol=1e-6)
+
+
+def test_coordinates_follow_the_axis():
+    """An inclined shower is upright: where the axis is, the distance is 0 in every layer."""
+    layer = FromAxis(9, shift=[-1, 0, 2], wavelengths=[4.0, 16.0])
+    for cotangent in (0.0, 1.0, -1.5):
+        values = layer(np.array([[0, cotangent, cotangent**2]], np.float32)).numpy()[0]
+        distance = (np.arange(9) - 4)[None] - cotangent * np.array([-1, 0, 2])[:, None]
+        np.testing.assert_allclose(values[..., 4], distance / 4.5, atol=1e-6)
+        np.testing.assert_allclose(values[..., 0], np.sin(2 * np.pi * distance / 4), atol=1e-5)
+        np.testing.assert_allclose(values[..., 3], np.cos(2 * np.pi * distance / 16), atol=1e-5)
+
+
+def test_coordinates_of_mirrored_showers_are_mirrored():
+    layer = FromAxis(9, shift=[-1, 0, 2], wavelengths=[4.0, 16.0])
+    one, other = (layer(np.array([[0, c, c * c]], np.float32)).numpy()[0] for c in (0.7, -0.7))
+    np.testing.assert_allclose(one * [-1, -1, 1, 1, -1], other[:, ::-1], atol=1e-5)
+
+
+def test_the_axis_is_where_the_simulation_shoots():
+    """Deposits along the axis of the network's coordinates have the angle that was asked for."""
+    networks = build(RUN.model, RUN.data)
+    layer = networks.generator.get_layer("from_axis")
+    for angle in (1.1, math.pi / 2, 1.9):
+        axis = np.array(layer.shift) / math.tan(angle)
+        cells = np.zeros((1, 17, 17, 25), np.float32)
+        for number, position in enumerate(axis + 8):
+            left = int(position)
+            cells[0, left, 8, number], cells[0, left + 1, 8, number] = left + 1 - position, position - left
+        measured = measured_angle_rad(cells, RUN.data.geometry, RUN.data.preprocessing.rebin)
+        assert measured[0] == pytest.approx(angle, abs=1e-3)
+
+
+def test_separable_maps_are_the_sum_they_say():
+    rng = np.random.default_rng(1)
+    x, a, y, b = (rng.normal(size=s).astype(np.float32) for s in ((2, 3, 4, 5), (2, 15), (1, 3, 6, 5), (2, 3)))
+    expected = np.einsum("blxk,blk,lyk->bxyl", x, a.reshape(2, 3, 5), y[0]) / np.sqrt(5) + b[:, None, None]
+    np.testing.assert_allclose(SeparableMaps()([x, a, y, b]), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_cell_noise_is_random_enough():
+    """Mean 0, variance 1, and no two cells that go together more than chance allows."""
+    layer = CellNoise((5, 4, 3))
+    values = layer(np.random.default_rng(1).standard_normal((4000, 62), np.float32)).numpy().reshape(4000, 60)
+    np.testing.assert_allclose(values.mean(axis=0), 0, atol=0.08)
+    np.testing.assert_allclose(values.std(axis=0), 1, atol=0.05)
+    for moment in (values, values**2):
+        correlation = np.corrcoef(moment.T) - np.eye(60)
+        assert np.abs(correlation).max() < 5 / math.sqrt(4000)
+
+
+def test_profiles_and_counts():
+    cells = np.random.default_rng(1).gamma(0.3, 1.0, (2, 4, 5, 3, 1)).astype(np.float32)
+    np.testing.assert_allclose(Profile([3])(cells), cells.sum(axis=(1, 2, 4)), rtol=1e-5)
+    both = np.concatenate([cells.sum(axis=(2, 3, 4)), cells.sum(axis=(1, 3, 4))], axis=1)
+    np.testing.assert_allclose(Profile([1, 2])(cells), both, rtol=1e-5)
+    logarithms = LogCells(0.01)(cells).numpy()
+    np.testing.assert_allclose(logarithms, np.log1p(cells[..., 0] / 0.01), rtol=1e-4)
+    steep = CountsAbove([3.0, 1.0], slope=1e4)(logarithms)
+    exact = [[np.count_nonzero(shower > t) for t in (3.0, 1.0)] for shower in logarithms]
+    np.testing.assert_allclose(steep, exact, atol=0.01)
+    per_layer = CountsAbove([3.0], per_layer=True, slope=1e4)(logarithms)
+    np.testing.assert_allclose(per_layer, np.count_nonzero(logarithms > 3.0, axis=(1, 2)), atol=0.01)
+
+
+def test_soft_counts_have_a_gradient():
+    """A cell at the threshold counts half; there the derivative is the slope."""
+    logarithms = tf.fill((1, 1, 1, 1), 2.0)
+    with tf.GradientTape() as tape:
+        tape.watch(logarithms)
+        count = CountsAbove([2.0], slope=3.0)(logarithms)
+    assert count.numpy().item() == pytest.approx(0.5)
+    assert tape.gradient(count, logarithms).numpy().item() == pytest.approx(3.0)
+
+
+def test_gradients_are_finite_where_showers_are_empty(networks):
+    shower = tf.zeros((1, 17, 17, 25, 1))
+    with tf.GradientTape() as tape:
+        tape.watch(shower)
+        total = tf.add_n([tf.reduce_sum(value) for value in networks.discriminator(shower).values()])
+    assert np.isfinite(tape.gradient(total, shower)).all()
+
+
+def test_saved_and_loaded_it_is_the_same(networks, tmp_path):
+    shower = networks.generator(fed(2))
+    for name, value in (("generator", fed(2)), ("discriminator", shower)):
+        network = getattr(networks, name)
+        network.save(str(tmp_path / f"{name}.keras"))
+        again = tf.keras.models.load_model(str(tmp_path / f"{name}.keras"))
+        tf.nest.map_structure(np.testing.assert_array_equal, again(value), network(value))
+
+
+def describe(folder: Path, *, copy_weights: bool):
+    """Outputs of the small compact networks, with weights saved to or copied from a folder."""
+    run = load_run(preset="compact", overrides=SMALL)
+    networks = build(run.model, run.data)
+    for name, network in networks._asdict().items():
+        file = folder / f"{name}.npz"
+        if copy_weights:
+            saved = np.load(file)
+            network.set_weights([saved[str(index)] for index in range(len(network.get_weights()))])
+        else:
+            np.savez(file, **{str(index): weight for index, weight in enumerate(network.get_weights())})
+    noise = np.random.default_rng(1).standard_normal((2, 4), np.float32)
+    shower = networks.generator(latent(noise, np.full(2, 20.0), np.full(2, 1.3), run.model, run.data))
+    outputs = networks.discriminator(shower, training=False)
+    return {"shower": np.asarray(shower), **{name: np.asarray(value) for name, value in outputs.items()}}
+
+
+def main(folder: Path) -> None:
+    """What runs in the other process."""
+    outputs = describe(folder, copy_weights=True)
+    np.savez(folder / "outputs.npz", **outputs)
+    (folder / "keras.json").write_text(json.dumps(tf.keras.Model.__module__))
+
+
+@pytest.mark.skipif(bool(os.environ.get("TF_USE_LEGACY_KERAS")), reason="compares with Keras 3")
+def test_both_kerases_make_the_same_networks(tmp_path):
+    here = describe(tmp_path, copy_weights=False)
+    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    command = [sys.executable, __file__, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "keras.json").read_text()).startswith("tf_keras")
+    there = np.load(tmp_path / "outputs.npz")
+    assert set(there) == set(here)
+    for name, value in here.items():
+        np.testing.assert_allclose(there[name], value, rtol=1e-4, atol=1e-5 * np.abs(value).max(), err_msg=name)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

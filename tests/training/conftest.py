@@ -1,0 +1,48 @@
+"""A small detector, a small folder of shards, and documents for both."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from caloscale.showers.arrays import Showers
+from caloscale.showers.files import write_showers
+from caloscale.showers.shards import preprocess_showers
+from caloscale.spec import load_run
+
+DETECTOR = (
+    "data.geometry.cells=[7, 6, 4]",
+    "data.geometry.layers=[{count: 4, absorberMm: 4}]",
+    "data.geometry.depthMm=30",
+    "data.preprocessing.rebin=[1, 1, 1]",
+    "data.showers=40",
+    "data.source=nowhere",
+    "data.validationFraction=0.2",
+    "model.latentSize=6",
+    "train.batchPerReplica=8",
+    "train.epochs=2",
+    "train.maxMinutes=null",
+)
+
+
+def small_run(*overrides):
+    """A run of the compact preset on 7 x 6 x 4 cells, 40 training showers in 5 batches."""
+    return load_run(preset="compact", overrides=[*DETECTOR, *overrides])
+
+
+def random_showers(count, seed, shape=(7, 6, 4)):
+    rng = np.random.default_rng(seed)
+    energy = rng.uniform(5, 40, count).astype(np.float32)
+    cells = rng.gamma(0.3, 1.0, (count, *shape)).astype(np.float32)
+    cells *= (0.03 * energy / cells.sum(axis=(1, 2, 3)))[:, None, None, None]
+    angle = np.deg2rad(rng.uniform(60, 120, count)).astype(np.float32)
+    return Showers(cells, energy, angle, "geant4")
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("showers")
+    for number in range(5):
+        write_showers(folder / f"showers-{number}.h5", random_showers(10, number), attributes={})
+    preprocess_showers(small_run().data, folder, folder / "shards")
+    return folder / "shards"

@@ -1,0 +1,234 @@
+"""The compiled step against a plain one: four tapes, losses and optimisers written out, in eager mode."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from caloscale.models import build, latent, noise_size
+from caloscale.spec import load_run
+from caloscale.training.custom_loop import build_optimizers, flipped, train_step
+from caloscale.training.schedule import Schedule
+from caloscale.training.state import TrainingState, compile_step
+
+from .conftest import random_showers, small_run
+
+PLAIN = ("model.dropout=0", "train.decay=constant", "train.warmupEpochs=0")
+CASES = {
+    "published terms": (
+        "train.optimizer=rmsprop",
+        "train.spread=0",
+        "train.averageDecay=0",
+        "train.lossWeights={layers: 0, transverse: 0, depth: 0, counts: 0, hits: 0}",
+    ),
+    "proper scores": ("train.optimizer=adam", "train.spread=0.7", "train.generatorUpdates=1"),
+}
+
+
+def a_batch(run, count=4, seed=2):
+    showers = random_showers(count, seed, run.data.shape)
+    preprocessing = run.data.preprocessing
+    cells = (showers.cells_gev * preprocessing.units_per_gev) ** preprocessing.power
+    sums = showers.ecal_sum_gev * preprocessing.units_per_gev
+    angle = showers.angle_rad
+    arrays = {"cells": cells, "energy_gev": showers.energy_gev, "angle_rad": angle, "ecal_sum": sums}
+    return {name: tf.constant(value) for name, value in arrays.items()} | {
+        "measured_angle_rad": tf.constant(angle + np.float32(0.01))
+    }
+
+
+class PlainOptimizer:
+    """RMSprop and Adam as Keras documents them."""
+
+    def __init__(self, run, rate):
+        self.adam, self.rate, self.steps, self.slots = run.train.optimizer == "adam", rate, 0, {}
+
+    def update(self, variables, gradients):
+        self.steps += 1
+        for index, (variable, gradient) in enumerate(zip(variables, gradients)):
+            g = gradient.numpy().astype(np.float64)
+            m, v = self.slots.get(index, (0.0, 0.0))
+            if self.adam:
+                m, v = 0.5 * m + 0.5 * g, 0.99 * v + 0.01 * g * g
+                rate = self.rate * np.sqrt(1 - 0.99**self.steps) / (1 - 0.5**self.steps)
+                change = rate * m / (np.sqrt(v) + 1e-7)
+            else:
+                v = 0.9 * v + 0.1 * g * g
+                change = self.rate * g / np.sqrt(v + 1e-7)
+            self.slots[index] = (m, v)
+            variable.assign(variable.numpy() - change.astype(np.float32))
+
+
+def plain_loss(run, outputs, targets, labels, partner=None):
+    """Mean over the batch of the weighted terms, for the outputs that the networks of the case have."""
+    weights, spread = run.train.loss_weights, run.train.spread
+    p = tf.clip_by_value(outputs["real_fake"], 1e-7, 1 - 1e-7)
+    total = -weights.real_fake * tf.reduce_mean(labels * tf.math.log(p) + (1 - labels) * tf.math.log(1 - p))
+    sums = targets["ecal_sum"]
+
+    def percent(name):
+        return 100 * tf.reduce_mean(tf.abs(outputs[name] - targets[name]) / targets[name])
+
+    total += weights.energy * percent("energy") + weights.ecal_sum * percent("ecal_sum")
+    total += weights.angle * tf.reduce_mean(tf.abs(outputs["angle"] - targets["angle"]))
+    if partner is None:
+        return total
+
+    def norm(values):
+        return 100 * tf.reduce_mean(tf.sqrt(tf.reduce_sum(values**2, axis=1) + 1e-6))
+
+    def terms(to):
+        roots = {
+            name: norm(tf.sqrt(outputs[name] / sums + 1e-4) - tf.sqrt(to[name] / sums + 1e-4))
+            for name in ("layers", "transverse")
+        }
+        return {
+            **roots,
+            "depth": norm(outputs["depth"] - to["depth"]),
+            "counts": 100 * tf.reduce_mean(tf.abs(outputs["counts"] - to["counts"])),
+            "hits": tf.reduce_mean(tf.abs(outputs["hits"] - to["hits"])),
+            "ecal_sum": 100 * tf.reduce_mean(tf.abs(outputs["ecal_sum"] - to["ecal_sum"]) / sums),
+            "angle": tf.reduce_mean(tf.abs(outputs["angle"] - to["angle"])),
+        }
+
+    apart = terms(partner)
+    for name, term in terms(targets).items():
+        if name not in ("ecal_sum", "angle"):
+            total += getattr(weights, name) * term
+        total -= spread * getattr(weights, name) * apart[name]
+    return total
+
+
+def plain_step(run, networks, optimizers, batch, random):
+    generator, discriminator = networks
+    count = len(batch["energy_gev"])
+
+    def generate(training):
+        noise = random.normal((count, noise_size(run.model)))
+        fed = latent(noise, batch["energy_gev"], batch["angle_rad"], run.model, run.data)
+        return generator(fed, training=training)
+
+    def flips():
+        return tf.cast(random.uniform((count, 1)) < run.train.label_flip, tf.float32)
+
+    targets = {
+        "energy": batch["energy_gev"][:, None] / run.data.preprocessing.energy_scale_gev,
+        "angle": batch["measured_angle_rad"][:, None],
+        "ecal_sum": batch["ecal_sum"][:, None],
+    }
+    losses = {}
+
+    def update(tape, loss, network, optimizer):
+        variables = network.trainable_variables
+        optimizer.update(variables, tape.gradient(loss, variables))
+
+    fake = generate(False)
+    with tf.GradientTape() as tape:
+        of_real = discriminator(batch["cells"][..., None], training=True)
+        losses["discriminator_real"] = plain_loss(run, of_real, targets, 1 - flips())
+    update(tape, losses["discriminator_real"], discriminator, optimizers[1])
+    with tf.GradientTape() as tape:
+        of_fake = discriminator(fake, training=True)
+        losses["discriminator_fake"] = plain_loss(run, of_fake, targets, flips())
+    update(tape, losses["discriminator_fake"], discriminator, optimizers[1])
+    targets = {**of_real, **targets}
+    for _ in range(run.train.generator_updates):
+        with tf.GradientTape() as tape:
+            outputs = discriminator(generate(True), training=True)
+            losses["generator"] = plain_loss(run, outputs, targets, tf.ones((count, 1)), of_fake)
+        update(tape, losses["generator"], generator, optimizers[0])
+    return losses
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_step_equals_a_plain_one(case):
+    run = small_run(*PLAIN, *CASES[case], "train.labelFlip=0.3")
+    state = TrainingState(run)
+    step = compile_step(state, Schedule(0, "constant"))
+    twin = build(run.model, run.data)
+    for copy, network in zip(twin, state.networks):
+        copy.set_weights(network.get_weights())
+    rates = run.train.learning_rate, run.train.discriminator_learning_rate
+    optimizers = [PlainOptimizer(run, rate) for rate in rates]
+    random = tf.random.Generator.from_seed(run.train.seed)
+    for number in range(2):
+        batch = a_batch(run, seed=number)
+        losses = step(batch, tf.constant(0.0))
+        expected = plain_step(run, twin, optimizers, batch, random)
+        for name, value in expected.items():
+            np.testing.assert_allclose(losses[name], value, rtol=2e-4, err_msg=f"{name} of step {number}")
+    for copy, network in zip(twin, state.networks):
+        for one, other in zip(copy.get_weights(), network.get_weights()):
+            np.testing.assert_allclose(other, one, atol=2e-4)
+    assert int(state.step) == 2
+    assert int(state.first_bad_step) == -1
+
+
+def test_the_generator_does_not_change_the_discriminator():
+    """Nor the other way round: each tape moves one network."""
+    run = small_run(*PLAIN, "train.learningRate=1e-30")
+    networks = build(run.model, run.data)
+    before = [network.get_weights() for network in networks]
+    train_step(run, networks, build_optimizers(run, networks), a_batch(run), tf.random.Generator.from_seed(1))
+    unchanged = [
+        all(np.allclose(a, b, rtol=0, atol=1e-20) for a, b in zip(weights, network.get_weights()))
+        for weights, network in zip(before, networks)
+    ]
+    assert unchanged == [True, False]
+
+
+def test_label_flips_are_drawn_in_every_step():
+    """Also within one graph: the public code drew them when it was traced, once for a whole training."""
+    random = tf.random.Generator.from_seed(1)
+    drawn = tf.function(lambda: flipped(tf.ones((500, 1)), 0.05, random))
+    first, second = drawn().numpy(), drawn().numpy()
+    assert not np.array_equal(first, second)
+    assert 1 - np.mean([first, second]) == pytest.approx(0.05, abs=0.03)
+    np.testing.assert_array_equal(flipped(tf.zeros((9, 1)), 0.0, random), np.zeros((9, 1)))
+
+
+def test_losses_are_per_shower():
+    """Showers that are twice in the batch give the same loss; a larger global batch divides it."""
+    run = small_run(*PLAIN, "train.labelFlip=0", "train.spread=0")
+    batch = a_batch(run)
+    twice = {name: tf.concat([value, value], axis=0) for name, value in batch.items()}
+    found = []
+    for showers, global_batch in ((batch, None), (twice, None), (batch, 8)):
+        tf.keras.utils.set_random_seed(1)
+        networks = build(run.model, run.data)
+        random = tf.random.Generator.from_seed(1)
+        losses = train_step(run, networks, build_optimizers(run, networks), showers, random, global_batch)
+        found.append(float(losses["discriminator_real"]))
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+    assert found[2] == pytest.approx(found[0] / 2, rel=1e-4)
+
+
+def test_the_average_follows_the_weights():
+    """decay d: average <- d average + (1 - d) weights, with a smaller d in the first steps."""
+    run = small_run(*PLAIN, "train.averageDecay=0.5", "train.generatorUpdates=1")
+    tf.config.run_functions_eagerly(True)
+    try:
+        state = TrainingState(run)
+        step = compile_step(state, Schedule(0, "constant"))
+        expected = state.networks.generator.get_weights()
+        for number in range(2):
+            step(a_batch(run), tf.constant(0.0))
+            decay = min(0.5, (1 + number) / (10 + number))
+            current = state.networks.generator.get_weights()
+            expected = [decay * a + (1 - decay) * w for a, w in zip(expected, current)]
+    finally:
+        tf.config.run_functions_eagerly(False)
+    for one, other in zip(state.released.get_weights(), expected):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("preset", ["variable-angle", "fixed-angle"])
+def test_the_published_networks_train_with_the_same_step(preset):
+    run = load_run(preset=preset, overrides=["train.batchPerReplica=1"])
+    state = TrainingState(run)
+    step = compile_step(state, Schedule(0, "constant"))
+    before = [network.get_weights()[0].copy() for network in state.networks]
+    losses = step(a_batch(run, count=1), tf.constant(0.0))
+    assert all(np.isfinite(float(value)) for value in losses.values())
+    for weights, network in zip(before, state.networks):
+        assert not np.array_equal(weights, network.get_weights()[0])

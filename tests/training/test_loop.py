@@ -1,0 +1,166 @@
+"""Whole trainings of a few steps, with real faults."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from caloscale.errors import CheckpointError, ShowerFileError, TrainingError
+from caloscale.inference import load_generator
+from caloscale.showers.records import read_dataset
+from caloscale.training import train
+
+from .conftest import small_run
+
+# One update of the generator makes a smaller graph, quicker to compile.
+QUICK = ("train.generatorUpdates=1", "train.decay=constant", "checkpoint.everySeconds=0.001")
+
+
+@pytest.fixture
+def eagerly():
+    """Few steps are quicker without compiling."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture(scope="module")
+def whole(shards, tmp_path_factory):
+    """A training of ten steps from its beginning to its end."""
+    output = tmp_path_factory.mktemp("whole")
+    return train(small_run(*QUICK), shards, output), output
+
+
+def last_weights(output):
+    newest = max((output / "checkpoints").glob("step-*"))
+    reader = tf.train.load_checkpoint(str(newest / "weights"))
+    names = [name for name in reader.get_variable_to_shape_map() if "OBJECT_GRAPH" not in name]
+    return {name: reader.get_tensor(name) for name in names}
+
+
+def test_record_and_folder(whole, shards):
+    record, output = whole
+    assert (record.steps, record.epochs, record.showers, record.stopped) == (10, 2, 80, "epochs")
+    assert record.parameters["generator"] > 0
+    assert record.resumed_from_step is None
+    assert record.source == "geant4"
+    assert 0 < record.seconds_first_step < record.seconds
+    assert record.best_epoch in (1, 2)
+    assert sorted(path.name for path in (output / "checkpoints").glob("step-*")) == [
+        "step-000000008",
+        "step-000000009",
+        "step-000000010",
+    ]
+    history = json.loads((output / "history.json").read_text())
+    assert history["step"] == [10]
+    assert len(history["generator"]) == 1
+    assert history["validation"]["epoch"] == [1, 2]
+    assert set(history["validation"]) >= {"deviation", "profile_z", "resolution"}
+
+
+def test_the_model_folder(whole):
+    record, output = whole
+    generator = load_generator(output / "model")
+    assert generator.card.epoch == record.best_epoch
+    assert generator.card.shape == (7, 6, 4)
+    assert generator.card.parameters == record.parameters
+    energy, angle = np.full(5, 20, np.float32), np.full(5, 1.5, np.float32)
+    trained = generator.generate(energy, angle, seed=1)
+    untrained = load_generator(output / "model", untrained=True).generate(energy, angle, seed=1)
+    assert trained.cells_gev.shape == (5, 7, 6, 4)
+    assert not np.allclose(trained.cells_gev, untrained.cells_gev)
+    discriminator = tf.keras.models.load_model(str(output / "model" / "discriminator.keras"))
+    assert np.isfinite(discriminator(np.ones((1, 7, 6, 4, 1), np.float32))["real_fake"]).all()
+
+
+def test_training_curves_for_tensorboard(whole):
+    _, output = whole
+    (events,) = (output / "logs").iterdir()
+    tags = {}
+    for event in tf.compat.v1.train.summary_iterator(str(events)):
+        for value in event.summary.value:
+            assert value.metadata.plugin_data.plugin_name == "scalars"
+            tags.setdefault(value.tag, []).append((event.step, float(tf.make_ndarray(value.tensor))))
+    history = json.loads((output / "history.json").read_text())
+    assert tags["loss/generator"] == [(10, pytest.approx(history["generator"][0], rel=1e-6))]
+    assert [step for step, _ in tags["validation/deviation"]] == [5, 10]
+
+
+def interrupt_when(condition):
+    """Ctrl-C for this process, as soon as the condition holds."""
+
+    def watch():
+        deadline = time.monotonic() + 120
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def test_an_interrupted_training_goes_on_as_if_it_was_not(whole, shards, tmp_path):
+    """Same showers, noise and flips: the same weights, optimisers and random state at the end."""
+    thread = interrupt_when(lambda: (tmp_path / "checkpoints" / "step-000000003").exists())
+    with pytest.raises(KeyboardInterrupt):
+        train(small_run(*QUICK), shards, tmp_path)
+    thread.join()
+    stopped_at = int(max((tmp_path / "checkpoints").glob("step-*")).name[5:])
+    assert 3 <= stopped_at < 10
+    record = train(small_run(*QUICK), shards, tmp_path)
+    assert (record.resumed_from_step, record.steps, record.epochs) == (stopped_at, 10, 2)
+    assert record.showers == 80
+    expected, found = last_weights(whole[1]), last_weights(tmp_path)
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+    history = json.loads((tmp_path / "history.json").read_text())
+    assert history["validation"]["epoch"] == [1, 2]
+
+
+def test_a_finished_training_is_not_repeated(whole, shards):
+    record, output = whole
+    again = train(small_run(*QUICK), shards, output)
+    assert (again.steps, again.resumed_from_step, again.best_epoch) == (10, 10, record.best_epoch)
+
+
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config")
+def test_minutes_end_a_training(shards, tmp_path, eagerly):
+    run = small_run(*QUICK, "train.epochs=100000", "train.maxMinutes=0.04")
+    record = train(run, shards, tmp_path)
+    assert record.stopped == "maxMinutes"
+    assert 1 <= record.steps < 500_000
+    assert load_generator(tmp_path / "model").card.step == record.steps
+
+
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config")
+def test_a_loss_that_is_not_finite(shards, tmp_path, eagerly):
+    run = small_run(*QUICK, "train.learningRate=1e30", "train.epochs=1", "checkpoint.everySeconds=1000")
+    with pytest.raises(TrainingError, match=r"not finite .* at step \d\b") as error:
+        train(run, shards, tmp_path)
+    assert error.value.exit_code == 5
+    assert not list((tmp_path / "checkpoints").glob("step-*"))
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_checkpoint_of_another_network(whole, shards):
+    with pytest.raises(CheckpointError, match=r"model.latentSize: is a checkpoint of another network.*got 6"):
+        train(small_run(*QUICK, "model.latentSize=7"), shards, whole[1])
+
+
+def test_shards_that_do_not_match_their_manifest(shards, tmp_path):
+    for path in shards.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    victim = min(tmp_path.glob("train-*"))
+    records = list(read_dataset([victim]))
+    assert records
+    victim.write_bytes(victim.read_bytes()[:-1] + b"!")
+    with pytest.raises(ShowerFileError, match=victim.name):
+        train(small_run(), tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
