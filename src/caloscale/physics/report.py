@@ -49,6 +49,7 @@ def render_report(
     stages: Sequence[Mapping[str, Any]],
     summary: Mapping[str, Any] | None = None,
     failure: str | None = None,
+    plan: Mapping[str, Any] | None = None,
 ) -> str:
     """The page of a run as HTML: images are inlined, nothing is loaded from elsewhere, all text is escaped.
 
@@ -57,7 +58,8 @@ def render_report(
     `figures_run.read_history`) and the times are drawn here when they are not among them. provenance: nested names
     and values. cost: the bill (camelCase, `planning.cost.Cost`). stages: mappings with stage (or name), seconds,
     coreSeconds, outcome, error, peakMemoryMib. summary: summary.json, for the measured speeds.
-    Raises OSError when a figure cannot be read.
+    plan: what was planned, with ``verdict``, ``headline``, ``remarks``, ``best`` (`planning.plan.Candidate`, camelCase,
+    or None) and ``bill`` (`planning.bill.Bill`, camelCase, or None). Raises OSError when a figure cannot be read.
     """
     summary = summary or {}
     rows = [dict(stage) | {"name": stage.get("name") or stage.get("stage")} for stage in stages]
@@ -82,6 +84,7 @@ def render_report(
             summary=summary,
             stages=rows,
             cost=cost,
+            plan=plan,
             provenance=provenance,
         )
     )
