@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import datetime as dt
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -136,17 +135,21 @@ def test_the_bill_of_rented_machines_beside_its_plan(command, document, folder):
 
 
 def test_the_bill_of_one_s_own_machine(command, tmp_path):
-    from caloscale.planning.cost import StageUse, price_run
-    from caloscale.planning.prices import load_prices
-    from caloscale.spec import PricedMachine
-
-    use = [StageUse(name="train", seconds=3600, core_seconds=7000)]
-    cost = price_run(use, PricedMachine(), load_prices(), dt.date(2026, 11, 21))
-    (tmp_path / "bill.json").write_text(cost.model_dump_json(by_alias=True))
-    shown = command("bill", tmp_path).out
-    assert f"{2 * 0.031611 + 7.5 * 0.004237:.4f}"[:5] in shown and "no hardware block" in shown
     (tmp_path / "bill.json").write_text("{}")
+    done = command("bill", tmp_path)
+    assert done.code == 2 and "caloscale report" in done.err
+    held = {"machineType": "n1-standard-2", "region": "us-central1", "purchase": "on-demand", "nodes": 1}
+    attempt = {"nodes": [{**held, "seconds": 3600}], "showerSeconds": 1800, "trainingSeconds": 1800}
+    use = {"name": "mine", "day": "2026-11-21", "ownMachine": True, "epochs": 4, "attempts": [attempt]}
+    (tmp_path / "usage.json").write_text(json.dumps(use))
+    usd = 2 * 0.031611 + 7.5 * 0.004237
+    shown = command("bill", tmp_path).out
+    for text in (f"{usd:.4f} USD", f"{usd / 4:.5f} USD an epoch", "showers", "1 start,", "one's own"):
+        assert text in shown
+    (tmp_path / "usage.json").write_text("{}")
     assert command("bill", tmp_path).code == 2
+    (tmp_path / "usage.json").write_text(json.dumps({**use, "epochs": 0}))
+    assert "no epoch finished" in command("bill", tmp_path).out
 
 
 def test_calibration_adds_a_run_and_the_next_plan_counts_on_it(command, document, folder, tmp_path):
@@ -171,7 +174,7 @@ def test_calibration_adds_a_run_and_the_next_plan_counts_on_it(command, document
     ("change", "says"),
     [
         ({"attempts": []}, "attempts"),
-        ({"epochs": -1}, "greater than 0"),
+        ({"epochs": -1}, "greater than or equal to 0"),
         ({"unknown": 1}, "unknown"),
         ({"attempts": [{"nodes": [HELD], "trainingSeconds": 9999}]}, "wall seconds"),
         ({"observed": {**USAGE["observed"], "workers": 5}}, "does not add up"),

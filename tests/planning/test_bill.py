@@ -86,7 +86,15 @@ def test_a_bill_by_hand():
     assert "324 days before" in made.warnings[0]
 
 
-ACTIVITIES = ("training_seconds", "evaluation_seconds", "start_up_seconds", "waiting_seconds", "lost_seconds")
+ACTIVITIES = (
+    "training_seconds",
+    "evaluation_seconds",
+    "start_up_seconds",
+    "waiting_seconds",
+    "lost_seconds",
+    "shower_seconds",
+    "validation_seconds",
+)
 attempts = st.builds(
     lambda spare, node_count, purchase, used, seconds: Attempt(
         nodes=(nodes(sum(seconds) + spare, node_count, purchase),),
@@ -97,7 +105,7 @@ attempts = st.builds(
     st.integers(1, 16),
     st.sampled_from(["spot", "on-demand"]),
     st.floats(0.01, 1),
-    st.tuples(*[st.floats(0, 1e5)] * 5),
+    st.tuples(*[st.floats(0, 1e5)] * len(ACTIVITIES)),
 )
 
 
@@ -111,6 +119,18 @@ def test_waste_and_work_add_up_to_the_bill_to_the_cent(tries, slower):
     rates = {"spot": NODE_USD, "on-demand": 64 * 0.034802 + 240 * 0.004664 + 8 * 2.604}
     by_hand = sum(use.nodes * use.seconds / 3600 * rates[use.purchase] for attempt in tries for use in attempt.nodes)
     assert made.usd == pytest.approx(by_hand, abs=0.01, rel=1e-9)
+
+
+def test_a_small_bill_is_stated_to_a_hundredth_of_a_cent():
+    seconds = {"shower_seconds": 2.0, "training_seconds": 1.0, "validation_seconds": 0.5}
+    made = bill(run_use(Attempt(nodes=(nodes(4.0, 1),), **seconds), epochs=0), PRICES)
+    per_second = NODE_USD / 3600
+    usd = {part.purpose: part.usd for part in made.parts}
+    assert made.usd == round(4 * per_second, 4) and made.usd_per_epoch is None
+    assert usd["showers"] == pytest.approx(2 * per_second, abs=1e-4)
+    assert usd["evaluation"] == pytest.approx(0.5 * per_second, abs=1e-4)
+    assert usd["idle"] == pytest.approx(0.5 * per_second, abs=1e-4)
+    assert sum(Decimal(str(part.usd)) for part in made.parts) == Decimal(str(made.usd))
 
 
 @given(st.lists(attempts, min_size=1, max_size=3), st.floats(1, 100))

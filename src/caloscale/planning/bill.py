@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from caloscale.planning.accelerators import load_accelerators, load_carbon
-from caloscale.planning.cost import SECONDS_PER_HOUR, SHOWERS, PerMillionShowers, usd_per_million
+from caloscale.planning.cost import RESOLUTION, SECONDS_PER_HOUR, SHOWERS, PerMillionShowers, usd_per_million
 from caloscale.planning.machines import find_machine
 from caloscale.planning.money import CENT, split_exactly
 from caloscale.planning.offers import slice_rate
@@ -21,10 +21,13 @@ from caloscale.planning.slices import find_slices
 from caloscale.planning.usage import Attempt, NodeUse, RunUse
 from caloscale.spec.block import Block
 
-Purpose = Literal["training", "evaluation", "startUp", "waiting", "lostWork", "misalignment", "unallocated", "idle"]
+Purpose = Literal[
+    "showers", "training", "evaluation", "startUp", "waiting", "lostWork", "misalignment", "unallocated", "idle"
+]
 PURPOSES: dict[Purpose, str] = {
+    "showers": "simulating and preparing the showers",
     "training": "steps whose work was kept, as fast as the aligned layout makes them",
-    "evaluation": "test passes",
+    "evaluation": "test passes, and the comparison of the generator with Monte Carlo",
     "startUp": "building, tracing and first steps, of restarts too",
     "waiting": "waiting for peers and machines",
     "lostWork": "steps that an interruption threw away",
@@ -32,6 +35,8 @@ PURPOSES: dict[Purpose, str] = {
     "unallocated": "accelerators that belonged to no worker",
     "idle": "idle and drain: held, and none of the above",
 }
+SMALL_BILL_USD = 1.0
+"""Bills below are stated to a hundredth of a cent: a run of some minutes costs less than a cent or two."""
 
 
 class BillPart(Block):
@@ -126,8 +131,10 @@ class Bill(Block):
     """Interruptions."""
     epochs: float
     """Epochs that were completed."""
-    usd_per_epoch: float
-    """usd / epochs."""
+    usd_per_epoch: float | None
+    """usd / epochs; null before the first."""
+    own_machine: bool
+    """Whether it ran on a machine of one's own: then the nodes are what its seconds are priced as."""
     per_million_showers: PerMillionShowers | None
     """Price of a million showers, the bill amortised over them; null when no speed was given."""
     co2_kg: float | None
@@ -157,14 +164,15 @@ def bill(
     money = dict.fromkeys(PURPOSES, 0.0)
     for attempt in use.attempts:
         _spend(attempt, sum(_usd(held, rates[held]) for held in attempt.nodes), use.slower_than_aligned, money)
-    total, parts = split_exactly(list(money.values()))
+    unit = RESOLUTION if sum(money.values()) < SMALL_BILL_USD else CENT
+    total, parts = split_exactly(list(money.values()), unit)
     run_usd = float(total)
     return Bill(
         name=use.name,
         as_of=use.day,
         prices_observed_on=min(rate.observed_on for rate in rates.values()),
         usd=run_usd,
-        nodes=_nodes(use, rates, total),
+        nodes=_nodes(use, rates, total, unit),
         parts=tuple(
             BillPart(purpose=p, usd=float(usd), share=float(usd / total) if total else 0.0, meaning=PURPOSES[p])
             for p, usd in zip(money, parts)
@@ -172,10 +180,11 @@ def bill(
         attempts=len(use.attempts),
         interruptions=sum(attempt.interrupted for attempt in use.attempts),
         epochs=use.epochs,
-        usd_per_epoch=run_usd / use.epochs,
+        usd_per_epoch=run_usd / use.epochs if use.epochs else None,
+        own_machine=use.own_machine,
         per_million_showers=_per_million(run_usd, generation, monte_carlo, prices, use.day),
         co2_kg=_co2_kg(use),
-        against_estimate=None if plan is None else _against(use, total, plan),
+        against_estimate=None if plan is None else _against(use, total, plan, unit),
         warnings=tuple(dict.fromkeys(w for rate in rates.values() for w in rate.warnings)),
     )
 
@@ -205,7 +214,8 @@ def _spend(attempt: Attempt, usd: float, slower: float, money: dict[Purpose, flo
     seconds: dict[Purpose, float] = {
         "training": aligned,
         "misalignment": attempt.training_seconds - aligned,
-        "evaluation": attempt.evaluation_seconds,
+        "showers": attempt.shower_seconds,
+        "evaluation": attempt.evaluation_seconds + attempt.validation_seconds,
         "startUp": attempt.start_up_seconds,
         "waiting": attempt.waiting_seconds,
         "lostWork": attempt.lost_seconds,
@@ -215,14 +225,14 @@ def _spend(attempt: Attempt, usd: float, slower: float, money: dict[Purpose, flo
         money[purpose] += used * max(part, 0.0) / whole
 
 
-def _nodes(use: RunUse, rates: dict[NodeUse, Rate], total: Decimal) -> tuple[BilledNodes, ...]:
+def _nodes(use: RunUse, rates: dict[NodeUse, Rate], total: Decimal, unit: Decimal) -> tuple[BilledNodes, ...]:
     kinds: dict[tuple[str, str, Literal["spot", "on-demand"], float], float] = {}
     for attempt in use.attempts:
         for held in attempt.nodes:
             rate = rates[held]
             key = (rate.title, held.region, held.purchase, rate.usd_per_hour)
             kinds[key] = kinds.get(key, 0.0) + held.nodes * held.seconds / SECONDS_PER_HOUR
-    _, parts = split_exactly([hours * usd for (_, _, _, usd), hours in kinds.items()])
+    _, parts = split_exactly([hours * usd for (_, _, _, usd), hours in kinds.items()], unit)
     parts = _exact(parts, total)
     return tuple(
         BilledNodes(
@@ -276,7 +286,7 @@ def _co2_kg(use: RunUse) -> float | None:
     return grams / 1000
 
 
-def _against(use: RunUse, total: Decimal, plan: Plan) -> AgainstEstimate | None:
+def _against(use: RunUse, total: Decimal, plan: Plan, unit: Decimal) -> AgainstEstimate | None:
     """The difference, cause by cause: the price of an hour first, then the hours at the price that was paid."""
     estimate = plan.chosen or plan.nearest
     if estimate is None:
@@ -286,6 +296,7 @@ def _against(use: RunUse, total: Decimal, plan: Plan) -> AgainstEstimate | None:
     done = sum(a.training_seconds + a.evaluation_seconds for a in use.attempts)
     started = sum(a.start_up_seconds for a in use.attempts)
     lost = sum(a.lost_seconds + a.waiting_seconds for a in use.attempts)
+    beside = sum(a.shower_seconds + a.validation_seconds for a in use.attempts)
     planned_work = use.epochs * estimate.epoch_seconds
     not_run = (plan.epochs - use.epochs) * estimate.epoch_seconds
     planned_lost = estimate.total_seconds - estimate.start_up_seconds - plan.epochs * estimate.epoch_seconds
@@ -295,10 +306,11 @@ def _against(use: RunUse, total: Decimal, plan: Plan) -> AgainstEstimate | None:
         "seconds of an epoch": paid_per_second * (done - planned_work),
         "start-up": paid_per_second * (started - estimate.start_up_seconds),
         "interruptions: lost work and waiting": paid_per_second * (lost - planned_lost),
-        "idle and drain": paid_per_second * (held - done - started - lost),
+        "showers and validation, which are not in the estimate": paid_per_second * beside,
+        "idle and drain": paid_per_second * (held - done - started - lost - beside),
     }
-    estimated = _cents(estimate.usd)
-    rounded = _exact([_cents(usd) for usd in causes.values()], total - estimated)
+    estimated = _rounded(estimate.usd, unit)
+    rounded = _exact([_rounded(usd, unit) for usd in causes.values()], total - estimated)
     low, high = estimate.usd_interval
     return AgainstEstimate(
         estimated_usd=float(estimated),
@@ -309,5 +321,5 @@ def _against(use: RunUse, total: Decimal, plan: Plan) -> AgainstEstimate | None:
     )
 
 
-def _cents(usd: float) -> Decimal:
-    return Decimal(repr(float(usd))).quantize(CENT)
+def _rounded(usd: float, unit: Decimal) -> Decimal:
+    return Decimal(repr(float(usd))).quantize(unit)

@@ -47,6 +47,10 @@ class Attempt(Block):
     """Steps whose work was kept, s of wall time."""
     evaluation_seconds: float = Field(default=0, ge=0)
     """Test passes, s."""
+    shower_seconds: float = Field(default=0, ge=0)
+    """Simulating and preparing showers, s."""
+    validation_seconds: float = Field(default=0, ge=0)
+    """Comparing the trained generator with Monte Carlo, s."""
     start_up_seconds: float = Field(default=0, ge=0)
     """Building, tracing, first step, s."""
     waiting_seconds: float = Field(default=0, ge=0)
@@ -73,6 +77,8 @@ class Attempt(Block):
         return (
             self.training_seconds
             + self.evaluation_seconds
+            + self.shower_seconds
+            + self.validation_seconds
             + self.start_up_seconds
             + self.waiting_seconds
             + self.lost_seconds
@@ -118,7 +124,9 @@ class RunUse(Block):
     """Day for which prices are taken."""
     attempts: tuple[Attempt, ...] = Field(min_length=1)
     """First start and restarts."""
-    epochs: float = Field(gt=0)
+    own_machine: bool = False
+    """It ran on a machine of one's own: the nodes say what its seconds are priced as."""
+    epochs: float = Field(ge=0)
     """Epochs that were completed."""
     slower_than_aligned: float = Field(default=0, ge=0)
     """Step over that of the aligned layout, minus 1 (the planner's `slowerThanBest`, or measured)."""

@@ -1,4 +1,4 @@
-"""The plan before a run, and what a run that used rented machines leaves for the bill and for later plans."""
+"""The plan before a run, and what a run leaves for its bill and for later plans."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from caloscale.stages.workspace import keep_document, open_workspace
 PLAN_FILE = "plan.json"
 """The plan in a run's folder."""
 USAGE_FILE = "usage.json"
-"""What the run used of rented machines (`caloscale.planning.usage.RunUse`), in its folder."""
+"""What the run used (`caloscale.planning.usage.RunUse`), in its folder."""
 NO_HARDWARE = (
     "The document has no `hardware` block: the run trains where this step runs, and there is nothing to plan. "
     "With `hardware: {}` the planner chooses machines.\n"
@@ -74,14 +74,14 @@ def read_plan(folder: Path) -> Plan | None:
 def read_use(path: Path) -> RunUse:
     """What a run used, from its folder or from the file itself.
 
-    Raises InputError when it used no rented machines, or when the figures are nonsense.
+    Raises InputError when there is none, or when the figures are nonsense.
     """
     file = path / USAGE_FILE if path.is_dir() else path
     if not file.is_file():
         raise InputError(
-            "says nothing about rented machines" if path.is_dir() else "does not exist",
+            f"holds no {USAGE_FILE}" if path.is_dir() else "does not exist",
             file=path,
-            remedy=f"give the folder of a run on rented machines (it holds {USAGE_FILE}), or such a file",
+            remedy=f"give the folder of a run (caloscale report writes {USAGE_FILE} there), or such a file",
         )
     try:
         return RunUse.model_validate_json(file.read_bytes())
@@ -90,7 +90,7 @@ def read_use(path: Path) -> RunUse:
 
 
 def bill_of(folder: Path, prices: Sequence[str | Path] = ()) -> Bill:
-    """The bill of a run on rented machines, beside its plan where the folder holds one."""
+    """The bill of a run, beside its plan where the folder holds one."""
     use = read_use(folder)
     where = folder if folder.is_dir() else folder.parent
     generation, monte_carlo = _speeds(where)

@@ -7,19 +7,22 @@ import platform
 import resource
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
+from pydantic import ValidationError
 
 from caloscale.errors import CaloscaleError, StorageError
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec.block import Block
 
 STAGES = ("simulate", "preprocess", "train", "validate", "report")
+EARLIER_FILE = "earlier.json"
+"""Beside the records: those of earlier attempts, which are paid for, too."""
 
 
 class Machine(Block):
@@ -58,6 +61,20 @@ class StageRecord(Block):
     """Exit code that a command ends with after this stage."""
 
 
+class Attempt(Block):
+    """Stages of an attempt that were begun again later."""
+
+    stages: tuple[StageRecord, ...]
+    """Their records."""
+
+
+class Attempts(Block):
+    """Earlier attempts of a run, first to last."""
+
+    attempts: tuple[Attempt, ...] = ()
+    """The attempts."""
+
+
 class Figures(dict[str, Any]):
     """The figures that a running stage adds to."""
 
@@ -66,9 +83,7 @@ class Figures(dict[str, Any]):
 def recorded(stage: str, folder: Path) -> Iterator[Figures]:
     """Measure a stage and write ``stages/<stage>.json`` into a run's folder, also when it fails."""
     figures = Figures()
-    # What a stage and those behind it left of an earlier attempt is no longer true.
-    for outdated in STAGES[STAGES.index(stage) :]:
-        (folder / "stages" / f"{outdated}.json").unlink(missing_ok=True)
+    _set_aside(STAGES[STAGES.index(stage) :], folder)
     started, clock, cores = datetime.now(UTC), time.perf_counter(), _core_seconds()
     outcome: Literal["succeeded", "failed", "interrupted"] = "failed"
     message, code = None, 1
@@ -119,6 +134,25 @@ def read_records(folder: Path) -> dict[str, StageRecord]:
         if path.is_file():
             records[stage] = StageRecord.model_validate_json(path.read_text(encoding="utf-8"))
     return records
+
+
+def read_earlier(folder: Path) -> tuple[Attempt, ...]:
+    """What earlier attempts of the stages used, as far as they could say it themselves."""
+    path = folder / "stages" / EARLIER_FILE
+    return Attempts.model_validate_json(path.read_bytes()).attempts if path.is_file() else ()
+
+
+def _set_aside(stages: Sequence[str], folder: Path) -> None:
+    """What these stages left of an earlier attempt is no longer true, but it was paid for."""
+    outdated: tuple[StageRecord, ...] = ()
+    with suppress(ValidationError):  # a record that cannot be read must not keep the stage from making a new one
+        outdated = tuple(r for name, r in read_records(folder).items() if name in stages and name != "report")
+    if outdated:
+        attempts = Attempts(attempts=(*read_earlier(folder), Attempt(stages=outdated)))
+        with atomic_writer(folder / "stages" / EARLIER_FILE) as temporary:
+            temporary.write_text(attempts.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+    for name in stages:
+        (folder / "stages" / f"{name}.json").unlink(missing_ok=True)
 
 
 def this_machine() -> Machine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from caloscale.planning.prices import load_prices
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block
-from caloscale.stages.record import StageRecord, read_records, recorded
+from caloscale.stages.plan_table import headline, remarks, verdict
+from caloscale.stages.planning import USAGE_FILE, bill_of, read_plan, read_use
+from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded
 from caloscale.stages.summary import (
     DataSummary,
     GenerateSummary,
@@ -26,6 +28,7 @@ from caloscale.stages.summary import (
     Summary,
     TrainSummary,
 )
+from caloscale.stages.usage import own_use
 from caloscale.stages.workspace import keep_document, open_workspace
 
 
@@ -40,19 +43,37 @@ class Report:
 
 
 def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Report:
-    """Write report.html, summary.json and bill.json of a run, also of one that failed."""
+    """Write report.html, summary.json, bill.json and usage.json of a run, also of one that failed."""
     with open_workspace(workspace) as folder:
         with recorded("report", folder):
             keep_document(run, folder)
+            keep_use(run, folder, datetime.now(UTC).date())
             made = _make(run, folder, failure)
             for name, text in (
                 ("summary.json", made.summary.model_dump_json(by_alias=True, indent=2)),
                 ("bill.json", made.summary.cost.model_dump_json(by_alias=True, indent=2)),
                 ("report.html", made.html),
             ):
-                with atomic_writer(folder / name) as temporary:
-                    temporary.write_text(text + "\n", encoding="utf-8")
+                _write(folder / name, text)
         return made
+
+
+def keep_use(run: Run, folder: Path, day: date) -> None:
+    """Write usage.json from the records of the stages; what was written about rented machines stays."""
+    file = folder / USAGE_FILE
+    if file.is_file() and not read_use(file).own_machine:
+        return
+    records = [record for stage, record in read_records(folder).items() if stage != "report"]
+    used = own_use(folder.name, day, run.budget.priced_as, records, read_earlier(folder))
+    if used is None:
+        file.unlink(missing_ok=True)
+    else:
+        _write(file, used.model_dump_json(by_alias=True, indent=2))
+
+
+def _write(file: Path, text: str) -> None:
+    with atomic_writer(file) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def _make(run: Run, folder: Path, failure: str | None) -> Report:
@@ -60,7 +81,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     failed = next((r for r in records.values() if r.outcome != "succeeded"), None)
     error = f"stage {failed.stage} {failed.outcome}: {failed.error}" if failed else failure
     evaluation = _evaluation(folder, records)
-    cost = _price(run, records)
+    cost = _price(run, folder, records)
     summary = _summarise(folder.name, error, records, evaluation, cost)
     history = _history(folder)
     stages = [record.model_dump(mode="json", by_alias=True) for record in records.values()]
@@ -71,6 +92,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
         provenance=_provenance(run, records),
         training=history,
         cost=cost.model_dump(mode="json", by_alias=True),
+        plan=_planned(folder),
         stages=stages,
         summary=summary.model_dump(mode="json", by_alias=True),
         failure=error,
@@ -78,10 +100,35 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     return Report(summary, html, bill_markdown(cost))
 
 
-def _price(run: Run, records: dict[str, StageRecord]) -> Cost:
+def _planned(folder: Path) -> dict[str, Any] | None:
+    """The plan beside the bill; None where nothing was planned."""
+    made = read_plan(folder)
+    if made is None:
+        return None
+    best = made.chosen or made.nearest
+    billed = bill_of(folder) if (folder / USAGE_FILE).is_file() else None
+    return {
+        "verdict": verdict(made),
+        "headline": headline(made),
+        "remarks": remarks(made),
+        "best": best and best.model_dump(mode="json", by_alias=True),
+        "bill": billed and billed.model_dump(mode="json", by_alias=True),
+    }
+
+
+def _price(run: Run, folder: Path, records: dict[str, StageRecord]) -> Cost:
+    every = [*(r for attempt in read_earlier(folder) for r in attempt.stages), *records.values()]
+    used = [
+        StageUse(
+            name=stage,
+            seconds=sum(r.seconds for r in every if r.stage == stage),
+            core_seconds=sum(r.core_seconds for r in every if r.stage == stage),
+        )
+        for stage in dict.fromkeys(r.stage for r in every)
+    ]
     simulated = _figures_of(records, "simulate").get("showersPerSecond") or None
     return price_run(
-        [StageUse(name=r.stage, seconds=r.seconds, core_seconds=r.core_seconds) for r in records.values()],
+        used,
         run.budget.priced_as,
         load_prices(),
         datetime.now(UTC).date(),

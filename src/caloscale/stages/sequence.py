@@ -103,7 +103,7 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
             rows.append(("classifier AUC", f"{auc:.3f} (0.5: cannot be told from Monte Carlo)"))
         rows.append(("model", "released" if physics["released"] else "held back: see the verdict in the report"))
     cost = summary["cost"]
-    seconds = sum(stage["seconds"] for stage in summary["stages"].values())
+    seconds = sum(stage["seconds"] for stage in cost["stages"])
     rows.append(("bill", f"{seconds:.0f} s, {cost['usd']:.4f} USD on {cost['machineType']} ({cost['purchase']})"))
     return rows
 

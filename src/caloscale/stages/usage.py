@@ -1,0 +1,61 @@
+"""What a run on one's own machine used, as the bill reads it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+
+from caloscale.planning.machines import find_machine
+from caloscale.planning.usage import Attempt, NodeUse, RunUse
+from caloscale.spec import PricedMachine
+from caloscale.stages.record import Attempt as EarlierAttempt
+from caloscale.stages.record import StageRecord
+
+
+def own_use(
+    name: str,
+    day: dt.date,
+    priced_as: PricedMachine,
+    records: Iterable[StageRecord],
+    earlier: Sequence[EarlierAttempt] = (),
+) -> RunUse | None:
+    """Seconds of the stages, one machine, those of earlier attempts included; None when no stage ran.
+
+    The first step of a training is start-up as far as its record says it. What the record does not time stays with
+    the training: comparisons during it, saving, and the first steps of an attempt that did not finish.
+    Raises InputError for a machine type that the catalogue does not have.
+    """
+    last = tuple(records)
+    epochs = next((r.figures.get("epochs", 0) for r in last if r.stage == "train"), 0)
+    tries = [_attempt(attempt.stages, priced_as) for attempt in earlier]
+    if last:
+        tries.append(_attempt(last, priced_as))
+    if not tries:
+        return None
+    return RunUse(name=name, day=day, attempts=tuple(tries), own_machine=True, epochs=epochs)
+
+
+def _attempt(records: Sequence[StageRecord], priced_as: PricedMachine) -> Attempt:
+    seconds = {record.stage: record.seconds for record in records}
+    training = seconds.get("train", 0.0)
+    first_step = next((r.figures.get("secondsFirstStep", 0.0) for r in records if r.stage == "train"), 0.0)
+    start_up = min(first_step, training)
+    machine = find_machine(priced_as.machine_type)
+    node = NodeUse(
+        provider=machine.provider,
+        machine_type=machine.machine_type,
+        accelerator=machine.accelerator,
+        per_node=machine.per_node,
+        region=priced_as.region,
+        purchase=priced_as.purchase,
+        nodes=1,
+        seconds=sum(seconds.values()),
+    )
+    return Attempt(
+        nodes=(node,),
+        shower_seconds=seconds.get("simulate", 0.0) + seconds.get("preprocess", 0.0),
+        start_up_seconds=start_up,
+        training_seconds=training - start_up,
+        validation_seconds=seconds.get("validate", 0.0),
+        interrupted=any(record.outcome == "interrupted" for record in records),
+    )

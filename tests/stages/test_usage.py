@@ -1,0 +1,103 @@
+"""What a run on one's own machine used, from its records to its bill and its page."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caloscale import spec, stages
+from caloscale.stages.planning import bill_of, read_use
+from caloscale.stages.record import StageRecord, read_earlier, recorded, this_machine, write_record
+from caloscale.stages.reporting import keep_use
+
+USD_PER_HOUR = 2 * 0.031611 + 7.5 * 0.004237  # n1-standard-2, us-central1, on demand
+DAY = dt.date(2026, 11, 21)
+COMPACT = spec.load_run(preset="compact")
+
+
+def keep(folder: Path, stage: str, seconds: float, outcome: Any = "succeeded", **figures: float) -> None:
+    record = StageRecord(
+        stage=stage,
+        outcome=outcome,
+        started=dt.datetime(2026, 11, 21, tzinfo=dt.UTC),
+        seconds=seconds,
+        core_seconds=seconds,
+        peak_memory_mib=1.0,
+        machine=this_machine(),
+        figures=figures,
+        error=None if outcome == "succeeded" else "why",
+    )
+    write_record(record, folder)
+
+
+def test_a_bill_from_the_records_by_hand(tmp_path: Path) -> None:
+    keep(tmp_path, "simulate", 30_000)
+    keep(tmp_path, "preprocess", 1_000)
+    keep(tmp_path, "train", 36_000, secondsFirstStep=600, epochs=25)
+    keep(tmp_path, "validate", 5_000)
+    keep_use(COMPACT, tmp_path, DAY)
+    made = bill_of(tmp_path)
+    usd = {part.purpose: part.usd for part in made.parts}
+    seconds = {"showers": 31_000, "training": 35_400, "startUp": 600, "evaluation": 5_000}
+    assert made.usd == pytest.approx(20 * USD_PER_HOUR, abs=0.005)
+    assert sum(usd.values()) == pytest.approx(made.usd, abs=1e-9)
+    for purpose, held in seconds.items():
+        assert usd[purpose] == pytest.approx(held / 3600 * USD_PER_HOUR, abs=0.01)
+    assert {purpose for purpose, money in usd.items() if money} == set(seconds)
+    assert (made.epochs, made.usd_per_epoch) == (25, made.usd / 25)
+    assert made.own_machine and made.against_estimate is None
+
+
+def test_stages_that_were_begun_again_are_paid_for_twice(tmp_path: Path) -> None:
+    keep(tmp_path, "simulate", 3_000)
+    keep(tmp_path, "train", 7_200, outcome="interrupted")
+    with recorded("train", tmp_path):
+        pass
+    assert [record.stage for attempt in read_earlier(tmp_path) for record in attempt.stages] == ["train"]
+    keep(tmp_path, "train", 3_600, secondsFirstStep=100, epochs=3)
+    keep_use(COMPACT, tmp_path, DAY)
+    used = read_use(tmp_path)
+    assert [attempt.training_seconds for attempt in used.attempts] == [7_200, 3_500]
+    assert [attempt.interrupted for attempt in used.attempts] == [True, False]
+    assert bill_of(tmp_path).usd == pytest.approx(13_800 / 3600 * USD_PER_HOUR, abs=1e-4)
+
+
+def test_what_was_written_about_rented_machines_stays(tmp_path: Path) -> None:
+    node = {"machineType": "n1-standard-8", "region": "us-central1", "purchase": "spot", "nodes": 2, "seconds": 60}
+    text = json.dumps({"name": "rented", "day": "2026-11-21", "epochs": 1, "attempts": [{"nodes": [node]}]})
+    (tmp_path / "usage.json").write_text(text)
+    keep(tmp_path, "train", 10)
+    keep_use(COMPACT, tmp_path, DAY)
+    assert (tmp_path / "usage.json").read_text() == text
+
+
+def test_the_page_shows_the_plan_beside_the_bill(tmp_path: Path) -> None:
+    overrides = ["hardware.accelerator=nvidia-tesla-v100", "hardware.count=8", "hardware.region=europe-west4"]
+    run = spec.load_run(preset="compact", overrides=overrides)
+    made = stages.plan(run, tmp_path).plan
+    assert made is not None and made.chosen is not None
+    keep(tmp_path, "simulate", 3_600, outcome="failed")
+    page = stages.report(run, tmp_path).html
+    against = bill_of(tmp_path).against_estimate
+    assert against is not None
+    assert sum(cause.usd for cause in against.causes) == pytest.approx(against.difference_usd, abs=1e-9)
+    low, high = made.chosen.usd_interval
+    for text in (
+        f"8 x nvidia-tesla-v100, {made.chosen.nodes} x {made.chosen.machine_type}",
+        f"{made.chosen.usd:.2f} ({low:.2f} to {high:.2f})",
+        f"{made.chosen.workers} workers x {made.chosen.accelerators_per_worker}",
+        f"{against.difference_usd:+.4f}",
+        *(cause.cause for cause in against.causes),
+    ):
+        assert text in page
+
+
+def test_without_a_plan_the_page_shows_none(tmp_path: Path) -> None:
+    keep(tmp_path, "simulate", 10, outcome="failed")
+    cost = stages.report(COMPACT, tmp_path).summary.cost
+    assert "The plan" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert cost.usd == bill_of(tmp_path).usd
