@@ -36,7 +36,7 @@ def leaky(x):
 
 
 class Weights:
-    """Random weights, set in the network too, so that biases and moving averages matter."""
+    """Random weights of this seed, set in the network too, so that biases and moving averages matter."""
 
     def __init__(self, network, seed):
         rng = np.random.default_rng(seed)
@@ -46,7 +46,10 @@ class Weights:
             if type(layer).__name__ == "BatchNormalization":
                 weights = [rng.uniform(0.5, 1.5, w.shape) for w in weights]
             elif weights:
-                weights[1:] = [rng.normal(0, 0.1, w.shape) for w in weights[1:]]
+                fan_in = np.prod(weights[0].shape[:-1])
+                weights = [rng.normal(0, np.sqrt(2 / fan_in), weights[0].shape)] + [
+                    rng.normal(0, 0.1, w.shape) for w in weights[1:]
+                ]
             layer.set_weights(weights)
 
     def of(self, name):
