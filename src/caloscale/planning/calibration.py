@@ -97,7 +97,9 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
         rows += [] if row is None else [row]
     if not rows:
         raise InputError(
-            "no run measured its training", field="observed", remedy="give usage files of runs that completed an epoch"
+            "no run measured its training",
+            field="observed",
+            remedy="give usage files of runs on rented accelerators that completed an epoch",
         )
     everything = (*measurements, *rows)
     places = dict.fromkeys((row.provider, row.accelerator, row.region) for row in rows)

@@ -83,7 +83,8 @@ def find_slices(accelerator: str, *, topology: str | None = None, chips: int | N
     if not found:
         exist = ", ".join(dict.fromkeys(f"{row.topology} ({row.chips} chips)" for row in all_of))
         raise DocumentError(
-            f"{accelerator} has no such slice",
+            f"{accelerator} has no such slice"
+            + (f" of {chips} chips (hardware.count)" if None not in (topology, chips) else ""),
             field="hardware.topology" if topology is not None else "hardware.count",
             value=topology if topology is not None else chips,
             remedy=f"there are {exist}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
 
 from caloscale.spec.block import Block
 from caloscale.spec.duration import Duration
@@ -64,11 +65,13 @@ class Hardware(Block):
             total, size, pieces = (getattr(self, name) for name in (whole, part, number))
             if total is not None and size is not None and total % size:
                 raise ValueError(
-                    f"count {total} is not a multiple of {part} {size}; remedy: change one of the two, or leave one out"
+                    f"count {total} is not a multiple of {to_camel(part)} {size}; "
+                    "remedy: change one of the two, or leave one out"
                 )
             if None not in (total, size, pieces) and total != size * pieces:
                 raise ValueError(
-                    f"count {total} is not {number} {pieces} x {part} {size}; remedy: leave one of the three out"
+                    f"count {total} is not {number} {pieces} x {to_camel(part)} {size}; "
+                    "remedy: leave one of the three out"
                 )
         if self.placement == "Aligned" and None not in (self.workers, self.nodes) and self.workers != self.nodes:
             raise ValueError(
