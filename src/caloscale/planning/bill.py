@@ -317,7 +317,8 @@ def _against(use: RunUse, total: Decimal, plan: Plan, unit: Decimal) -> AgainstE
         estimated_interval=(low, high),
         inside=low <= float(total) <= high,
         difference_usd=float(total - estimated),
-        causes=tuple(Cause(cause=cause, usd=float(usd)) for cause, usd in zip(causes, rounded)),
+        # + 0.0: no minus zero
+        causes=tuple(Cause(cause=cause, usd=float(usd) + 0.0) for cause, usd in zip(causes, rounded)),
     )
 
 

@@ -166,8 +166,8 @@ class Timings:
         margin = UNMEASURED_MARGIN if known == self.network.network else OTHER_NETWORK_MARGIN
         low, high = min(ratios) / margin, max(ratios) * margin
         basis = (
-            f"unmeasured: {base.accelerator} with {known} x {factor:.2f}, "
-            f"between the ratios of peak and bandwidth ({low:.2f} to {high:.2f} with a margin)"
+            f"unmeasured: {base.accelerator} with {known} x {factor:.2g}, "
+            f"between the ratios of peak and bandwidth ({low:.2g} to {high:.2g} with a margin)"
         )
         return Timing(
             models=tuple(
