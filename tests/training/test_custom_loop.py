@@ -139,8 +139,11 @@ def plain_step(run, networks, optimizers, batch, random):
     return losses
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_step_equals_a_plain_one(case):
+@pytest.mark.parametrize(("case", "compiled"), [("published terms", False), ("proper scores", True)])
+def test_step_equals_a_plain_one(case, compiled, request):
+    if not compiled:
+        tf.config.run_functions_eagerly(True)
+        request.addfinalizer(lambda: tf.config.run_functions_eagerly(False))
     run = small_run(*PLAIN, *CASES[case], "train.labelFlip=0.3")
     state = TrainingState(run)
     step = compile_step(state, Schedule(0, "constant"))

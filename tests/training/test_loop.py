@@ -105,6 +105,15 @@ def interrupt_when(condition):
     return thread
 
 
+@pytest.fixture
+def heeds_interrupts():
+    """A shell that runs its commands in the background has them ignore Ctrl-C, and Python keeps to that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_an_interrupted_training_goes_on_as_if_it_was_not(whole, shards, tmp_path):
     """Same showers, noise and flips: the same weights, optimisers and random state at the end."""
     thread = interrupt_when(lambda: (tmp_path / "checkpoints" / "step-000000003").exists())
