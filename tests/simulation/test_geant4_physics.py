@@ -25,7 +25,7 @@ from tests.simulation.shower_fits import (
     weighted_sums_gev,
 )
 
-QUICK = {10.0: 80, 30.0: 32, 100.0: 16}
+QUICK = {10.0: 80, 30.0: 24, 100.0: 8}
 LONG = {10.0: 800, 20.0: 480, 50.0: 200, 100.0: 120}
 
 
@@ -133,7 +133,7 @@ def maximum_line(samples: dict[float, Showers]) -> tuple[float, float, float]:
 def test_shower_maximum_follows_the_logarithm_of_the_energy(quick: dict[float, Showers]) -> None:
     slope, error, offset = maximum_line(quick)
     assert abs(slope - 1) < 0.1 + 3 * error, (slope, error)
-    assert error < 0.15
+    assert error < 0.2
     assert abs(offset) < 1.5, offset
 
 
@@ -152,7 +152,7 @@ def test_shower_maximum_follows_the_logarithm_of_the_energy_with_many_showers(pl
 
 @pytest.fixture(scope="session")
 def inclined(sample: Sampler) -> Showers:
-    return sample(48, (10, 30), (60, 120))
+    return sample(48, (8, 24), (60, 120))
 
 
 def test_incidence_angle_is_recovered(inclined: Showers) -> None:
@@ -165,24 +165,19 @@ def test_incidence_angle_is_recovered(inclined: Showers) -> None:
     assert abs(offset) < 3 * scatter / np.sqrt(len(truth))
 
 
-def test_barycentres_of_the_layers_fall_short_of_the_angle_as_geometry_wants(inclined: Showers) -> None:
+def test_the_line_through_the_barycentres_falls_short_of_the_angle(inclined: Showers) -> None:
     """A layer cuts the shower obliquely: where the profile rises, more lies ahead of the axis, where it falls, behind.
 
-    So the line through the barycentres has (S - T) / (S + T cot^2) of the slope, S and T the variances along the
-    axis and across (for T << S: the slope less T / S).
+    The factor is below 1 for both signs of the inclination and the same at all angles (docs/simulation.md).
     """
     truth = 1 / np.tan(inclined.angle_rad.astype(np.float64))
-    factor, offset = np.polyfit(truth, barycentre_slope(inclined), 1)
-    energy = inclined.cells_gev.sum(axis=0, dtype=np.float64)
-    y_mm = (np.arange(51) - 25) * GEOMETRY.cell_mm
-    layers = layer_sums_gev(inclined)
-    z_mm = np.arange(25) * GEOMETRY.depth_mm / 25
-    mean_z = (layers @ z_mm) / layers.sum(axis=1)
-    along = np.average((layers @ z_mm**2) / layers.sum(axis=1) - mean_z**2) * (1 + np.mean(truth**2))
-    across = (energy.sum(axis=(0, 2)) @ y_mm**2) / energy.sum()
-    assert factor == pytest.approx(1 - across / along * (1 + np.mean(truth**2)), abs=0.08)
+    slope = barycentre_slope(inclined)
+    factor, offset = np.polyfit(truth, slope, 1)
+    error = np.std(slope - factor * truth, ddof=1) / np.sqrt(len(truth))
     assert 0.75 < factor < 0.95
-    assert abs(offset) < 0.03
+    assert abs(offset) < 3 * error
+    for side in (truth > 0, truth < 0):
+        assert slope[side] @ truth[side] / (truth[side] @ truth[side]) == pytest.approx(factor, abs=0.1)
 
 
 def test_the_networks_measure_of_the_angle_follows_the_angle(inclined: Showers) -> None:
