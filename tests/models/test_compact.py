@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 from caloscale.models import build, count_parameters, flops, latent, noise_size
-from caloscale.models.compact_layers import CellNoise, CountsAbove, FromAxis, LogCells, Primary, Profile, SeparableMaps
+from caloscale.models.compact_layers import CellNoise, FromAxis, Primary, SeparableMaps
+from caloscale.models.measurement_layers import CountsAbove, LogCells, Profile
 from caloscale.showers.angles import measured_angle_rad
 from caloscale.spec import load_run
 

@@ -108,7 +108,8 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
         raise CheckpointError("is missing", file=path, remedy=remedy)
     # The layers of all presets must be known to Keras before a network is read.
     import caloscale.models.compact_layers
-    import caloscale.models.layers  # noqa: F401
+    import caloscale.models.layers
+    import caloscale.models.measurement_layers  # noqa: F401
 
     try:
         network = tf.keras.models.load_model(str(path), compile=False)

@@ -17,23 +17,25 @@ from caloscale.models.compact_layers import (
     CellNoise,
     Columns,
     Constant,
-    CountsAbove,
-    Cumulative,
     Deposit,
     FromAxis,
-    LogCells,
-    LogOnePlus,
     Primary,
-    Profile,
-    QuickCellEnergy,
     Scaled,
     SeparableMaps,
     Speckle,
-    SquareRoot,
     centred,
     waves,
 )
 from caloscale.models.layers import PUBLISHED_BIN_EDGES, PUBLISHED_UNITS_PER_GEV, BinCounts, EcalSum, MeasuredAngle
+from caloscale.models.measurement_layers import (
+    CountsAbove,
+    Cumulative,
+    LogCells,
+    LogOnePlus,
+    Profile,
+    QuickCellEnergy,
+    SquareRoot,
+)
 from caloscale.models.networks import Networks
 from caloscale.spec import Data, Geometry, Model
 

@@ -1,4 +1,4 @@
-"""What the compact network is made of beside dense layers and 2D convolutions. None of it has trained weights.
+"""What the compact generator is made of beside dense layers and 2D convolutions. None of it has trained weights.
 
 B showers, X and Y cells across, L layers. Layers of the calorimeter are the channels of 2D convolutions.
 """
@@ -11,27 +11,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-_register = tf.keras.utils.register_keras_serializable(package="caloscale")
-
-SMALLEST_CELL = 1e-9
-"""Cells below this (network units or energy) count as this in a logarithm: its derivative stays finite."""
+from caloscale.models.plain_layer import SMALLEST_CELL, PlainLayer, register
 
 
-class _Plain(tf.keras.layers.Layer):  # type: ignore[misc]
-    """A layer that computes in float32 whatever the policy: sums over cells and logarithms need it.
-
-    `options` of a subclass are its own arguments, kept for saving.
-    """
-
-    def __init__(self, *, dtype: Any = "float32", **options: Any) -> None:
-        super().__init__(dtype=dtype, **options)
-
-    def _with(self, **own: Any) -> dict[str, Any]:
-        return {**super().get_config(), **own}
-
-
-@_register
-class Primary(_Plain):
+@register
+class Primary(PlainLayer):
     """What a network is told of the primary (B, 3): (ln E - centre) / width, cot a and its square.
 
     Input: [E / energyScaleGev, angle in rad, ...] (B, 2 or more). The shower axis crosses a layer at a distance
@@ -53,8 +37,8 @@ class Primary(_Plain):
         return self._with(centre=self.centre, width=self.width)
 
 
-@_register
-class Constant(_Plain):
+@register
+class Constant(PlainLayer):
     """The same values for every batch, with 1 as first axis; the input only ties it to the network."""
 
     def __init__(self, values: Any, **options: Any) -> None:
@@ -74,8 +58,8 @@ class Constant(_Plain):
         return self._with(values=self.values.tolist())
 
 
-@_register
-class FromAxis(_Plain):
+@register
+class FromAxis(PlainLayer):
     """Coordinates along x in the frame of the shower: (B, 3) of `Primary` -> (B, L, X, 2 * waves + 1).
 
     In each layer the distance of the middle of a cell from the shower's axis, in cells, as sines and cosines
@@ -100,8 +84,8 @@ class FromAxis(_Plain):
         return self._with(cells=self.cells, shift=self.shift, wavelengths=self.wavelengths)
 
 
-@_register
-class AddAcross(_Plain):
+@register
+class AddAcross(PlainLayer):
     """Sum of tensors such as (B, L, X, Q), (B, L, Q) and (B, Q), missing axes repeated, then a leaky ReLU."""
 
     def __init__(self, slope: float = 0.2, **options: Any) -> None:
@@ -122,8 +106,8 @@ class AddAcross(_Plain):
         return self._with(slope=self.slope)
 
 
-@_register
-class SeparableMaps(_Plain):
+@register
+class SeparableMaps(PlainLayer):
     """sum_k amplitude[l, k] f_k(x, l) g_k(y, l) + offset[l]: (B, X, Y, L).
 
     Inputs: f (B, L, X, K), amplitude (B, L K), g (1, L, Y, K), offset (B, L). Few terms make any smooth map.
@@ -146,8 +130,8 @@ class SeparableMaps(_Plain):
         return self._with()
 
 
-@_register
-class CellNoise(_Plain):
+@register
+class CellNoise(PlainLayer):
     """A random number per cell, a fixed function of the latent noise: (B, N) -> (B, X, Y, L), mean 0, variance 1.
 
     Sum of sines of random directions in the latent space (random Fourier features, Rahimi & Recht 2007). The
@@ -184,8 +168,8 @@ class CellNoise(_Plain):
         return self._with(shape=self.shape, sines=self.sines, frequency=self.frequency)
 
 
-@_register
-class Speckle(_Plain):
+@register
+class Speckle(PlainLayer):
     """The noise of each cell added to its map, with a width and a bend that the network chose: (B, X, Y, L).
 
     Inputs: map m, shift a, width b, bend c, noise n, all (B, X, Y, L). Output
@@ -205,8 +189,8 @@ class Speckle(_Plain):
         return self._with()
 
 
-@_register
-class Deposit(_Plain):
+@register
+class Deposit(PlainLayer):
     """From logarithms of cells to a shower in network units (B, X, Y, L, 1) with a given sum.
 
     Inputs: logarithms h (B, X, Y, L), latent [E / energyScaleGev, ...] (B, ...), logarithm of the response (B, 1).
@@ -234,135 +218,8 @@ class Deposit(_Plain):
         return self._with(units=self.units, faintest=self.faintest, power=self.power)
 
 
-@_register
-class QuickCellEnergy(_Plain):
-    """x^(1/power) as `layers.CellEnergy`, by exponential and logarithm: several times faster on a CPU."""
-
-    def __init__(self, power: float, **options: Any) -> None:
-        super().__init__(**options)
-        self.power = float(power)
-
-    def call(self, shower: Any) -> Any:
-        """Undo the compression."""
-        return tf.exp(tf.math.log(tf.maximum(shower, SMALLEST_CELL)) / self.power)
-
-    def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
-        return self._with(power=self.power)
-
-
-@_register
-class LogCells(_Plain):
-    """ln(1 + x / faintest) of a shower in network units, x >= 0: (B, X, Y, L, 1) -> (B, X, Y, L)."""
-
-    def __init__(self, faintest: float, **options: Any) -> None:
-        super().__init__(**options)
-        self.faintest = float(faintest)
-
-    def call(self, shower: Any) -> Any:
-        """Compress."""
-        return tf.math.log1p(shower[..., 0] / self.faintest)
-
-    def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
-        return self._with(faintest=self.faintest)
-
-
-@_register
-class Profile(_Plain):
-    """Sums of cells (B, X, Y, L, 1) over the axes that are not kept: (B, n). axes: kept ones, in turn, joined."""
-
-    def __init__(self, axes: Sequence[int], **options: Any) -> None:
-        super().__init__(**options)
-        self.axes = [int(axis) for axis in axes]
-
-    def call(self, cells: Any) -> Any:
-        """Add up."""
-        rest = [[a for a in (1, 2, 3, 4) if a != kept] for kept in self.axes]
-        return tf.concat([tf.reduce_sum(cells, axis=axes) for axes in rest], axis=1)
-
-    def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
-        return self._with(axes=self.axes)
-
-
-@_register
-class CountsAbove(_Plain):
-    """Cells above thresholds, counted softly so that there is a gradient.
-
-    Input: `LogCells` (B, X, Y, L). Output (B, thresholds), or with per_layer the counts of the first threshold
-    in each layer (B, L). A cell counts 0 below, 1 above, and linearly within 1/slope around the threshold
-    (thresholds and width in units of the logarithm).
-    """
-
-    def __init__(
-        self, thresholds: Sequence[float], per_layer: bool = False, slope: float = 3.0, **options: Any
-    ) -> None:
-        super().__init__(**options)
-        self.thresholds = [float(t) for t in thresholds]
-        self.per_layer, self.slope = bool(per_layer), float(slope)
-
-    def call(self, logarithms: Any) -> Any:
-        """Count."""
-        # relu6(6 u) / 6 is u cut to 0..1 in one operation, with a quick gradient.
-        scaled = logarithms * (6 * self.slope)
-        offsets = [3 - 6 * self.slope * threshold for threshold in self.thresholds]
-        if self.per_layer:
-            return tf.reduce_sum(tf.nn.relu6(scaled + offsets[0]), axis=(1, 2)) / 6
-        counts = [tf.reduce_sum(tf.nn.relu6(scaled + offset), axis=(1, 2, 3)) for offset in offsets]
-        return tf.stack(counts, axis=1) / 6
-
-    def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
-        return self._with(thresholds=self.thresholds, per_layer=self.per_layer, slope=self.slope)
-
-
-@_register
-class LogOnePlus(_Plain):
-    """ln(1 + x / unit)."""
-
-    def __init__(self, unit: float, **options: Any) -> None:
-        super().__init__(**options)
-        self.unit = float(unit)
-
-    def call(self, values: Any) -> Any:
-        """Compress."""
-        return tf.math.log1p(values / self.unit)
-
-    def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
-        return self._with(unit=self.unit)
-
-
-@_register
-class SquareRoot(_Plain):
-    """sqrt(n + 1/2): the square root makes the fluctuations of counts alike."""
-
-    def call(self, counts: Any) -> Any:
-        """Take the root."""
-        return tf.sqrt(counts + 0.5)
-
-    def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
-        return self._with()
-
-
-@_register
-class Cumulative(_Plain):
-    """Share of the sum up to each layer: (B, L) -> (B, L), from near 0 to 1."""
-
-    def call(self, sums: Any) -> Any:
-        """Add up."""
-        cumulative = tf.cumsum(sums, axis=1)
-        return cumulative / tf.maximum(cumulative[:, -1:], SMALLEST_CELL)
-
-    def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
-        return self._with()
-
-
-@_register
-class Columns(_Plain):
+@register
+class Columns(PlainLayer):
     """Columns from `first` on."""
 
     def __init__(self, first: int, **options: Any) -> None:
@@ -378,8 +235,8 @@ class Columns(_Plain):
         return self._with(first=self.first)
 
 
-@_register
-class Scaled(_Plain):
+@register
+class Scaled(PlainLayer):
     """Values times a constant."""
 
     def __init__(self, factor: float, **options: Any) -> None:

@@ -74,51 +74,73 @@ def train_step(
     batch: as `TrainingShowers.batches` gives it. random: a tf.random.Generator. global_batch: showers of all replicas
     together, by which losses are divided; absent: this batch is all.
     """
-    generator, discriminator = networks
-    weights = run.train.loss_weights
-    real = batch["cells"][..., None]
-    size = real.shape[0]
-    divisor = float(global_batch or size)
-    targets = targets_of(batch, run)
-    ones = tf.ones((size, 1))
-
-    def generate(training: bool) -> Any:
-        noise = random.normal((size, noise_size(run.model)))
-        fed = latent(noise, batch["energy_gev"], batch["angle_rad"], run.model, run.data)
-        return generator(fed, training=training)
-
-    def learn(tape: Any, loss: Any, network: Any, optimizer: Any) -> None:
-        variables = network.trainable_variables
-        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
-
-    def discriminate(cells: Any, labels: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        labels = flipped(labels, run.train.label_flip, random)
-        with tf.GradientTape() as tape:
-            outputs = discriminator(cells, training=True)
-            # What else real showers say of themselves (bin counts, profiles) is the target for generated ones.
-            for name in outputs.keys() - targets.keys() - {"real_fake"}:
-                targets[name] = outputs[name]
-            per_shower, terms = adversarial_loss(outputs, targets, labels, weights)
-            loss = tf.reduce_sum(per_shower) / divisor
-        learn(tape, loss, discriminator, optimizers.discriminator)
-        return outputs, {"loss": loss, **_means(terms, divisor)}
-
-    fake = generate(training=False)
-    _, real_terms = discriminate(real, ones)
-    partner, fake_terms = discriminate(fake, 1 - ones)
+    step = _Step(run, networks, optimizers, batch, random, global_batch)
+    real, ones = batch["cells"][..., None], tf.ones((step.size, 1))
+    fake = step.generate(training=False)
+    _, of_real = step.teach_discriminator(real, ones)
+    partner, of_fake = step.teach_discriminator(fake, 1 - ones)
     for _ in range(run.train.generator_updates):
+        of_generated = step.teach_generator(partner)
+    return _named(of_real, of_fake, of_generated)
+
+
+class _Step:
+    """What the four tapes of a step share."""
+
+    def __init__(
+        self,
+        run: Run,
+        networks: Networks,
+        optimizers: Optimizers,
+        batch: Batch,
+        random: Any,
+        global_batch: int | None,
+    ) -> None:
+        self.run, self.networks, self.optimizers, self.batch, self.random = run, networks, optimizers, batch, random
+        self.size = batch["cells"].shape[0]
+        self.divisor = float(global_batch or self.size)
+        self.targets = targets_of(batch, run)
+
+    def generate(self, *, training: bool) -> Any:
+        """Showers of the batch's energies and angles, from fresh noise."""
+        noise = self.random.normal((self.size, noise_size(self.run.model)))
+        fed = latent(noise, self.batch["energy_gev"], self.batch["angle_rad"], self.run.model, self.run.data)
+        return self.networks.generator(fed, training=training)
+
+    def teach_discriminator(self, cells: Any, labels: Any) -> tuple[dict[str, Any], Losses]:
+        """One update of the discriminator; its outputs and losses for these showers."""
+        discriminator = self.networks.discriminator
+        labels = flipped(labels, self.run.train.label_flip, self.random)
         with tf.GradientTape() as tape:
-            outputs = discriminator(generate(training=True), training=True)
+            outputs = dict(discriminator(cells, training=True))
+            # What else the real showers say of themselves (counts, profiles) is the target for generated ones.
+            for name in outputs.keys() - self.targets.keys() - {"real_fake"}:
+                self.targets[name] = outputs[name]
+            per_shower, terms = adversarial_loss(outputs, self.targets, labels, self.run.train.loss_weights)
+            loss = tf.reduce_sum(per_shower) / self.divisor
+        _update(tape, loss, discriminator, self.optimizers.discriminator)
+        return outputs, self._means(loss, terms)
+
+    def teach_generator(self, partner: Mapping[str, Any]) -> Losses:
+        """One update of the generator. partner: outputs for other generated showers, for `train.spread`."""
+        train = self.run.train
+        labels = tf.ones((self.size, 1))
+        with tf.GradientTape() as tape:
+            outputs = self.networks.discriminator(self.generate(training=True), training=True)
             per_shower, terms = generator_loss(
-                outputs, targets, ones, weights, partner=partner, spread=run.train.spread
+                outputs, self.targets, labels, train.loss_weights, partner=partner, spread=train.spread
             )
-            loss = tf.reduce_sum(per_shower) / divisor
-        learn(tape, loss, generator, optimizers.generator)
-    return _named(real_terms, fake_terms, {"loss": loss, **_means(terms, divisor)})
+            loss = tf.reduce_sum(per_shower) / self.divisor
+        _update(tape, loss, self.networks.generator, self.optimizers.generator)
+        return self._means(loss, terms)
+
+    def _means(self, loss: Any, terms: Mapping[str, Any]) -> Losses:
+        return {"loss": loss, **{name: tf.reduce_sum(term) / self.divisor for name, term in terms.items()}}
 
 
-def _means(terms: Mapping[str, Any], divisor: float) -> Losses:
-    return {name: tf.reduce_sum(term) / divisor for name, term in terms.items()}
+def _update(tape: Any, loss: Any, network: Any, optimizer: Any) -> None:
+    variables = network.trainable_variables
+    optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
 
 
 def _named(real: Losses, fake: Losses, generated: Losses) -> Losses:
@@ -128,6 +150,6 @@ def _named(real: Losses, fake: Losses, generated: Losses) -> Losses:
         "discriminator_fake": fake["loss"],
         "discriminator_real_fake": (real["real_fake"] + fake["real_fake"]) / 2,
         "discriminator_energy": real["energy"],
-        "generator": generated.pop("loss"),
-        **{f"generator_{name}": value for name, value in generated.items()},
+        "generator": generated["loss"],
+        **{f"generator_{name}": value for name, value in generated.items() if name != "loss"},
     }
