@@ -105,6 +105,16 @@ BAD = {
     "figure": (["plan", "--preset", "variable-angle", "--figure", "p.docx"], ".svg"),
     "prices": (["plan", "--preset", "variable-angle", "--prices", "absent.csv"], "absent.csv"),
     "measurements": (["plan", "--preset", "variable-angle", "--measurements", "absent.csv"], "absent.csv"),
+    "stale prices": (["plan", "--preset", "variable-angle", "--as-of", "2031-01-01"], "days old on 2031-01-01"),
+    "missing price": (
+        ["plan", "--preset", "variable-angle", "--set", "hardware.region=europe-west9"],
+        "europe-west9",
+    ),
+    "count that no layout reaches": (
+        ["plan", "--preset", "variable-angle"]
+        + [f"--set=hardware.{field}" for field in ("accelerator=nvidia-tesla-v100", "count=3", "perNode=3")],
+        "nodes of this kind have 1, 2, 4, 8",
+    ),
     "no price that day": (["prices", "--as-of", "2001-01-01"], "another date"),
     "no such run": (["bill", "absent"], "does not exist"),
     "no usage": (["calibrate", ".", "-o", "m.csv"], "usage.json"),

@@ -234,3 +234,12 @@ def test_machine_rows_agree_with_their_names():
 
 def test_builtin_catalogues_are_files_of_the_package():
     assert builtin("prices.csv").is_file()
+
+
+def test_prices_that_are_too_old_are_refused_and_say_which_row_to_add():
+    seen = load_prices().find(V100, TODAY).observed_on
+    age = (TODAY - seen).days
+    assert load_prices().no_older_than(age).find(V100, TODAY).observed_on == seen
+    with pytest.raises(PriceError, match=rf"(?s){age} days old on {TODAY}.*seen after {seen}") as refused:
+        load_prices().no_older_than(age - 1).find(V100, TODAY)
+    assert refused.value.exit_code == 2

@@ -142,6 +142,7 @@ def plan(run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: d
     ``budget.maxUsd`` alone the fastest within it; without limits the cheapest.
     Raises DocumentError (naming field, value and remedy) and PriceError (naming the row to add).
     """
+    prices = prices.no_older_than(run.budget.max_price_age_days)
     found = find_candidates(run, prices, measurements, as_of)
     limits = {"max_usd": run.budget.max_usd, "deadline_seconds": run.budget.deadline_seconds}
     choice = choose(found.usd, found.seconds, found.eligible, **limits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 from collections.abc import Iterable
 from pathlib import Path
@@ -94,6 +95,7 @@ class Prices:
 
     def __init__(self, layers: Iterable[Iterable[tuple[str, PriceRow]]]) -> None:
         """``layers``: per file its rows with their places; raises PriceError for rows that contradict each other."""
+        self._max_age_days: float | None = None
         self._layers: list[dict[Key, list[PriceRow]]] = []
         for layer in layers:
             rows = list(layer)
@@ -109,19 +111,37 @@ class Prices:
         """All rows, those of the files that go before first."""
         return [row for layer in reversed(self._layers) for rows in layer.values() for row in rows]
 
+    def no_older_than(self, days: float) -> Prices:
+        """The same prices, of which those are refused that were seen more than ``days`` before they are used."""
+        limited = copy.copy(self)
+        limited._max_age_days = days
+        return limited
+
     def find(self, key: Key, as_of: dt.date) -> PriceRow:
         """The price in effect on a day.
 
-        Raises PriceError that names the row to add. A missing price is never zero.
+        Raises PriceError that names the row to add: no price, or one that is too old. A missing price is never zero.
         """
         known: list[PriceRow] = []
         for layer in reversed(self._layers):
             rows = layer.get(key, [])
             for row in rows:
                 if row.holds_on(as_of):
+                    self._refuse_too_old(row, as_of)
                     return row
             known += rows
         raise _missing(key, as_of, known, {other for layer in self._layers for other in layer})
+
+    def _refuse_too_old(self, row: PriceRow, as_of: dt.date) -> None:
+        age_days = (as_of - row.observed_on).days
+        if self._max_age_days is not None and age_days > self._max_age_days:
+            raise PriceError(
+                f"the {row.purchase} price of {row.sku_kind} {row.sku} in {row.region} is {age_days} days old "
+                f"on {as_of}",
+                field="budget.maxPriceAge",
+                value=f"{self._max_age_days:g}d",
+                remedy=f"add a row seen after {row.observed_on} with --prices FILE, or raise budget.maxPriceAge",
+            )
 
     def regions(self, provider: str) -> list[str]:
         """Regions of which there is any price."""

@@ -28,9 +28,17 @@ class Budget(Block):
     """Most that the run may cost, US dollars; absent: no limit."""
     deadline: Duration | None = None
     """Longest time from the start of the machines to the end of the training, such as 6h; absent: no limit."""
+    max_price_age: Duration = "730d"
+    """Prices that were seen longer ago than this are not planned with. Younger ones that are likely to have
+    changed (spot after 90 days, others after a year) are used with a warning."""
     priced_as: PricedMachine = PricedMachine()
     """A run on a machine of one's own has no bill; its measured seconds are priced on this machine type.
     Choose one with the same number of cores: seconds are not converted between machines."""
+
+    @property
+    def max_price_age_days(self) -> float:
+        """The largest age of a price in days."""
+        return seconds_of(self.max_price_age) / 86_400
 
     @property
     def deadline_seconds(self) -> float | None:
