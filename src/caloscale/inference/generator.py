@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -71,20 +72,26 @@ class Generator:
         for first in range(0, len(energy_gev), batch):
             energy, angle = energy_gev[first : first + batch], angle_rad[first : first + batch]
             noise = random.standard_normal((len(energy), size), np.float32)
-            cells = self._cells(tf.constant(noise), tf.constant(energy), tf.constant(angle)).numpy()
+            cells = self.cells_gev(noise, energy, angle).numpy()
             yield Showers(cells, energy, angle, "generated")
 
-    def _cells(self, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
-        """GeV per cell (B, X, Y, Z) as one compiled graph for any B."""
-        compiled = self.__dict__.get("_compiled")
-        if compiled is None:
-            any_size = tf.TensorSpec((None,), tf.float32)
-            specification = (tf.TensorSpec((None, noise.shape[1]), tf.float32), any_size, any_size)
-            compiled = tf.function(
-                self._cells_of_batch, input_signature=specification, jit_compile=False, autograph=False
-            )
-            object.__setattr__(self, "_compiled", compiled)
-        return compiled(noise, energy_gev, angle_rad)
+    @cached_property
+    def cells_gev(self) -> Any:
+        """From noise (B, n), energies in GeV (B,) and angles in rad (B,) to GeV per cell (B, X, Y, Z).
+
+        One compiled graph for any B, with the names that exported models have too.
+        """
+        size = noise_size(self.run.model)
+        return tf.function(
+            self._cells_of_batch,
+            input_signature=(
+                tf.TensorSpec((None, size), tf.float32, name="noise"),
+                tf.TensorSpec((None,), tf.float32, name="energy_gev"),
+                tf.TensorSpec((None,), tf.float32, name="angle_rad"),
+            ),
+            jit_compile=False,
+            autograph=False,
+        )
 
     def _cells_of_batch(self, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
         fed = latent(noise, energy_gev, angle_rad, self.run.model, self.run.data)

@@ -1,0 +1,85 @@
+"""One interface to a generator, whatever computes it: TensorFlow, ONNX Runtime or OpenVINO."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.errors import InputError
+from caloscale.models.card import ModelCard
+
+RuntimeName = Literal["tensorflow", "onnx", "openvino"]
+Precision = Literal["float32", "bfloat16"]
+Floats = NDArray[np.float32]
+
+_MODULES: dict[RuntimeName, tuple[str, str]] = {
+    "tensorflow": ("caloscale.inference.tensorflow_runtime", "TensorFlowRuntime"),
+}
+
+
+class Runtime(ABC):
+    """A generator that is ready to compute. `generate_batch` may be called by `streams` threads at once."""
+
+    def __init__(self, card: ModelCard, noise_size: int, *, streams: int, threads: int | None) -> None:
+        self.card = card
+        self.noise_size = noise_size
+        """Random numbers a shower takes."""
+        self.streams = streams
+        """Batches that are computed at the same time."""
+        self.threads = threads
+        """Threads of all streams together; None: one per core."""
+
+    def generate_batch(
+        self, noise: NDArray[np.floating], energy_gev: NDArray[np.floating], angle_rad: NDArray[np.floating]
+    ) -> Floats:
+        """Deposited energy per cell, GeV, float32 (B, X, Y, Z), re-binned, nothing below the threshold.
+
+        noise: normal, (B, noise_size); energy_gev, angle_rad: (B,). Raises InputError for other shapes.
+        """
+        fed = [np.ascontiguousarray(values, np.float32) for values in (noise, energy_gev, angle_rad)]
+        shapes = [values.shape for values in fed]
+        count = len(fed[1])
+        if shapes != [(count, self.noise_size), (count,), (count,)]:
+            raise InputError(
+                "do not belong together",
+                field="noise, energy_gev, angle_rad",
+                value=shapes,
+                remedy=f"give (B, {self.noise_size}), (B,) and (B,)",
+            )
+        return self._compute(*fed) if count else np.empty((0, *self.card.shape), np.float32)
+
+    @abstractmethod
+    def _compute(self, noise: Floats, energy_gev: Floats, angle_rad: Floats) -> Floats: ...
+
+
+def open_runtime(
+    folder: str | Path,
+    runtime: str = "tensorflow",
+    *,
+    precision: str = "float32",
+    streams: int = 1,
+    threads: int | None = None,
+) -> Runtime:
+    """The generator of a model folder in one of the runtimes.
+
+    Raises CheckpointError for a folder that is no model, InputError for a runtime, a precision or numbers that
+    cannot be had here.
+    """
+    for field, value, known in (
+        ("runtime", runtime, get_args(RuntimeName)),
+        ("precision", precision, get_args(Precision)),
+    ):
+        if value not in known:
+            raise InputError("is not known", field=field, value=value, remedy="choose " + " or ".join(known))
+    for field, number in (("streams", streams), ("threads", threads)):
+        if number is not None and number < 1:
+            raise InputError("must be at least 1", field=field, value=number, remedy="leave it out, or give 1")
+    module, name = _MODULES[runtime]  # type: ignore[index]
+    opener: Any = getattr(import_module(module), name)
+    opened: Runtime = opener(Path(folder), precision=precision, streams=streams, threads=threads)
+    return opened
