@@ -14,7 +14,6 @@ GENERATOR_SHAPES = {
     "variable-angle": {
         "dense": (5184,),
         "reshape": (9, 9, 8, 8),
-        "upsampling": (54, 54, 48, 8),
         "conv1": (49, 49, 41, 8),
         "norm1": (49, 49, 41, 8),
         "conv2": (50, 50, 38, 6),
@@ -112,7 +111,7 @@ def kinds(network):
 def test_order_of_the_variable_angle_networks_layers(networks):
     generator, discriminator = networks["variable-angle"]
     padded = ["ZeroPadding3D", "Conv3D", "ReLU", "BatchNormalization"]
-    start = ["InputLayer", "Dense", "Reshape", "UpSampling3D", "Conv3D", "ReLU", "BatchNormalization"]
+    start = ["InputLayer", "Dense", "Reshape", "UpsampledConv3D", "ReLU", "BatchNormalization"]
     assert kinds(generator) == [*start, *padded * 4, "ZeroPadding3D", "Conv3D", "ReLU", "Conv3D", "ReLU"]
     tail = ["Conv3D", "LeakyReLU", "BatchNormalization", "Dropout"]
     trained = ["InputLayer", "Conv3D", "LeakyReLU", "Dropout", *(["ZeroPadding3D", *tail] * 2), *tail]

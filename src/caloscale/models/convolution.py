@@ -1,6 +1,7 @@
 """The one place where the way of computing a convolution is chosen.
 
-The networks say what is computed; how belongs here. For now that is Keras' Conv3D on every machine.
+The networks say what is computed; how belongs here. A convolution behind an upsampling is folded (`folding`), which
+was faster on every machine that it was measured on (docs/benchmarks.md); all others are Keras' Conv3D.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-Triple = tuple[int, int, int]
+from caloscale.models.folding import Triple as Triple
+from caloscale.models.folding import UpsampledConv3D
 
 
 def convolution(
@@ -17,6 +19,7 @@ def convolution(
     filters: int,
     kernel: Triple,
     *,
+    upsampling: Triple = (1, 1, 1),
     pad: Triple | Literal["same"] = (0, 0, 0),
     initializer: str = "glorot_uniform",
     bias: bool = True,
@@ -24,9 +27,16 @@ def convolution(
 ) -> Any:
     """A convolution of stride 1 of (B, X, Y, Z, C) showers with (kx, ky, kz) kernels.
 
-    pad: zeros on both sides of each axis before a valid convolution, or "same" for an output of equal size
-    (an even kernel has its additional zero behind).
+    upsampling: how often each cell is repeated along each axis before that (nearest neighbour).
+    pad: zeros on both sides of each (upsampled) axis before a valid convolution, or "same" for an output of equal
+    size (an even kernel has its additional zero behind; not behind an upsampling).
     """
+    if upsampling != (1, 1, 1):
+        if pad == "same":
+            raise ValueError("a convolution behind an upsampling is valid; give its zeros as numbers")
+        return UpsampledConv3D(
+            filters, kernel, upsampling, pad, use_bias=bias, kernel_initializer=initializer, name=name
+        )(x)
     if pad != "same" and any(pad):
         x = tf.keras.layers.ZeroPadding3D(pad, name=f"{name}_pad")(x)
     return tf.keras.layers.Conv3D(

@@ -19,13 +19,13 @@ SHAPE = (51, 51, 25)
 EPSILON = 1e-6
 """Of every batch normalisation; its momentum is Keras' 0.99."""
 
-_GENERATOR: tuple[tuple[int, Triple, Triple], ...] = (
-    # filters, kernel, zeros before it
-    (8, (6, 6, 8), (0, 0, 0)),
-    (6, (4, 4, 6), (2, 2, 1)),
-    (6, (4, 4, 6), (2, 2, 1)),
-    (6, (4, 4, 6), (2, 2, 1)),
-    (6, (3, 3, 5), (1, 1, 0)),
+_GENERATOR: tuple[tuple[int, Triple, Triple, Triple], ...] = (
+    # filters, kernel, upsampling and zeros before it
+    (8, (6, 6, 8), (6, 6, 6), (0, 0, 0)),
+    (6, (4, 4, 6), (1, 1, 1), (2, 2, 1)),
+    (6, (4, 4, 6), (1, 1, 1), (2, 2, 1)),
+    (6, (4, 4, 6), (1, 1, 1), (2, 2, 1)),
+    (6, (3, 3, 5), (1, 1, 1), (1, 1, 0)),
 )
 _DISCRIMINATOR_KERNEL = (5, 6, 6)
 
@@ -42,9 +42,9 @@ def _generator(model: Model) -> Any:
     latent = tf.keras.Input((model.latent_size,), name="latent")
     x = layers.Dense(5184, name="dense")(latent)
     x = layers.Reshape((9, 9, 8, 8), name="reshape")(x)
-    x = layers.UpSampling3D((6, 6, 6), name="upsampling")(x)
-    for number, (filters, kernel, pad) in enumerate(_GENERATOR, start=1):
-        x = convolution(x, filters, kernel, pad=pad, initializer="he_uniform", name=f"conv{number}")
+    for number, (filters, kernel, upsampling, pad) in enumerate(_GENERATOR, start=1):
+        name = f"conv{number}"
+        x = convolution(x, filters, kernel, upsampling=upsampling, pad=pad, initializer="he_uniform", name=name)
         x = layers.ReLU(name=f"relu{number}")(x)
         x = layers.BatchNormalization(epsilon=EPSILON, name=f"norm{number}")(x)
     x = convolution(x, 6, (3, 3, 3), pad=(1, 1, 0), initializer="he_uniform", name="conv6")

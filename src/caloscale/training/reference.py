@@ -1,0 +1,121 @@
+"""The published step, written plainly: the truth for the step that trains, and what its speed is compared with.
+
+Plain layers (`models.reference`), four tapes one after the other, an update of every variable by its optimiser, all in
+one tf.function with TensorFlow's default threads. What is random is an argument, so that two steps can be held
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from caloscale.models import Networks, latent, noise_size
+from caloscale.models.losses import adversarial_loss
+from caloscale.models.scores import generator_loss
+from caloscale.spec import Run
+
+
+class Draws(NamedTuple):
+    """The random numbers of a step."""
+
+    fakes: Any
+    """Noise of the showers that the discriminator sees, (B, noise_size)."""
+    updates: tuple[Any, ...]
+    """Noise of the showers of each update of the generator."""
+    real_labels: Any
+    """Labels of the real showers (B, 1), some flipped."""
+    fake_labels: Any
+    """Labels of the generated ones."""
+
+
+def draw(run: Run, size: int) -> Draws:
+    """Fresh random numbers for a batch of ``size`` showers."""
+    shape = (size, noise_size(run.model))
+
+    def labels(value: float) -> Any:
+        flips = tf.cast(tf.random.uniform((size, 1)) < run.train.label_flip, tf.float32)
+        return value + (1 - 2 * value) * flips
+
+    updates = tuple(tf.random.normal(shape) for _ in range(run.train.generator_updates))
+    return Draws(tf.random.normal(shape), updates, labels(1.0), labels(0.0))
+
+
+def reference_gradients(
+    run: Run, networks: Networks, batch: Mapping[str, Any], draws: Draws
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Gradients of the three kinds of tapes at the same weights: discriminator on real, on generated, generator.
+
+    batch: as `TrainingShowers.batches` gives it. Losses are sums over the batch divided by its size. Nothing is
+    updated but the moving averages of the normalisations.
+    """
+    targets = _targets(run, batch)
+    fake = _generate(run, networks, batch, draws.fakes, training=False)
+    real = batch["cells"][..., None]
+    _, of_real = _discriminator_tape(run, networks, real, draws.real_labels, targets)
+    partner, of_fake = _discriminator_tape(run, networks, fake, draws.fake_labels, targets)
+    of_generator = _generator_tape(run, networks, batch, draws.updates[0], targets, partner)
+    return of_real, of_fake, of_generator
+
+
+def reference_step(
+    run: Run, networks: Networks, optimizers: Any, batch: Mapping[str, Any], draws: Draws | None = None
+) -> None:
+    """One step. optimizers: with ``generator`` and ``discriminator``; draws: absent, they are drawn here."""
+    draws = draws or draw(run, batch["cells"].shape[0])
+    targets = _targets(run, batch)
+    fake = _generate(run, networks, batch, draws.fakes, training=False)
+    partner: Any = None
+    for cells, labels in ((batch["cells"][..., None], draws.real_labels), (fake, draws.fake_labels)):
+        partner, gradients = _discriminator_tape(run, networks, cells, labels, targets)
+        optimizers.discriminator.apply_gradients(zip(gradients, networks.discriminator.trainable_variables))
+    for noise in draws.updates:
+        gradients = _generator_tape(run, networks, batch, noise, targets, partner)
+        optimizers.generator.apply_gradients(zip(gradients, networks.generator.trainable_variables))
+
+
+def _targets(run: Run, batch: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "energy": batch["energy_gev"][:, None] / run.data.preprocessing.energy_scale_gev,
+        "angle": batch["measured_angle_rad"][:, None],
+        "ecal_sum": batch["ecal_sum"][:, None],
+    }
+
+
+def _generate(run: Run, networks: Networks, batch: Mapping[str, Any], noise: Any, *, training: bool) -> Any:
+    fed = latent(noise, batch["energy_gev"], batch["angle_rad"], run.model, run.data)
+    return networks.generator(fed, training=training)
+
+
+def _discriminator_tape(
+    run: Run, networks: Networks, cells: Any, labels: Any, targets: dict[str, Any]
+) -> tuple[Any, list[Any]]:
+    with tf.GradientTape() as tape:
+        outputs = dict(networks.discriminator(cells, training=True))
+        # What only the showers themselves can say (counts, profiles): the real ones come first and set the target.
+        for name in outputs.keys() - targets.keys() - {"real_fake"}:
+            targets[name] = outputs[name]
+        per_shower, _ = adversarial_loss(outputs, targets, labels, run.train.loss_weights)
+        loss = tf.reduce_mean(per_shower)
+    return outputs, tape.gradient(loss, networks.discriminator.trainable_variables)
+
+
+def _generator_tape(
+    run: Run, networks: Networks, batch: Mapping[str, Any], noise: Any, targets: Mapping[str, Any], partner: Any
+) -> list[Any]:
+    train = run.train
+    with tf.GradientTape() as tape:
+        outputs = networks.discriminator(_generate(run, networks, batch, noise, training=True), training=True)
+        per_shower, _ = generator_loss(
+            outputs,
+            targets,
+            tf.ones_like(outputs["real_fake"]),
+            train.loss_weights,
+            partner=partner,
+            spread=train.spread,
+        )
+        loss = tf.reduce_mean(per_shower)
+    gradients: list[Any] = tape.gradient(loss, networks.generator.trainable_variables)
+    return gradients
