@@ -1,4 +1,4 @@
-"""Remakes what is generated: compiled pipelines, component pages and YAML, JSON schemas.
+"""Remakes what is generated: compiled pipelines, component pages and YAML, JSON schemas, the custom resource.
 
 python -m tools.generate          write the files
 python -m tools.generate --list   print their paths
@@ -15,6 +15,7 @@ import docstring_parser
 import yaml
 from kfp import compiler
 
+from caloscale.cluster.crd import custom_resource_definition
 from caloscale.spec import Run
 from caloscale.stages.summary import Summary
 from components.cost_report.component import cost_report
@@ -35,7 +36,7 @@ def paths() -> list[str]:
     pages = [
         f"components/{c.python_func.__name__}/{name}" for c in COMPONENTS for name in ("component.yaml", "README.md")
     ]
-    return ["pipelines/compiled", "docs/schema", *pages]
+    return ["pipelines/compiled", "docs/schema", "manifests/crd", *pages]
 
 
 def write_schemas(folder: Path) -> None:
@@ -45,6 +46,12 @@ def write_schemas(folder: Path) -> None:
         schema |= block.model_json_schema(by_alias=True, mode="validation" if block is Run else "serialization")
         text = json.dumps(schema, indent=2, ensure_ascii=False)
         (folder / f"{name}.schema.json").write_text(text + "\n", encoding="utf-8")
+
+
+def write_custom_resource(folder: Path) -> None:
+    """The CustomResourceDefinition of TrainingRun."""
+    text = yaml.safe_dump(custom_resource_definition(), sort_keys=False, width=120, allow_unicode=True)
+    (folder / "trainingruns.yaml").write_text(f"# {GENERATED}\n{text}", encoding="utf-8")
 
 
 def component_page(component: Any, compiled: dict[str, Any]) -> str:
@@ -74,10 +81,12 @@ def main(arguments: list[str]) -> None:
         print(" ".join(paths()))
         return
     compiled_folder, schema_folder = ROOT / "pipelines/compiled", ROOT / "docs/schema"
-    for folder in (compiled_folder, schema_folder):
+    crd_folder = ROOT / "manifests/crd"
+    for folder in (compiled_folder, schema_folder, crd_folder):
         folder.mkdir(parents=True, exist_ok=True)
     compile_pipeline(compiled_folder / "train_calorimeter_gan.yaml")
     write_schemas(schema_folder)
+    write_custom_resource(crd_folder)
     for component in COMPONENTS:
         folder = ROOT / "components" / component.python_func.__name__
         compiler.Compiler().compile(component, str(folder / "component.yaml"))

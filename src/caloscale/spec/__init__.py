@@ -1,6 +1,7 @@
 """The run document: what a run is, in one frozen model and one parser."""
 
 from caloscale.spec.budget import Budget, PricedMachine
+from caloscale.spec.cluster import Cluster
 from caloscale.spec.data import Data, Geometry, LayerGroup, Preprocessing, Simulation
 from caloscale.spec.document import PRESETS, build_run, dump_run, load_preset, load_run, parse_run
 from caloscale.spec.duration import Duration, seconds_of
@@ -15,6 +16,7 @@ __all__ = [
     "PRESETS",
     "Budget",
     "Checkpoint",
+    "Cluster",
     "Data",
     "Duration",
     "Gate",

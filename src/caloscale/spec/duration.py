@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, WithJsonSchema
 
-_PATTERN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+PATTERN = r"^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
+"""Days, hours, minutes, seconds, in this order; all may be absent, but not all of them at once."""
+_PATTERN = re.compile(r"(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
 _SECONDS = (86_400, 3_600, 60, 1)
+_LONGEST = 24
 
 
 def seconds_of(duration: str) -> float:
     """Seconds of a duration such as ``6h``, ``1h30m`` or ``90s``; raises ValueError for anything else."""
-    found = _PATTERN.fullmatch(duration)
+    found = _PATTERN.fullmatch(duration) if len(duration) <= _LONGEST else None
     total = sum(int(n) * s for n, s in zip(found.groups(default="0"), _SECONDS)) if found else 0
     if not total:
         raise ValueError(f"{duration!r} is not a duration; remedy: write it as 90s, 10m, 6h, 1h30m or 2d")
@@ -25,5 +28,9 @@ def _check(duration: str) -> str:
     return duration
 
 
-Duration = Annotated[str, AfterValidator(_check)]
+Duration = Annotated[
+    str,
+    AfterValidator(_check),
+    WithJsonSchema({"type": "string", "pattern": PATTERN, "maxLength": _LONGEST}),
+]
 """A positive length of time: days, hours, minutes, seconds in this order, such as 6h or 1h30m."""

@@ -18,7 +18,8 @@ class Hardware(Block):
     """gcp (GKE) or azure (Azure ML); absent: whichever is best."""
     accelerator: str | None = None
     """GPU model as GKE labels it (nvidia-tesla-v100), or TPU generation (tpu-v3). Naming one that has no
-    measurement of the network lets the planner choose it all the same, by an estimate."""
+    measurement of the network lets the planner choose it all the same, by an estimate. On a cluster also cpu:
+    nodes without accelerators, count of them."""
     machine_type: str | None = None
     """Machine type of the nodes (n1-standard-64); absent: the usual host of the accelerator and perNode."""
     count: int | None = Field(default=None, ge=1)

@@ -15,10 +15,14 @@ class Recovery(Block):
     """Restarts after which the run fails."""
     wait_for_capacity: Duration = "10m"
     """How long to wait for the machines of the plan before planning with fewer."""
+    backoff: Duration = "10s"
+    """Pause before the first restart; it doubles with each restart that kept no step, up to five minutes."""
     min_nodes: int = Field(default=1, ge=1)
     """Fewest nodes that the run goes on with."""
     grow_back: bool = True
     """Return to the planned nodes when they can be had again."""
+    grow_after: Duration = "1m"
+    """How long the planned nodes must have been there before the run returns to them: it costs a restart."""
     save_seconds: float = Field(default=5.0, gt=0)
     """Seconds that a checkpoint stops the training: an assumption for about 20 MB (weights and optimiser of the
     variable-angle network) into a bucket, until a run has measured it."""

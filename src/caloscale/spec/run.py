@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from caloscale.spec.block import Block
 from caloscale.spec.budget import Budget
+from caloscale.spec.cluster import Cluster
 from caloscale.spec.data import Data
 from caloscale.spec.hardware import Hardware
 from caloscale.spec.model import Model
@@ -31,3 +32,5 @@ class Run(Block):
     """How the generator is judged."""
     budget: Budget = Budget()
     """Money."""
+    cluster: Cluster = Cluster()
+    """The cluster."""

@@ -1,0 +1,78 @@
+"""The custom resource TrainingRun, generated from the run document and the status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from caloscale.cluster.names import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
+from caloscale.cluster.rules import RUN_RULES
+from caloscale.cluster.schema import schema_of
+from caloscale.spec import Run
+from caloscale.status import RunStatus
+
+COLUMNS = (
+    ("Phase", "string", ".status.phase", "Where the run is in its life.", 0),
+    ("Layout", "string", ".status.layout", "Workers x accelerators per worker.", 0),
+    ("Step", "integer", ".status.progress.step", "Steps that are done.", 0),
+    ("ETA", "string", ".status.progress.eta", "When the training ends at this speed.", 0),
+    ("Cost", "number", ".status.cost.usd", "US dollars so far.", 0),
+    ("Age", "date", ".metadata.creationTimestamp", "Since when it exists.", 0),
+    ("Message", "string", ".status.message", "What it waits for or why it ended.", 1),
+)
+"""Columns of kubectl get; the last number is 1 for -o wide."""
+
+
+def custom_resource_definition() -> dict[str, Any]:
+    """The CustomResourceDefinition of TrainingRun: structural, with defaults, rules and columns."""
+    spec = schema_of(Run, RUN_RULES, preset=True)
+    spec["description"] = "The run document: what is trained, on what, for how much."
+    status = schema_of(RunStatus, defaults=False)
+    status["description"] = "What the run reports of itself; written by the operator alone."
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": [SHORT_NAME],
+                "categories": ["all"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [
+                        {"name": name, "type": kind, "jsonPath": path, "description": told, "priority": priority}
+                        for name, kind, path, told, priority in COLUMNS
+                    ],
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "description": "A training of the calorimeter generator on this cluster.",
+                            "required": ["spec"],
+                            "properties": {
+                                "apiVersion": {"type": "string"},
+                                "kind": {"type": "string"},
+                                # its name is the start of the names of pods, which are labels of at most 63
+                                "metadata": {"type": "object", "properties": {"name": NAME_SCHEMA}},
+                                "spec": spec,
+                                "status": status,
+                            },
+                        }
+                    },
+                }
+            ],
+        },
+    }
+
+
+NAME_SCHEMA = {"type": "string", "maxLength": 40, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"}
+"""Names of pods and of their DNS entries begin with the run's."""

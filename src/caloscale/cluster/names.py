@@ -1,0 +1,51 @@
+"""Names, labels and annotations that our objects carry, and those of the clouds that we read."""
+
+from __future__ import annotations
+
+GROUP = "caloscale.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "TrainingRun"
+PLURAL = "trainingruns"
+SHORT_NAME = "trun"
+
+FIELD_MANAGER = "caloscale-operator"
+"""Owner of the fields that the operator sets by server-side apply."""
+
+RUN_LABEL = "caloscale.dev/run"
+"""On everything of a run: its name."""
+ATTEMPT_LABEL = "caloscale.dev/attempt"
+"""On jobs and pods: the number of the attempt."""
+WORKERS = "caloscale.dev/workers"
+"""Annotation of a job: workers of its plan; checked by the admission policy."""
+ACCELERATORS_PER_WORKER = "caloscale.dev/accelerators-per-worker"
+"""Annotation of a job: accelerators of a worker of its plan."""
+ACCELERATOR = "caloscale.dev/accelerator"
+"""Annotation of a job: accelerator of its plan."""
+
+GPU = "nvidia.com/gpu"
+TPU = "google.com/tpu"
+HOSTNAME = "kubernetes.io/hostname"
+GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
+GKE_NODE_POOL = "cloud.google.com/gke-nodepool"
+GKE_SPOT = ("cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible")
+GKE_TPU_ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
+GKE_TPU_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+REGION = "topology.kubernetes.io/region"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+POD_GROUP_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/managed-by")
+
+WORKER_CONTAINER = "tensorflow"
+"""training-operator demands this name."""
+WORKER_PORT = 2222
+
+
+def job_name(run: str, attempt: int) -> str:
+    """Name of the object that holds the workers of an attempt: another one each time, so no two can be mixed up."""
+    return f"{run}-{attempt}"
+
+
+def progress_name(run: str) -> str:
+    """Name of the ConfigMap in which worker 0 reports, and of what lets it do so."""
+    return f"{run}-progress"

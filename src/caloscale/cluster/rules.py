@@ -1,0 +1,121 @@
+"""What the API server checks of a document beyond types: CEL rules, each with the remedy in its message.
+
+The messages say what the parser says (`caloscale.spec`), so that a person reads the same from both; a test holds
+the two together.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Rule(NamedTuple):
+    """A CEL rule of a schema."""
+
+    rule: str
+    """What must be true."""
+    message: str
+    """What a person reads when it is not: problem and remedy."""
+
+    def as_object(self) -> dict[str, Any]:
+        """As x-kubernetes-validations lists it."""
+        return {"rule": self.rule, "message": self.message}
+
+
+DURATION_RULES = [
+    Rule(
+        "self.matches('^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && self.matches('[1-9]')",
+        "is not a duration; remedy: write it as 90s, 10m, 6h, 1h30m or 2d",
+    )
+]
+IMMUTABLE = ("model", "data", "train", "validation", "hardware")
+"""Blocks that stay what they are: checkpoints, placement and bill belong to them."""
+
+_CHIPS = (
+    "(self.topology.split('x').size() == 2 ? "
+    "int(self.topology.split('x')[0]) * int(self.topology.split('x')[1]) : "
+    "int(self.topology.split('x')[0]) * int(self.topology.split('x')[1]) * int(self.topology.split('x')[2]))"
+)
+
+
+def _with(fields: str, rule: str) -> str:
+    """A rule that speaks only where all its fields are given."""
+    return f"!({' && '.join(f'has(self.{field})' for field in fields.split())}) || {rule}"
+
+
+_ALIGNED = "self.placement != 'Aligned' || "
+HARDWARE = [
+    Rule(
+        _with("count perNode", "self.count % self.perNode == 0"),
+        "count is not a multiple of perNode; remedy: change one of the two, or leave one out",
+    ),
+    Rule(
+        _with("count acceleratorsPerWorker", "self.count % self.acceleratorsPerWorker == 0"),
+        "count is not a multiple of acceleratorsPerWorker; remedy: change one of the two, or leave one out",
+    ),
+    Rule(
+        _with("count perNode nodes", "self.count == self.nodes * self.perNode"),
+        "count is not nodes x perNode; remedy: leave one of the three out",
+    ),
+    Rule(
+        _with("count acceleratorsPerWorker workers", "self.count == self.workers * self.acceleratorsPerWorker"),
+        "count is not workers x acceleratorsPerWorker; remedy: leave one of the three out",
+    ),
+    Rule(
+        _ALIGNED + _with("workers nodes", "self.workers == self.nodes"),
+        "workers differ from nodes with placement Aligned; remedy: leave workers out, or set placement: Free",
+    ),
+    Rule(
+        _ALIGNED + _with("perNode acceleratorsPerWorker", "self.perNode == self.acceleratorsPerWorker"),
+        "acceleratorsPerWorker differ from perNode with placement Aligned; "
+        "remedy: leave it out, or set placement: Free",
+    ),
+    Rule(
+        _with("topology count", f"self.count == {_CHIPS}"),
+        "count is not the number of chips of topology (2x2 has 4, 2x2x2 has 8); remedy: leave count out",
+    ),
+    Rule(
+        _with("topology nodes perNode", f"self.nodes * self.perNode == {_CHIPS}"),
+        "nodes (hosts) x perNode (chips of a host) is not the number of chips of topology; "
+        "remedy: leave nodes and perNode out",
+    ),
+]
+RUN_RULES: dict[str, list[Rule]] = {
+    "": [
+        Rule(
+            "has(self.hardware)",
+            "a run on a cluster needs a hardware block; remedy: add hardware: {}, and the planner chooses",
+        ),
+        *(
+            Rule(
+                f"has(self.{block}) == has(oldSelf.{block}) && (!has(self.{block}) || self.{block} == oldSelf.{block})",
+                f"{block} cannot be changed: checkpoints and bill belong to it; remedy: make another TrainingRun",
+            )
+            for block in IMMUTABLE
+        ),
+    ],
+    "hardware": HARDWARE,
+    "data": [
+        Rule(
+            "!has(self.energyGev) || (self.energyGev[0] > 0.0 && self.energyGev[0] <= self.energyGev[1] && "
+            "self.energyGev[1] <= 10000.0)",
+            "energyGev is not a range; remedy: 0 < lower <= upper <= 10000, such as [5, 40]",
+        ),
+        Rule(
+            "!has(self.angleDeg) || (self.angleDeg[0] >= 20.0 && self.angleDeg[0] <= self.angleDeg[1] && "
+            "self.angleDeg[1] <= 160.0)",
+            "angleDeg is not a range; remedy: 20 <= lower <= upper <= 160, such as [60, 120]",
+        ),
+    ],
+    "data.geometry": [
+        Rule(
+            "!has(self.cells) || self.cells.all(n, n >= 1 && n <= 1000)",
+            "cells is impossible: each must be 1 to 1000; remedy: three numbers such as [51, 51, 25]",
+        ),
+        Rule(
+            "!has(self.cells) || !has(self.layers) || self.layers.map(g, g.count).sum() == self.cells[2]",
+            "layers do not add up to cells[2]; remedy: make the counts of the groups add up to cells[2]",
+        ),
+    ],
+}
+"""Rules by dotted path of the document."""

@@ -1,0 +1,1 @@
+"""The operator: pure decisions, and the thin hands around them."""

@@ -1,0 +1,37 @@
+"""How a run lives on a Kubernetes cluster."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from caloscale.spec.block import Block
+from caloscale.spec.duration import Duration
+
+Backend = Literal["auto", "TFJob", "JobSet", "Pod"]
+
+
+class Cluster(Block):
+    """What a cluster needs to know of a run beside its machines; without a cluster it says nothing."""
+
+    backend: Backend = "auto"
+    """Kind of object that holds the workers. auto: JobSet for TPU slices, Pod for one worker, else TFJob."""
+    image: str | None = Field(default=None, max_length=512)
+    """Container image of the workers; absent: the one that the operator was installed with."""
+    suspend: bool = False
+    """Stop after a checkpoint and give the nodes back; false again goes on from there."""
+    workspace: str | None = Field(default=None, max_length=1024)
+    """Folder of the run that all workers see: gs://bucket/prefix, or a path below /workspace with volumeClaim.
+    Absent: the pod's own disk, which ends with it."""
+    dataset: str | None = Field(default=None, max_length=1024)
+    """Shards that were prepared before; absent: each worker prepares data.source for itself."""
+    volume_claim: str | None = Field(default=None, max_length=253)
+    """PersistentVolumeClaim (ReadWriteMany when there are several workers) that is mounted at /workspace."""
+    service_account: str | None = Field(default=None, max_length=253)
+    """Service account of the workers, such as one that may use the bucket. Absent: one is made that can do nothing
+    but report this run's progress."""
+    grace_seconds: int = Field(default=60, ge=30, le=3600)
+    """Time that a worker has for its checkpoint when it is told to end, s. A spot node gives 15 to 120 s."""
+    keep_finished: Duration | None = None
+    """The run is deleted from the cluster this long after it has finished (its bucket stays); absent: never."""

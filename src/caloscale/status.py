@@ -1,0 +1,268 @@
+"""What a run on a cluster reports of itself: the custom resource's status."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, PlainSerializer
+
+from caloscale.spec.block import Block
+from caloscale.spec.cluster import Backend
+
+Phase = Literal["Pending", "Waiting", "Starting", "Running", "Recovering", "Succeeded", "Failed", "Suspended"]
+"""Pending: not yet planned. Waiting: planned, the machines are not there. Starting: launched, not all workers run.
+Recovering: interrupted, going on soon. Suspended: stopped on request."""
+FINISHED: tuple[Phase, ...] = ("Succeeded", "Failed")
+"""Phases that a run does not leave by itself."""
+HOLDING: tuple[Phase, ...] = ("Starting", "Running")
+"""Phases in which a run has workers."""
+
+
+def _as_text(moment: dt.datetime) -> str:
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+Time = Annotated[dt.datetime, PlainSerializer(_as_text, return_type=str, when_used="json")]
+"""A moment, to the second, as Kubernetes writes it."""
+
+
+class StatusBlock(Block):
+    """A frozen block of the status; what a newer version wrote beside it is left aside."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Condition(StatusBlock):
+    """A condition in the form of the Kubernetes API conventions."""
+
+    type: str
+    """Name of the condition, such as Succeeded."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: str
+    """Why, in one word for programs."""
+    message: str = ""
+    """Why, for people; with the remedy where there is one."""
+    last_transition_time: Time
+    """When status changed last."""
+    observed_generation: int | None = None
+    """Generation of the document that it speaks of."""
+
+
+class HeldNodes(StatusBlock):
+    """Equal nodes that were held for some time."""
+
+    machine_type: str
+    """Machine type."""
+    accelerator: str = ""
+    """GPU model or TPU generation; empty: none."""
+    per_node: int = 0
+    """Accelerators of a node."""
+    topology: str | None = None
+    """Topology, when the nodes are hosts of a TPU slice."""
+    region: str = ""
+    """Region; empty: the nodes do not say."""
+    purchase: Literal["spot", "on-demand"] = "on-demand"
+    """spot or on-demand."""
+    nodes: int = 0
+    """How many different nodes."""
+    node_seconds: float = 0.0
+    """Seconds of all of them together."""
+
+
+class Placed(StatusBlock):
+    """Where the workers are to run, or run."""
+
+    backend: Backend
+    """Kind of object that holds the workers."""
+    pool: str
+    """Node pool."""
+    accelerator: str
+    """GPU model or TPU generation; cpu: none."""
+    machine_type: str
+    """Machine type of the nodes."""
+    topology: str | None = None
+    """Topology of a TPU slice."""
+    region: str = ""
+    """Region; empty: the nodes do not say."""
+    purchase: Literal["spot", "on-demand"]
+    """spot or on-demand."""
+    nodes: int
+    """Nodes."""
+    workers: int
+    """Workers."""
+    per_node: int
+    """Accelerators of a node; 0 on processors."""
+    accelerators_per_worker: int
+    """Accelerators of a worker."""
+    planned_nodes: int
+    """Nodes of the plan, when it runs on fewer for the time being."""
+    global_batch: int
+    """Showers in a batch of all replicas together; the same in every attempt."""
+    batch_per_replica: int
+    """Showers that a replica has in memory at a time."""
+    accumulate: int = 1
+    """Micro-batches of a replica in a step, to keep the global batch on fewer nodes."""
+    usd_per_hour: float | None = None
+    """All nodes, US dollars per hour; null: no price is known."""
+    estimate_usd: float | None = None
+    """Estimate of the whole run, US dollars; null: none could be made."""
+    estimate_seconds: float | None = None
+    """Estimate of its time, s."""
+    reasons: tuple[str, ...] = ()
+    """Why these, and on what the figures rest."""
+
+
+class RunProgress(StatusBlock):
+    """How far the training is, as worker 0 says."""
+
+    epoch: float = 0.0
+    """Epochs that are done, with the fraction of the running one."""
+    epochs: int = 0
+    """Epochs in all."""
+    step: int = 0
+    """Steps that are done."""
+    steps: int = 0
+    """Steps in all."""
+    checkpoint_step: int = 0
+    """Step of the newest checkpoint: what an interruption cannot take away."""
+    showers_per_second: float | None = None
+    """Speed since the last report."""
+    losses: dict[str, float] = {}
+    """Newest losses."""
+    seconds_first_step: float | None = None
+    """From the start of the process to the end of the first step, s."""
+    step_seconds: float | None = None
+    """Mean step, s."""
+    eta: Time | None = None
+    """When the training ends at this speed."""
+    updated: Time | None = None
+    """When worker 0 said so."""
+
+
+class Hold(StatusBlock):
+    """A worker on a node, from binding to its end: what is billed."""
+
+    pod: str
+    """Name of the pod."""
+    uid: str
+    """Its uid: a pod made again under the same name is another one."""
+    node: str
+    """Node."""
+    since: Time
+    """When the pod was bound to it."""
+    until: Time | None = None
+    """When the pod ended, or was seen to be gone; null: it holds the node."""
+
+
+Reason = Literal[
+    "Completed", "WorkerLost", "WorkerFailed", "NodeLost", "UserError", "Suspended", "Budget", "Grown", "JobLost"
+]
+
+
+class AttemptStatus(StatusBlock):
+    """A start of the workers, to their end or the next interruption."""
+
+    number: int
+    """1 for the first."""
+    job: str
+    """Name of the object that holds the workers."""
+    nodes: int
+    """Nodes that it was given."""
+    workers: int
+    """Workers."""
+    launched: Time
+    """When it was launched."""
+    running: Time | None = None
+    """When all workers ran."""
+    ended: Time | None = None
+    """When it ended; null: it has not."""
+    reason: Reason | None = None
+    """Why it ended."""
+    message: str = ""
+    """Why, for people: the lost node, the last lines of the log."""
+    exit_code: int | None = None
+    """Exit code of the worker that ended first, where there is one."""
+    first_step: int = 0
+    """Step from which it went on."""
+    steps_kept: int = 0
+    """Steps that are in a checkpoint."""
+    steps_lost: int = 0
+    """Steps that an interruption threw away."""
+    holds: tuple[Hold, ...] = ()
+    """Workers on nodes while it lasts; summed up in `held` when it has ended."""
+    held: tuple[HeldNodes, ...] = ()
+    """Nodes by kind, once it has ended."""
+    node_hours: float = 0.0
+    """Hours of all nodes together."""
+    usd: float | None = None
+    """US dollars; null: no price is known."""
+
+
+class RunCost(StatusBlock):
+    """Money since launch."""
+
+    usd: float | None = None
+    """US dollars so far, the bill when it has ended; null: no price is known, and the condition Priced says which."""
+    estimate_usd: float | None = None
+    """US dollars to the end, at the speed so far or as planned."""
+    node_hours: float = 0.0
+    """Hours of all nodes together."""
+    nodes: tuple[HeldNodes, ...] = ()
+    """Node seconds by machine type and purchase."""
+    as_of: dt.date | None = None
+    """Day for which prices are taken: that of the first launch."""
+    updated: Time | None = None
+    """When it was added up."""
+
+
+class RunStatus(StatusBlock):
+    """Status of a TrainingRun."""
+
+    phase: Phase = "Pending"
+    """Where the run is in its life."""
+    message: str = ""
+    """What it waits for or why it ended, in one sentence."""
+    layout: str = ""
+    """Workers x accelerators per worker."""
+    observed_generation: int = 0
+    """Generation of the document that this status speaks of."""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+    ] = ()
+    """Planned, Launched, PlacementVerified, Priced, Succeeded, Failed."""
+    placement: Placed | None = None
+    """Where the workers are to run, or run."""
+    progress: RunProgress | None = None
+    """How far the training is."""
+    cost: RunCost | None = None
+    """Money."""
+    attempts: tuple[AttemptStatus, ...] = ()
+    """First start and restarts."""
+    restarts: int = 0
+    """Restarts that count against recovery.maxRestarts."""
+    waiting_since: Time | None = None
+    """Since when the planned machines have been missing."""
+    not_before: Time | None = None
+    """The next start is not before this (back-off)."""
+    room_since: Time | None = None
+    """Since when the planned nodes could be had again, while it runs on fewer."""
+    finished: Time | None = None
+    """When it ended."""
+
+    @property
+    def attempt(self) -> AttemptStatus | None:
+        """The newest attempt."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def live(self) -> AttemptStatus | None:
+        """The attempt that has not ended."""
+        newest = self.attempt
+        return newest if newest is not None and newest.ended is None else None
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of a type."""
+        return next((c for c in self.conditions if c.type == kind), None)
