@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference import load_generator
+from caloscale.inference.noise import latent_noise
 from caloscale.models import build, latent, noise_size
 from caloscale.models.card import ModelCard
 from caloscale.spec import load_run
@@ -68,7 +69,7 @@ def test_showers_are_what_the_network_says_in_gev(generator):
     energy, angle = primaries(9)
     showers = generator.generate(energy, angle, seed=3)
     run = generator.run
-    noise = np.random.default_rng(3).standard_normal((9, noise_size(run.model)), np.float32)
+    noise = latent_noise(3, 0, 9, noise_size(run.model))
     x = generator.network(latent(noise, energy, angle, run.model, run.data)).numpy()[..., 0]
     cells = x ** (1 / 0.85) / 50
     cells[cells < run.data.preprocessing.threshold_gev] = 0

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from caloscale.errors import CheckpointError, DocumentError, InputError
+from caloscale.inference.noise import latent_noise
 from caloscale.models import latent, noise_size
 from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard
 from caloscale.progress import bar
@@ -67,13 +68,16 @@ class Generator:
         if batch < 1:
             raise InputError("must be at least 1", field="batch", value=batch, remedy="use 128")
         energy_gev, angle_rad = _checked(energy_gev, angle_rad)
-        random = np.random.default_rng(seed)
-        size = noise_size(self.run.model)
         for first in range(0, len(energy_gev), batch):
             energy, angle = energy_gev[first : first + batch], angle_rad[first : first + batch]
-            noise = random.standard_normal((len(energy), size), np.float32)
+            noise = latent_noise(seed, first, len(energy), self.noise_size)
             cells = self.cells_gev(noise, energy, angle).numpy()
             yield Showers(cells, energy, angle, "generated")
+
+    @property
+    def noise_size(self) -> int:
+        """Random numbers a shower takes."""
+        return noise_size(self.run.model)
 
     @cached_property
     def cells_gev(self) -> Any:
@@ -81,11 +85,10 @@ class Generator:
 
         One compiled graph for any B, with the names that exported models have too.
         """
-        size = noise_size(self.run.model)
         return tf.function(
             self._cells_of_batch,
             input_signature=(
-                tf.TensorSpec((None, size), tf.float32, name="noise"),
+                tf.TensorSpec((None, self.noise_size), tf.float32, name="noise"),
                 tf.TensorSpec((None,), tf.float32, name="energy_gev"),
                 tf.TensorSpec((None,), tf.float32, name="angle_rad"),
             ),
@@ -104,7 +107,7 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
     Raises CheckpointError for a folder that is no model, is damaged, or does not fit together.
     """
     folder = Path(folder)
-    card = _read_card(folder / CARD)
+    card = read_card(folder)
     path = folder / UNTRAINED / GENERATOR if untrained else folder / GENERATOR
     remedy = "train again, or copy the whole model folder"
     try:
@@ -115,6 +118,7 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
         raise CheckpointError("is missing", file=path, remedy=remedy)
     # The layers of all presets must be known to Keras before a network is read.
     import caloscale.models.compact_layers
+    import caloscale.models.convolution
     import caloscale.models.layers
     import caloscale.models.measurement_layers  # noqa: F401
 
@@ -131,8 +135,9 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
     return Generator(network, card, run)
 
 
-def _read_card(path: Path) -> ModelCard:
-    remedy = "give the folder `model` of a training"
+def read_card(folder: Path) -> ModelCard:
+    """What a model folder says of itself. Raises CheckpointError."""
+    path, remedy = folder / CARD, "give the folder `model` of a training"
     try:
         return ModelCard.model_validate_json(path.read_bytes(), by_alias=True, by_name=False)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,8 @@ Floats = NDArray[np.float32]
 
 _MODULES: dict[RuntimeName, tuple[str, str]] = {
     "tensorflow": ("caloscale.inference.tensorflow_runtime", "TensorFlowRuntime"),
+    "onnx": ("caloscale.inference.onnx_runtime", "OnnxRuntime"),
+    "openvino": ("caloscale.inference.openvino_runtime", "OpenVinoRuntime"),
 }
 
 
@@ -83,3 +86,8 @@ def open_runtime(
     opener: Any = getattr(import_module(module), name)
     opened: Runtime = opener(Path(folder), precision=precision, streams=streams, threads=threads)
     return opened
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -9,7 +9,6 @@ import tensorflow as tf
 from caloscale.errors import InputError
 from caloscale.inference.generator import load_generator
 from caloscale.inference.runtime import Floats, Runtime
-from caloscale.models import noise_size
 
 
 class TensorFlowRuntime(Runtime):
@@ -26,8 +25,7 @@ class TensorFlowRuntime(Runtime):
         if threads is not None:
             _limit_threads(threads)
         self._generator = load_generator(folder)
-        size = noise_size(self._generator.run.model)
-        super().__init__(self._generator.card, size, streams=streams, threads=threads)
+        super().__init__(self._generator.card, self._generator.noise_size, streams=streams, threads=threads)
 
     def _compute(self, noise: Floats, energy_gev: Floats, angle_rad: Floats) -> Floats:
         cells: Floats = self._generator.cells_gev(noise, energy_gev, angle_rad).numpy()

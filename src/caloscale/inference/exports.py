@@ -1,0 +1,182 @@
+"""The generator in formats of other runtimes, beside the network it was made from.
+
+`<model>/exports/<format>/`: the model in that format and `export.json`, which says what it was made from. Energy,
+angle and noise go in, GeV per cell come out: preprocessing and units are part of the graph, and the model card
+travels inside the file. An export is made when it is first asked for, and again when the network has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+
+import caloscale
+from caloscale.errors import CheckpointError
+from caloscale.inference.noise import latent_noise
+from caloscale.models.card import CARD, GENERATOR, ModelCard
+from caloscale.showers.storage import atomic_writer
+from caloscale.spec.block import Block
+
+if TYPE_CHECKING:
+    from caloscale.inference.generator import Generator
+
+Format = Literal["onnx", "openvino", "saved-model"]
+FILES: dict[Format, str] = {"onnx": "generator.onnx", "openvino": "generator.xml", "saved-model": "saved_model.pb"}
+FOLDER, RECORD = "exports", "export.json"
+TOLERANCE = 1e-4
+"""How far an exported model may be from the network: in a cell, as part of the shower's largest cell, and in the
+sum of a shower."""
+CHECKED = 8
+"""Showers that are compared."""
+UNITS = {
+    "noise": "normal random numbers, mean 0, width 1, (batch, size)",
+    "energy_gev": "energy of the primary, GeV, (batch,)",
+    "angle_rad": "angle between direction and face, rad, (batch,)",
+    "cells_gev": "energy deposited in each cell, GeV, (batch, x, y, layer)",
+}
+
+
+class ExportRecord(Block):
+    """What an exported model was made from, and how well it agrees."""
+
+    format: Format
+    """Format of the model."""
+    source: str
+    """SHA-256 of the network and its card."""
+    content: str
+    """SHA-256 of the exported files."""
+    deviation: float = Field(ge=0)
+    """Largest deviation from the network: of a cell, in its shower's largest cell, or of a sum, relative."""
+    tolerance: float
+    """What was allowed."""
+    showers: int
+    """Showers that were compared."""
+    versions: dict[str, str]
+    """Software that made it."""
+
+
+def exported(folder: Path, format: Format) -> Path:
+    """The file of a model in a format; made, and compared with the network, when it is absent or out of date.
+
+    For "saved-model" the folder of the file is what TensorFlow loads. Raises CheckpointError for a folder that is no
+    model or an export that disagrees, InputError when a package is missing, StorageError.
+    """
+    target = folder / FOLDER / format
+    if not _is_current(folder, target):
+        _export(folder, format, target)
+    return target / FILES[format]
+
+
+def export_record(folder: Path, format: Format) -> ExportRecord:
+    """What stands beside an export. Raises CheckpointError when there is none."""
+    path = folder / FOLDER / format / RECORD
+    try:
+        return ExportRecord.model_validate_json(path.read_bytes(), by_alias=True, by_name=False)
+    except (OSError, ValidationError) as error:
+        raise CheckpointError("is no record of an export", file=path, remedy="remove its folder") from error
+
+
+def _is_current(folder: Path, target: Path) -> bool:
+    try:
+        record = ExportRecord.model_validate_json((target / RECORD).read_bytes(), by_alias=True, by_name=False)
+    except (OSError, ValidationError):
+        return False
+    return record.source == _source(folder) and record.content == _content(target)
+
+
+def _export(folder: Path, format: Format, target: Path) -> None:
+    from caloscale.inference.generator import load_generator
+
+    generator = load_generator(folder)
+    write, compute, versions = _ways(format)
+    with atomic_writer(target, replace_folder=True) as temporary:
+        temporary.mkdir()
+        path = temporary / FILES[format]
+        write(generator, path, metadata(generator.card))
+        deviation = _deviation(generator, lambda *fed: compute(path, *fed))
+        if not deviation <= TOLERANCE:
+            raise CheckpointError(
+                f"differs from the network once it is exported to {format}: by {deviation:.1e}, allowed {TOLERANCE:g}",
+                file=folder / GENERATOR,
+                remedy="use --runtime tensorflow, and report this with the versions " + str(versions),
+            )
+        record = ExportRecord(
+            format=format,
+            source=_source(folder),
+            content=_content(temporary),
+            deviation=deviation,
+            tolerance=TOLERANCE,
+            showers=CHECKED,
+            versions=versions,
+        )
+        (temporary / RECORD).write_text(record.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+
+
+def metadata(card: ModelCard) -> dict[str, str]:
+    """What an exported model says of itself: units, preprocessing and origin, name to text."""
+    return {
+        "caloscale.version": caloscale.__version__,
+        "caloscale.card": card.model_dump_json(by_alias=True),
+        **{f"caloscale.units.{name}": text for name, text in UNITS.items()},
+    }
+
+
+def _ways(format: Format) -> tuple[Callable[..., None], Callable[..., Any], dict[str, str]]:
+    """How a format is written and computed, and the versions of what does it."""
+    from caloscale.inference import formats
+
+    return formats.ways(format)
+
+
+def _deviation(generator: Generator, compute: Callable[..., NDArray[np.float32]]) -> float:
+    """Largest deviation of an exported model on showers over the whole range that was trained on."""
+    card = generator.card
+    (coldest, hottest), (least, most) = card.energy_gev, card.angle_deg
+    energy = np.geomspace(coldest, hottest, CHECKED).astype(np.float32)
+    angle = np.radians(np.linspace(least, most, CHECKED)).astype(np.float32)
+    noise = latent_noise(0, 0, CHECKED, generator.noise_size)
+    return deviation(compute(noise, energy, angle), generator.cells_gev(noise, energy, angle).numpy(), card)
+
+
+def deviation(ours: NDArray[np.floating], truth: NDArray[np.floating], card: ModelCard) -> float:
+    """Largest deviation of a cell in units of its shower's largest, or of a sum of a shower, relative.
+
+    A cell at the threshold that rounding moved below it is no deviation. NaN when a cell is not finite.
+    """
+    if ours.shape != truth.shape or not np.isfinite(ours).all():
+        return math.nan
+    threshold = card.preprocessing.threshold_gev * (1 + TOLERANCE)
+    flipped = ((ours == 0) != (truth == 0)) & (np.maximum(ours, truth) <= threshold)
+    difference = np.where(flipped, 0, np.abs(ours.astype(np.float64) - truth))
+    axes = (1, 2, 3)
+    largest, total = truth.max(axis=axes), truth.sum(axis=axes, dtype=np.float64)
+    smallest = np.finfo(np.float32).tiny
+    cells = difference.max(axis=axes) / np.maximum(largest, smallest)
+    sums = np.abs(np.where(flipped, 0, ours.astype(np.float64) - truth).sum(axis=axes)) / np.maximum(total, smallest)
+    return float(max(cells.max(), sums.max()))
+
+
+def _source(folder: Path) -> str:
+    digest = hashlib.sha256(caloscale.__version__.encode())
+    for name in (GENERATOR, CARD):
+        try:
+            digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
+        except OSError as error:
+            remedy = "give the folder `model` of a training"
+            raise CheckpointError(f"cannot be read: {error.strerror}", file=folder / name, remedy=remedy) from error
+    return digest.hexdigest()
+
+
+def _content(target: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(p for p in target.rglob("*") if p.is_file() and p != target / RECORD):
+        digest.update(str(path.relative_to(target)).encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()

@@ -1,0 +1,127 @@
+"""Writing and computing a generator as SavedModel, ONNX and OpenVINO IR."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from caloscale.errors import InputError
+from caloscale.inference.exports import Format
+from caloscale.inference.generator import Generator
+
+OPSET = 18
+"""Version of the ONNX operators: ONNX Runtime 1.14 and later have them."""
+_SIGNATURE = "serving_default"
+Compute = Callable[..., Any]
+
+
+def ways(format: Format) -> tuple[Callable[[Generator, Path, dict[str, str]], None], Compute, dict[str, str]]:
+    """How a format is written, how its file is computed, and the versions of what does it."""
+    write, compute, packages = {
+        "onnx": (_write_onnx, _compute_onnx, ("tf2onnx", "onnx", "onnxruntime")),
+        "openvino": (_write_openvino, _compute_openvino, ("openvino",)),
+        "saved-model": (_write_saved_model, _compute_saved_model, ()),
+    }[format]
+    for package in packages:
+        load(package)
+    return write, compute, {"tensorflow": tf.__version__, **{name: version(name) for name in packages}}
+
+
+def load(package: str) -> Any:
+    """Import a package of the extra `infer`. Raises InputError when it is not installed."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise InputError(
+            f"cannot be imported: {error}",
+            field=package,
+            remedy="pip install 'caloscale[infer]', or use --runtime tensorflow",
+        ) from error
+
+
+def _named(generator: Generator) -> Any:
+    """The graph from noise, energies and angles to GeV, its output with a name."""
+    traced = generator.cells_gev
+
+    def cells_gev(noise: Any, energy_gev: Any, angle_rad: Any) -> dict[str, Any]:
+        return {"cells_gev": traced(noise, energy_gev, angle_rad)}
+
+    return tf.function(cells_gev, input_signature=traced.input_signature, autograph=False)
+
+
+def _write_saved_model(generator: Generator, path: Path, properties: dict[str, str]) -> None:
+    module = tf.Module()
+    module.network = generator.network  # its variables are saved with the graph
+    module.cells_gev = _named(generator)
+    signatures = {_SIGNATURE: module.cells_gev.get_concrete_function()}
+    tf.saved_model.save(module, str(path.parent), signatures=signatures)
+    extra = path.parent / "assets.extra"
+    extra.mkdir()
+    (extra / "caloscale.json").write_text(json.dumps(properties, indent=1) + "\n", encoding="utf-8")
+
+
+def _compute_saved_model(path: Path, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
+    signature = tf.saved_model.load(str(path.parent)).signatures[_SIGNATURE]
+    fed = {"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad}
+    return signature(**{name: tf.constant(values) for name, values in fed.items()})["cells_gev"].numpy()
+
+
+def _write_onnx(generator: Generator, path: Path, properties: dict[str, str]) -> None:
+    tf2onnx, onnx = load("tf2onnx"), load("onnx")
+    logging.getLogger("tf2onnx").setLevel(logging.ERROR)
+    graph = _named(generator)
+    model, _ = tf2onnx.convert.from_function(
+        graph,
+        input_signature=graph.input_signature,
+        opset=OPSET,
+        custom_op_handlers={"Expm1": (_expm1, [])},
+    )
+    model.producer_name = "caloscale"
+    onnx.helper.set_model_props(model, properties)
+    onnx.checker.check_model(model)
+    onnx.save(model, str(path))
+
+
+def _expm1(context: Any, node: Any, name: str, _: Any) -> None:
+    """ONNX has no exp(x) - 1; 2 sinh(x/2) exp(x/2) is the same and as exact near 0."""
+    source, result = node.input[0], node.output[0]
+    like = {"shapes": [context.get_shape(result)], "dtypes": [context.get_dtype(result)]}
+    context.remove_node(node.name)
+    half, two = (context.make_const(f"{name}_{n}", np.float32(n)).output[0] for n in (0.5, 2))
+    x = context.make_node("Mul", [source, half], **like).output[0]
+    sinh, exp = (context.make_node(operator, [x], **like).output[0] for operator in ("Sinh", "Exp"))
+    product = context.make_node("Mul", [sinh, exp], **like).output[0]
+    context.make_node("Mul", [product, two], outputs=[result], **like)
+
+
+def _compute_onnx(path: Path, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
+    from caloscale.inference.onnx_runtime import open_session
+
+    fed = {"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad}
+    return open_session(path, threads=None).run(["cells_gev"], fed)[0]
+
+
+def _write_openvino(generator: Generator, path: Path, properties: dict[str, str]) -> None:
+    openvino = load("openvino")
+    # By way of a SavedModel: the converter of TensorFlow objects would report its use over the network.
+    with tempfile.TemporaryDirectory() as folder:
+        _write_saved_model(generator, Path(folder) / "saved_model.pb", {})
+        model = openvino.Core().read_model(folder)
+        for name, text in properties.items():
+            model.set_rt_info(text, name.split("."))
+        openvino.save_model(model, str(path), compress_to_fp16=False)
+
+
+def _compute_openvino(path: Path, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
+    openvino = load("openvino")
+    compiled = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return compiled({"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad})["cells_gev"]

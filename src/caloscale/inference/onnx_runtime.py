@@ -1,0 +1,44 @@
+"""The generator in ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from caloscale.errors import InputError
+from caloscale.inference.exports import exported
+from caloscale.inference.formats import load
+from caloscale.inference.generator import read_card
+from caloscale.inference.runtime import Floats, Runtime, cores
+
+
+class OnnxRuntime(Runtime):
+    """An ONNX file on the CPU."""
+
+    def __init__(self, folder: Path, *, precision: str, streams: int, threads: int | None) -> None:
+        if precision != "float32":
+            raise InputError(
+                "ONNX Runtime has no convolutions in it on a CPU",
+                field="precision",
+                value=precision,
+                remedy="use --runtime openvino for bfloat16, or --precision float32",
+            )
+        load("onnxruntime")
+        card, path = read_card(folder), exported(folder, "onnx")
+        self._session = open_session(path, threads=threads, streams=streams)
+        super().__init__(card, self._session.get_inputs()[0].shape[1], streams=streams, threads=threads)
+
+    def _compute(self, noise: Floats, energy_gev: Floats, angle_rad: Floats) -> Floats:
+        fed = {"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad}
+        cells: Floats = self._session.run(["cells_gev"], fed)[0]
+        return cells
+
+
+def open_session(path: Path, *, threads: int | None, streams: int = 1) -> Any:
+    """A session on the CPU; several streams share the threads, each calling `run` from a thread of its own."""
+    onnxruntime = load("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    if threads is not None or streams > 1:
+        options.intra_op_num_threads = max(1, (threads or cores()) // streams)
+    # else one thread per core, each pinned: what ONNX Runtime does when it is told nothing
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

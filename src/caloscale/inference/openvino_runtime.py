@@ -1,0 +1,72 @@
+"""The generator in OpenVINO."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from caloscale.errors import InputError
+from caloscale.inference.exports import exported
+from caloscale.inference.formats import load
+from caloscale.inference.generator import read_card
+from caloscale.inference.runtime import Floats, Runtime
+
+_HINTS = {"float32": "f32", "bfloat16": "bf16"}
+_KEPT = 4
+"""Batch sizes that stay compiled."""
+
+
+class OpenVinoRuntime(Runtime):
+    """OpenVINO IR on the CPU, compiled for each size of batch: fixed shapes are a third quicker than open ones."""
+
+    def __init__(self, folder: Path, *, precision: str, streams: int, threads: int | None) -> None:
+        openvino = load("openvino")
+        card, path = read_card(folder), exported(folder, "openvino")
+        self._core = openvino.Core()
+        if precision == "bfloat16" and "BF16" not in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+            raise InputError(
+                "this processor has no instructions for it",
+                field="precision",
+                value=precision,
+                remedy="use --precision float32",
+            )
+        self._model = self._core.read_model(path)
+        self._settings: dict[str, Any] = {
+            "INFERENCE_PRECISION_HINT": _HINTS[precision],
+            "NUM_STREAMS": streams,
+            "ENABLE_CPU_PINNING": True,
+        }
+        if threads is not None:
+            self._settings["INFERENCE_NUM_THREADS"] = threads
+        self._lock = threading.Lock()
+        self._requests: dict[int, SimpleQueue[Any]] = {}
+        noise_size = self._model.input("noise").get_partial_shape()[1].get_length()
+        super().__init__(card, noise_size, streams=streams, threads=threads)
+
+    def _compute(self, noise: Floats, energy_gev: Floats, angle_rad: Floats) -> Floats:
+        idle = self._requests_for(len(noise))
+        request = idle.get()
+        try:
+            request.start_async({"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad})
+            request.wait()
+            cells: Floats = request.get_tensor("cells_gev").data.copy()
+            return cells
+        finally:
+            idle.put(request)
+
+    def _requests_for(self, batch: int) -> SimpleQueue[Any]:
+        """As many idle requests as there are streams, of the model compiled for this size of batch."""
+        with self._lock:
+            if batch not in self._requests:
+                while len(self._requests) >= _KEPT:
+                    self._requests.pop(next(iter(self._requests)))
+                model = self._model.clone()
+                model.reshape({"noise": [batch, self.noise_size], "energy_gev": [batch], "angle_rad": [batch]})
+                compiled = self._core.compile_model(model, "CPU", self._settings)
+                queue: SimpleQueue[Any] = SimpleQueue()
+                for _ in range(self.streams):
+                    queue.put(compiled.create_infer_request())
+                self._requests[batch] = queue
+            return self._requests[batch]
