@@ -49,7 +49,7 @@ install: $(VENV)/.dev ## Install everything for development into .venv
 .PHONY: test
 test: $(VENV)/.dev ## Lint and the tests (at most 10 minutes)
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/pytest --durations=15
+	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --durations=15
 
 .PHONY: test-long
 test-long: $(VENV)/.dev ## The tests that take minutes each
