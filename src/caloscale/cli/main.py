@@ -11,6 +11,7 @@ from caloscale import __version__
 from caloscale.cli import (
     bill,
     calibrate,
+    generate,
     inspect,
     plan,
     preprocess,
@@ -33,7 +34,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (run, simulate, preprocess, train, validate, report, inspect, plan, bill, prices, calibrate, study, submit):
+for verb in (
+    run,
+    simulate,
+    preprocess,
+    train,
+    validate,
+    report,
+    generate,
+    inspect,
+    plan,
+    bill,
+    prices,
+    calibrate,
+    study,
+    submit,
+):
     app.command(name=verb.__name__.rpartition(".")[2])(verb.command)
 
 

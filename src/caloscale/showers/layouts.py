@@ -99,8 +99,8 @@ class OpenFile:
         return self._column("energy", start, stop)
 
     def angles_rad(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-        """Angles between direction and face, rad (n,); perpendicular where the layout has none."""
-        if self.layout != "variable-angle":
+        """Angles between direction and face, rad (n,); perpendicular where the file has none."""
+        if self.layout != "variable-angle" and "theta" not in self.file:
             count = len(range(*slice(start, stop).indices(len(self.cells))))
             return np.full(count, math.pi / 2, np.float32)
         return self._column("theta" if "theta" in self.file else "mtheta", start, stop)

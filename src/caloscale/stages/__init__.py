@@ -2,7 +2,7 @@
 
     plan, simulate -> preprocess -> train -> validate -> report
 
-Each but the plan keeps a record of itself in ``<workspace>/stages``.
+Each but the plan keeps a record of itself in ``<workspace>/stages``. `generate` is no part of a run: it uses its model.
 Imports are late: a stage loads only what it needs.
 """
 
@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from caloscale.stages.generation import Generation, GenerationRecord, generate
     from caloscale.stages.planning import plan
     from caloscale.stages.preprocessing import preprocess
     from caloscale.stages.reporting import report
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from caloscale.stages.validation import validate
 
 __all__ = [
+    "Generation",
+    "GenerationRecord",
+    "generate",
     "new_run_folder",
     "plan",
     "preprocess",
@@ -34,6 +38,9 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Generation": "generation",
+    "GenerationRecord": "generation",
+    "generate": "generation",
     "new_run_folder": "sequence",
     "plan": "planning",
     "preprocess": "preprocessing",
@@ -50,7 +57,7 @@ def __getattr__(name: str) -> Any:
     """Load a stage when it is first asked for."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in ("preprocess", "train", "validate"):
+    if _MODULES[name] in ("generation", "preprocessing", "training", "validation"):
         _load_tensorflow_quietly()
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 

@@ -1,0 +1,71 @@
+"""caloscale generate: showers from a trained generator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from caloscale.cli.options import Json
+
+
+def command(
+    model: Annotated[Path, typer.Option(help="Model folder, such as runs/latest/model.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="HDF5 file that is written.")],
+    count: Annotated[
+        int | None, typer.Option(help="Number of showers. Absent: as many as the file of --energies has.", min=1)
+    ] = None,
+    energies: Annotated[
+        str | None,
+        typer.Option(
+            help="GeV: a range 10..500, a list 10,50,100, or an .h5 file whose energies and angles are taken. "
+            "Absent: what was trained on."
+        ),
+    ] = None,
+    angles: Annotated[
+        str | None, typer.Option(help="Degrees: a range 60..120 or a list 62,90,118. Absent: what was trained on.")
+    ] = None,
+    layout: Annotated[str, typer.Option(help="variable-angle or calochallenge.")] = "variable-angle",
+    runtime: Annotated[str, typer.Option(help="tensorflow, onnx or openvino.")] = "tensorflow",
+    precision: Annotated[str, typer.Option(help="float32 or, with openvino, bfloat16.")] = "float32",
+    streams: Annotated[int, typer.Option(help="Batches that are computed at the same time.", min=1)] = 1,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads of all streams together. Absent: one per core.", min=1)
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="Showers in a batch. Absent: by the size of a shower.", min=1)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same showers.", min=0)] = 1,
+    first: Annotated[int, typer.Option(help="Number of the first shower, to make a set in pieces.", min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Generate any number of showers into an HDF5 file; a shower depends on the seed and its number alone."""
+    from caloscale import stages
+
+    record = stages.generate(
+        model,
+        stages.Generation(
+            output=output,
+            count=count,
+            energies=energies,
+            angles=angles,
+            layout=layout,  # type: ignore[arg-type]
+            runtime=runtime,
+            precision=precision,
+            streams=streams,
+            threads=threads,
+            batch=batch,
+            seed=seed,
+            first=first,
+        ),
+    )
+    for warning in record.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    if as_json:
+        typer.echo(record.model_dump_json(by_alias=True, indent=2))
+    else:
+        typer.echo(
+            f"{record.showers} showers in {record.file} ({record.bytes / 1e6:.1f} MB): {record.showers_per_second:.0f} "
+            f"showers/s, {record.milliseconds_per_shower:.2f} ms each, {record.peak_memory_mib:.0f} MiB of memory"
+        )

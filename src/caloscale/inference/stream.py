@@ -1,0 +1,73 @@
+"""Any number of showers, in order, with several batches on their way at once."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from caloscale.errors import InputError
+from caloscale.inference.noise import latent_noise
+from caloscale.inference.primaries import Primaries
+from caloscale.inference.runtime import Runtime
+from caloscale.showers.arrays import Showers
+
+_CELLS_IN_BATCH = 2**20
+"""Cells of the showers of a batch that no one chose: 16 of 51 x 51 x 25."""
+_LARGEST_BATCH = 128
+
+
+def suitable_batch(shape: tuple[int, int, int]) -> int:
+    """A size of batch for showers of this shape: a power of two, so that intermediate results stay small."""
+    return min(_LARGEST_BATCH, 2 ** max(0, math.floor(math.log2(_CELLS_IN_BATCH / math.prod(shape)))))
+
+
+def stream(
+    runtime: Runtime, primaries: Primaries, *, seed: int, count: int, first: int = 0, batch: int | None = None
+) -> Generator[Showers, None, None]:
+    """Batches of the showers first, first + 1, ... (count in all), in order.
+
+    ``runtime.streams`` batches are computed at the same time and one waits; more are not begun before they are
+    taken, so memory does not grow. A shower depends on the seed and its number alone.
+    Raises InputError for a batch below 1 and negative numbers.
+    """
+    batch = suitable_batch(runtime.card.shape) if batch is None else batch
+    for field, value, least in (("batch", batch, 1), ("count", count, 0), ("first", first, 0)):
+        if value < least:
+            raise InputError(f"must be at least {least}", field=field, value=value, remedy=f"give {least} or more")
+    batch = min(batch, max(count, 1))
+
+    def make(start: int) -> Showers:
+        # The last batch is filled up: a runtime need not prepare for another size.
+        energy, angle = primaries.of(start, batch)
+        cells = runtime.generate_batch(latent_noise(seed, start, batch, runtime.noise_size), energy, angle)
+        wanted = slice(min(batch, first + count - start))
+        return Showers(cells[wanted], energy[wanted], angle[wanted], "generated")
+
+    waiting: deque[Future[Showers]] = deque()
+    pool = ThreadPoolExecutor(runtime.streams, thread_name_prefix="generate")
+    try:
+        for start in range(first, first + count, batch):
+            waiting.append(pool.submit(make, start))
+            if len(waiting) > runtime.streams:
+                yield _finite(waiting.popleft().result())
+        while waiting:
+            yield _finite(waiting.popleft().result())
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _finite(showers: Showers) -> Showers:
+    """Refuse to hand out what no file may hold."""
+    if not np.isfinite(showers.cells_gev).all():
+        bad = int(np.flatnonzero(~np.isfinite(showers.cells_gev).all(axis=(1, 2, 3)))[0])
+        raise InputError(
+            "makes cells that are not finite",
+            field="the generator",
+            value=f"{showers.energy_gev[bad]:g} GeV, {math.degrees(showers.angle_rad[bad]):g} degrees",
+            remedy="stay within the energies and angles that it was trained on",
+        )
+    return showers

@@ -1,0 +1,238 @@
+"""Showers from a trained generator into a file of any size."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import caloscale
+from caloscale.errors import CaloscaleError, InputError, StorageError
+from caloscale.inference import Primaries, Runtime, open_runtime, parse_primaries, stream, suitable_batch
+from caloscale.inference.generator import read_card
+from caloscale.models.card import ModelCard
+from caloscale.progress import bar
+from caloscale.showers.file_writer import WRITABLE, open_writer
+from caloscale.showers.layouts import Layout
+from caloscale.spec.block import Block
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What is to be generated, and how."""
+
+    output: Path
+    """File that is written."""
+    count: int | None = None
+    """Number of showers; absent: as many as the file of the energies has."""
+    energies: str | None = None
+    """Energies in GeV, a..b or a,b,c, or an HDF5 file; absent: the range that was trained on."""
+    angles: str | None = None
+    """Angles in degrees, a..b or a,b,c; absent: the range that was trained on."""
+    layout: Layout = "variable-angle"
+    """Layout of the file."""
+    runtime: str = "tensorflow"
+    """What computes."""
+    precision: str = "float32"
+    """What it computes in."""
+    streams: int = 1
+    """Batches at the same time."""
+    threads: int | None = None
+    """Threads of all streams together; absent: one per core."""
+    batch: int | None = None
+    """Showers in a batch; absent: by the size of a shower."""
+    seed: int = 1
+    """Seed of all random numbers."""
+    first: int = 0
+    """Number of the first shower: a set may be made in pieces."""
+
+
+class GenerationRecord(Block):
+    """What was generated, and how fast."""
+
+    file: str
+    """The file."""
+    layout: Layout
+    """Its layout."""
+    showers: int
+    """Number of showers."""
+    first: int
+    """Number of the first."""
+    seed: int
+    """Seed of all random numbers."""
+    energy_gev: tuple[float, float]
+    """Lowest and highest energy that was asked for, GeV."""
+    angle_deg: tuple[float, float]
+    """Lowest and highest angle that was asked for, degrees."""
+    runtime: str
+    """What computed."""
+    precision: str
+    """What it computed in."""
+    streams: int
+    """Batches at the same time."""
+    threads: int | None
+    """Threads of all streams together; absent: one per core."""
+    batch: int
+    """Showers in a batch."""
+    opening_seconds: float
+    """Loading the model, with the export where it had to be made."""
+    seconds: float
+    """From the first batch to the whole file, with the preparation of the first batch."""
+    showers_per_second: float
+    """Showers over `seconds`."""
+    milliseconds_per_shower: float
+    """The inverse."""
+    bytes: int
+    """Size of the file."""
+    peak_memory_mib: float
+    """Most memory that the process held, MiB."""
+    warnings: tuple[str, ...]
+    """What a reader of the showers must know."""
+
+
+class GenerationStoppedError(CaloscaleError):
+    """Ctrl-C (exit code 130) or SIGTERM (143)."""
+
+    def __init__(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+        super().__init__(
+            "stopped: no file was written, and one of this name is as it was\n"
+            "  remedy: the same command makes the same showers; --first and --count make a set in pieces"
+        )
+
+
+def generate(model: Path, wanted: Generation) -> GenerationRecord:
+    """Generate showers with the model in a folder, batch by batch, into one file.
+
+    Raises CheckpointError, InputError and StorageError; GenerationStoppedError when it is interrupted, and then
+    nothing is left.
+    """
+    with _explained_interrupts():
+        card = read_card(model)
+        if wanted.layout not in WRITABLE:
+            raise InputError("is not written", field="layout", value=wanted.layout, remedy=f"choose {WRITABLE}")
+        primaries, count = _primaries(card, wanted)
+        if wanted.output.is_dir():
+            raise StorageError("is a folder", file=wanted.output, remedy="give the name of a file, such as showers.h5")
+        started = time.perf_counter()
+        runtime = open_runtime(
+            model, wanted.runtime, precision=wanted.precision, streams=wanted.streams, threads=wanted.threads
+        )
+        opened = time.perf_counter()
+        batch = suitable_batch(card.shape) if wanted.batch is None else wanted.batch
+        _write(runtime, primaries, wanted, count, batch)
+        seconds = time.perf_counter() - opened
+        return GenerationRecord(
+            file=str(wanted.output),
+            layout=wanted.layout,
+            showers=count,
+            first=wanted.first,
+            seed=wanted.seed,
+            energy_gev=primaries.energy_range_gev,
+            angle_deg=primaries.angle_range_deg,
+            runtime=wanted.runtime,
+            precision=wanted.precision,
+            streams=wanted.streams,
+            threads=wanted.threads,
+            batch=batch,
+            opening_seconds=round(opened - started, 3),
+            seconds=round(seconds, 3),
+            showers_per_second=round(count / seconds, 3),
+            milliseconds_per_shower=round(seconds / count * 1000, 4),
+            bytes=wanted.output.stat().st_size,
+            peak_memory_mib=round(_peak_memory_mib(), 1),
+            warnings=tuple(_warnings(card, primaries, wanted.layout)),
+        )
+
+
+def _primaries(card: ModelCard, wanted: Generation) -> tuple[Primaries, int]:
+    primaries = parse_primaries(
+        wanted.energies,
+        wanted.angles,
+        seed=wanted.seed,
+        default_energy_gev=card.energy_gev,
+        default_angle_deg=card.angle_deg,
+    )
+    count = wanted.count or primaries.length
+    if count is None or count < 1:
+        raise InputError("must be at least 1", field="count", value=wanted.count, remedy="give --count 1000")
+    return primaries, count
+
+
+def _write(runtime: Runtime, primaries: Primaries, wanted: Generation, count: int, batch: int) -> None:
+    card = runtime.card
+    attributes: dict[str, Any] = {
+        "preset": card.preset,
+        "trainedOn": card.source,
+        "generatorStep": card.step,
+        "seed": wanted.seed,
+        "firstShower": wanted.first,
+        "runtime": wanted.runtime,
+        "precision": wanted.precision,
+        "rebin": "x".join(map(str, card.preprocessing.rebin)),
+        "caloscale": caloscale.__version__,
+    }
+    batches = stream(runtime, primaries, seed=wanted.seed, count=count, first=wanted.first, batch=batch)
+    with (
+        closing(batches),
+        open_writer(
+            wanted.output,
+            count,
+            card.shape,
+            layout=wanted.layout,
+            source="generated",
+            attributes=attributes,
+            geometry=card.geometry,
+            rebin=card.preprocessing.rebin,
+        ) as writer,
+        bar("generate", count, "showers") as shown,
+    ):
+        for showers in batches:
+            writer.write(showers)
+            shown.update(len(showers))
+
+
+def _warnings(card: ModelCard, primaries: Primaries, layout: Layout) -> Iterator[str]:
+    for name, asked, known, unit in (
+        ("energies", primaries.energy_range_gev, card.energy_gev, "GeV"),
+        ("angles", primaries.angle_range_deg, card.angle_deg, "degrees"),
+    ):
+        rounding = 1e-5 * known[1]
+        if asked[0] < known[0] - rounding or asked[1] > known[1] + rounding:
+            yield (
+                f"{name} {asked[0]:g} to {asked[1]:g} {unit} go beyond the {known[0]:g} to {known[1]:g} "
+                "that the generator was trained on"
+            )
+    if layout == "calochallenge":
+        yield "the CaloChallenge layout has no angles: they are in the dataset theta, which its own tools do not read"
+
+
+def _peak_memory_mib() -> float:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+@contextmanager
+def _explained_interrupts() -> Iterator[None]:
+    """SIGTERM ends like Ctrl-C: by way of everything that cleans up."""
+
+    def stop(number: int, _: Any) -> None:
+        raise GenerationStoppedError(128 + number)
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not the main thread, which alone may do this
+        before = None
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise GenerationStoppedError(130) from None
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
