@@ -76,6 +76,8 @@ BAD = {
     "data.preprocessing.rebin=[4, 3, 1]": ("data", "factors of the cells"),
     "data.showers=null": ("data", "--set data.showers"),
     "validation.gates=[{observable: hit, maxFloors: 3}]": ("validation.gates.0.observable", ""),
+    "checkpoint.uri=s3://bucket/run": ("checkpoint.uri", "gs://bucket/prefix"),
+    "checkpoint.uri=''": ("checkpoint.uri", "gs://bucket/prefix"),
     "nonsense": ("", "block.field=value"),
     "a..b=1": ("", "block.field=value"),
 }

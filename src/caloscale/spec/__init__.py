@@ -1,6 +1,7 @@
 """The run document: what a run is, in one frozen model and one parser."""
 
 from caloscale.spec.budget import Budget, PricedMachine
+from caloscale.spec.checkpoint import Checkpoint
 from caloscale.spec.cluster import Cluster
 from caloscale.spec.data import Data, Geometry, LayerGroup, Preprocessing, Simulation
 from caloscale.spec.document import PRESETS, build_run, dump_run, load_preset, load_run, parse_run
@@ -9,7 +10,7 @@ from caloscale.spec.hardware import Hardware
 from caloscale.spec.model import Model
 from caloscale.spec.recovery import Recovery
 from caloscale.spec.run import Run
-from caloscale.spec.train import Checkpoint, LossWeights, Train
+from caloscale.spec.train import LossWeights, Train
 from caloscale.spec.validation import Gate, Validation
 
 __all__ = [

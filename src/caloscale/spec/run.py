@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from caloscale.spec.block import Block
 from caloscale.spec.budget import Budget
+from caloscale.spec.checkpoint import Checkpoint
 from caloscale.spec.cluster import Cluster
 from caloscale.spec.data import Data
 from caloscale.spec.hardware import Hardware
 from caloscale.spec.model import Model
 from caloscale.spec.recovery import Recovery
-from caloscale.spec.train import Checkpoint, Train
+from caloscale.spec.train import Train
 from caloscale.spec.validation import Validation
 
 
