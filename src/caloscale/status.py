@@ -104,6 +104,12 @@ class Placed(StatusBlock):
     """Showers that a replica has in memory at a time."""
     accumulate: int = 1
     """Micro-batches of a replica in a step, to keep the global batch on fewer nodes."""
+    node_selector: dict[str, str] = {}
+    """Labels of the nodes."""
+    worker_cpus: float = 1.0
+    """Processors that a worker asks for."""
+    worker_memory_gib: float = 1.0
+    """Memory that a worker asks for, GiB."""
     usd_per_hour: float | None = None
     """All nodes, US dollars per hour; null: no price is known."""
     estimate_usd: float | None = None

@@ -1,0 +1,92 @@
+"""What the objects of an attempt are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from caloscale.cluster import names
+from caloscale.spec import Run
+from caloscale.status import Placed
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The TrainingRun that everything belongs to: deleted with it."""
+
+    namespace: str
+    """Namespace."""
+    name: str
+    """Name."""
+    uid: str
+    """uid."""
+
+    @property
+    def reference(self) -> Manifest:
+        """As metadata.ownerReferences lists it."""
+        return {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "name": self.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
+
+@dataclass(frozen=True)
+class Launch:
+    """An attempt that is to be launched."""
+
+    owner: Owner
+    """The run."""
+    attempt: int
+    """Number of the attempt."""
+    document: Run
+    """What the workers read (`caloscale.cluster.resizing.worker_document`)."""
+    placed: Placed
+    """Where they go."""
+    image: str
+    """Container image of the workers."""
+    queue: str | None = None
+    """Kueue queue that admits them."""
+
+    @property
+    def name(self) -> str:
+        """Name of the job."""
+        return names.job_name(self.owner.name, self.attempt)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of the job and of its pods."""
+        return {
+            names.RUN_LABEL: self.owner.name,
+            names.ATTEMPT_LABEL: str(self.attempt),
+            "app.kubernetes.io/name": "caloscale",
+            "app.kubernetes.io/component": "worker",
+            "app.kubernetes.io/instance": self.owner.name,
+            "app.kubernetes.io/managed-by": "caloscale-operator",
+        }
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Annotations of the job: the plan that the admission policy holds it to."""
+        return {
+            names.WORKERS: str(self.placed.workers),
+            names.ACCELERATORS_PER_WORKER: str(self.placed.accelerators_per_worker),
+            names.ACCELERATOR: self.placed.accelerator,
+        }
+
+    def metadata(self, extra_labels: Mapping[str, str] | None = None) -> Manifest:
+        """Metadata of the job."""
+        queue = {names.QUEUE_LABEL: self.queue} if self.queue else {}
+        return {
+            "name": self.name,
+            "namespace": self.owner.namespace,
+            "labels": {**self.labels, **queue, **(extra_labels or {})},
+            "annotations": self.annotations,
+            "ownerReferences": [self.owner.reference],
+        }

@@ -1,0 +1,219 @@
+"""What nodes say of themselves, and the pools that they form."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from caloscale.cluster.names import (
+    GKE_ACCELERATOR,
+    GKE_NODE_POOL,
+    GKE_SPOT,
+    GKE_TPU_ACCELERATOR,
+    GKE_TPU_TOPOLOGY,
+    GPU,
+    INSTANCE_TYPE,
+    REGION,
+    TPU,
+)
+from caloscale.cluster.quantity import number
+from caloscale.errors import InputError
+from caloscale.planning.layout import refuse_shared_pool
+from caloscale.planning.slices import load_slices
+
+CPU = "cpu"
+"""Accelerator of nodes that have none."""
+TOLERATED = (GPU, TPU, *GKE_SPOT)
+"""Taints of GPU, TPU and spot pools, which our pods tolerate; nodes with others are not for us."""
+_STANDING_LABELS = (GKE_NODE_POOL, GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, INSTANCE_TYPE)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolKey:
+    """What the nodes of a pool have in common."""
+
+    name: str
+    """Node pool, or the machine type where the nodes name none."""
+    accelerator: str
+    """GPU as GKE labels it, TPU generation, or cpu."""
+    per_node: int
+    """Accelerators of a node that Kubernetes may give away; 0 on processors."""
+    machine_type: str
+    """Machine type."""
+    topology: str | None
+    """Topology of TPU slices."""
+    region: str
+    """Region; empty: not said."""
+    purchase: Literal["spot", "on-demand"]
+    """spot or on-demand."""
+
+    @property
+    def workers_per_node(self) -> int:
+        """Accelerators of a node, or 1 on processors."""
+        return max(self.per_node, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node, as far as placement and bill need it."""
+
+    name: str
+    """Name."""
+    key: PoolKey
+    """Its pool."""
+    selector: tuple[tuple[str, str], ...]
+    """Labels by which pods are sent to the pool."""
+    cpus: float
+    """Processors that pods may have."""
+    memory_gib: float
+    """Memory that pods may have, GiB."""
+    ready: bool
+    """Whether its kubelet says that it is well."""
+    open: bool
+    """Whether our pods may be scheduled there: not cordoned, no taint that is not ours."""
+    shared: str | None
+    """Why its GPUs are not whole; None: they are."""
+
+
+def node_of(raw: Mapping[str, Any]) -> Node:
+    """The node of an API object."""
+    labels: Mapping[str, str] = raw["metadata"].get("labels") or {}
+    allocatable = raw.get("status", {}).get("allocatable") or {}
+    accelerator, resource, topology = _accelerator(labels)
+    spec = raw.get("spec") or {}
+    conditions = raw.get("status", {}).get("conditions") or ()
+    taints = spec.get("taints") or ()
+    machine_type = labels.get(INSTANCE_TYPE, "")
+    key = PoolKey(
+        name=labels.get(GKE_NODE_POOL) or machine_type or "nodes",
+        accelerator=accelerator,
+        per_node=int(number(allocatable.get(resource, 0))) if resource else 0,
+        machine_type=machine_type,
+        topology=topology,
+        region=labels.get(REGION, ""),
+        purchase="spot" if any(labels.get(label) == "true" for label in GKE_SPOT) else "on-demand",
+    )
+    return Node(
+        name=raw["metadata"]["name"],
+        key=key,
+        selector=tuple((label, labels[label]) for label in _STANDING_LABELS if labels.get(label)),
+        cpus=number(allocatable.get("cpu", 0)),
+        memory_gib=number(allocatable.get("memory", 0)) / 2**30,
+        ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
+        open=not spec.get("unschedulable", False)
+        and not any(t["key"] not in TOLERATED and t["effect"] != "PreferNoSchedule" for t in taints),
+        shared=_sharing(labels, key.name),
+    )
+
+
+def _accelerator(labels: Mapping[str, str]) -> tuple[str, str, str | None]:
+    """Our name of the accelerator, the resource that Kubernetes counts it by, and the topology."""
+    if GKE_TPU_ACCELERATOR in labels:
+        label, topology = labels[GKE_TPU_ACCELERATOR], labels.get(GKE_TPU_TOPOLOGY)
+        return _generation(label), TPU, topology
+    if GKE_ACCELERATOR in labels:
+        return labels[GKE_ACCELERATOR], GPU, None
+    return CPU, "", None
+
+
+@functools.cache
+def _generation(label: str) -> str:
+    return next((row.accelerator for row in load_slices() if row.label == label), label)
+
+
+def _sharing(labels: Mapping[str, str], pool: str) -> str | None:
+    try:
+        refuse_shared_pool(labels, f"pool {pool}")
+    except InputError as error:
+        return f"pool {pool} {error.problem}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a pod takes of a node."""
+
+    node: str
+    """Node."""
+    accelerators: int
+    """GPUs or TPU chips."""
+    cpus: float
+    """Processors."""
+    memory_gib: float
+    """Memory, GiB."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The nodes of a pool that our pods may use, and which of them are free."""
+
+    key: PoolKey
+    """What they have in common."""
+    nodes: tuple[Node, ...]
+    """Nodes that are ready and open to us, by name."""
+    left: Mapping[str, tuple[int, float, float]]
+    """Per node: accelerators, processors and GiB that nobody has asked for."""
+    coming: int = 0
+    """Workers of launched runs that will take a node and are not bound to one yet."""
+
+    @property
+    def worker_cpus(self) -> float:
+        """Processors that a worker with a whole node asks for: room is left for the node's own pods."""
+        return _share(min((node.cpus for node in self.nodes), default=1.0))
+
+    @property
+    def worker_memory_gib(self) -> float:
+        """Memory that a worker with a whole node asks for, GiB."""
+        return _share(min((node.memory_gib for node in self.nodes), default=1.0))
+
+    def free(self) -> int:
+        """Nodes that a worker can have whole."""
+        counted = sum(self._is_free(node) for node in self.nodes)
+        return max(counted - self.coming, 0)
+
+    def _is_free(self, node: Node) -> bool:
+        accelerators, cpus, memory_gib = self.left[node.name]
+        return (
+            accelerators == node.key.per_node
+            and cpus >= self.worker_cpus - 1e-6
+            and memory_gib >= self.worker_memory_gib - 1e-6
+        )
+
+
+_PART = 0.6
+"""Part of a node's processors and memory that its worker asks for: more than half, so two never share it."""
+
+
+def _share(whole: float) -> float:
+    return max(int(whole * _PART * 10) / 10, 0.1)
+
+
+def pools_of(
+    nodes: Iterable[Node], uses: Iterable[Use], coming: Mapping[str, int] | None = None
+) -> tuple[list[Pool], list[str]]:
+    """The pools of the cluster, and why nodes were refused (shared GPUs), a sentence a pool.
+
+    ``uses``: pods that are bound and have not ended; ``coming``: by pool name, workers that are launched and not bound.
+    """
+    taken: dict[str, tuple[int, float, float]] = {}
+    for use in uses:
+        accelerators, cpus, memory_gib = taken.get(use.node, (0, 0.0, 0.0))
+        taken[use.node] = (accelerators + use.accelerators, cpus + use.cpus, memory_gib + use.memory_gib)
+    members: dict[PoolKey, list[Node]] = {}
+    refused: dict[str, None] = {}
+    for node in nodes:
+        if node.shared:
+            refused[node.shared] = None
+        elif node.ready and node.open:
+            members.setdefault(node.key, []).append(node)
+    pools = []
+    for key, found in sorted(members.items(), key=lambda item: (item[0].name, item[0].per_node)):
+        found.sort(key=lambda node: node.name)
+        left = {}
+        for node in found:
+            accelerators, cpus, memory_gib = taken.get(node.name, (0, 0.0, 0.0))
+            left[node.name] = (key.per_node - accelerators, node.cpus - cpus, node.memory_gib - memory_gib)
+        pools.append(Pool(key, tuple(found), left, (coming or {}).get(key.name, 0)))
+    return pools, list(refused)

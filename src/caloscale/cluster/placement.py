@@ -1,0 +1,137 @@
+"""From a run and the pools of a cluster to a placement, or to the exact reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from caloscale.cluster.nodes import CPU, Pool, PoolKey
+from caloscale.cluster.pool_plan import Catalogue, plan_on, pool_of, selector_of
+from caloscale.errors import InputError
+from caloscale.spec import Hardware, Run
+from caloscale.status import Placed
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A placement, or why there is none."""
+
+    placed: Placed | None = None
+    """The placement; None: see the message."""
+    message: str = ""
+    """Why there is none, or what it costs."""
+    over_budget: bool = False
+    """Whether it is the budget that is in the way, which no machine will mend."""
+
+
+def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> Choice:
+    """Where a run goes: pools that have room first, then what the planner takes (cheapest, or fastest in the budget).
+
+    Never raises for a document that the parser took: what speaks against a pool is in the message.
+    """
+    hardware = run.hardware or Hardware()
+    fitting = [pool for pool in pools if _fits(hardware, pool)]
+    options: list[tuple[Pool, Placed]] = []
+    refused: dict[str, None] = {}
+    dear: list[str] = []
+    known: dict[tuple[PoolKey, int], Placed | str | InputError] = {}
+    for pool in fitting:
+        # pools that differ by name alone are planned once
+        alike = (replace(pool.key, name=""), min(len(pool.nodes), hardware.max_nodes))
+        if alike not in known:
+            known[alike] = plan_on(run, hardware, pool, catalogue)
+        planned = known[alike]
+        if isinstance(planned, InputError):
+            refused[_sentence(planned)] = None
+        elif isinstance(planned, str):
+            dear.append(planned)
+        else:
+            options.append((pool, planned.model_copy(update={"pool": pool.key.name, **selector_of(pool)})))
+    if options:
+        fast = run.budget.max_usd is not None and run.budget.deadline is None
+        order = sorted(
+            options,
+            key=lambda o: (
+                shortage(o[1], pools) is not None,
+                (o[1].estimate_seconds if fast else o[1].estimate_usd) or float("inf"),
+                o[0].key.name,
+            ),
+        )
+        return Choice(order[0][1])
+    if dear:
+        return Choice(message=min(dear, key=len), over_budget=True)
+    if refused:
+        return Choice(message="; ".join(refused))
+    return Choice(message=_nothing(hardware, pools))
+
+
+def shortage(placed: Placed, pools: Sequence[Pool]) -> str | None:
+    """What is missing for a placement, exactly; None: the whole gang fits now."""
+    pool = pool_of(placed, pools)
+    free = pool.free() if pool is not None else 0
+    if free >= placed.nodes:
+        return None
+    there = len(pool.nodes) if pool is not None else 0
+    what = "free processors" if placed.accelerator == CPU else f"{placed.per_node} free {placed.accelerator}"
+    return f"{placed.nodes} nodes with {what} needed, {free} present: pool {placed.pool} is at {free}/{there}"
+
+
+def _fits(hardware: Hardware, pool: Pool) -> bool:
+    key = pool.key
+    if hardware.accelerator is None and key.accelerator == CPU:
+        return False
+    wanted = (
+        (hardware.accelerator, key.accelerator),
+        (hardware.machine_type, key.machine_type),
+        (hardware.per_node, key.workers_per_node),
+        (hardware.topology, key.topology),
+        (hardware.region, key.region),
+        (hardware.purchase, key.purchase),
+    )
+    whole = hardware.count is None or hardware.count % key.workers_per_node == 0
+    return whole and hardware.cloud != "azure" and all(given in (None, there) for given, there in wanted)
+
+
+def _sentence(error: InputError) -> str:
+    where = f"{error.field} " if error.field else ""
+    return f"{where}{error.problem}" + (f"; remedy: {error.remedy}" if error.remedy else "")
+
+
+def _nothing(hardware: Hardware, pools: Sequence[Pool]) -> str:
+    """The sentence for a cluster that has no pool for the run."""
+    per_node = hardware.per_node
+    nodes = hardware.nodes or (hardware.count // per_node if hardware.count and per_node else None)
+    kind = " ".join(
+        str(part)
+        for part in (hardware.purchase, hardware.accelerator, hardware.machine_type, hardware.topology, hardware.region)
+        if part is not None
+    )
+    there = ", ".join(
+        f"{pool.key.name} ({len(pool.nodes)} x {pool.key.per_node} {pool.key.accelerator}, {pool.key.purchase}"
+        + (f", {pool.key.region}" if pool.key.region else "")
+        + ")"
+        for pool in pools
+        if pool.key.accelerator != CPU
+    )
+    return (
+        f"{nodes if nodes is not None else 'any number of'} nodes with {per_node if per_node is not None else 'all'} "
+        f"free {kind or 'accelerators'} needed, 0 present: "
+        + (f"the pools are {there}" if there else "the cluster has no pool with accelerators that is ready")
+    )
+
+
+def verify_placement(placed: Placed, workers: Sequence[tuple[str, str, int]]) -> list[str]:
+    """What the actual placement lacks against the plan. ``workers``: name, node and accelerators of each pod."""
+    problems = []
+    if len(workers) != placed.workers:
+        problems.append(f"{len(workers)} workers run, {placed.workers} are planned")
+    by_node: dict[str, list[str]] = {}
+    for name, node, accelerators in workers:
+        by_node.setdefault(node, []).append(name)
+        if accelerators != placed.accelerators_per_worker:
+            problems.append(f"{name} has {accelerators} accelerators, {placed.accelerators_per_worker} are planned")
+    most = placed.workers // placed.nodes
+    problems += [
+        f"{' and '.join(sorted(names))} share node {node}" for node, names in by_node.items() if len(names) > most
+    ]
+    return problems

@@ -1,0 +1,171 @@
+"""The pod of a worker: whole node, no rights, nothing writable but what it needs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from caloscale.cluster import names
+from caloscale.cluster.launch import Launch, Manifest
+from caloscale.cluster.nodes import CPU
+
+USER = 10001
+"""User of the workers; the images make it."""
+DOCUMENT_VARIABLE = "CALOSCALE_RUN"
+"""Environment variable with the run document (JSON)."""
+WORKSPACE_VARIABLE = "CALOSCALE_WORKSPACE"
+"""Environment variable with the folder of the run."""
+DATASET_VARIABLE = "CALOSCALE_DATASET"
+"""Environment variable with the folder of prepared shards, where there is one."""
+PROGRESS_VARIABLE = "CALOSCALE_PROGRESS"
+"""Environment variable with namespace/name of the ConfigMap in which worker 0 reports."""
+SCRATCH = "/scratch"
+"""Disk of the pod: caches and, without a workspace, the run's folder."""
+SHARED = "/workspace"
+"""Where cluster.volumeClaim is mounted."""
+TOKEN_SECONDS = 3600
+TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 (a folder)
+SHARED_MEMORY = "8Gi"
+"""Size of /dev/shm: NCCL and the input pipeline need more than the 64 MiB of a container."""
+
+
+def pod_template(launch: Launch, environment: list[Manifest] | None = None) -> Manifest:
+    """Metadata and spec of a worker's pod; ``environment``: variables that only this backend needs."""
+    return {
+        "metadata": {
+            "labels": {**launch.labels, "sidecar.istio.io/inject": "false"},
+            "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+        },
+        "spec": _spec(launch, environment or []),
+    }
+
+
+def _spec(launch: Launch, environment: list[Manifest]) -> Manifest:
+    placed, cluster = launch.placed, launch.document.cluster
+    spec: Manifest = {
+        "serviceAccountName": cluster.service_account or names.progress_name(launch.owner.name),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": cluster.grace_seconds,
+        "nodeSelector": dict(placed.node_selector),
+        "tolerations": _tolerations(launch),
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(launch, environment)],
+        "volumes": _volumes(launch),
+    }
+    if placed.workers == placed.nodes:
+        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_apart(launch)]}}
+    return spec
+
+
+def _apart(launch: Launch) -> Manifest:
+    """No two workers of an attempt on one node."""
+    own = {label: launch.labels[label] for label in (names.RUN_LABEL, names.ATTEMPT_LABEL)}
+    return {"topologyKey": names.HOSTNAME, "labelSelector": {"matchLabels": own}}
+
+
+def _tolerations(launch: Launch) -> list[Manifest]:
+    placed = launch.placed
+    tolerations: list[Manifest] = []
+    if placed.accelerator != CPU:
+        resource = names.TPU if placed.topology is not None else names.GPU
+        tolerations.append({"key": resource, "operator": "Equal", "value": "present", "effect": "NoSchedule"})
+    if placed.purchase == "spot":
+        tolerations += [
+            {"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"} for key in names.GKE_SPOT
+        ]
+    # a worker on a node that answers no more is given up after half a minute, not after five minutes
+    tolerations += [
+        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+        for key in ("not-ready", "unreachable")
+    ]
+    return tolerations
+
+
+def _container(launch: Launch, environment: list[Manifest]) -> Manifest:
+    return {
+        "name": names.WORKER_CONTAINER,
+        "image": launch.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["caloscale", "worker"],
+        "env": [*_environment(launch), *environment],
+        "ports": [{"name": "tfjob-port", "containerPort": names.WORKER_PORT}],
+        "resources": _resources(launch),
+        # the last lines of the log reach the run's condition without a right to read logs
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": _mounts(launch),
+    }
+
+
+def _environment(launch: Launch) -> list[Manifest]:
+    owner, cluster = launch.owner, launch.document.cluster
+    document = launch.document.model_dump(mode="json", by_alias=True)
+    values = {
+        DOCUMENT_VARIABLE: json.dumps(document, separators=(",", ":")),
+        WORKSPACE_VARIABLE: cluster.workspace or f"{SCRATCH}/run",
+        PROGRESS_VARIABLE: f"{owner.namespace}/{names.progress_name(owner.name)}",
+        "CALOSCALE_ATTEMPT": str(launch.attempt),
+        "CALOSCALE_CACHE": f"{SCRATCH}/cache",
+        "HOME": SCRATCH,
+        "TMPDIR": "/tmp",  # noqa: S108 (an emptyDir of the pod)
+    }
+    if cluster.dataset:
+        values[DATASET_VARIABLE] = cluster.dataset
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _resources(launch: Launch) -> Manifest:
+    placed = launch.placed
+    requests: dict[str, str] = {
+        "cpu": f"{round(placed.worker_cpus * 1000)}m",
+        "memory": f"{round(placed.worker_memory_gib * 1024)}Mi",
+    }
+    limits: dict[str, str] = {}
+    if placed.accelerators_per_worker:
+        resource = names.TPU if placed.topology is not None else names.GPU
+        requests[resource] = limits[resource] = str(placed.accelerators_per_worker)
+    return {"requests": requests, **({"limits": limits} if limits else {})}
+
+
+def _volumes(launch: Launch) -> list[Manifest]:
+    token = {
+        "sources": [
+            {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_SECONDS}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+        ]
+    }
+    volumes: list[Manifest] = [
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": SHARED_MEMORY}},
+        {"name": "token", "projected": token},
+    ]
+    if claim := launch.document.cluster.volume_claim:
+        volumes.append({"name": "workspace", "persistentVolumeClaim": {"claimName": claim}})
+    return volumes
+
+
+def _mounts(launch: Launch) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [
+        {"name": "scratch", "mountPath": SCRATCH},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108
+        {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
+    ]
+    if launch.document.cluster.volume_claim:
+        mounts.append({"name": "workspace", "mountPath": SHARED})
+    return mounts

@@ -1,0 +1,179 @@
+"""What pods and jobs say of themselves."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from caloscale.cluster.names import ATTEMPT_LABEL, GPU, RUN_LABEL, TPU, WORKER_CONTAINER
+from caloscale.cluster.nodes import Use
+from caloscale.cluster.quantity import number
+
+ENDED = ("Succeeded", "Failed")
+RETRYABLE_REASONS = {"Evicted", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeLost", "NodeAffinity"}
+"""Reasons of a pod's failure that are the node's, not the worker's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod, as far as we need it."""
+
+    namespace: str
+    """Namespace."""
+    name: str
+    """Name."""
+    uid: str
+    """uid."""
+    run: str
+    """Run that it belongs to; empty: a stranger's."""
+    attempt: int
+    """Attempt that it belongs to."""
+    use: Use | None
+    """What it takes of its node; None: it is not bound, or has ended."""
+    node: str
+    """Node; empty: not bound."""
+    phase: str
+    """Pending, Running, Succeeded, Failed or Unknown."""
+    ready: bool
+    """Whether its worker runs."""
+    bound: dt.datetime | None
+    """When it was bound to the node."""
+    ended: dt.datetime | None
+    """When its worker ended."""
+    exit_code: int | None
+    """Exit code of its worker."""
+    message: str
+    """Last lines of its log, or why it was ended."""
+    disrupted: bool
+    """Whether the cluster ended it: evicted, preempted, shut down, deleted."""
+    deleting: dt.datetime | None
+    """By when it is to be gone."""
+    accelerators: int
+    """Accelerators that it was given."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it holds its node: neither ended nor on its way out."""
+        return self.phase not in ENDED
+
+
+def pod_of(raw: Mapping[str, Any]) -> Pod:
+    """The pod of an API object."""
+    metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    labels = metadata.get("labels") or {}
+    phase, node = status.get("phase", "Pending"), spec.get("nodeName") or ""
+    accelerators, cpus, memory_gib = _requests(spec)
+    ended = _terminated(status)
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    bound = conditions.get("PodScheduled", {})
+    disruption = conditions.get("DisruptionTarget", {})
+    reason = status.get("reason", "")
+    told = ended.get("message") or disruption.get("message") or status.get("message") or ended.get("reason") or reason
+    return Pod(
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        run=labels.get(RUN_LABEL, ""),
+        attempt=int(labels.get(ATTEMPT_LABEL, 0)),
+        use=Use(node, accelerators, cpus, memory_gib) if node and phase not in ENDED else None,
+        node=node,
+        phase=phase,
+        ready=phase == "Running" and conditions.get("Ready", {}).get("status") == "True",
+        bound=(_moment(bound.get("lastTransitionTime")) if bound.get("status") == "True" else None)
+        or (_moment(status.get("startTime")) or _moment(metadata.get("creationTimestamp")) if node else None),
+        ended=_moment(ended.get("finishedAt")) if phase in ENDED else None,
+        exit_code=ended.get("exitCode"),
+        message=str(told or "").strip(),
+        disrupted=disruption.get("status") == "True"
+        or reason in RETRYABLE_REASONS
+        or ("deletionTimestamp" in metadata and phase not in ENDED),
+        deleting=_moment(metadata.get("deletionTimestamp")),
+        accelerators=accelerators,
+    )
+
+
+def _requests(spec: Mapping[str, Any]) -> tuple[int, float, float]:
+    """Accelerators, processors and GiB of all containers together."""
+    accelerators, cpus, memory = 0, 0.0, 0.0
+    for container in spec.get("containers") or ():
+        resources = container.get("resources") or {}
+        asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        accelerators += int(number(asked.get(GPU, 0))) + int(number(asked.get(TPU, 0)))
+        cpus += number(asked.get("cpu", 0))
+        memory += number(asked.get("memory", 0))
+    return accelerators, cpus, memory / 2**30
+
+
+def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How the worker's container ended."""
+    states = status.get("containerStatuses") or ()
+    for container in sorted(states, key=lambda c: c.get("name") != WORKER_CONTAINER):
+        if ended := (container.get("state") or {}).get("terminated"):
+            return dict(ended)
+    return {}
+
+
+def _moment(text: str | None) -> dt.datetime | None:
+    return dt.datetime.fromisoformat(text) if text else None
+
+
+JobState = Literal["active", "succeeded", "failed", "suspended"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An object that holds the workers of an attempt."""
+
+    kind: str
+    """TFJob, JobSet or Pod."""
+    namespace: str
+    """Namespace."""
+    name: str
+    """Name."""
+    run: str
+    """Run that it belongs to."""
+    attempt: int
+    """Attempt."""
+    state: JobState
+    """How it is."""
+    message: str
+    """What its controller says."""
+    deleting: bool
+    """Whether it is on its way out."""
+
+
+_STATES: dict[str, tuple[tuple[str, JobState], ...]] = {
+    "TFJob": (("Succeeded", "succeeded"), ("Failed", "failed"), ("Suspended", "suspended")),
+    "JobSet": (("Completed", "succeeded"), ("Failed", "failed"), ("Suspended", "suspended")),
+}
+
+
+def job_of(raw: Mapping[str, Any]) -> Job:
+    """The job of an API object: a TFJob, a JobSet, or a Pod that is one by itself."""
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    labels = metadata.get("labels") or {}
+    kind = raw["kind"]
+    state: JobState = "active"
+    message = ""
+    if kind == "Pod":
+        pod = pod_of(raw)
+        state = {"Succeeded": "succeeded", "Failed": "failed"}.get(pod.phase, "active")  # type: ignore[assignment]
+        message = pod.message
+    else:
+        holding = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
+        for condition, means in _STATES[kind]:
+            if condition in holding:
+                state, message = means, holding[condition].get("message", "")
+                break
+    return Job(
+        kind=kind,
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        run=labels.get(RUN_LABEL, ""),
+        attempt=int(labels.get(ATTEMPT_LABEL, 0)),
+        state=state,
+        message=message,
+        deleting="deletionTimestamp" in metadata,
+    )

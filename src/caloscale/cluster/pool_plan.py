@@ -1,0 +1,224 @@
+"""A run on one pool of the cluster: as the planner has it, or as the document says where nothing can be estimated."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from caloscale.cluster.nodes import CPU, Pool
+from caloscale.errors import InputError, PriceError
+from caloscale.planning.accelerators import load_accelerators
+from caloscale.planning.machines import find_machine
+from caloscale.planning.measurements import Measurement
+from caloscale.planning.plan import Candidate, plan
+from caloscale.planning.prices import Prices
+from caloscale.planning.rates import machine_rate
+from caloscale.planning.slices import hosts_of
+from caloscale.spec import Hardware, Run
+from caloscale.spec.cluster import Backend
+from caloscale.status import Placed
+
+UNPRICED_FIELDS = ("data.showers", "hardware.machineType", "machineType")
+"""Fields of problems that only keep a run from being estimated: unknown machines, data that are not at hand."""
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """What plans rest on."""
+
+    prices: Prices
+    """Prices."""
+    measurements: Sequence[Measurement]
+    """Measured steps."""
+    as_of: dt.date
+    """Day of the prices."""
+
+
+def backend_of(run: Run, placed_workers: int, topology: str | None) -> Backend:
+    """The kind of object that holds the workers; raises InputError for a plain Pod of several."""
+    if run.cluster.backend == "Pod" and placed_workers > 1:
+        raise InputError(
+            f"holds one worker, the plan has {placed_workers}", field="cluster.backend", value="Pod", remedy="auto"
+        )
+    if run.cluster.backend != "auto":
+        return run.cluster.backend
+    if topology is not None:
+        return "JobSet"
+    return "Pod" if placed_workers == 1 else "TFJob"
+
+
+def pool_of(placed: Placed, pools: Sequence[Pool]) -> Pool | None:
+    """The pool of a placement; None when no node of it is there."""
+    return next((pool for pool in pools if pool.key.name == placed.pool and _is_of(placed, pool)), None)
+
+
+def _is_of(placed: Placed, pool: Pool) -> bool:
+    key = pool.key
+    return (placed.accelerator, placed.per_node, placed.machine_type, placed.topology, placed.purchase) == (
+        key.accelerator,
+        key.per_node,
+        key.machine_type,
+        key.topology,
+        key.purchase,
+    )
+
+
+def plan_on(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed | str | InputError:
+    """The placement in a pool; a text when its estimate passes the budget, an error for what else is in the way."""
+    try:
+        return _planned(run, hardware, pool, catalogue)
+    except InputError as error:
+        return error
+
+
+def _planned(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed | str:
+    """The placement in a pool; a text when its estimate passes the budget."""
+    key = pool.key
+    if key.accelerator == CPU:
+        return _on_processors(run, hardware, pool, catalogue)
+    narrowed = hardware.model_copy(
+        update={
+            "cloud": "gcp",
+            "accelerator": key.accelerator,
+            "machine_type": key.machine_type or None,
+            "per_node": key.per_node,
+            "topology": key.topology,
+            "region": key.region or None,
+            "purchase": key.purchase,
+            "max_nodes": max(min(hardware.max_nodes, len(pool.nodes)), 1),
+        }
+    )
+    try:
+        made = plan(
+            run.model_copy(update={"hardware": narrowed}), catalogue.prices, catalogue.measurements, catalogue.as_of
+        )
+    except InputError as error:
+        return _unpriced(run, hardware, pool, error)
+    if made.chosen is None:
+        return _over(run, made.nearest, made.notes)
+    return _from_candidate(run, pool, made.chosen, made.prices.warnings)
+
+
+def _over(run: Run, nearest: Candidate | None, notes: Sequence[str]) -> str:
+    if nearest is None:
+        return "; ".join(notes) or "nothing can be planned"
+    limits = [
+        f"budget.maxUsd is {run.budget.max_usd:g}" if run.budget.max_usd is not None else "",
+        f"budget.deadline is {run.budget.deadline}" if run.budget.deadline is not None else "",
+    ]
+    return (
+        f"the estimate is {nearest.usd:.2f} USD and {nearest.total_seconds / 3600:.1f} h on "
+        f"{nearest.nodes} x {nearest.machine_type}, {' and '.join(filter(None, limits))}; "
+        "remedy: raise the limit, or ask for less"
+    )
+
+
+def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[str]) -> Placed:
+    replicas = load_accelerators()[best.accelerator].replicas
+    return Placed(
+        backend=backend_of(run, best.workers, best.topology),
+        pool=pool.key.name,
+        accelerator=best.accelerator,
+        machine_type=pool.key.machine_type,
+        topology=best.topology,
+        region=best.region,
+        purchase=best.purchase,
+        nodes=best.nodes,
+        workers=best.workers,
+        per_node=pool.key.per_node,
+        accelerators_per_worker=best.accelerators_per_worker,
+        planned_nodes=best.nodes,
+        global_batch=best.batch_per_replica * best.count * replicas,
+        batch_per_replica=best.batch_per_replica,
+        **_requests(pool, best.workers // best.nodes),
+        usd_per_hour=best.usd_per_hour,
+        estimate_usd=best.usd,
+        estimate_seconds=best.total_seconds,
+        reasons=(*best.reasons, *dict.fromkeys(warnings)),
+    )
+
+
+def _requests(pool: Pool, workers_per_node: int) -> dict[str, object]:
+    return {
+        **selector_of(pool),
+        "worker_cpus": int(pool.worker_cpus / workers_per_node * 10) / 10,
+        "worker_memory_gib": int(pool.worker_memory_gib / workers_per_node * 10) / 10,
+    }
+
+
+def selector_of(pool: Pool) -> dict[str, object]:
+    """The labels by which pods are sent to a pool, as a field of Placed."""
+    return {"node_selector": dict(pool.nodes[0].selector)}
+
+
+def _unpriced(run: Run, hardware: Hardware, pool: Pool, problem: InputError) -> Placed:
+    """A placement whose number of nodes the document says, without time and money.
+
+    Raises the problem when the number is the planner's to choose, or when it is not about prices or measurements.
+    """
+    nodes = _given_nodes(hardware, pool)
+    unknown = isinstance(problem, PriceError) or problem.field in (
+        "data.showers",
+        "hardware.machineType",
+        "machineType",
+    )
+    if nodes is None or not unknown or run.budget.max_usd is not None:
+        raise problem
+    key = pool.key
+    per_worker = hardware.accelerators_per_worker or key.workers_per_node
+    chip = load_accelerators().get(key.accelerator)
+    replicas = nodes * key.workers_per_node * (chip.replicas if chip else 1)
+    try:
+        batch = run.train.replica_batch(replicas)
+    except ValueError as error:
+        raise InputError(str(error).partition("; remedy: ")[0], field="train.globalBatchSize") from None
+    workers = nodes * (key.workers_per_node // per_worker)
+    return Placed(
+        backend=backend_of(run, workers, key.topology),
+        pool=key.name,
+        accelerator=key.accelerator,
+        machine_type=key.machine_type,
+        topology=key.topology,
+        region=key.region,
+        purchase=key.purchase,
+        nodes=nodes,
+        workers=workers,
+        per_node=key.per_node,
+        accelerators_per_worker=per_worker if key.per_node else 0,
+        planned_nodes=nodes,
+        global_batch=batch * replicas,
+        batch_per_replica=batch,
+        **_requests(pool, workers // nodes),
+        reasons=(f"no estimate: {problem.problem}",),
+    )
+
+
+def _on_processors(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed:
+    key = pool.key
+    placed = _unpriced(
+        run, hardware.model_copy(update={"count": _given_nodes(hardware, pool) or 1}), pool, _no_measurement()
+    )
+    try:
+        machine = find_machine(key.machine_type)
+        rate = machine_rate(catalogue.prices, machine, key.region, key.purchase, catalogue.as_of)
+    except InputError as error:
+        return placed.model_copy(update={"reasons": (*placed.reasons, error.problem)})
+    return placed.model_copy(update={"usd_per_hour": rate.usd_per_hour * placed.nodes})
+
+
+def _no_measurement() -> PriceError:
+    return PriceError("training on processors of a cluster was not measured", field="hardware.accelerator", value=CPU)
+
+
+def _given_nodes(hardware: Hardware, pool: Pool) -> int | None:
+    if hardware.nodes is not None:
+        return hardware.nodes
+    if hardware.count is not None:
+        return hardware.count // pool.key.workers_per_node
+    if pool.key.topology is not None:
+        try:
+            return hosts_of(pool.key.topology, pool.key.workers_per_node)
+        except ValueError:
+            return None
+    return hardware.workers if hardware.placement == "Aligned" else None

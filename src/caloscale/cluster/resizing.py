@@ -1,0 +1,85 @@
+"""The same run on fewer or more nodes, and the document that stays the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from caloscale.cluster.nodes import Pool
+from caloscale.cluster.pool_plan import pool_of
+from caloscale.planning.accelerators import load_accelerators, load_networks
+from caloscale.planning.layout import memory_problem
+from caloscale.spec import Hardware, Run
+from caloscale.status import Placed
+
+
+def shrink(run: Run, placed: Placed, pools: Sequence[Pool]) -> Placed | None:
+    """The placement on as many nodes as are free, fewer than planned: same global batch, by micro-batches in memory.
+
+    None when no number from recovery.minNodes on divides the global batch, or none is free. Slices do not shrink.
+    """
+    if placed.topology is not None:
+        return None
+    pool = pool_of(placed, pools)
+    free = pool.free() if pool is not None else 0
+    for nodes in range(min(free, placed.planned_nodes - 1), run.recovery.min_nodes - 1, -1):
+        if (smaller := resize(run, placed, nodes)) is not None:
+            return smaller
+    return None
+
+
+def resize(run: Run, placed: Placed, nodes: int) -> Placed | None:
+    """The placement on another number of nodes at the same global batch; None when that cannot be."""
+    chip = load_accelerators().get(placed.accelerator)
+    replicas = nodes * max(placed.per_node, 1) * (chip.replicas if chip else 1)
+    if placed.global_batch % replicas:
+        return None
+    share = placed.global_batch // replicas
+    most = placed.batch_per_replica * placed.accumulate if nodes >= placed.planned_nodes else placed.batch_per_replica
+    network = load_networks().get(run.model.preset)
+    pieces = [n for n in range(1, share + 1) if share % n == 0 and share // n <= max(most, 1)]
+    fitting = [
+        n for n in pieces if chip is None or network is None or memory_problem(chip, network, share // n) is None
+    ]
+    if not fitting:
+        return None
+    part = nodes / placed.nodes
+    return placed.model_copy(
+        update={
+            "nodes": nodes,
+            "workers": nodes * (placed.workers // placed.nodes),
+            "batch_per_replica": share // fitting[0],
+            "accumulate": fitting[0],
+            "usd_per_hour": None if placed.usd_per_hour is None else placed.usd_per_hour * part,
+        }
+    )
+
+
+def worker_document(run: Run, placed: Placed) -> Run:
+    """The document that the workers read: the same in every attempt, so that checkpoints and folder stay the run's."""
+    hardware = (run.hardware or Hardware()).model_copy(
+        update={
+            "accelerator": placed.accelerator,
+            "machine_type": placed.machine_type or None,
+            "topology": placed.topology,
+            "count": placed.planned_nodes * max(placed.per_node, 1),
+            "per_node": max(placed.per_node, 1),
+            "nodes": placed.planned_nodes,
+            "workers": placed.planned_nodes * (placed.workers // placed.nodes),
+            "accelerators_per_worker": max(placed.accelerators_per_worker, 1),
+            "region": placed.region or None,
+            "purchase": placed.purchase,
+        }
+    )
+    share = placed.global_batch // max(_replicas(placed, placed.planned_nodes), 1)
+    train = run.train.model_copy(
+        update={"global_batch_size": placed.global_batch, "max_batch_per_replica": run.train.max_batch_per_replica}
+        if run.train.max_batch_per_replica
+        else {"global_batch_size": placed.global_batch, "max_batch_per_replica": share}
+    )
+    cluster = run.cluster.model_copy(update={"suspend": False})
+    return run.model_copy(update={"hardware": hardware, "train": train, "cluster": cluster})
+
+
+def _replicas(placed: Placed, nodes: int) -> int:
+    chip = load_accelerators().get(placed.accelerator)
+    return nodes * max(placed.per_node, 1) * (chip.replicas if chip else 1)

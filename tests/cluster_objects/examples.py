@@ -1,0 +1,102 @@
+"""Nodes, pools and runs for the tests, as the API server would give them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from caloscale.cluster.launch import Launch, Owner
+from caloscale.cluster.nodes import Node, Pool, Use, node_of, pools_of
+from caloscale.cluster.placement import choose_placement
+from caloscale.cluster.pool_plan import Catalogue
+from caloscale.cluster.resizing import worker_document
+from caloscale.planning.measurements import load_measurements
+from caloscale.planning.prices import load_prices
+from caloscale.spec import Run, load_run
+
+CATALOGUE = Catalogue(load_prices(), load_measurements(), dt.date(2026, 11, 21))
+V100 = {"cloud.google.com/gke-accelerator": "nvidia-tesla-v100"}
+IMAGE = "registry.example/caloscale/trainer:1.0"
+OWNER = Owner("physics", "gan", "0d9f3f0c-1111-4222-8333-444455556666")
+
+
+def node(name: str, pool: str = "v100-8", gpus: int = 8, **changes: Any) -> dict[str, Any]:
+    """A GPU node of GKE."""
+    labels = {
+        "cloud.google.com/gke-nodepool": pool,
+        "node.kubernetes.io/instance-type": "n1-standard-64",
+        "topology.kubernetes.io/region": "europe-west4",
+        "kubernetes.io/hostname": name,
+        **V100,
+        **changes.get("labels", {}),
+    }
+    allocatable = {"cpu": "63770m", "memory": "236Gi", "nvidia.com/gpu": str(gpus), **changes.get("allocatable", {})}
+    return {
+        "metadata": {"name": name, "labels": {key: value for key, value in labels.items() if value}},
+        "spec": {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}
+        | changes.get("spec", {}),
+        "status": {
+            "allocatable": {key: value for key, value in allocatable.items() if value},
+            "conditions": [{"type": "Ready", "status": changes.get("ready", "True")}],
+        },
+    }
+
+
+def spot(name: str, pool: str = "v100-8", **changes: Any) -> dict[str, Any]:
+    """A spot node."""
+    taints = [{"key": k, "value": "true", "effect": "NoSchedule"} for k in ("cloud.google.com/gke-spot",)]
+    return node(
+        name,
+        pool,
+        labels={"cloud.google.com/gke-spot": "true", **changes.pop("labels", {})},
+        spec={"taints": [*taints, {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]},
+        **changes,
+    )
+
+
+def tpu_node(name: str, pool: str, topology: str, label: str, machine: str) -> dict[str, Any]:
+    """A host of a TPU slice."""
+    made = node(
+        name,
+        pool,
+        labels={
+            "cloud.google.com/gke-accelerator": "",
+            "cloud.google.com/gke-tpu-accelerator": label,
+            "cloud.google.com/gke-tpu-topology": topology,
+            "node.kubernetes.io/instance-type": machine,
+        },
+        allocatable={"nvidia.com/gpu": "", "google.com/tpu": "4"},
+    )
+    made["spec"]["taints"] = [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}]
+    return made
+
+
+def cpu_node(name: str, pool: str = "default") -> dict[str, Any]:
+    """A node without accelerators."""
+    made = node(
+        name,
+        pool,
+        labels={"cloud.google.com/gke-accelerator": "", "node.kubernetes.io/instance-type": "n1-standard-4"},
+        allocatable={"nvidia.com/gpu": "", "cpu": "4", "memory": "15Gi"},
+    )
+    made["spec"]["taints"] = []
+    return made
+
+
+def nodes(*raw: dict[str, Any]) -> list[Node]:
+    return [node_of(one) for one in raw]
+
+
+def pools(*raw: dict[str, Any], uses: tuple[Use, ...] = (), coming: dict[str, int] | None = None) -> list[Pool]:
+    return pools_of(nodes(*raw), uses, coming)[0]
+
+
+def run_of(*overrides: str, preset: str = "variable-angle") -> Run:
+    return load_run(preset=preset, overrides=["hardware={}", *overrides])
+
+
+def launch_of(run: Run, *raw: dict[str, Any], attempt: int = 1, queue: str | None = None) -> Launch:
+    """The launch of a run on a cluster of these nodes."""
+    choice = choose_placement(run, pools(*raw), CATALOGUE)
+    assert choice.placed is not None, choice.message
+    return Launch(OWNER, attempt, worker_document(run, choice.placed), choice.placed, IMAGE, queue)

@@ -1,0 +1,203 @@
+"""Where runs go, what is missing when they cannot, and whether they are where they should be."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from caloscale.cluster.nodes import Use, node_of, pools_of
+from caloscale.cluster.placement import choose_placement, shortage, verify_placement
+from caloscale.cluster.quantity import number
+from caloscale.cluster.resizing import resize, shrink, worker_document
+from caloscale.planning.accelerators import load_accelerators
+from caloscale.planning.plan import plan
+from tests.cluster_objects import examples as ex
+
+V100 = ("hardware.accelerator=nvidia-tesla-v100", "hardware.perNode=8")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("8", 8),
+        ("63770m", 63.77),
+        ("236Gi", 236 * 2**30),
+        ("1.5k", 1500),
+        ("2e3", 2000),
+        (4, 4),
+        ("128974848", 128974848),
+    ],
+)
+def test_quantities(text: str, value: float) -> None:
+    assert number(text) == pytest.approx(value)
+
+
+def test_the_shortage_is_exact() -> None:
+    run = ex.run_of(*V100, "hardware.count=32")
+    held = Use("n0", 8, 38.0, 140.0)
+    there = ex.pools(*(ex.node(f"n{i}", "X") for i in range(4)), uses=(held,))
+    placed = choose_placement(run, there, ex.CATALOGUE).placed
+    assert placed is not None
+    assert shortage(placed, there) == "4 nodes with 8 free nvidia-tesla-v100 needed, 3 present: pool X is at 3/4"
+    assert shortage(placed, ex.pools(*(ex.node(f"n{i}", "X") for i in range(4)))) is None
+    gone = shortage(placed, ex.pools(*(ex.node(f"n{i}", "Y") for i in range(4))))
+    assert gone == "4 nodes with 8 free nvidia-tesla-v100 needed, 0 present: pool X is at 0/0"
+
+
+def test_launched_workers_that_are_not_bound_yet_count() -> None:
+    run = ex.run_of(*V100, "hardware.count=16")
+    raw = [ex.node(f"n{i}", "X") for i in range(3)]
+    placed = choose_placement(run, ex.pools(*raw), ex.CATALOGUE).placed
+    assert placed is not None and shortage(placed, ex.pools(*raw, coming={"X": 1})) is None
+    assert "1 present" in str(shortage(placed, ex.pools(*raw, coming={"X": 2})))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ready": "False"},
+        {"spec": {"unschedulable": True}},
+        {"spec": {"taints": [{"key": "dedicated", "value": "others", "effect": "NoSchedule"}]}},
+        {"labels": {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}},
+        {"allocatable": {"nvidia.com/gpu": ""}},  # a recreated node whose driver is not there yet
+    ],
+    ids=["not ready", "cordoned", "foreign taint", "shared", "no driver"],
+)
+def test_nodes_that_are_not_for_us(change: dict) -> None:
+    run = ex.run_of(*V100, "hardware.count=16")
+    there = ex.pools(ex.node("n0", "X"), ex.node("n1", "X", **change))
+    choice = choose_placement(run, there, ex.CATALOGUE)
+    assert choice.placed is None or shortage(choice.placed, there) is not None
+
+
+def test_shared_pools_are_refused_with_the_reason() -> None:
+    shared = ex.node("n0", "cheap", labels={"cloud.google.com/gke-gpu-sharing-strategy": "mps"})
+    found, refused = pools_of([node_of(shared)], ())
+    assert found == [] and len(refused) == 1 and "pool cheap shares its GPUs" in refused[0]
+
+
+def test_a_node_of_which_a_stranger_has_a_gpu_is_not_whole() -> None:
+    run = ex.run_of(*V100, "hardware.count=8")
+    there = ex.pools(ex.node("n0", "X"), uses=(Use("n0", 1, 1.0, 1.0),))
+    placed = choose_placement(run, there, ex.CATALOGUE).placed
+    assert placed is not None and "0 present: pool X is at 0/1" in str(shortage(placed, there))
+
+
+def test_without_a_pool_the_message_says_what_there_is() -> None:
+    choice = choose_placement(ex.run_of(*V100, "hardware.count=32"), [], ex.CATALOGUE)
+    assert choice.message == (
+        "4 nodes with 8 free nvidia-tesla-v100 needed, 0 present: "
+        "the cluster has no pool with accelerators that is ready"
+    )
+    other = choose_placement(
+        ex.run_of(*V100, "hardware.count=32", "hardware.purchase=spot"), ex.pools(ex.node("n0", "X")), ex.CATALOGUE
+    )
+    assert other.message.endswith("the pools are X (1 x 8 nvidia-tesla-v100, on-demand, europe-west4)")
+
+
+def test_the_plan_is_the_planners() -> None:
+    run = ex.run_of(*V100, "hardware.count=32", "hardware.purchase=spot", "hardware.region=europe-west4")
+    placed = choose_placement(run, ex.pools(*(ex.spot(f"n{i}") for i in range(4))), ex.CATALOGUE).placed
+    best = plan(run, ex.CATALOGUE.prices, ex.CATALOGUE.measurements, ex.CATALOGUE.as_of).chosen
+    assert placed is not None and best is not None
+    assert (placed.nodes, placed.workers, placed.estimate_usd, placed.usd_per_hour) == (
+        best.nodes,
+        best.workers,
+        best.usd,
+        best.usd_per_hour,
+    )
+
+
+def test_a_pool_with_room_goes_before_a_cheaper_one_without() -> None:
+    run = ex.run_of(*V100, "hardware.count=16")
+    raw = [*(ex.spot(f"s{i}", "cheap") for i in range(2)), *(ex.node(f"n{i}", "dear") for i in range(2))]
+    assert choose_placement(run, ex.pools(*raw), ex.CATALOGUE).placed.pool == "cheap"  # type: ignore[union-attr]
+    full = ex.pools(*raw, uses=(Use("s0", 8, 1.0, 1.0),))
+    assert choose_placement(run, full, ex.CATALOGUE).placed.pool == "dear"  # type: ignore[union-attr]
+
+
+def test_beyond_the_budget_nothing_is_placed() -> None:
+    run = ex.run_of(*V100, "hardware.count=32", "budget.maxUsd=1")
+    choice = choose_placement(run, ex.pools(*(ex.spot(f"n{i}") for i in range(4))), ex.CATALOGUE)
+    assert choice.placed is None and choice.over_budget
+    assert "USD" in choice.message and "budget.maxUsd is 1" in choice.message and "remedy" in choice.message
+
+
+def test_without_a_price_it_is_placed_but_not_with_a_budget() -> None:
+    raw = [ex.node("n0", "X", labels={"node.kubernetes.io/instance-type": "own-box"})]
+    run = ex.run_of(*V100, "hardware.count=8")
+    placed = choose_placement(run, ex.pools(*raw), ex.CATALOGUE).placed
+    assert placed is not None and placed.estimate_usd is None and placed.reasons[0].startswith("no estimate")
+    limited = choose_placement(ex.run_of(*V100, "hardware.count=8", "budget.maxUsd=10"), ex.pools(*raw), ex.CATALOGUE)
+    assert limited.placed is None and "machineType" in limited.message and not limited.over_budget
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 8), st.integers(1, 4), st.sampled_from([64, 96, 30, 7]))
+def test_fewer_nodes_keep_the_global_batch(free: int, least: int, batch: int) -> None:
+    run = ex.run_of(*V100, "hardware.count=64", f"recovery.minNodes={least}", f"train.batchPerReplica={batch}")
+    raw = [ex.node(f"n{i}", "X") for i in range(8)]
+    placed = choose_placement(run, ex.pools(*raw), ex.CATALOGUE).placed
+    assert placed is not None
+    busy = tuple(Use(f"n{i}", 8, 1.0, 1.0) for i in range(free, 8))
+    smaller = shrink(run, placed, ex.pools(*raw, uses=busy))
+    possible = [n for n in range(least, min(free, 7) + 1) if placed.global_batch % (n * 8) == 0]
+    if not possible:
+        assert smaller is None
+        return
+    assert smaller is not None and smaller.nodes == max(possible) and smaller.planned_nodes == 8
+    replicas = smaller.nodes * smaller.per_node
+    assert replicas * smaller.batch_per_replica * smaller.accumulate == placed.global_batch
+    assert smaller.batch_per_replica <= placed.batch_per_replica
+    assert worker_document(run, smaller) == worker_document(run, placed)
+    grown = resize(run, smaller, 8)
+    assert grown is not None and (grown.nodes, grown.workers, grown.accumulate) == (8, 8, 1)
+    assert grown.batch_per_replica == placed.batch_per_replica
+
+
+def test_the_trainer_divides_as_the_operator_says() -> None:
+    """The micro-batches that the status announces are those of `Train.micro_batches`."""
+    run = ex.run_of(*V100, "hardware.count=64", "train.batchPerReplica=96")
+    raw = [ex.node(f"n{i}", "X") for i in range(8)]
+    placed = choose_placement(run, ex.pools(*raw), ex.CATALOGUE).placed
+    assert placed is not None
+    for nodes in (4, 2, 1):
+        smaller = resize(run, placed, nodes)
+        assert smaller is not None
+        train = worker_document(run, smaller).train
+        share = train.replica_batch(nodes * 8 * load_accelerators()["nvidia-tesla-v100"].replicas)
+        assert train.micro_batches(share) == smaller.accumulate
+
+
+def test_slices_do_not_shrink() -> None:
+    raw = [ex.tpu_node(f"t{i}", "v3", "4x4", "tpu-v3-slice", "ct3p-hightpu-4t") for i in range(4)]
+    run = ex.run_of("hardware.accelerator=tpu-v3", "hardware.topology=4x4")
+    placed = choose_placement(run, ex.pools(*raw), ex.CATALOGUE).placed
+    assert placed is not None and placed.workers == 4 and shrink(run, placed, ex.pools(*raw[:2])) is None
+
+
+def test_the_actual_placement_is_compared() -> None:
+    run = ex.run_of(*V100, "hardware.count=16")
+    placed = choose_placement(run, ex.pools(ex.node("n0"), ex.node("n1")), ex.CATALOGUE).placed
+    assert placed is not None
+    assert verify_placement(placed, [("w0", "n0", 8), ("w1", "n1", 8)]) == []
+    assert verify_placement(placed, [("w0", "n0", 8), ("w1", "n0", 8)]) == ["w0 and w1 share node n0"]
+    assert "has 4 accelerators" in verify_placement(placed, [("w0", "n0", 8), ("w1", "n1", 4)])[0]
+    assert "1 workers run" in verify_placement(placed, [("w0", "n0", 8)])[0]
+
+
+def test_a_thousand_nodes_are_read_and_planned_on() -> None:
+    """The figure for docs/benchmarks.md is printed; what is asserted is only that all are seen."""
+    raw = [ex.node(f"n{i:04d}", f"pool-{i // 250}") for i in range(1000)]
+    run = ex.run_of(*V100, "hardware.count=64")
+    read = ex.nodes(*raw)
+    choose_placement(run, ex.pools(*raw[:10]), ex.CATALOGUE)  # the catalogue is read once
+    start = time.perf_counter()
+    found, _ = pools_of(read, ())
+    pooled = time.perf_counter()
+    choice = choose_placement(run, found, ex.CATALOGUE)
+    print(f"pools {1000 * (pooled - start):.1f} ms, placement {1000 * (time.perf_counter() - pooled):.1f} ms")
+    assert choice.placed is not None and sum(pool.free() for pool in found) == 1000
