@@ -6,12 +6,14 @@ import tensorflow as tf
 
 from caloscale.models import build, latent, noise_size
 from caloscale.spec import load_run
-from caloscale.training.custom_loop import build_optimizers, flipped, train_step
+from caloscale.training.custom_loop import Moment, build_optimizers, flipped, train_step
+from caloscale.training.draws import EventDraws
 from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, compile_step
 
 from .conftest import random_showers, small_run
 
+CONSTANT = Schedule(0, "constant")
 PLAIN = ("model.dropout=0", "train.decay=constant", "train.warmupEpochs=0")
 CASES = {
     "published terms": (
@@ -98,17 +100,20 @@ def plain_loss(run, outputs, targets, labels, partner=None):
     return total
 
 
-def plain_step(run, networks, optimizers, batch, random):
+def plain_step(run, networks, optimizers, batch, number):
     generator, discriminator = networks
     count = len(batch["energy_gev"])
 
-    def generate(training):
-        noise = random.normal((count, noise_size(run.model)))
+    def section(index):
+        return EventDraws(run.train.seed, number, index, 0, count)
+
+    def generate(index, training):
+        noise = section(index).normal((noise_size(run.model),))
         fed = latent(noise, batch["energy_gev"], batch["angle_rad"], run.model, run.data)
         return generator(fed, training=training)
 
-    def flips():
-        return tf.cast(random.uniform((count, 1)) < run.train.label_flip, tf.float32)
+    def flips(index):
+        return tf.cast(section(index).uniform((1,)) < run.train.label_flip, tf.float32)
 
     targets = {
         "energy": batch["energy_gev"][:, None] / run.data.preprocessing.energy_scale_gev,
@@ -121,19 +126,19 @@ def plain_step(run, networks, optimizers, batch, random):
         variables = network.trainable_variables
         optimizer.update(variables, tape.gradient(loss, variables))
 
-    fake = generate(False)
+    fake = generate(0, False)
     with tf.GradientTape() as tape:
         of_real = discriminator(batch["cells"][..., None], training=True)
-        losses["discriminator_real"] = plain_loss(run, of_real, targets, 1 - flips())
+        losses["discriminator_real"] = plain_loss(run, of_real, targets, 1 - flips(1))
     update(tape, losses["discriminator_real"], discriminator, optimizers[1])
     with tf.GradientTape() as tape:
         of_fake = discriminator(fake, training=True)
-        losses["discriminator_fake"] = plain_loss(run, of_fake, targets, flips())
+        losses["discriminator_fake"] = plain_loss(run, of_fake, targets, flips(2))
     update(tape, losses["discriminator_fake"], discriminator, optimizers[1])
     targets = {**of_real, **targets}
-    for _ in range(run.train.generator_updates):
+    for turn in range(run.train.generator_updates):
         with tf.GradientTape() as tape:
-            outputs = discriminator(generate(True), training=True)
+            outputs = discriminator(generate(3 + turn, True), training=True)
             losses["generator"] = plain_loss(run, outputs, targets, tf.ones((count, 1)), of_fake)
         update(tape, losses["generator"], generator, optimizers[0])
     return losses
@@ -146,24 +151,23 @@ def test_step_equals_a_plain_one(case, compiled, request):
         request.addfinalizer(lambda: tf.config.run_functions_eagerly(False))
     run = small_run(*PLAIN, *CASES[case], "train.labelFlip=0.3")
     state = TrainingState(run)
-    step = compile_step(state, Schedule(0, "constant"))
+    step = compile_step(state, CONSTANT)
     twin = build(run.model, run.data)
     for copy, network in zip(twin, state.networks):
         copy.set_weights(network.get_weights())
     rates = run.train.learning_rate, run.train.discriminator_learning_rate
     optimizers = [PlainOptimizer(run, rate) for rate in rates]
-    random = tf.random.Generator.from_seed(run.train.seed)
     for number in range(2):
         batch = a_batch(run, seed=number)
-        losses = step(batch, tf.constant(0.0))
-        expected = plain_step(run, twin, optimizers, batch, random)
+        losses = step(batch, 0.0)
+        expected = plain_step(run, twin, optimizers, batch, number)
         for name, value in expected.items():
             np.testing.assert_allclose(losses[name], value, rtol=2e-4, err_msg=f"{name} of step {number}")
     for copy, network in zip(twin, state.networks):
         for one, other in zip(copy.get_weights(), network.get_weights()):
             np.testing.assert_allclose(other, one, atol=2e-4)
-    assert int(state.step) == 2
-    assert int(state.first_bad_step) == -1
+    assert state.steps_made == 2
+    assert int(state.first_bad_step.numpy()) == -1
 
 
 def test_the_generator_does_not_change_the_discriminator():
@@ -171,7 +175,7 @@ def test_the_generator_does_not_change_the_discriminator():
     run = small_run(*PLAIN, "train.learningRate=1e-30")
     networks = build(run.model, run.data)
     before = [network.get_weights() for network in networks]
-    train_step(run, networks, build_optimizers(run, networks), a_batch(run), tf.random.Generator.from_seed(1))
+    train_step(run, networks, build_optimizers(run, networks), a_batch(run), Moment(0, 0.0, 0, 4), CONSTANT)
     unchanged = [
         all(np.allclose(a, b, rtol=0, atol=1e-20) for a, b in zip(weights, network.get_weights()))
         for weights, network in zip(before, networks)
@@ -181,12 +185,11 @@ def test_the_generator_does_not_change_the_discriminator():
 
 def test_label_flips_are_drawn_in_every_step():
     """Also within one graph: the public code drew them when it was traced, once for a whole training."""
-    random = tf.random.Generator.from_seed(1)
-    drawn = tf.function(lambda: flipped(tf.ones((500, 1)), 0.05, random))
-    first, second = drawn().numpy(), drawn().numpy()
+    drawn = tf.function(lambda step: flipped(tf.ones((500, 1)), 0.05, EventDraws(1, step, 1, 0, 500)))
+    first, second = (drawn(tf.constant(step)).numpy() for step in (0, 1))
     assert not np.array_equal(first, second)
     assert 1 - np.mean([first, second]) == pytest.approx(0.05, abs=0.03)
-    np.testing.assert_array_equal(flipped(tf.zeros((9, 1)), 0.0, random), np.zeros((9, 1)))
+    np.testing.assert_array_equal(flipped(tf.zeros((9, 1)), 0.0, EventDraws(1, 0, 1, 0, 9)), np.zeros((9, 1)))
 
 
 def test_losses_are_per_shower():
@@ -195,11 +198,11 @@ def test_losses_are_per_shower():
     batch = a_batch(run)
     twice = {name: tf.concat([value, value], axis=0) for name, value in batch.items()}
     found = []
-    for showers, global_batch in ((batch, None), (twice, None), (batch, 8)):
+    for showers, global_batch in ((batch, 4), (twice, 8), (batch, 8)):
         tf.keras.utils.set_random_seed(1)
         networks = build(run.model, run.data)
-        random = tf.random.Generator.from_seed(1)
-        losses = train_step(run, networks, build_optimizers(run, networks), showers, random, global_batch)
+        moment = Moment(0, 0.0, 0, global_batch)
+        losses = train_step(run, networks, build_optimizers(run, networks), showers, moment, CONSTANT)
         found.append(float(losses["discriminator_real"]))
     assert found[1] == pytest.approx(found[0], rel=1e-4)
     assert found[2] == pytest.approx(found[0] / 2, rel=1e-4)
@@ -211,10 +214,10 @@ def test_the_average_follows_the_weights():
     tf.config.run_functions_eagerly(True)
     try:
         state = TrainingState(run)
-        step = compile_step(state, Schedule(0, "constant"))
+        step = compile_step(state, CONSTANT)
         expected = state.networks.generator.get_weights()
         for number in range(2):
-            step(a_batch(run), tf.constant(0.0))
+            step(a_batch(run), 0.0)
             decay = min(0.5, (1 + number) / (10 + number))
             current = state.networks.generator.get_weights()
             expected = [decay * a + (1 - decay) * w for a, w in zip(expected, current)]
@@ -229,9 +232,9 @@ def test_the_average_follows_the_weights():
 def test_the_published_networks_train_with_the_same_step(preset):
     run = load_run(preset=preset, overrides=["train.batchPerReplica=1"])
     state = TrainingState(run)
-    step = compile_step(state, Schedule(0, "constant"))
+    step = compile_step(state, CONSTANT)
     before = [network.get_weights()[0].copy() for network in state.networks]
-    losses = step(a_batch(run, count=1), tf.constant(0.0))
+    losses = step(a_batch(run, count=1), 0.0)
     assert all(np.isfinite(float(value)) for value in losses.values())
     for weights, network in zip(before, state.networks):
         assert not np.array_equal(weights, network.get_weights()[0])

@@ -7,7 +7,8 @@ import tensorflow as tf
 from caloscale.errors import ShowerFileError
 from caloscale.showers.angles import measured_angle_rad
 from caloscale.showers.manifest import read_manifest
-from caloscale.training.input import TrainingShowers, check_manifest, mirrored, readable_batches
+from caloscale.showers.records import read_dataset, shard_writer
+from caloscale.training.input import TrainingShowers, check_manifest, mirrored
 
 from .conftest import random_showers, small_run
 
@@ -18,20 +19,38 @@ def showers_of(folder, **options):
 
 
 def energies(showers, start, stop):
-    return [batch["energy_gev"].numpy() for batch in readable_batches(showers.batches(start=start, stop=stop), showers)]
+    return [batch["energy_gev"] for batch in showers.batches(start=start, stop=stop).as_numpy_iterator()]
 
 
-@pytest.mark.parametrize(("workers", "by_file"), [(1, True), (2, True), (8, True), (5, False), (10, False)])
-def test_workers_see_each_shower_once_per_epoch(shards, workers, by_file):
-    """Whether they share the files or, where those do not divide, the records."""
-    seen = Counter()
+@pytest.mark.parametrize(("workers", "own"), [(1, True), (2, True), (4, True), (8, True), (5, False), (10, False)])
+def test_workers_share_the_batches_of_one(shards, workers, own):
+    """Every shower once per epoch over all workers, in the batches (and mirrored as) one worker alone would have."""
+    batch = 40 if workers in (5, 10) else 8
+    alone = showers_of(shards, batch=batch, mirror=True)
+    expected = list(alone.batches(start=0, stop=alone.steps_per_epoch + 1).as_numpy_iterator())
+    parts, files = [], []
     for index in range(workers):
-        mine = showers_of(shards, batch=1, workers=workers, worker_index=index)
-        assert mine.by_file == by_file
-        assert mine.left_out == 0
-        seen.update(float(e[0]) for e in energies(mine, 0, mine.steps_per_epoch))
-    assert len(seen) == 40
-    assert set(seen.values()) == {1}
+        mine = showers_of(shards, batch=batch, mirror=True, workers=workers, worker_index=index)
+        assert mine.reads_only_its_own == own
+        assert (mine.left_out, mine.steps_per_epoch) == (0, alone.steps_per_epoch)
+        files += mine.own_lanes
+        parts.append(list(mine.batches(start=0, stop=mine.steps_per_epoch + 1).as_numpy_iterator()))
+    assert (len(files) == len(set(files))) == own
+    for number, whole in enumerate(expected):
+        for name, value in whole.items():
+            np.testing.assert_array_equal(np.concatenate([part[number][name] for part in parts]), value)
+    seen = np.concatenate([whole["energy_gev"] for whole in expected[:-1]])
+    assert len(set(seen)) == len(seen) == 40
+
+
+def test_replicas_have_consecutive_parts(shards):
+    showers = showers_of(shards, mirror=True)
+    whole = list(showers.batches(start=3, stop=7).as_numpy_iterator())
+    pieces = list(showers.batches(start=3, stop=7, pieces=2).as_numpy_iterator())
+    for number, batch in enumerate(whole):
+        for name, value in batch.items():
+            both = np.concatenate([pieces[2 * number][name], pieces[2 * number + 1][name]])
+            np.testing.assert_array_equal(both, value)
 
 
 def test_an_epoch_has_every_shower_once_in_an_order_of_its_own(shards):
@@ -44,11 +63,44 @@ def test_an_epoch_has_every_shower_once_in_an_order_of_its_own(shards):
     assert list(first) != list(np.concatenate(energies(showers_of(shards, seed=4), 0, 5)))
 
 
-def test_workers_make_equally_many_steps(shards):
-    counts = [showers_of(shards, batch=3, workers=3, worker_index=index) for index in range(3)]
-    assert {c.steps_per_epoch for c in counts} == {4}
-    assert {c.left_out for c in counts} == {40 - 4 * 3 * 3}
-    assert [len(energies(c, 0, 4)) for c in counts] == [4, 4, 4]
+def unequal_shards(shards, folder, counts):
+    """A folder whose training shards have the first ``counts`` of their showers."""
+    manifest = read_manifest(shards)
+    kept = []
+    for shard, count in zip(manifest.shards_of("train"), counts):
+        records = list(read_dataset([shards / shard.file]).take(count).as_numpy_iterator())
+        with shard_writer(folder / shard.file) as write:
+            for record in records:
+                write(record)
+        kept.append(shard.model_copy(update={"showers": count}))
+    return manifest.model_copy(update={"shards": tuple(kept), "parts": {"train": sum(counts), "validation": 0}})
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize(("counts", "lanes"), [((5, 5, 4, 4, 4, 4, 4, 4), 4), ((5, 1, 1, 1, 5, 5, 5, 5), 1)])
+def test_unequal_shards_neither_hang_nor_drop_silently(shards, tmp_path, counts, lanes, workers):
+    """All workers make equally many steps; what an epoch leaves out is less than a batch, and counted."""
+    manifest = unequal_shards(shards, tmp_path, counts)
+    seen = Counter()
+    for index in range(workers):
+        mine = TrainingShowers(tmp_path, manifest, 4, 3, False, workers, index)
+        assert mine.lanes == lanes
+        assert mine.steps_per_epoch == sum(counts) // 4
+        assert mine.left_out == sum(counts) % 4
+        batches = energies(mine, 0, 2 * mine.steps_per_epoch)
+        assert len(batches) == 2 * mine.steps_per_epoch
+        seen.update(float(e) for e in np.concatenate(batches[: mine.steps_per_epoch]))
+    assert set(seen.values()) == {1}
+    assert len(seen) == sum(counts) - sum(counts) % 4
+
+
+def test_each_epoch_leaves_out_others(shards, tmp_path):
+    manifest = unequal_shards(shards, tmp_path, (5, 5, 4, 4, 4, 4, 4, 4))
+    showers = TrainingShowers(tmp_path, manifest, 16, 3, False)
+    assert (showers.steps_per_epoch, showers.left_out) == (2, 2)
+    used = [frozenset(np.concatenate(energies(showers, epoch * 2, epoch * 2 + 2))) for epoch in range(5)]
+    assert {len(epoch) for epoch in used} == {32}
+    assert len(set(used)) > 1
 
 
 def test_a_resumed_pipeline_goes_on_with_the_same_batches(shards):
@@ -117,8 +169,10 @@ def test_a_broken_record_names_its_shard(shards, tmp_path):
     broken = showers_of(tmp_path).shards[-1].file
     content = (tmp_path / broken).read_bytes()
     (tmp_path / broken).write_bytes(content[: len(content) // 2])
-    with pytest.raises(ShowerFileError, match=broken):
-        energies(showers_of(tmp_path), 0, 5)
+    showers = showers_of(tmp_path)
+    with pytest.raises(tf.errors.DataLossError) as error:
+        energies(showers, 0, 5)
+    assert broken in str(showers.explain(error.value))
 
 
 def test_fewer_showers_than_a_batch(shards):

@@ -26,6 +26,7 @@ from caloscale.models.compact_layers import (
     centred,
     waves,
 )
+from caloscale.models.dropout import EventDropout
 from caloscale.models.layers import PUBLISHED_BIN_EDGES, PUBLISHED_UNITS_PER_GEV, BinCounts, EcalSum, MeasuredAngle
 from caloscale.models.measurement_layers import (
     CountsAbove,
@@ -168,7 +169,7 @@ def _discriminator(model: Model, data: Data) -> Any:
     for number, stride in ((1, 1), (2, 2), (3, 2)):
         x = layers.Conv2D(DISCRIMINATOR_CHANNELS, 3, strides=stride, padding="same", name=f"conv{number}")(x)
         x = layers.LeakyReLU(0.2, name=f"leaky{number}")(x)
-    x = layers.Dropout(model.dropout, name="dropout")(layers.Flatten(name="flatten")(x))
+    x = EventDropout(model.dropout, name="dropout")(layers.Flatten(name="flatten")(x))
     sums = _summary(measured, data)
     x = layers.Dense(DISCRIMINATOR_HIDDEN, name="features_cells")(x)
     features = AddAcross(name="features")([x, layers.Dense(DISCRIMINATOR_HIDDEN, name="features_sums")(sums)])

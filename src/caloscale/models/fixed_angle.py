@@ -13,7 +13,9 @@ import tensorflow as tf
 
 from caloscale.models.convolution import Triple, convolution
 from caloscale.models.discriminator import discriminator_of, require_shape
+from caloscale.models.dropout import EventDropout
 from caloscale.models.networks import Networks
+from caloscale.models.normalization import batch_normalization
 from caloscale.spec import Data, Model
 
 SHAPE = (25, 25, 25)
@@ -21,13 +23,13 @@ _DISCRIMINATOR_KERNEL = (5, 5, 5)
 _DISCRIMINATOR_PADS: tuple[Triple, ...] = ((2, 2, 2), (2, 2, 2), (1, 1, 1))
 
 
-def build_fixed_angle(model: Model, data: Data) -> Networks:
+def build_fixed_angle(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
     """Both networks. DocumentError when the showers are not 25 x 25 x 25."""
     require_shape(data, SHAPE, model.preset)
-    return Networks(_generator(model), _discriminator(model, data))
+    return Networks(_generator(model, synchronized), _discriminator(model, data, synchronized))
 
 
-def _generator(model: Model) -> Any:
+def _generator(model: Model, synchronized: bool) -> Any:
     """Latent (B, latentSize) -> (B, 25, 25, 25, 1)."""
     layers = tf.keras.layers
     latent = tf.keras.Input((model.latent_size,), name="latent")
@@ -35,11 +37,11 @@ def _generator(model: Model) -> Any:
     x = layers.Reshape((7, 7, 8, 8), name="reshape")(x)
     x = convolution(x, 64, (6, 6, 8), pad="same", initializer="he_uniform", name="conv1")
     x = layers.LeakyReLU(0.3, name="leaky1")(x)
-    x = layers.BatchNormalization(name="norm1")(x)
+    x = batch_normalization(synchronized=synchronized, name="norm1")(x)
     x = layers.UpSampling3D((2, 2, 2), name="upsampling1")(x)
     x = convolution(x, 6, (6, 5, 8), pad=(2, 2, 0), initializer="he_uniform", name="conv2")
     x = layers.LeakyReLU(0.3, name="leaky2")(x)
-    x = layers.BatchNormalization(name="norm2")(x)
+    x = batch_normalization(synchronized=synchronized, name="norm2")(x)
     x = layers.UpSampling3D((2, 2, 3), name="upsampling2")(x)
     x = convolution(x, 6, (3, 3, 8), pad=(1, 0, 3), initializer="he_uniform", name="conv3")
     x = layers.LeakyReLU(0.3, name="leaky3")(x)
@@ -48,16 +50,16 @@ def _generator(model: Model) -> Any:
     return tf.keras.Model(latent, shower, name="generator")
 
 
-def _discriminator(model: Model, data: Data) -> Any:
+def _discriminator(model: Model, data: Data, synchronized: bool) -> Any:
     """(B, 25, 25, 25, 1) -> outputs, as Networks.discriminator says."""
     layers = tf.keras.layers
     shower = tf.keras.Input((*SHAPE, 1), name="shower")
     x = convolution(shower, 32, _DISCRIMINATOR_KERNEL, pad="same", name="conv1")
     x = layers.LeakyReLU(0.3, name="leaky1")(x)
-    x = layers.Dropout(model.dropout, name="dropout1")(x)
+    x = EventDropout(model.dropout, name="dropout1")(x)
     for number, pad in enumerate(_DISCRIMINATOR_PADS, start=2):
         x = convolution(x, 8, _DISCRIMINATOR_KERNEL, pad=pad, name=f"conv{number}")
         x = layers.LeakyReLU(0.3, name=f"leaky{number}")(x)
-        x = layers.BatchNormalization(name=f"norm{number}")(x)
-        x = layers.Dropout(model.dropout, name=f"dropout{number}")(x)
+        x = batch_normalization(synchronized=synchronized, name=f"norm{number}")(x)
+        x = EventDropout(model.dropout, name=f"dropout{number}")(x)
     return discriminator_of(shower, x, model, data)

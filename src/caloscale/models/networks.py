@@ -20,20 +20,21 @@ class Networks(NamedTuple):
     ecal_sum (units of 1/unitsPerGev GeV), each (B, 1), and with model.binCounts bins (B, 8)."""
 
 
-def build(model: Model, data: Data) -> Networks:
+def build(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
     """The networks of a run, with fresh weights.
 
+    synchronized: batch normalisation uses the showers of all replicas.
     Raises DocumentError when the preset does not fit the shape of the showers.
     """
     # Only the preset that is asked for is loaded.
     if model.preset == "variable-angle":
         from caloscale.models.variable_angle import build_variable_angle
 
-        return build_variable_angle(model, data)
+        return build_variable_angle(model, data, synchronized=synchronized)
     if model.preset == "fixed-angle":
         from caloscale.models.fixed_angle import build_fixed_angle
 
-        return build_fixed_angle(model, data)
+        return build_fixed_angle(model, data, synchronized=synchronized)
     from caloscale.models.compact import build_compact
 
     networks: Networks = build_compact(model, data)

@@ -12,7 +12,9 @@ import tensorflow as tf
 
 from caloscale.models.convolution import Triple, convolution
 from caloscale.models.discriminator import discriminator_of, require_shape
+from caloscale.models.dropout import EventDropout
 from caloscale.models.networks import Networks
+from caloscale.models.normalization import batch_normalization
 from caloscale.spec import Data, Model
 
 SHAPE = (51, 51, 25)
@@ -30,13 +32,13 @@ _GENERATOR: tuple[tuple[int, Triple, Triple, Triple], ...] = (
 _DISCRIMINATOR_KERNEL = (5, 6, 6)
 
 
-def build_variable_angle(model: Model, data: Data) -> Networks:
+def build_variable_angle(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
     """Both networks. DocumentError when the showers are not 51 x 51 x 25."""
     require_shape(data, SHAPE, model.preset)
-    return Networks(_generator(model), _discriminator(model, data))
+    return Networks(_generator(model, synchronized), _discriminator(model, data, synchronized))
 
 
-def _generator(model: Model) -> Any:
+def _generator(model: Model, synchronized: bool) -> Any:
     """Latent (B, latentSize) -> (B, 51, 51, 25, 1)."""
     layers = tf.keras.layers
     latent = tf.keras.Input((model.latent_size,), name="latent")
@@ -46,7 +48,7 @@ def _generator(model: Model) -> Any:
         name = f"conv{number}"
         x = convolution(x, filters, kernel, upsampling=upsampling, pad=pad, initializer="he_uniform", name=name)
         x = layers.ReLU(name=f"relu{number}")(x)
-        x = layers.BatchNormalization(epsilon=EPSILON, name=f"norm{number}")(x)
+        x = batch_normalization(synchronized=synchronized, epsilon=EPSILON, name=f"norm{number}")(x)
     x = convolution(x, 6, (3, 3, 3), pad=(1, 1, 0), initializer="he_uniform", name="conv6")
     x = layers.ReLU(name="relu6")(x)
     x = convolution(x, 1, (2, 2, 2), initializer="glorot_normal", name="conv7")
@@ -54,16 +56,16 @@ def _generator(model: Model) -> Any:
     return tf.keras.Model(latent, shower, name="generator")
 
 
-def _discriminator(model: Model, data: Data) -> Any:
+def _discriminator(model: Model, data: Data, synchronized: bool) -> Any:
     """(B, 51, 51, 25, 1) -> outputs, as Networks.discriminator says."""
     layers = tf.keras.layers
     shower = tf.keras.Input((*SHAPE, 1), name="shower")
     x = convolution(shower, 16, _DISCRIMINATOR_KERNEL, pad="same", name="conv1")
     x = layers.LeakyReLU(0.3, name="leaky1")(x)
-    x = layers.Dropout(model.dropout, name="dropout1")(x)
+    x = EventDropout(model.dropout, name="dropout1")(x)
     for number, pad in enumerate(((0, 0, 1), (0, 0, 1), (0, 0, 0)), start=2):
         x = convolution(x, 8, _DISCRIMINATOR_KERNEL, pad=pad, name=f"conv{number}")
         x = layers.LeakyReLU(0.3, name=f"leaky{number}")(x)
-        x = layers.BatchNormalization(epsilon=EPSILON, name=f"norm{number}")(x)
-        x = layers.Dropout(model.dropout, name=f"dropout{number}")(x)
+        x = batch_normalization(synchronized=synchronized, epsilon=EPSILON, name=f"norm{number}")(x)
+        x = EventDropout(model.dropout, name=f"dropout{number}")(x)
     return discriminator_of(shower, x, model, data)

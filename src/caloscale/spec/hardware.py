@@ -40,6 +40,9 @@ class Hardware(Block):
     """Workers; absent: one a node (Aligned), or the best (Free)."""
     accelerators_per_worker: int | None = Field(default=None, ge=1)
     """Accelerators of a worker; absent: all of the node (Aligned), or the best (Free)."""
+    advertised: bool = False
+    """The accelerators are only advertised, as on a development cluster: train on the processor when TensorFlow does
+    not see them. False: a worker that was given accelerators and does not see them ends with exit code 140."""
     max_nodes: int = Field(default=16, ge=1, le=1024)
     """Most nodes that the planner considers when it chooses the count."""
     queue: str | None = None

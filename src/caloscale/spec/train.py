@@ -42,16 +42,37 @@ class Train(Block):
     """Passes over the training showers (published: 60 or 120)."""
     max_minutes: float | None = Field(None, gt=0)
     """Stop after this many minutes of training even when epochs are left, and say so; absent: no limit."""
+    strategy: Literal["auto", "one-device", "mirrored", "multi-worker", "tpu"] = "auto"
+    """How the devices train together. auto: by TF_CONFIG (several workers), a TPU, the GPUs that are visible."""
+    loop: Literal["custom", "builtin"] = "custom"
+    """custom: our own loop over compiled steps. builtin: the same step within Keras' compile and fit; several workers
+    then train with tf_keras, as Keras 3 cannot (keras issue 20585)."""
     batch_per_replica: int = Field(64, ge=1)
     """Showers in a batch of one replica (published: 64; 96 on a V100, 128 on a TPU core)."""
     global_batch_size: int | None = Field(None, ge=1)
     """Showers in a batch of all replicas together, instead of batchPerReplica; must be a multiple of the replicas."""
+    accumulate: int = Field(1, ge=1)
+    """Micro-batches of a replica's batch whose gradients are added up before an update: less memory, same update (but
+    for batch normalisation, which sees a micro-batch). Must divide the replica's batch."""
+    max_batch_per_replica: int | None = Field(None, ge=1)
+    """Most showers that go through the networks of a replica at once, as its memory allows; larger shares of
+    globalBatchSize are trained in micro-batches. Absent: no limit."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the layers. bfloat16: weights, sums over cells, losses and updates stay in float32."""
+    synchronized_batch_norm: bool | None = None
+    """Batch normalisation with the statistics of all replicas' showers; absent: where there are several replicas.
+    Costs an all-reduce for each use; without it the running statistics are averaged once a step."""
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"
     """rmsprop (rho 0.9, published) or adam (beta 0.5, 0.99)."""
     learning_rate: float = Field(0.001, gt=0)
     """Learning rate of the generator (published: 0.001 for both networks)."""
     discriminator_learning_rate: float | None = Field(None, gt=0)
     """Learning rate of the discriminator; absent: as the generator."""
+    learning_rate_scaling: Literal["none", "linear"] = "none"
+    """linear: both learning rates are multiplied by the global batch over learningRateBatch (Goyal et al. 2017,
+    arXiv:1706.02677), to be used with warmupEpochs: at 128 replicas the published rate lost quality."""
+    learning_rate_batch: int = Field(64, ge=1)
+    """Global batch that the learning rates are meant for (published: 64)."""
     warmup_epochs: float = Field(0, ge=0)
     """The learning rate grows linearly from zero over this many epochs."""
     decay: Literal["constant", "cosine"] = "constant"
@@ -80,14 +101,34 @@ class Train(Block):
         if self.global_batch_size is None:
             return self.batch_per_replica
         if self.global_batch_size % replicas:
-            raise ValueError(f"globalBatchSize {self.global_batch_size} is not a multiple of {replicas} replicas")
+            raise ValueError(
+                f"globalBatchSize {self.global_batch_size} is not a multiple of {replicas} replicas; "
+                f"remedy: train with {_listed(_divisors(self.global_batch_size))} replicas, or change globalBatchSize"
+            )
         return self.global_batch_size // replicas
 
+    def micro_batches(self, share: int) -> int:
+        """Pieces in which a replica trains its ``share`` of the global batch; ValueError when that is impossible."""
+        if share % self.accumulate:
+            raise ValueError(
+                f"accumulate {self.accumulate} does not divide the {share} showers of a replica; "
+                f"remedy: use one of {_listed(_divisors(share))}"
+            )
+        most = self.max_batch_per_replica or share
+        return next(n for n in _divisors(share) if (n % self.accumulate == 0 and share // n <= most) or n == share)
 
-class Checkpoint(Block):
-    """What is saved during training, for resuming."""
+    def rate_factor(self, global_batch: int) -> float:
+        """What the learning rates are multiplied by at a global batch."""
+        return global_batch / self.learning_rate_batch if self.learning_rate_scaling == "linear" else 1.0
 
-    every_seconds: float = Field(60.0, gt=0)
-    """Seconds between two checkpoints; the end of the training is saved always."""
-    keep: int = Field(3, ge=1)
-    """Newest checkpoints that are kept, beside the best."""
+    def synchronizes(self, replicas: int) -> bool:
+        """Whether batch normalisation uses the showers of all of ``replicas``."""
+        return replicas > 1 if self.synchronized_batch_norm is None else self.synchronized_batch_norm
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers[:-1])) + (" or " if len(numbers) > 1 else "") + str(numbers[-1])

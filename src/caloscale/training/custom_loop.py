@@ -2,48 +2,64 @@
 
 Showers are generated; tape 1: the discriminator learns from real showers, tape 2: from the generated ones; tapes 3
 and 4: the generator learns twice, from fresh noise at the same energies and angles. Nothing is drawn or decided on
-the host.
+the host. The step runs in each replica on its share of the global batch; the gradients of a tape meet in one
+all-reduce, after which all replicas make the same update.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from caloscale.models import Networks, latent, noise_size
+from caloscale.models.dropout import drawing_from
 from caloscale.models.losses import adversarial_loss
 from caloscale.models.scores import generator_loss
 from caloscale.spec import Run
+from caloscale.training.draws import EventDraws
+from caloscale.training.optimizers import PackedOptimizer, pack, plain, unpack
+from caloscale.training.schedule import Schedule
 
 Batch = Mapping[str, Any]
 Losses = dict[str, Any]
 
+DISCRIMINATOR_UPDATES = 2
+
 
 @dataclass(frozen=True)
 class Optimizers:
-    """An optimiser for each network; built, so that their state can be restored."""
+    """An optimiser for each network."""
 
-    generator: Any
-    discriminator: Any
+    generator: PackedOptimizer
+    discriminator: PackedOptimizer
 
 
 def build_optimizers(run: Run, networks: Networks) -> Optimizers:
     """The optimisers of the document, one for each network."""
-    train = run.train
+    kind = run.train.optimizer
+    return Optimizers(
+        PackedOptimizer(kind, networks.generator.trainable_variables),
+        PackedOptimizer(kind, networks.discriminator.trainable_variables),
+    )
 
-    def one(rate: float, network: Any) -> Any:
-        if train.optimizer == "adam":
-            optimizer = tf.keras.optimizers.Adam(rate, beta_1=0.5, beta_2=0.99)
-        else:
-            optimizer = tf.keras.optimizers.RMSprop(rate, rho=0.9)
-        optimizer.build(network.trainable_variables)
-        return optimizer
 
-    of_discriminator = train.discriminator_learning_rate or train.learning_rate
-    return Optimizers(one(train.learning_rate, networks.generator), one(of_discriminator, networks.discriminator))
+@dataclass(frozen=True)
+class Moment:
+    """Where in the training a step is, and where in the global batch its showers are.
+
+    step: steps before this one. progress: part of the training that is over, as this replica sees it; the replicas
+    take the mean. first: place of this replica's first shower in the global batch. global_batch: showers of all
+    replicas. replicas: how many there are. Numbers or scalar tensors.
+    """
+
+    step: Any
+    progress: Any
+    first: Any
+    global_batch: int
+    replicas: int = 1
 
 
 def targets_of(batch: Batch, run: Run) -> dict[str, Any]:
@@ -56,91 +72,167 @@ def targets_of(batch: Batch, run: Run) -> dict[str, Any]:
 
 
 def flipped(labels: Any, share: float, random: Any) -> Any:
-    """Labels (B, 1) of which a share is turned over, drawn anew at every call."""
-    flip = tf.cast(random.uniform(tf.shape(labels)) < share, labels.dtype)
+    """Labels (B, 1) of which a share is turned over, drawn anew in every step."""
+    flip = tf.cast(random.uniform((1,)) < share, labels.dtype)
     return labels * (1 - flip) + (1 - labels) * flip
 
 
 def train_step(
-    run: Run,
-    networks: Networks,
-    optimizers: Optimizers,
-    batch: Batch,
-    random: Any,
-    global_batch: int | None = None,
+    run: Run, networks: Networks, optimizers: Optimizers, batch: Batch, moment: Moment, schedule: Schedule
 ) -> Losses:
-    """One step on a batch; updates weights and optimisers and returns losses, means over the batch.
+    """One step on a replica's batch; updates weights and optimisers; losses, means over the global batch.
 
-    batch: as `TrainingShowers.batches` gives it. random: a tf.random.Generator. global_batch: showers of all replicas
-    together, by which losses are divided; absent: this batch is all.
+    batch: as `TrainingShowers.batches` gives it. Among the losses is ``progress``, on which all replicas agree.
     """
-    step = _Step(run, networks, optimizers, batch, random, global_batch)
-    real, ones = batch["cells"][..., None], tf.ones((step.size, 1))
-    fake = step.generate(training=False)
-    _, of_real = step.teach_discriminator(real, ones)
-    partner, of_fake = step.teach_discriminator(fake, 1 - ones)
-    for _ in range(run.train.generator_updates):
-        of_generated = step.teach_generator(partner)
-    return _named(of_real, of_fake, of_generated)
+    step = _Step(run, networks, optimizers, batch, moment, schedule)
+    fakes = [step.generate(part, step.draws(0, part), training=False) for part in step.parts]
+    of_real = step.teach_discriminator(1, [part.cells for part in step.parts], real=True)
+    of_fake = step.teach_discriminator(2, fakes, real=False)
+    for update in range(run.train.generator_updates - 1):
+        step.teach_generator(update)
+    return step.finish(of_real, of_fake)
+
+
+class _Part:
+    """Showers of a replica that go through the networks together: all, or a micro-batch."""
+
+    def __init__(self, run: Run, batch: Batch, begin: int, end: int) -> None:
+        self.batch = {name: value[begin:end] for name, value in batch.items()}
+        self.begin, self.size = begin, end - begin
+        self.cells = self.batch["cells"][..., None]
+        self.targets = targets_of(self.batch, run)
+        self.partner: Mapping[str, Any] = {}
 
 
 class _Step:
     """What the four tapes of a step share."""
 
     def __init__(
-        self,
-        run: Run,
-        networks: Networks,
-        optimizers: Optimizers,
-        batch: Batch,
-        random: Any,
-        global_batch: int | None,
+        self, run: Run, networks: Networks, optimizers: Optimizers, batch: Batch, moment: Moment, schedule: Schedule
     ) -> None:
-        self.run, self.networks, self.optimizers, self.batch, self.random = run, networks, optimizers, batch, random
-        self.size = batch["cells"].shape[0]
-        self.divisor = float(global_batch or self.size)
-        self.targets = targets_of(batch, run)
+        self.run, self.networks, self.optimizers = run, networks, optimizers
+        self.moment, self.schedule = moment, schedule
+        size = batch["cells"].shape[0]
+        length = size // run.train.micro_batches(size)
+        self.parts = [_Part(run, batch, begin, begin + length) for begin in range(0, size, length)]
+        self.progress: Any = None
 
-    def generate(self, *, training: bool) -> Any:
-        """Showers of the batch's energies and angles, from fresh noise."""
-        noise = self.random.normal((self.size, noise_size(self.run.model)))
-        fed = latent(noise, self.batch["energy_gev"], self.batch["angle_rad"], self.run.model, self.run.data)
+    def draws(self, section: int, part: _Part) -> EventDraws:
+        """Random numbers of a section of the step for a part's showers."""
+        return EventDraws(self.run.train.seed, self.moment.step, section, self.moment.first + part.begin, part.size)
+
+    def generate(self, part: _Part, random: EventDraws, *, training: bool) -> Any:
+        """Showers of the part's energies and angles, from fresh noise."""
+        noise = random.normal((noise_size(self.run.model),))
+        fed = latent(noise, part.batch["energy_gev"], part.batch["angle_rad"], self.run.model, self.run.data)
         return self.networks.generator(fed, training=training)
 
-    def teach_discriminator(self, cells: Any, labels: Any) -> tuple[dict[str, Any], Losses]:
-        """One update of the discriminator; its outputs and losses for these showers."""
-        discriminator = self.networks.discriminator
-        labels = flipped(labels, self.run.train.label_flip, self.random)
-        with tf.GradientTape() as tape:
-            outputs = dict(discriminator(cells, training=True))
-            # What else the real showers say of themselves (counts, profiles) is the target for generated ones.
-            for name in outputs.keys() - self.targets.keys() - {"real_fake"}:
-                self.targets[name] = outputs[name]
-            per_shower, terms = adversarial_loss(outputs, self.targets, labels, self.run.train.loss_weights)
-            loss = tf.reduce_sum(per_shower) / self.divisor
-        _update(tape, loss, discriminator, self.optimizers.discriminator)
-        return outputs, self._means(loss, terms)
+    def teach_discriminator(self, section: int, cells: Sequence[Any], *, real: bool) -> Losses:
+        """One update of the discriminator; its losses for these showers, of which each part has some."""
+        discriminator, train = self.networks.discriminator, self.run.train
 
-    def teach_generator(self, partner: Mapping[str, Any]) -> Losses:
-        """One update of the generator. partner: outputs for other generated showers, for `train.spread`."""
-        train = self.run.train
-        labels = tf.ones((self.size, 1))
-        with tf.GradientTape() as tape:
-            outputs = self.networks.discriminator(self.generate(training=True), training=True)
-            per_shower, terms = generator_loss(
-                outputs, self.targets, labels, train.loss_weights, partner=partner, spread=train.spread
-            )
-            loss = tf.reduce_sum(per_shower) / self.divisor
-        _update(tape, loss, self.networks.generator, self.optimizers.generator)
-        return self._means(loss, terms)
+        def one(index: int) -> tuple[Any, Losses]:
+            part = self.parts[index]
+            random = self.draws(section, part)
+            labels = flipped(tf.fill((part.size, 1), float(real)), train.label_flip, random)
+            with tf.GradientTape() as tape, drawing_from(random):
+                outputs = dict(discriminator(cells[index], training=True))
+                # What else the real showers say of themselves (counts, profiles) is the target for generated ones.
+                for name in outputs.keys() - part.targets.keys() - {"real_fake"}:
+                    part.targets[name] = outputs[name]
+                per_shower, terms = adversarial_loss(outputs, part.targets, labels, train.loss_weights)
+                loss = tf.reduce_sum(per_shower) / self.moment.global_batch
+            part.partner = outputs
+            return self._gradient(tape, loss, discriminator), self._means(loss, terms)
+
+        gradient, losses = self._over_parts(one)
+        agreed, (progress,) = self._agreed(gradient, [self.moment.progress / self.moment.replicas])
+        self.progress = progress if self.progress is None else self.progress
+        number = self.moment.step * DISCRIMINATOR_UPDATES + (1 if real else 2)
+        rate = train.discriminator_learning_rate or train.learning_rate
+        self.optimizers.discriminator.apply(agreed, self._rate(rate), number)
+        return losses
+
+    def teach_generator(self, update: int, others: Callable[[Losses], list[Any]] = lambda _: []) -> list[Any]:
+        """One update of the generator, from fresh noise.
+
+        others: from the losses of the update to values that are added up over the replicas along with the gradient;
+        their sums are returned.
+        """
+        generator, train = self.networks.generator, self.run.train
+
+        def one(index: int) -> tuple[Any, Losses]:
+            part = self.parts[index]
+            random = self.draws(3 + update, part)
+            with tf.GradientTape() as tape, drawing_from(random):
+                outputs = self.networks.discriminator(self.generate(part, random, training=True), training=True)
+                per_shower, terms = generator_loss(
+                    outputs,
+                    part.targets,
+                    tf.ones((part.size, 1)),
+                    train.loss_weights,
+                    partner=part.partner,
+                    spread=train.spread,
+                )
+                loss = tf.reduce_sum(per_shower) / self.moment.global_batch
+            return self._gradient(tape, loss, generator), self._means(loss, terms)
+
+        gradient, losses = self._over_parts(one)
+        agreed, summed = self._agreed(gradient, others(losses))
+        number = self.moment.step * train.generator_updates + update + 1
+        self.optimizers.generator.apply(agreed, self._rate(train.learning_rate), number)
+        return summed
+
+    def finish(self, of_real: Losses, of_fake: Losses) -> Losses:
+        """The last update; with it the replicas agree on the losses and on the running statistics."""
+        running = [] if self.moment.replicas == 1 else _running_statistics(self.networks)
+        names: list[str] = []
+
+        def others(of_generated: Losses) -> list[Any]:
+            losses = _named(of_real, of_fake, of_generated)
+            names.extend(losses)
+            return [*losses.values(), *(plain(variable) / self.moment.replicas for variable in running)]
+
+        summed = self.teach_generator(self.run.train.generator_updates - 1, others)
+        for variable, value in zip(running, summed[len(names) :]):
+            plain(variable).assign(value)
+        return {**dict(zip(names, summed)), "progress": self.progress}
+
+    def _over_parts(self, one: Callable[[int], tuple[Any, Losses]]) -> tuple[Any, Losses]:
+        """Sum of gradients and losses over the micro-batches, one after the other."""
+        gradient, losses = one(0)
+        for index in range(1, len(self.parts)):
+            # Without this they would all be computed at once, and need the memory of the whole batch.
+            with tf.control_dependencies([gradient]):
+                further, terms = one(index)
+            gradient = gradient + further
+            losses = {name: value + terms[name] for name, value in losses.items()}
+        return gradient, losses
+
+    def _agreed(self, gradient: Any, others: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """Sums over all replicas of a packed gradient and of other values: one all-reduce."""
+        if self.moment.replicas == 1:
+            return gradient, list(others)
+        values = [gradient, *others]
+        packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, pack(values))
+        summed, *rest = unpack(packed, values)
+        return summed, rest
+
+    def _rate(self, rate: float) -> Any:
+        scaled = rate * self.run.train.rate_factor(self.moment.global_batch)
+        return scaled * self.schedule.factor(self.moment.step, self.progress)
+
+    def _gradient(self, tape: Any, loss: Any, network: Any) -> Any:
+        zero = tf.UnconnectedGradients.ZERO
+        return pack(tape.gradient(loss, network.trainable_variables, unconnected_gradients=zero))
 
     def _means(self, loss: Any, terms: Mapping[str, Any]) -> Losses:
-        return {"loss": loss, **{name: tf.reduce_sum(term) / self.divisor for name, term in terms.items()}}
+        return {"loss": loss, **{name: tf.reduce_sum(term) / self.moment.global_batch for name, term in terms.items()}}
 
 
-def _update(tape: Any, loss: Any, network: Any, optimizer: Any) -> None:
-    variables = network.trainable_variables
-    optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+def _running_statistics(networks: Networks) -> list[Any]:
+    """What batch normalisation counts along, of both networks."""
+    return [weight for network in networks for weight in network.non_trainable_weights]
 
 
 def _named(real: Losses, fake: Losses, generated: Losses) -> Losses:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from contextlib import closing
 from pathlib import Path
@@ -21,14 +22,16 @@ from caloscale.showers.preprocessing import to_gev
 from caloscale.showers.shards import read_part
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run
+from caloscale.training.builtin_loop import fit
 from caloscale.training.checkpoint import Checkpoints, Progress, identity_of
-from caloscale.training.input import TrainingShowers, check_manifest, readable_batches
+from caloscale.training.input import TrainingShowers, check_manifest
 from caloscale.training.record import History, TrainingRecord
 from caloscale.training.release import parameters, release, save_network, versions
 from caloscale.training.scalars import open_scalars, write_scalars
 from caloscale.training.schedule import Schedule, progress
 from caloscale.training.selection import is_chosen, physics_deviation, selection_showers
-from caloscale.training.state import NOWHERE, TrainingState, compile_step
+from caloscale.training.state import NOWHERE, TrainingState, make_steps
+from caloscale.training.strategy import divide, open_engine
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,7 @@ GENERATED_AT_ONCE = 64
 def train(run: Run, dataset: Path, output: Path) -> TrainingRecord:
     """Train the networks of a run on a folder of shards.
 
+    One worker of several (by TF_CONFIG) when there are several; worker 0 writes.
     Leaves in ``output``: model/ (the released generator, see `release`), checkpoints/, logs/ (TensorBoard) and
     history.json. Goes on from the newest checkpoint there. Raises ShowerFileError (shards that are broken or made for
     another document), CheckpointError, StorageError, and TrainingError when a loss is not finite. After Ctrl-C
@@ -55,16 +59,26 @@ class _Training:
     def __init__(self, run: Run, dataset: Path, output: Path) -> None:
         self.clock, self.cores = time.perf_counter(), time.process_time()
         self.run, self.output = run, output
+        if run.train.deterministic:
+            tf.config.experimental.enable_op_determinism()
+        # Several workers must be set up before TensorFlow does anything else.
+        self.engine = open_engine(run, os.environ)
+        self.placement = self.engine.placement
         self.manifest = read_manifest(dataset)
         check_manifest(dataset, self.manifest, run.data)
         check_shards(dataset, self.manifest)
-        if run.train.deterministic:
-            tf.config.experimental.enable_op_determinism()
         self.showers = TrainingShowers(
-            dataset, self.manifest, run.train.replica_batch(1), seed=run.train.seed, mirror=run.data.mirror
+            dataset,
+            self.manifest,
+            divide(run, self.placement),
+            seed=run.train.seed,
+            mirror=run.data.mirror,
+            workers=self.placement.workers,
+            worker_index=self.placement.worker,
         )
+        log.info("input: %s", self.showers.describe())
         self.validation = read_part(dataset, "validation", limit=selection_showers(self.manifest.parts["validation"]))
-        self.state = TrainingState(run)
+        self.state = TrainingState(run, self.engine)
         self.steps = run.train.epochs * self.showers.steps_per_epoch
         self.validated_epochs = max(1, run.train.epochs // VALIDATIONS)
         self.history = History()
@@ -91,12 +105,13 @@ class _Training:
         except KeyboardInterrupt:
             self._check_finite()
             self._save()
-            log.warning("stopped at step %d; the same command goes on from there", int(self.state.step))
+            log.warning("stopped at step %d; the same command goes on from there", self.state.steps_made)
             raise
         self._validate()
         self._save()
-        self._write_history()
-        self._release()
+        if self.placement.is_chief:
+            self._write_history()
+            self._release()
         return self._record(stopped)
 
     def _resume(self) -> None:
@@ -116,29 +131,50 @@ class _Training:
     def _steps(self) -> Literal["epochs", "maxMinutes"]:
         """The steps that are left; what ended them."""
         train = self.run.train
-        per_epoch, batch = self.showers.steps_per_epoch, self.showers.batch
-        start = self.first_step = int(self.state.step)
-        step = compile_step(self.state, Schedule(train.warmup_epochs * per_epoch, train.decay))
-        batches = readable_batches(self.showers.batches(start=start, stop=self.steps), self.showers)
-        writer = open_scalars(self.output / "logs")
-        with closing(writer), bar("train", self.steps * batch, "showers", initial=start * batch) as shown:
-            for number, showers in enumerate(batches, start=start + 1):
-                over = progress(number - 1, self.steps, self.seconds, train.max_minutes)
-                if over >= 1:
-                    return "maxMinutes"
-                losses = step(showers, tf.constant(over, tf.float32))
-                if number == start + 1:
-                    self.seconds_first_step = time.perf_counter() - self.clock
-                shown.update(batch)
-                if number % HISTORY_STEPS == 0 or number == self.steps:
-                    self._keep(number, losses, writer, shown)
-                if number % per_epoch == 0 and number // per_epoch % self.validated_epochs == 0:
-                    self._validate(writer)
-                if time.perf_counter() - self.saved > self.run.checkpoint.every_seconds:
-                    self._check_finite()
-                    self._save()
+        self.first_step, batch = self.state.steps_made, self.showers.batch
+        schedule = Schedule(train.warmup_epochs * self.showers.steps_per_epoch, train.decay)
+        shards = self.showers.batches(start=self.first_step, stop=self.steps, pieces=self.placement.replicas_per_worker)
+        make = fit if train.loop == "builtin" else make_steps
+        self.number, self.stopped = self.first_step, False
+        with (
+            closing(open_scalars(self.output / "logs" if self.placement.is_chief else None)) as writer,
+            bar("train", self.steps * batch, "showers", initial=self.first_step * batch) as shown,
+        ):
+            self.writer, self.shown = writer, shown
+            try:
+                make(
+                    self.state,
+                    schedule,
+                    self.engine.feed(shards),
+                    self.steps - self.first_step,
+                    before=self._progress_now,
+                    after=self._after_step,
+                )
+            except tf.errors.OpError as error:
+                raise self.showers.explain(error) from error
         self._check_finite()
-        return "epochs"
+        return "maxMinutes" if self.stopped else "epochs"
+
+    def _progress_now(self) -> float:
+        return min(1.0, progress(self.number, self.steps, self.seconds, self.run.train.max_minutes))
+
+    def _after_step(self, losses: dict[str, Any]) -> bool:
+        """What is done between two steps; whether there is another one."""
+        self.number += 1
+        if self.number == self.first_step + 1:
+            self.seconds_first_step = time.perf_counter() - self.clock
+        number, per_epoch = self.number, self.showers.steps_per_epoch
+        self.shown.update(self.showers.batch)
+        if number % HISTORY_STEPS == 0 or number == self.steps:
+            self._keep(number, losses, self.writer, self.shown)
+        if number % per_epoch == 0 and number // per_epoch % self.validated_epochs == 0:
+            self._validate(self.writer)
+        if time.perf_counter() - self.saved > self.run.checkpoint.every_seconds:
+            self._check_finite()
+            self._save()
+        # All workers agree on this figure, so that they stop together.
+        self.stopped = self.run.train.max_minutes is not None and float(losses["progress"]) >= 1
+        return not self.stopped
 
     def _keep(self, number: int, losses: dict[str, Any], writer: Any, shown: Any) -> None:
         """Read the losses of a step: for the curves, the progress bar and TensorBoard."""
@@ -153,7 +189,7 @@ class _Training:
         write_scalars(writer, number, {f"loss/{name}": value for name, value in figures.items()})
 
     def _check_finite(self) -> None:
-        bad = int(self.state.first_bad_step)
+        bad = int(self.state.first_bad_step.numpy())
         if bad != NOWHERE:
             raise TrainingError(
                 f"a loss was not finite (NaN or infinite) at step {bad}\n  remedy: lower train.learningRate, or go on "
@@ -163,7 +199,7 @@ class _Training:
     def _validate(self, writer: Any = None) -> None:
         """Compare with validation showers and keep the generator if it is the best so far."""
         self._check_finite()
-        step = int(self.state.step)
+        step = self.state.steps_made
         if self.best is not None and self.best.best_step == step:
             return
         epoch = round(step / self.showers.steps_per_epoch)
@@ -193,7 +229,7 @@ class _Training:
     def _progress(self) -> Progress:
         best = self.best or self.before
         return Progress(
-            step=int(self.state.step),
+            step=self.state.steps_made,
             seconds=self.seconds,
             core_seconds=self.before.core_seconds + time.process_time() - self.cores,
             best_epoch=best.best_epoch,
@@ -221,7 +257,7 @@ class _Training:
 
     def _record(self, stopped: Literal["epochs", "maxMinutes"]) -> TrainingRecord:
         now, best = self._progress(), self.best or self.before
-        batch = self.showers.batch
+        batch, place = self.showers.batch, self.placement
         measured = time.perf_counter() - self.clock - self.seconds_first_step
         steps_here = now.step - self.first_step - 1
         return TrainingRecord(
@@ -233,6 +269,12 @@ class _Training:
             seconds_first_step=self.seconds_first_step,
             showers_per_second=max(steps_here, 0) * batch / measured if measured > 0 else 0.0,
             stopped=stopped,
+            strategy=place.strategy,
+            loop=self.run.train.loop,
+            device=place.device,
+            workers=place.workers,
+            replicas=place.replicas,
+            global_batch_size=batch,
             best_epoch=best.best_epoch or 0,
             best_deviation=best.best_deviation or 0.0,
             parameters=parameters(self.state.networks),

@@ -27,6 +27,18 @@ class TrainingRecord(Block):
     """Real showers per second of wall time behind the first step, validation and saving included."""
     stopped: Literal["epochs", "maxMinutes"]
     """What ended the training."""
+    strategy: Literal["one-device", "mirrored", "multi-worker", "tpu"]
+    """How the devices trained together."""
+    loop: Literal["custom", "builtin"]
+    """Our own loop, or Keras' fit."""
+    device: Literal["CPU", "GPU", "TPU"]
+    """What TensorFlow trained on."""
+    workers: int
+    """Processes that trained together."""
+    replicas: int
+    """Devices that trained together."""
+    global_batch_size: int
+    """Showers of a step of all replicas."""
     best_epoch: int
     """Epoch whose generator is released, chosen by physics on validation showers."""
     best_deviation: float

@@ -9,8 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 
-def open_scalars(folder: Path) -> Any:
-    """A writer of event files into a folder; close it."""
+def open_scalars(folder: Path | None) -> Any:
+    """A writer of event files into a folder, or one that writes nothing; close it."""
+    if folder is None:
+        return tf.summary.create_noop_writer()
     return tf.summary.create_file_writer(str(folder))
 
 

@@ -2,81 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
 from caloscale.models import Networks, build
 from caloscale.spec import Run
-from caloscale.training.custom_loop import Batch, Optimizers, build_optimizers, train_step
+from caloscale.training.custom_loop import Batch, Losses, Moment, Optimizers, build_optimizers, train_step
+from caloscale.training.optimizers import plain
 from caloscale.training.schedule import Schedule
+from caloscale.training.strategy import Engine, single_device
 
 NOWHERE = -1
 """Step of the first loss that is not finite, while there is none."""
 
 
 class TrainingState:
-    """Networks, optimisers, average, random generator and counters."""
+    """Networks, optimisers, average and counters, on the devices of an engine.
 
-    def __init__(self, run: Run) -> None:
+    The random state is the seed of the document and the step.
+    """
+
+    def __init__(self, run: Run, engine: Engine | None = None) -> None:
+        self.run, self.engine = run, engine or single_device(run)
         tf.keras.utils.set_random_seed(run.train.seed)
-        self.run = run
-        self.networks: Networks = build(run.model, run.data)
-        self.average: Any = None
-        if run.train.average_decay > 0:
-            self.average = tf.keras.models.clone_model(self.networks.generator)
-            self.average.set_weights(self.networks.generator.get_weights())
-        self.optimizers: Optimizers = build_optimizers(run, self.networks)
-        self.random = tf.random.Generator.from_seed(run.train.seed)
-        self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
-        self.first_bad_step = tf.Variable(NOWHERE, dtype=tf.int64, trainable=False, name="first_bad_step")
+        synchronized = run.train.synchronizes(self.engine.placement.replicas)
+        with self.engine.strategy.scope(), _precision(run.train.precision):
+            self.networks: Networks = build(run.model, run.data, synchronized=synchronized)
+            self.average: Any = None
+            if run.train.average_decay > 0:
+                self.average = tf.keras.models.clone_model(self.networks.generator)
+                self.average.set_weights(self.networks.generator.get_weights())
+            self.optimizers: Optimizers = build_optimizers(run, self.networks)
+            self.step = _variable(0, tf.int64, "step")
+            self.first_bad_step = _variable(NOWHERE, tf.int64, "first_bad_step")
+            self.progress = _variable(0.0, tf.float32, "progress")
 
     @property
     def released(self) -> Any:
         """The generator that is given away: the average where there is one."""
         return self.networks.generator if self.average is None else self.average
 
-    def trackable(self) -> tf.train.Checkpoint:
-        """All of it, for saving and restoring."""
-        parts = {
-            "generator": self.networks.generator,
-            "discriminator": self.networks.discriminator,
-            "generator_optimizer": self.optimizers.generator,
-            "discriminator_optimizer": self.optimizers.discriminator,
-            "random": self.random,
-            "step": self.step,
-        }
+    @property
+    def steps_made(self) -> int:
+        """Steps so far."""
+        return int(self.step.numpy())
+
+    def variables(self) -> dict[str, Any]:
+        """What is saved, by name: tf.Variables, equal in all replicas at the end of a step.
+
+        Names say what a variable is for and its place; they are the same with Keras 3 and tf_keras, with any
+        strategy and any number of workers.
+        """
+        networks = dict(self.networks._asdict())
         if self.average is not None:
-            parts["average"] = self.average
-        dropout = [variable for network in self.networks for variable in _random_states(network)]
-        return tf.train.Checkpoint(**parts, dropout=dropout)
+            networks["average"] = self.average
+        found = {
+            f"{name}/{index:03d}": plain(weight)
+            for name, network in networks.items()
+            for index, weight in enumerate(network.weights)
+        }
+        for name in ("generator", "discriminator"):
+            for slot, variable in getattr(self.optimizers, name).slots().items():
+                found[f"{name}_optimizer/{slot}"] = variable
+        return {**found, "step": self.step}
+
+    def trackable(self) -> tf.train.Checkpoint:
+        """The same as a tf.train.Checkpoint."""
+        return tf.train.Checkpoint(variables=self.variables())
 
 
-def _random_states(network: Any) -> list[Any]:
-    """States of the random generators within a network (dropout), which Keras does not count as weights."""
-    weights = {id(weight) for weight in network.weights}
-    return [variable for variable in network.variables if id(variable) not in weights]
+def _variable(value: Any, dtype: Any, name: str) -> Any:
+    return tf.Variable(value, dtype=dtype, trainable=False, name=name)
 
 
-def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, Any], dict[str, Any]]:
-    """The step as one graph: learning rates, the four tapes, the average, the counters.
+@contextmanager
+def _precision(precision: str) -> Iterator[None]:
+    """The policy of the layers that are built within: bfloat16 arithmetic with weights in float32."""
+    before = tf.keras.mixed_precision.global_policy()
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16" if precision == "bfloat16" else "float32")
+    try:
+        yield
+    finally:
+        tf.keras.mixed_precision.set_global_policy(before)
 
-    The function takes a batch and the progress of the training (a float32 scalar tensor) and returns the
-    losses as tensors, which need not be read.
-    """
-    run, optimizers = state.run, state.optimizers
-    rates = (
-        (optimizers.generator, run.train.learning_rate),
-        (optimizers.discriminator, run.train.discriminator_learning_rate or run.train.learning_rate),
-    )
 
-    @tf.function(jit_compile=False, autograph=False)
-    def step(batch: Batch, progress: Any) -> dict[str, Any]:
-        factor = schedule.factor(state.step, progress)
-        for optimizer, rate in rates:
-            optimizer.learning_rate.assign(rate * factor)
-        losses = train_step(run, state.networks, optimizers, batch, state.random)
+def replica_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch], Losses]:
+    """The step of one replica on its batch: the four tapes, the average, the counters. The same for both loops."""
+    run, placement = state.run, state.engine.placement
+
+    def step(batch: Batch) -> Losses:
+        size = batch["cells"].shape[0]
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        moment = Moment(
+            step=tf.identity(state.step),
+            progress=tf.identity(state.progress),
+            first=tf.cast(replica, tf.int64) * size,
+            global_batch=size * placement.replicas,
+            replicas=placement.replicas,
+        )
+        losses = train_step(run, state.networks, state.optimizers, batch, moment, schedule)
         if state.average is not None:
             _follow(state, run.train.average_decay)
         state.step.assign_add(1)
@@ -88,13 +115,53 @@ def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, A
     return step
 
 
+def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, Any], Losses]:
+    """The step of all replicas of this process as one graph.
+
+    The function takes a batch (that of each replica, where there are several, see `Engine.feed`) and the progress of
+    the training (0 to 1) and returns the losses as tensors, which need not be read.
+    """
+    strategy, one = state.engine.strategy, replica_step(state, schedule)
+
+    @tf.function(jit_compile=False, autograph=False)
+    def step(batch: Batch) -> Losses:
+        losses = strategy.run(one, args=(batch,))
+        # All replicas return the same.
+        return {name: strategy.experimental_local_results(value)[0] for name, value in losses.items()}
+
+    def with_progress(batch: Batch, progress: Any) -> Losses:
+        state.progress.assign(progress)
+        losses: Losses = step(batch)
+        return losses
+
+    return with_progress
+
+
+def make_steps(
+    state: TrainingState,
+    schedule: Schedule,
+    batches: Any,
+    steps: int,
+    *,
+    before: Callable[[], float],
+    after: Callable[[Losses], bool],
+) -> None:
+    """Make ``steps`` steps by our own loop, or fewer; arguments as for `builtin_loop.fit`."""
+    step, iterator = compile_step(state, schedule), iter(batches)
+    for _ in range(steps):
+        # The progress is read last: waiting for showers counts too.
+        batch = next(iterator)
+        if not after(step(batch, before())):
+            return
+
+
 def _follow(state: TrainingState, decay: float) -> None:
     """Move the average towards the weights; in the first steps faster, so that it forgets the beginning."""
     step = tf.cast(state.step, tf.float32)
     keep = tf.minimum(decay, (1 + step) / (10 + step))
     trained = {id(variable) for variable in state.average.trainable_variables}
-    for average, current in zip(state.average.variables, state.networks.generator.variables):
+    for average, current in zip(state.average.weights, state.networks.generator.weights):
         if id(average) in trained:
-            average.assign(keep * average + (1 - keep) * current)
+            plain(average).assign(keep * plain(average) + (1 - keep) * plain(current))
         else:
-            average.assign(current)
+            plain(average).assign(plain(current))

@@ -1,0 +1,59 @@
+"""Batch normalisation, with statistics of one replica's showers or of the whole batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+register = tf.keras.utils.register_keras_serializable(package="caloscale")
+
+
+def batch_normalization(*, synchronized: bool, **options: Any) -> Any:
+    """A layer of batch normalisation. synchronized: with the statistics of all replicas' showers."""
+    if synchronized:
+        return SharedBatchNormalization(**options)
+    if "tf_keras" in tf.keras.layers.BatchNormalization.__module__:
+        return _LocalBatchNormalization(**options)
+    return tf.keras.layers.BatchNormalization(**options)
+
+
+@register
+class _LocalBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]
+    """tf_keras' layer without its variables that are averaged over the workers whenever they are read: one worker
+    alone could not save them. Keras 3 has none.
+    """
+
+    def add_weight(self, *args: Any, **options: Any) -> Any:
+        options.pop("synchronization", None)
+        options.pop("aggregation", None)
+        return super().add_weight(*args, **options)
+
+
+@register
+class SharedBatchNormalization(_LocalBatchNormalization):
+    """Statistics of the showers of all replicas, by one all-reduce for each use. Weights are as in Keras' layer."""
+
+    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        """Inputs (B, ..., C); the same shape."""
+        x = tf.cast(inputs, tf.float32)
+        mean, variance = (tf.convert_to_tensor(value) for value in (self.moving_mean, self.moving_variance))
+        if training:
+            seen_mean, seen_variance = _moments_of_all(x)
+            keep = self.momentum
+            self.moving_mean.assign(keep * mean + (1 - keep) * seen_mean)
+            self.moving_variance.assign(keep * variance + (1 - keep) * seen_variance)
+            mean, variance = seen_mean, seen_variance
+        beta, gamma = (tf.convert_to_tensor(value) for value in (self.beta, self.gamma))
+        return tf.cast(tf.nn.batch_normalization(x, mean, variance, beta, gamma, self.epsilon), inputs.dtype)
+
+
+def _moments_of_all(x: Any) -> tuple[Any, Any]:
+    """Mean and variance (C,) over all but the last axis and over all replicas, of equally many showers each."""
+    axes = list(range(len(x.shape) - 1))
+    both = tf.concat([tf.reduce_mean(x, axes), tf.reduce_mean(x * x, axes)], axis=0)
+    context = tf.distribute.get_replica_context()
+    if context is not None and context.num_replicas_in_sync > 1:
+        both = context.all_reduce(tf.distribute.ReduceOp.SUM, both) / context.num_replicas_in_sync
+    mean, squares = tf.split(both, 2)
+    return mean, tf.maximum(squares - mean * mean, 0.0)

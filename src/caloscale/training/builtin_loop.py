@@ -1,0 +1,68 @@
+"""The same step within Keras' own loop: a model whose ``train_step`` it is, compiled and fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from caloscale.training.custom_loop import Batch, Losses
+from caloscale.training.schedule import Schedule
+from caloscale.training.state import TrainingState, replica_step
+
+
+def fit(
+    state: TrainingState,
+    schedule: Schedule,
+    batches: Any,
+    steps: int,
+    *,
+    before: Callable[[], float],
+    after: Callable[[Losses], bool],
+) -> None:
+    """Make ``steps`` steps by Keras' fit, or fewer.
+
+    batches: as `Engine.feed` gives them. before: called before each step, gives the progress of the training (0 to 1).
+    after: called with the losses of each step; False ends the training.
+    """
+    if steps <= 0:
+        return
+    with state.engine.strategy.scope():
+        model = _Adversarial(replica_step(state, schedule))
+        model.compile(jit_compile=False)
+    model.fit(batches, epochs=1, steps_per_epoch=steps, verbose=0, callbacks=[_Hooks(state, before, after)])
+
+
+class _Adversarial(tf.keras.Model):  # type: ignore[misc]
+    """Holds no weights: those are the networks'."""
+
+    def __init__(self, step: Callable[[Batch], Losses]) -> None:
+        super().__init__(name="adversarial")
+        self._step = step
+        self.built = True
+
+    def call(self, inputs: Any) -> Any:
+        """Keras asks for it; not used."""
+        return inputs
+
+    def train_step(self, data: Batch) -> Losses:
+        """One step of one replica."""
+        return self._step(data)
+
+
+class _Hooks(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """What the training does between two steps."""
+
+    def __init__(self, state: TrainingState, before: Callable[[], float], after: Callable[[Losses], bool]) -> None:
+        super().__init__()
+        self._state, self._before, self._after = state, before, after
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Before a step."""
+        self._state.progress.assign(self._before())
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Behind a step."""
+        if not self._after(dict(logs)):
+            self.model.stop_training = True

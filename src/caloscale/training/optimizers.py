@@ -1,0 +1,70 @@
+"""RMSprop and Adam on one vector: the gradients of a network come packed from their all-reduce anyway.
+
+The same arithmetic as Keras' (which differ between Keras 2 and 3 in how they meet a strategy), with a few operations
+for a network instead of a few for each of its weights, and with slots whose layout depends on neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import tensorflow as tf
+
+EPSILON = 1e-7
+"""As in Keras."""
+RMSPROP_DECAY = 0.9
+ADAM_DECAYS = (0.5, 0.99)
+
+
+class PackedOptimizer(tf.Module):  # type: ignore[misc]
+    """An optimiser of some variables, all float32.
+
+    kind: rmsprop (decay of the squares 0.9) or adam (0.5, 0.99).
+    """
+
+    def __init__(self, kind: Literal["rmsprop", "adam"], variables: Sequence[Any]) -> None:
+        super().__init__(name=kind)
+        self._targets = list(variables)
+        size = sum(variable.shape.num_elements() for variable in map(plain, variables))
+        self.square = tf.Variable(tf.zeros(size), trainable=False, name="square")
+        self.mean = tf.Variable(tf.zeros(size), trainable=False, name="mean") if kind == "adam" else None
+
+    def slots(self) -> dict[str, Any]:
+        """What it remembers, tf.Variables by name."""
+        return {"square": self.square} | ({} if self.mean is None else {"mean": self.mean})
+
+    def apply(self, gradient: Any, rate: Any, number: Any) -> None:
+        """Move the variables. gradient: packed, of all replicas together; number: of this update, from 1."""
+        if self.mean is None:
+            squares = RMSPROP_DECAY * self.square + (1 - RMSPROP_DECAY) * gradient * gradient
+            change = rate * gradient * tf.math.rsqrt(squares + EPSILON)
+        else:
+            first, second = ADAM_DECAYS
+            number = tf.cast(number, tf.float32)
+            mean = first * self.mean + (1 - first) * gradient
+            squares = second * self.square + (1 - second) * gradient * gradient
+            bias = tf.sqrt(1 - tf.pow(second, number)) / (1 - tf.pow(first, number))
+            change = rate * bias * mean / (tf.sqrt(squares) + EPSILON)
+            self.mean.assign(mean)
+        self.square.assign(squares)
+        for variable, part in zip(self._targets, unpack(change, self._targets)):
+            plain(variable).assign_sub(part)
+
+
+def pack(values: Sequence[Any]) -> Any:
+    """Tensors as one float32 vector."""
+    return tf.concat([tf.reshape(tf.cast(value, tf.float32), (-1,)) for value in values], axis=0)
+
+
+def unpack(packed: Any, like: Sequence[Any]) -> list[Any]:
+    """The vector of `pack` in pieces of the shapes of ``like``."""
+    shapes = [plain(value).shape for value in like]
+    parts = tf.split(packed, [shape.num_elements() for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
+
+
+def plain(variable: Any) -> Any:
+    """The tf.Variable (mirrored or not) within a variable of Keras 3; one of TensorFlow as it is."""
+    value = getattr(variable, "value", variable)
+    return variable if callable(value) else value

@@ -1,0 +1,288 @@
+"""Which devices a training uses, and how: decided without TensorFlow, then made with it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from caloscale.errors import DeviceError, DocumentError
+from caloscale.spec import Run
+
+log = logging.getLogger(__name__)
+
+Name = Literal["one-device", "mirrored", "multi-worker", "tpu"]
+Kind = Literal["CPU", "GPU", "TPU"]
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What TensorFlow sees in this process."""
+
+    cpus: int = 1
+    """Logical CPU devices; more than one only where a test or a user has split the processor."""
+    gpus: int = 0
+    tpus: int = 0
+    """Cores."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Who trains: strategy, place of this worker, replicas."""
+
+    strategy: Name
+    device: Kind
+    worker: int = 0
+    """Number of this worker."""
+    workers: int = 1
+    """Processes that train together."""
+    replicas_per_worker: int = 1
+    reason: str = ""
+    """Why it is so, for the log."""
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of all workers."""
+        return self.workers * self.replicas_per_worker
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker writes checkpoints, curves and the model."""
+        return self.worker == 0
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A placement and the tf.distribute strategy that it stands for."""
+
+    placement: Placement
+    strategy: Any
+
+    def feed(self, dataset: Any) -> Any:
+        """From a dataset of batches of one replica, those of this worker's replicas in turn, to what a step takes."""
+        if self.placement.replicas == 1:
+            return dataset
+        return self.strategy.distribute_datasets_from_function(lambda _: dataset)
+
+
+def place(run: Run, environment: Mapping[str, str], devices: Devices) -> Placement:
+    """The placement of a worker.
+
+    environment: TF_CONFIG (several workers), TPU_NAME, TPU_WORKER_ID and TPU_WORKER_HOSTNAMES (TPU),
+    NVIDIA_VISIBLE_DEVICES (accelerators that a container was given). Raises DocumentError (a strategy that is
+    impossible here) and DeviceError (accelerators that were given and that TensorFlow does not see).
+    """
+    worker, workers = _workers(environment)
+    _check_accelerators(run, environment, devices, workers)
+    wanted = run.train.strategy
+    name, reason = (wanted, "the document says so") if wanted != "auto" else _choose(environment, devices, workers)
+    if name != "multi-worker" and workers > 1:
+        raise _impossible(name, f"TF_CONFIG names {workers} workers", "use auto or multi-worker, or unset TF_CONFIG")
+    if name == "tpu":
+        return _on_tpu(environment, devices, reason)
+    kind: Kind = "GPU" if devices.gpus else "CPU"
+    here = devices.gpus or devices.cpus
+    if name == "one-device":
+        return Placement(name, kind, reason=reason)
+    if name == "multi-worker":
+        if "TF_CONFIG" not in environment:
+            raise _impossible(name, "TF_CONFIG is not set", "start the workers by a TFJob or JobSet, or use auto")
+        # A worker of TensorFlow's strategy has one replica on the processor, however it is split.
+        return Placement(name, kind, worker, workers, max(1, devices.gpus), reason)
+    return Placement("mirrored", kind, replicas_per_worker=here, reason=reason)
+
+
+def divide(run: Run, placement: Placement) -> int:
+    """Showers of the global batch; DocumentError with the possible ones when the replicas cannot share it."""
+    train, replicas = run.train, placement.replicas
+    try:
+        share = train.replica_batch(replicas)
+        train.micro_batches(share)
+    except ValueError as error:
+        problem, _, remedy = str(error).partition("; remedy: ")
+        raise DocumentError(problem, field="train", remedy=remedy) from error
+    return share * replicas
+
+
+def visible_devices() -> Devices:
+    """What TensorFlow sees, without initialising it (several workers must be set up before that)."""
+    import tensorflow as tf
+
+    cpus = tf.config.list_physical_devices("CPU")
+    split = tf.config.get_logical_device_configuration(cpus[0]) if cpus else None
+    return Devices(
+        cpus=len(split or ()) or 1,
+        gpus=len(tf.config.list_physical_devices("GPU")),
+        tpus=len(tf.config.list_physical_devices("TPU")),
+    )
+
+
+def open_engine(run: Run, environment: Mapping[str, str], devices: Devices | None = None) -> Engine:
+    """The strategy of a placement, made. With several workers: waits for all, and must be TensorFlow's first work."""
+    placement = place(run, environment, devices or visible_devices())
+    makers: dict[Name, Callable[[Placement], Any]] = {
+        "one-device": _one_device,
+        "mirrored": _mirrored,
+        "multi-worker": _multi_worker,
+        "tpu": _tpu,
+    }
+    strategy = makers[placement.strategy](placement)
+    if placement.strategy == "tpu":
+        placement = replace(placement, replicas_per_worker=strategy.num_replicas_in_sync)
+    elif strategy.num_replicas_in_sync != placement.replicas:
+        raise DeviceError(
+            f"TensorFlow made {strategy.num_replicas_in_sync} replicas of {placement.replicas}",
+            remedy="give every worker equally many accelerators",
+        )
+    log.info(
+        "strategy %s: worker %d of %d, %d x %s each (%s)",
+        placement.strategy,
+        placement.worker,
+        placement.workers,
+        placement.replicas_per_worker,
+        placement.device,
+        placement.reason,
+    )
+    return Engine(placement, strategy)
+
+
+def single_device(run: Run) -> Engine:
+    """An engine of one replica, where TensorFlow puts it."""
+    import tensorflow as tf
+
+    return Engine(Placement("one-device", "CPU", reason="not asked for another"), tf.distribute.get_strategy())
+
+
+def _workers(environment: Mapping[str, str]) -> tuple[int, int]:
+    """Number of this worker and number of workers, by TF_CONFIG."""
+    text = environment.get("TF_CONFIG")
+    if not text:
+        return 0, 1
+    try:
+        config = json.loads(text)
+        cluster = config.get("cluster", {})
+        task = config.get("task", {"type": "worker", "index": 0})
+        hosts = cluster.get("worker", [])
+        index = int(task["index"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DocumentError(
+            f"is not what TensorFlow expects: {error}",
+            field="TF_CONFIG",
+            value=text[:200],
+            remedy="see docs/training.md",
+        ) from error
+    if set(cluster) - {"worker"} or task["type"] != "worker" or not 0 <= index < max(1, len(hosts)):
+        raise DocumentError(
+            "must name workers only (no chief, evaluator or parameter server) and a task among them",
+            field="TF_CONFIG",
+            value=text[:200],
+            remedy="use worker replicas only",
+        )
+    return index, max(1, len(hosts))
+
+
+def _choose(environment: Mapping[str, str], devices: Devices, workers: int) -> tuple[Name, str]:
+    if workers > 1:
+        return "multi-worker", f"TF_CONFIG names {workers} workers"
+    if devices.tpus or _tpu_is_announced(environment):
+        return "tpu", "a TPU is there"
+    if devices.gpus > 1:
+        return "mirrored", f"{devices.gpus} GPUs are visible"
+    return "one-device", "one GPU is visible" if devices.gpus else "no accelerator is visible"
+
+
+def _tpu_is_announced(environment: Mapping[str, str]) -> bool:
+    return bool(environment.get("TPU_NAME") or environment.get("TPU_WORKER_HOSTNAMES"))
+
+
+def _check_accelerators(run: Run, environment: Mapping[str, str], devices: Devices, workers: int) -> None:
+    """DeviceError when accelerators were given to this process that TensorFlow does not see."""
+    hardware = run.hardware
+    if hardware is not None and hardware.advertised:
+        return
+    expected, source = _expected(run, environment, workers)
+    seen = devices.gpus + devices.tpus
+    if seen >= expected or (seen and not math.isfinite(expected)):
+        return
+    number = "accelerators" if not math.isfinite(expected) else f"{expected:.0f} accelerators"
+    raise DeviceError(
+        f"{number} were given to this worker ({source}), TensorFlow sees {seen}",
+        remedy="see that the node's driver is ready and that the image has TensorFlow for it; "
+        "set hardware.advertised: true to train on the processor all the same",
+    )
+
+
+def _expected(run: Run, environment: Mapping[str, str], workers: int) -> tuple[float, str]:
+    """Accelerators that this process should see (infinity: some), and who says so."""
+    hardware = run.hardware
+    placed = "TF_CONFIG" in environment or "CALOSCALE_PLACED" in environment or _tpu_is_announced(environment)
+    if hardware is not None and placed:
+        each = hardware.accelerators_per_worker or hardware.per_node
+        if each is None and hardware.count is not None and hardware.count % workers == 0:
+            each = hardware.count // workers
+        if each is not None:
+            return each, "hardware"
+        if hardware.accelerator is not None:
+            return math.inf, "hardware.accelerator"
+    given = environment.get("NVIDIA_VISIBLE_DEVICES", "")
+    if given not in ("", "none", "void"):
+        # Images for GPUs set "all" themselves, so it says nothing about this node.
+        return (0.0 if given == "all" else float(len(given.split(",")))), "NVIDIA_VISIBLE_DEVICES"
+    if _tpu_is_announced(environment):
+        return math.inf, "TPU_NAME, TPU_WORKER_HOSTNAMES"
+    return 0.0, ""
+
+
+def _on_tpu(environment: Mapping[str, str], devices: Devices, reason: str) -> Placement:
+    hosts = [host for host in environment.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]
+    if len(hosts) > 1:
+        raise _impossible(
+            "tpu",
+            f"the slice has {len(hosts)} hosts; TensorFlow on GKE drives one",
+            "use a slice of one host (v4 2x2x1, v5e or v6e 1x1, 2x2, 2x4 on an 8t machine)",
+        )
+    if not devices.tpus and not _tpu_is_announced(environment):
+        raise _impossible("tpu", "no TPU is there", "use auto")
+    return Placement("tpu", "TPU", replicas_per_worker=max(1, devices.tpus), reason=reason)
+
+
+def _impossible(name: str, why: str, remedy: str) -> DocumentError:
+    return DocumentError(f"strategy {name} is impossible here: {why}", field="train.strategy", remedy=remedy)
+
+
+def _one_device(placement: Placement) -> Any:
+    import tensorflow as tf
+
+    return tf.distribute.OneDeviceStrategy("/gpu:0") if placement.device == "GPU" else tf.distribute.get_strategy()
+
+
+def _mirrored(placement: Placement) -> Any:
+    import tensorflow as tf
+
+    kind = placement.device.lower()
+    return tf.distribute.MirroredStrategy([f"/{kind}:{index}" for index in range(placement.replicas_per_worker)])
+
+
+def _multi_worker(placement: Placement) -> Any:
+    import tensorflow as tf
+
+    implementation = tf.distribute.experimental.CommunicationImplementation
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=implementation.NCCL if placement.device == "GPU" else implementation.RING
+    )
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    # Every worker makes equally many steps, so none needs to ask the others before each whether they have a batch.
+    strategy.extended.experimental_enable_get_next_as_optional = False
+    return strategy
+
+
+def _tpu(placement: Placement) -> Any:
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+    return tf.distribute.TPUStrategy(resolver)
