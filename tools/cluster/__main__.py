@@ -1,0 +1,112 @@
+"""``python -m tools.cluster``: build the programs of a control plane, start one, end it, look at it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+import typer
+import yaml
+
+from caloscale.errors import CaloscaleError
+from tools.cluster.build import build as build_programs
+from tools.cluster.daemons import end_process
+from tools.cluster.errors import ClusterError
+from tools.cluster.imitation import Pool
+from tools.cluster.machines import add_pool
+from tools.cluster.plane import ControlPlane
+from tools.cluster.programs import CONTROL_PLANE, NODE, folder, is_built
+from tools.cluster.servers import CONTEXT, Settings
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="A Kubernetes control plane on this machine.")
+
+
+def running_folder() -> Path:
+    """Where the control plane lives that `up` starts: one for each user."""
+    return folder().parent / "up"
+
+
+def processes() -> dict[str, int]:
+    """Programs of the running control plane and their process ids; empty when there is none."""
+    state = running_folder() / "processes.yaml"
+    noted = yaml.safe_load(state.read_text(encoding="utf-8")) if state.is_file() else {}
+    return {name: pid for name, pid in noted.items() if _is(name, pid)}
+
+
+@app.command()
+def build(nodes: Annotated[bool, typer.Option(help="Also what real nodes need (kubelet, ...).")] = False) -> None:
+    """Build the programs once into the cache (about 11 minutes on two cores); an interrupted build goes on."""
+    build_programs(nodes=nodes)
+
+
+@app.command()
+def built() -> None:
+    """Exit code 0 when a control plane is built, 1 otherwise."""
+    raise typer.Exit(0 if is_built() else 1)
+
+
+@app.command()
+def up(
+    gpus: Annotated[int, typer.Option(min=0, help="Imitated nodes with 8 V100 each.")] = 4,
+    mpi: Annotated[bool, typer.Option(help="Also the mpi-operator.")] = False,
+) -> None:
+    """Start a control plane with imitated nodes and leave it running."""
+    if processes():
+        raise ClusterError("a control plane is running already", remedy="python -m tools.cluster status, or down")
+    shutil.rmtree(running_folder(), ignore_errors=True)
+    operators = ("training-operator", "jobset", *(("mpi-operator",) if mpi else ()))
+    plane = ControlPlane(running_folder(), operators=operators, settings=Settings(outlives_us=True))
+    started = time.monotonic()
+    plane.start()
+    plane.write_state()
+    if gpus:
+        add_pool(plane.client(), Pool("v100", gpus))
+    seconds, memory = time.monotonic() - started, sum(plane.memory_mib.values())
+    print(f"up in {seconds:.1f} s with {memory:.0f} MiB; context {CONTEXT}\nexport KUBECONFIG={plane.kubeconfig}")
+
+
+@app.command()
+def down() -> None:
+    """End the running control plane and remove all that it wrote."""
+    ended = processes()
+    for _, pid in reversed(ended.items()):
+        end_process(pid, kill=True)
+    shutil.rmtree(running_folder(), ignore_errors=True)
+    print(f"ended: {', '.join(ended)}" if ended else "nothing was running")
+
+
+@app.command()
+def status() -> None:
+    """Print what is built and what runs."""
+    for title, names, nodes in (("control plane", CONTROL_PLANE, False), ("real nodes", NODE, True)):
+        state = "built" if is_built(nodes=nodes) else "not built"
+        print(f"{title}: {state} ({', '.join(names)})")
+    print(f"folder: {folder()}")
+    for name, pid in processes().items():
+        memory = psutil.Process(pid).memory_info().rss / 2**20
+        print(f"running: {name} (process {pid}, {memory:.0f} MiB)")
+    if processes():
+        print(f"export KUBECONFIG={running_folder() / 'kubeconfig'}")
+
+
+def _is(name: str, pid: int) -> bool:
+    # The system gives a number to another program after a while.
+    try:
+        return name in psutil.Process(pid).cmdline()[0]
+    except (psutil.Error, IndexError):
+        return False
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except CaloscaleError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("\ninterrupted; run it again to go on", file=sys.stderr)
+        sys.exit(130)

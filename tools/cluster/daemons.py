@@ -1,0 +1,127 @@
+"""Programs that run beside the tests: started, waited for, restarted and ended."""
+
+from __future__ import annotations
+
+import ctypes
+import http.client
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tools.cluster.errors import ClusterError
+
+SECONDS_TO_START = 60.0
+SECONDS_TO_END = 5.0
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+@dataclass
+class Daemon:
+    """One program in a process group of its own, with its log and the test that it is ready."""
+
+    name: str
+    command: Sequence[str]
+    log: Path
+    ready: Callable[[], bool]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    outlives_us: bool = False
+    """False: the kernel kills it when the process that started it dies, however that happens."""
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it without waiting."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.environment},
+                start_new_session=True,
+                preexec_fn=None if self.outlives_us else _die_with_parent,
+            )
+
+    def wait(self, seconds: float = SECONDS_TO_START) -> None:
+        """Wait until it is ready; raises ClusterError with the end of its log."""
+        end = time.monotonic() + seconds
+        while not self.ready():
+            died = self.process is not None and self.process.poll() is not None
+            if died or time.monotonic() > end:
+                what = f"ended with {self.process.returncode}" if died and self.process else f"not ready in {seconds} s"
+                raise ClusterError(
+                    f"{self.name} {what}", log=self.log, remedy="read the lines above; the machine may be too busy"
+                )
+            time.sleep(0.05)
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End it (SIGTERM, then SIGKILL), or kill it at once."""
+        if self.process is None:
+            return
+        end_process(self.process.pid, kill=kill)
+        self.process.wait()
+        self.process = None
+
+    @property
+    def memory_mib(self) -> float:
+        """Resident memory, MiB; 0 when it does not run."""
+        if self.process is None:
+            return 0.0
+        return float(psutil.Process(self.process.pid).memory_info().rss) / 2**20
+
+
+def end_process(pid: int, *, kill: bool = False) -> None:
+    """End a process of ours and wait until it is gone."""
+    try:
+        process = psutil.Process(pid)
+        process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            process.wait(SECONDS_TO_END)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait(SECONDS_TO_END)
+    except psutil.NoSuchProcess:
+        return
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that are free now, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def answers(port: int, path: str, *, tls: bool = False, certificate: tuple[Path, Path] | None = None) -> bool:
+    """Whether a server on 127.0.0.1 answers a GET with 200. Its certificate is not checked: it is asked for life."""
+    connection: http.client.HTTPConnection
+    if tls:
+        context = ssl._create_unverified_context()  # noqa: S323
+        if certificate:
+            context.load_cert_chain(*certificate)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=2, context=context)
+    else:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

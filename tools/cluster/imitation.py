@@ -1,0 +1,182 @@
+"""Imitated machines: node objects that kwok keeps alive, labelled and tainted as on GKE, and how pods behave there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tools.cluster.programs import KUBERNETES, version
+
+STAGES = Path(__file__).with_name("stages.yaml")
+PREFIX = "imitated.caloscale.dev"
+RUN, EXIT, BROKEN = f"{PREFIX}/run", f"{PREFIX}/exit", f"{PREFIX}/broken"
+# kwok looks after nodes with this annotation and no others, so that real nodes can stand beside them.
+MARK = MappingProxyType({"kwok.x-k8s.io/node": "fake"})
+MARK_SELECTOR = "kwok.x-k8s.io/node=fake"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pool of equal nodes."""
+
+    name: str
+    count: int
+    accelerator: str = "nvidia-tesla-v100"
+    """GPU as GKE labels it, or with `topology` the TPU; empty: a pool without accelerators."""
+    per_node: int = 8
+    """GPUs, or TPU chips, of a node."""
+    topology: str = ""
+    """TPU slice of the pool, such as 4x4."""
+    spot: bool = False
+    machine_type: str = "n1-standard-64"
+    zone: str = "europe-west4-a"
+    sharing: str = ""
+    """GPU sharing strategy (time-sharing, mps): pods then get a part of a GPU."""
+    cpu: str = "64"
+    memory: str = "240Gi"
+    labels: dict[str, str] = field(default_factory=dict)
+    """Further labels."""
+
+    @property
+    def resource(self) -> str:
+        """Name under which a node offers its accelerators."""
+        return "google.com/tpu" if self.topology else "nvidia.com/gpu"
+
+    def names(self, first: int = 0) -> list[str]:
+        """Names of its nodes, counted from `first`."""
+        return [f"{self.name}-{index:04d}" for index in range(first, first + self.count)]
+
+
+def node_objects(pool: Pool, *, first: int = 0) -> list[dict[str, Any]]:
+    """The pool's nodes, to be created."""
+    return [_node(pool, name) for name in pool.names(first)]
+
+
+def _node(pool: Pool, name: str) -> dict[str, Any]:
+    capacity = {"cpu": pool.cpu, "memory": pool.memory, "pods": "110", "ephemeral-storage": "100Gi"}
+    if pool.accelerator:
+        capacity[pool.resource] = str(pool.per_node)
+    information = dict.fromkeys(
+        ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion"), "imitated"
+    )
+    information |= {"kubeletVersion": version(KUBERNETES), "kubeProxyVersion": ""}
+    information |= {"operatingSystem": "linux", "architecture": "amd64"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": _labels(pool, name), "annotations": dict(MARK)},
+        "spec": {"taints": _taints(pool), "providerID": f"gce://imitated/{pool.zone}/{name}"},
+        "status": {"capacity": capacity, "allocatable": capacity, "nodeInfo": information},
+    }
+
+
+def _labels(pool: Pool, name: str) -> dict[str, str]:
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "node.kubernetes.io/instance-type": pool.machine_type,
+        "topology.kubernetes.io/region": pool.zone.rsplit("-", 1)[0],
+        "topology.kubernetes.io/zone": pool.zone,
+        "cloud.google.com/gke-nodepool": pool.name,
+    }
+    if pool.topology:
+        labels["cloud.google.com/gke-tpu-accelerator"] = pool.accelerator
+        labels["cloud.google.com/gke-tpu-topology"] = pool.topology
+        labels["cloud.google.com/gke-accelerator-count"] = str(pool.per_node)
+    elif pool.accelerator:
+        labels["cloud.google.com/gke-accelerator"] = pool.accelerator
+        labels["cloud.google.com/gke-accelerator-count"] = str(pool.per_node)
+    if pool.spot:
+        labels["cloud.google.com/gke-spot"] = "true"
+        labels["cloud.google.com/gke-provisioning"] = "spot"
+    if pool.sharing:
+        labels["cloud.google.com/gke-gpu-sharing-strategy"] = pool.sharing
+        labels["cloud.google.com/gke-max-shared-clients-per-gpu"] = "2"
+    return labels | pool.labels
+
+
+def _taints(pool: Pool) -> list[dict[str, str]]:
+    taints = []
+    if pool.accelerator:
+        taints.append({"key": pool.resource, "value": "present", "effect": "NoSchedule"})
+    if pool.spot:
+        taints.append({"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"})
+    return taints
+
+
+def stages(logs_file: Path) -> str:
+    """Configuration of kwok; `kubectl logs` of an imitated pod prints `logs_file`."""
+    return STAGES.read_text(encoding="utf-8").replace("LOGS_FILE", str(logs_file))
+
+
+def inheritance_policy() -> list[dict[str, Any]]:
+    """Objects by which a pod takes over its namespace's annotations on how long it runs and how it ends.
+
+    So the pods of an operator end although nobody wrote into its templates that they are imitated.
+    """
+
+    def taken(key: str) -> str:
+        annotations = "namespaceObject.metadata.annotations"
+        return f"has({annotations}) && '{key}' in {annotations} && !('{key}' in variables.own)"
+
+    def mutation(key: str) -> dict[str, Any]:
+        add = f"JSONPatch{{op: 'add', path: '/metadata/annotations/{key.replace('/', '~1')}', value: "
+        add += f"namespaceObject.metadata.annotations['{key}']}}"
+        room = "JSONPatch{op: 'add', path: '/metadata/annotations', value: {}}"
+        expression = f"({taken(key)}) ? (has(object.metadata.annotations) ? [{add}] : [{room}, {add}]) : []"
+        return {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
+
+    group, name = "admissionregistration.k8s.io/v1beta1", {"name": "imitated-pods"}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    own = "has(object.metadata.annotations) ? object.metadata.annotations : {}"
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "variables": [{"name": "own", "expression": own}],
+        "mutations": [mutation(RUN), mutation(EXIT)],
+    }
+    return [
+        {"apiVersion": group, "kind": "MutatingAdmissionPolicy", "metadata": name, "spec": policy},
+        {
+            "apiVersion": group,
+            "kind": "MutatingAdmissionPolicyBinding",
+            "metadata": name,
+            "spec": {"policyName": "imitated-pods"},
+        },
+    ]
+
+
+def shutdown_status(containers: Iterable[str], now: str) -> dict[str, Any]:
+    """Status of a pod that a kubelet ended because its machine is about to go (exit 143), as a patch."""
+    return {
+        "phase": "Failed",
+        "reason": "Terminated",
+        "message": "Pod was terminated in response to imminent node shutdown.",
+        "conditions": [
+            {"type": "Ready", "status": "False", "reason": "PodFailed", "lastTransitionTime": now},
+            {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "TerminationByKubelet",
+                "message": "Pod was terminated in response to imminent node shutdown.",
+                "lastTransitionTime": now,
+            },
+        ],
+        "containerStatuses": [
+            {
+                "name": name,
+                "image": "imitated",
+                "imageID": "",
+                "ready": False,
+                "started": False,
+                "restartCount": 0,
+                "state": {"terminated": {"exitCode": 143, "reason": "Error", "finishedAt": now, "startedAt": now}},
+            }
+            for name in containers
+        ],
+    }

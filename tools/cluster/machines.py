@@ -1,0 +1,133 @@
+"""Imitated machines come, break and go: what a test does to a cluster's nodes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from tools.cluster.errors import ClusterError
+from tools.cluster.imitation import BROKEN, EXIT, RUN, Pool, node_objects, shutdown_status
+
+THREADS = 16
+SECONDS_TO_READY = 60.0
+GONE = 404
+
+
+def add_pool(api: client.ApiClient, pool: Pool, *, first: int = 0) -> list[str]:
+    """Create the pool's nodes, wait until all are ready, and return their names; 1,000 take a few seconds."""
+    core, names = client.CoreV1Api(api), set(pool.names(first))
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(core.create_node, node_objects(pool, first=first)))
+    selector = f"cloud.google.com/gke-nodepool={pool.name}"
+    end = time.monotonic() + SECONDS_TO_READY
+    while not names <= {node.metadata.name for node in core.list_node(label_selector=selector).items if _ready(node)}:
+        if time.monotonic() > end:
+            raise ClusterError(f"nodes of pool {pool.name} do not become ready", remedy="look into kwok's log")
+        time.sleep(0.1)
+    return sorted(names)
+
+
+def remove_nodes(api: client.ApiClient, names: Iterable[str], *, notice: bool = False) -> None:
+    """Take machines away, and their pods with them.
+
+    With `notice`, pods first fail with exit code 143, as a kubelet does that is told of the shutdown (spot); without,
+    they just vanish. Kubernetes itself removes pods of vanished nodes only after 40 s; here it happens at once.
+    """
+    core, gone = client.CoreV1Api(api), set(names)
+    pods = [pod for pod in core.list_pod_for_all_namespaces().items if pod.spec.node_name in gone]
+    if notice:
+        for pod in pods:
+            if pod.status.phase in ("Pending", "Running"):
+                _fail(core, pod)
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(lambda name: _delete(core.delete_node, name), gone))
+        list(threads.map(lambda pod: _delete_pod(core, pod), pods))
+
+
+def break_nodes(api: client.ApiClient, names: Iterable[str]) -> None:
+    """Machines that answer no more: not ready, until they are removed or mended."""
+    core = client.CoreV1Api(api)
+    now = _now()
+    condition = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "KubeletNotReady",
+        "message": "imitated fault",
+        "lastTransitionTime": now,
+        "lastHeartbeatTime": now,
+    }
+    for name in names:
+        core.patch_node(name, {"metadata": {"annotations": {BROKEN: "true"}}})
+        core.patch_node_status(name, {"status": {"conditions": [condition]}})
+
+
+def mend_nodes(api: client.ApiClient, names: Iterable[str]) -> None:
+    """Broken machines answer again."""
+    for name in names:
+        client.CoreV1Api(api).patch_node(name, {"metadata": {"annotations": {BROKEN: None}}})
+
+
+def end_pods(
+    api: client.ApiClient, namespace: str, *, selector: str = "", exit_code: int = 0, after: str = "0s"
+) -> list[str]:
+    """Let the running pods of a namespace end with an exit code; returns their names."""
+    core, ended = client.CoreV1Api(api), []
+    for pod in core.list_namespaced_pod(namespace, label_selector=selector).items:
+        if pod.metadata.deletion_timestamp is None and pod.status.phase in ("Pending", "Running"):
+            annotations = {RUN: after, EXIT: str(exit_code)}
+            core.patch_namespaced_pod(pod.metadata.name, namespace, {"metadata": {"annotations": annotations}})
+            ended.append(pod.metadata.name)
+    return ended
+
+
+def imitate_pods(api: client.ApiClient, namespace: str, *, run: str | None, exit_code: int = 0) -> None:
+    """Pods that are made in a namespace from now on run so long and end with the exit code; run None: until deleted."""
+    annotations = {RUN: run, EXIT: None if run is None else str(exit_code)}
+    client.CoreV1Api(api).patch_namespace(namespace, {"metadata": {"annotations": annotations}})
+
+
+def _ready(node: client.V1Node) -> bool:
+    conditions = node.status.conditions or []
+    return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+
+def _fail(core: client.CoreV1Api, pod: client.V1Pod) -> None:
+    status = shutdown_status([container.name for container in pod.spec.containers], _now())
+    try:
+        core.patch_namespaced_pod_status(pod.metadata.name, pod.metadata.namespace, {"status": status})
+    except ApiException as error:
+        if error.status != GONE:
+            raise
+
+
+def _delete(delete: object, name: str) -> None:
+    assert callable(delete)
+    try:
+        delete(name)
+    except ApiException as error:
+        if error.status != GONE:
+            raise
+
+
+def _delete_pod(core: client.CoreV1Api, pod: client.V1Pod) -> None:
+    def delete(name: str) -> None:
+        # Only this pod: a controller may have made one of the same name in the meantime.
+        options = client.V1DeleteOptions(
+            grace_period_seconds=0, preconditions=client.V1Preconditions(uid=pod.metadata.uid)
+        )
+        core.delete_namespaced_pod(name, pod.metadata.namespace, body=options)
+
+    try:
+        _delete(delete, pod.metadata.name)
+    except ApiException as error:
+        if error.status != 409:
+            raise
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

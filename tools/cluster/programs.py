@@ -1,0 +1,92 @@
+"""The programs of a cluster: which there are, of which version, and where they lie once built."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+from pathlib import Path
+from types import MappingProxyType
+
+import platformdirs
+
+from tools.cluster.errors import ClusterError
+
+MODULE = Path(__file__).resolve().parent
+KUBERNETES = "k8s.io/kubernetes"
+
+# Program: its main package. In this order they are built: what a control plane needs comes first.
+CONTROL_PLANE = MappingProxyType(
+    {
+        "etcd": "go.etcd.io/etcd/server/v3",
+        "kubectl": f"{KUBERNETES}/cmd/kubectl",
+        "kube-apiserver": f"{KUBERNETES}/cmd/kube-apiserver",
+        "kube-controller-manager": f"{KUBERNETES}/cmd/kube-controller-manager",
+        "kube-scheduler": f"{KUBERNETES}/cmd/kube-scheduler",
+        "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+        "training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1",
+        "jobset": "sigs.k8s.io/jobset",
+        "mpi-operator": "github.com/kubeflow/mpi-operator/cmd/mpi-operator",
+        "operator-verify": "github.com/operator-framework/api/cmd/operator-verify",
+    }
+)
+# Real nodes need these on top.
+NODE = MappingProxyType(
+    {
+        "kubelet": f"{KUBERNETES}/cmd/kubelet",
+        "kube-proxy": f"{KUBERNETES}/cmd/kube-proxy",
+        "coredns": "./cmd/coredns",
+    }
+)
+# Manifests that are rendered from the modules' own kustomize bases: name -> (module, folder in it).
+UPSTREAM = MappingProxyType(
+    {
+        "training-operator": ("github.com/kubeflow/training-operator", "manifests/overlays/standalone"),
+        "jobset": ("sigs.k8s.io/jobset", "config/default"),
+        "mpi-operator": ("github.com/kubeflow/mpi-operator", "manifests/overlays/standalone"),
+    }
+)
+
+
+@functools.cache
+def version(module: str) -> str:
+    """The version of a module that go.mod pins, such as ``v1.34.4``; raises ClusterError for one that it does not."""
+    text = (MODULE / "go.mod").read_text(encoding="utf-8")
+    found = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", text, re.MULTILINE)
+    if found is None:
+        raise ClusterError(f"{MODULE / 'go.mod'} does not name {module}", remedy="add it with go get -tool")
+    return found.group(1)
+
+
+def folder() -> Path:
+    """Where this tree's programs lie: in the user's cache (or $CALOSCALE_CACHE), by the hash of what is pinned."""
+    pinned = b"".join((MODULE / name).read_bytes() for name in ("go.mod", "go.sum"))
+    root = Path(os.environ.get("CALOSCALE_CACHE") or platformdirs.user_cache_dir("caloscale"))
+    return root / "cluster" / hashlib.sha256(pinned).hexdigest()[:16]
+
+
+def program(name: str) -> Path:
+    """A built program; raises ClusterError with how to get it."""
+    path = folder() / "bin" / name
+    if not path.is_file():
+        target = "--nodes " if name in NODE else ""
+        raise ClusterError(
+            f"{name} is not built", remedy=f"python -m tools.cluster build {target}(once, about 11 minutes)"
+        )
+    return path
+
+
+def manifest(name: str) -> Path:
+    """The rendered manifest of an upstream operator; raises ClusterError with how to get it."""
+    path = folder() / "manifests" / f"{name}.yaml"
+    if not path.is_file():
+        raise ClusterError(f"the manifest of {name} is not rendered", remedy="python -m tools.cluster build")
+    return path
+
+
+def is_built(*, nodes: bool = False) -> bool:
+    """Whether all programs and manifests of a control plane (and of real nodes) are there."""
+    wanted = [folder() / "bin" / name for name in (*CONTROL_PLANE, *(NODE if nodes else ()))]
+    wanted += [folder() / "manifests" / f"{name}.yaml" for name in UPSTREAM]
+    return all(path.is_file() for path in wanted)

@@ -1,0 +1,193 @@
+"""The four programs of a control plane and kwok: with which options they start, and when they are ready."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.cluster.certificates import Authority, KeyPair, write_kubeconfig, write_signing_key
+from tools.cluster.daemons import Daemon, answers, free_ports
+from tools.cluster.imitation import MARK_SELECTOR, stages
+from tools.cluster.programs import program
+
+CONTEXT = "caloscale-control-plane"
+SERVICES = "10.96.0.0/16"
+SERVICE_HOSTS = (
+    "localhost",
+    "127.0.0.1",
+    "10.96.0.1",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a control plane may be told."""
+
+    outlives_us: bool = False
+    """It goes on when the process that started it ends (python -m tools.cluster up)."""
+    toleration_seconds: int = 3
+    """How long pods stay on a node that is not ready (Kubernetes: 300)."""
+    grace_seconds: int = 40
+    """Silence after which a node counts as lost."""
+
+
+class Servers:
+    """Keys, ports and folders of one control plane, and its programs as daemons that are not yet started.
+
+    Every port is on 127.0.0.1, chosen when the object is made.
+    """
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder, self.settings = folder, settings
+        self.log_folder = folder / "logs"
+        self.log_folder.mkdir(parents=True)
+        names = ("etcd", "etcd_peer", "api", "controller", "scheduler", "kwok")
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self.url = f"https://127.0.0.1:{self.ports['api']}"
+        self.authority = Authority(folder / "pki", "caloscale-ca")
+        self._front = Authority(folder / "pki", "front-proxy-ca")
+        self._tokens = write_signing_key(folder / "pki")
+        self._kubelet = self.authority.issue("kubelet", "kubelet", hosts=SERVICE_HOSTS)
+        self._api = self.authority.issue("kube-apiserver", "kube-apiserver", hosts=SERVICE_HOSTS)
+        self._admin = self.authority.issue("admin", "admin", groups=["system:masters"])
+        self.kubeconfig = self._kubeconfig(folder / "kubeconfig", self._admin)
+
+    def kubeconfig_for(self, user: str) -> Path:
+        """A kubeconfig for a user; `system:serviceaccount:NAMESPACE:NAME` has that service account's rights."""
+        groups = []
+        if user.startswith("system:serviceaccount:"):
+            groups = ["system:serviceaccounts", f"system:serviceaccounts:{user.split(':')[2]}"]
+        file = user.replace(":", "-")
+        pair = self.authority.issue(file, user, groups=[*groups, "system:authenticated"])
+        return self._kubeconfig(self.folder / "kubeconfigs" / file, pair)
+
+    def daemon(self, name: str, command: list[str], ready: object, **environment: str) -> Daemon:
+        """A program of ours with its log in this control plane's folder."""
+        assert callable(ready)
+        command = [str(program(name)), *command]
+        log = self.log_folder / f"{name}.log"
+        return Daemon(name, command, log, ready, environment, outlives_us=self.settings.outlives_us)
+
+    def etcd(self) -> Daemon:
+        """The store. It does not wait for the disk: what it holds ends with the control plane."""
+        client, peer = (f"http://127.0.0.1:{self.ports[name]}" for name in ("etcd", "etcd_peer"))
+        command = ["--name=one", f"--data-dir={self.folder / 'etcd'}", f"--initial-cluster=one={peer}"]
+        command += [f"--listen-client-urls={client}", f"--advertise-client-urls={client}"]
+        command += [f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"]
+        command += ["--unsafe-no-fsync", "--log-level=warn", "--quota-backend-bytes=4294967296"]
+        return self.daemon("etcd", command, lambda: answers(self.ports["etcd"], "/readyz"))
+
+    def api(self) -> Daemon:
+        """The API server, with RBAC, pod security, CEL rules and admission policies as a cluster has them."""
+        front = self._front.issue("front-proxy", "front-proxy")
+        toleration = self.settings.toleration_seconds
+        options = {
+            "etcd-servers": f"http://127.0.0.1:{self.ports['etcd']}",
+            "bind-address": "127.0.0.1",
+            "advertise-address": "127.0.0.1",
+            "secure-port": self.ports["api"],
+            "endpoint-reconciler-type": "none",
+            "tls-cert-file": self._api.certificate,
+            "tls-private-key-file": self._api.key,
+            "client-ca-file": self.authority.certificate,
+            "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
+            "service-account-key-file": self._tokens.certificate,
+            "service-account-signing-key-file": self._tokens.key,
+            "service-cluster-ip-range": SERVICES,
+            "authorization-mode": "Node,RBAC",
+            "enable-admission-plugins": "NodeRestriction",
+            # Imitated pods take over their namespace's annotations through such a policy.
+            "feature-gates": "MutatingAdmissionPolicy=true",
+            "runtime-config": "admissionregistration.k8s.io/v1beta1=true",
+            "kubelet-client-certificate": self._admin.certificate,
+            "kubelet-client-key": self._admin.key,
+            "kubelet-preferred-address-types": "InternalIP",
+            "requestheader-client-ca-file": self._front.certificate,
+            "requestheader-allowed-names": "front-proxy",
+            "requestheader-username-headers": "X-Remote-User",
+            "requestheader-group-headers": "X-Remote-Group",
+            "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+            "proxy-client-cert-file": front.certificate,
+            "proxy-client-key-file": front.key,
+            "allow-privileged": "true",
+            "profiling": "false",
+            "max-requests-inflight": 3000,
+            "max-mutating-requests-inflight": 1000,
+            "default-not-ready-toleration-seconds": toleration,
+            "default-unreachable-toleration-seconds": toleration,
+        }
+        return self.daemon("kube-apiserver", _options(options), self._api_ready)
+
+    def controllers(self) -> Daemon:
+        """The controller manager; imitated nodes get no address ranges, or they would take those of real ones."""
+        options = {
+            **self._secured("system:kube-controller-manager", "controller"),
+            "service-account-private-key-file": self._tokens.key,
+            "root-ca-file": self.authority.certificate,
+            "client-ca-file": self.authority.certificate,
+            "requestheader-client-ca-file": self._front.certificate,
+            "cluster-signing-cert-file": self.authority.certificate,
+            "cluster-signing-key-file": self.authority.files.key,
+            "use-service-account-credentials": "true",
+            "allocate-node-cidrs": "false",
+            "service-cluster-ip-range": SERVICES,
+            "node-monitor-period": "1s",
+            "node-monitor-grace-period": f"{self.settings.grace_seconds}s",
+        }
+        return self.daemon("kube-controller-manager", _options(options), self._healthy("controller", "/healthz"))
+
+    def scheduler(self) -> Daemon:
+        """The scheduler."""
+        options = self._secured("system:kube-scheduler", "scheduler")
+        return self.daemon("kube-scheduler", _options(options), self._healthy("scheduler", "/readyz"))
+
+    def kwok(self) -> Daemon:
+        """kwok: keeps imitated nodes alive and lets their pods run and end."""
+        logs = self.folder / "imitated-pod.log"
+        logs.write_text("an imitated pod writes no log\n", encoding="utf-8")
+        configuration = self.folder / "stages.yaml"
+        configuration.write_text(stages(logs), encoding="utf-8")
+        port = self.ports["kwok"]
+        options = {
+            "kubeconfig": self.kubeconfig,
+            "config": configuration,
+            "manage-all-nodes": "false",
+            "manage-nodes-with-annotation-selector": MARK_SELECTOR,
+            "node-ip": "127.0.0.1",
+            "node-port": port,
+            "cidr": "10.250.0.0/15",
+            "node-lease-duration-seconds": self.settings.grace_seconds,
+            "server-address": f"127.0.0.1:{port}",
+            "tls-cert-file": self._kubelet.certificate,
+            "tls-private-key-file": self._kubelet.key,
+        }
+        # kwok writes a folder of its own into the home.
+        return self.daemon(
+            "kwok", _options(options), lambda: answers(port, "/healthz"), KWOK_WORKDIR=str(self.folder / "kwok")
+        )
+
+    def _secured(self, user: str, port: str) -> dict[str, object]:
+        kubeconfig = self.kubeconfig_for(user)
+        options: dict[str, object] = dict.fromkeys(
+            ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"), kubeconfig
+        )
+        options |= {"bind-address": "127.0.0.1", "secure-port": self.ports[port], "leader-elect": "false"}
+        return options | {"kube-api-qps": 500, "kube-api-burst": 1000}
+
+    def _kubeconfig(self, path: Path, user: KeyPair) -> Path:
+        return write_kubeconfig(path, self.url, self.authority, user, context=CONTEXT)
+
+    def _api_ready(self) -> bool:
+        admin = (self._admin.certificate, self._admin.key)
+        return answers(self.ports["api"], "/readyz", tls=True, certificate=admin)
+
+    def _healthy(self, port: str, path: str) -> object:
+        return lambda: answers(self.ports[port], path, tls=True)
+
+
+def _options(options: dict[str, object]) -> list[str]:
+    return [f"--{name}={value}" for name, value in options.items()]

@@ -1,0 +1,143 @@
+"""The upstream operators as host processes: with their own manifests, rights and webhooks."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tools.cluster.certificates import Authority, KeyPair
+from tools.cluster.daemons import Daemon, answers, free_ports
+from tools.cluster.programs import manifest
+
+if TYPE_CHECKING:
+    from tools.cluster.plane import ControlPlane
+
+# A manifest's objects that only serve to run the operator as a pod.
+_POD_OBJECTS = ("Deployment", "Service", "Secret")
+# training-operator waits until something lies here, and reads its certificate from $TMPDIR.
+_TRAINING_OPERATOR_CERTIFICATE = Path("/tmp/k8s-webhook-server/serving-certs/tls.crt")  # noqa: S108
+
+
+def install(plane: ControlPlane, name: str) -> None:
+    """Apply an operator's manifests and start it; does not wait until it is ready."""
+    folder = plane.folder / name
+    (folder / "k8s-webhook-server" / "serving-certs").mkdir(parents=True)
+    daemon = OPERATORS[name](plane, folder)
+    plane.run(daemon, wait=False)
+
+
+def _training_operator(plane: ControlPlane, folder: Path) -> Daemon:
+    """training-operator for TFJobs; MPIJobs are the mpi-operator's, the other kinds nobody's."""
+    webhook, health = free_ports(2)
+    authority, pair = _webhook_certificate(folder, "training-operator-ca", "training-operator.kubeflow.svc")
+    wanted = [
+        each
+        for each in _objects("training-operator")
+        if each["kind"] != "CustomResourceDefinition" or each["spec"]["names"]["kind"] == "TFJob"
+    ]
+    for each in wanted:
+        if "webhooks" in each:
+            each["webhooks"] = [hook for hook in each["webhooks"] if "tfjob" in hook["name"]]
+    # The operator looks after its certificate itself and is content with one that is valid.
+    files = {"ca.crt": authority.certificate, "ca.key": authority.files.key}
+    files |= {"tls.crt": pair.certificate, "tls.key": pair.key}
+    data = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
+    metadata = {"name": "training-operator-webhook-cert", "namespace": "kubeflow"}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+    plane.apply([*_with_webhooks_at(wanted, webhook, authority), secret])
+    command = ["--enable-scheme=tfjob", "--metrics-bind-address=0", f"--webhook-server-port={webhook}"]
+    command += [f"--health-probe-bind-address=127.0.0.1:{health}", "--kube-api-qps=200", "--kube-api-burst=400"]
+    command += ["--controller-threads=4"]
+
+    def ready() -> bool:
+        if not answers(health, "/readyz"):
+            _TRAINING_OPERATOR_CERTIFICATE.parent.mkdir(parents=True, exist_ok=True)
+            _TRAINING_OPERATOR_CERTIFICATE.touch()
+            return False
+        _remove_certificate()
+        return True
+
+    environment = _environment(plane, folder, "training-operator", "kubeflow")
+    return plane.servers.daemon("training-operator", command, ready, **environment)
+
+
+def _jobset(plane: ControlPlane, folder: Path) -> Daemon:
+    """JobSet's controller."""
+    webhook, health = free_ports(2)
+    authority, pair = _webhook_certificate(folder, "jobset-ca", "jobset-webhook-service.jobset-system.svc")
+    plane.apply(_with_webhooks_at(_objects("jobset"), webhook, authority))
+    configuration = {
+        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
+        "kind": "Configuration",
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {"enable": False},
+        "webhook": {"port": webhook, "host": "127.0.0.1", "certDir": str(pair.certificate.parent)},
+        "metrics": {"bindAddress": "0"},
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+    }
+    path = folder / "configuration.yaml"
+    path.write_text(yaml.safe_dump(configuration), encoding="utf-8")
+    environment = _environment(plane, folder, "jobset-controller-manager", "jobset-system")
+    return plane.servers.daemon("jobset", [f"--config={path}"], lambda: answers(health, "/readyz"), **environment)
+
+
+def _mpi_operator(plane: ControlPlane, folder: Path) -> Daemon:
+    """mpi-operator for MPIJobs (v2beta1)."""
+    (health,) = free_ports(1)
+    plane.apply(_with_webhooks_at(_objects("mpi-operator"), 0, None))
+    environment = _environment(plane, folder, "mpi-operator", "mpi-operator")
+    command = [
+        f"--kubeConfig={environment['KUBECONFIG']}",
+        f"--monitoring-port={health}",
+        "--lock-namespace=mpi-operator",
+    ]
+    command += ["--kube-api-qps=200", "--kube-api-burst=400"]
+    return plane.servers.daemon("mpi-operator", command, lambda: answers(health, "/metrics"), **environment)
+
+
+OPERATORS: MappingProxyType[str, Callable[[ControlPlane, Path], Daemon]] = MappingProxyType(
+    {"training-operator": _training_operator, "jobset": _jobset, "mpi-operator": _mpi_operator}
+)
+
+
+def _objects(name: str) -> list[dict[str, Any]]:
+    """The operator's manifest without what only serves to run it as a pod."""
+    documents = yaml.load_all(manifest(name).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    return [each for each in documents if each and each["kind"] not in _POD_OBJECTS]
+
+
+def _with_webhooks_at(objects: list[dict[str, Any]], port: int, authority: Authority | None) -> list[dict[str, Any]]:
+    """Webhooks are reached as host processes instead of through a Service."""
+    for each in objects:
+        for hook in each.get("webhooks", []):
+            assert authority is not None
+            path = hook["clientConfig"]["service"]["path"]
+            bundle = base64.b64encode(authority.certificate.read_bytes()).decode()
+            hook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
+    return objects
+
+
+def _webhook_certificate(folder: Path, authority: str, host: str) -> tuple[Authority, KeyPair]:
+    made = Authority(folder / "k8s-webhook-server" / "serving-certs", authority)
+    return made, made.issue("tls", host, hosts=[host, "127.0.0.1"])
+
+
+def _environment(plane: ControlPlane, folder: Path, service_account: str, namespace: str) -> dict[str, str]:
+    # controller-runtime looks for its certificate below the folder for temporary files.
+    return {
+        "KUBECONFIG": str(plane.kubeconfig_of(service_account, namespace)),
+        "TMPDIR": str(folder),
+        "MY_POD_NAMESPACE": namespace,
+    }
+
+
+def _remove_certificate() -> None:
+    _TRAINING_OPERATOR_CERTIFICATE.unlink(missing_ok=True)
+    for folder in _TRAINING_OPERATOR_CERTIFICATE.parents[:2]:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
