@@ -10,11 +10,16 @@ BIN    := $(VENV)/bin
 PRESET ?= compact
 SET    ?=
 NAME   ?=
+CONTEXT   ?=
+OVERLAY   ?= kind
+IMAGE     ?=
+NAMESPACE ?= caloscale-system
+FORCE     ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help
 help: ## Print the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-19s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  variables    PYTHON=$(PYTHON)  PRESET=$(PRESET)  SET='train.epochs=3 data.showers=500'  NAME=my-run"
 	@$(MAKE) --no-print-directory check-machine
 
@@ -49,7 +54,25 @@ install: $(VENV)/.dev ## Install everything for development into .venv
 .PHONY: test
 test: $(VENV)/.dev ## Lint and the tests (at most 10 minutes)
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --durations=15
+	@$(BIN)/pytest -m 'not long and not control_plane' --numprocesses auto --maxprocesses 4 --dist loadfile --durations=15
+	@if $(BIN)/python -m tools.cluster built; then $(MAKE) --no-print-directory test-control-plane; \
+	else echo "the operator's tests on a real control plane were left out: make test-control-plane (builds it once, about 11 minutes)"; fi
+
+.PHONY: control-plane-build
+control-plane-build: $(VENV)/.dev ## Build etcd, API server, operators... once into the cache (11 min)
+	@$(BIN)/python -m tools.cluster build
+
+.PHONY: test-control-plane
+test-control-plane: control-plane-build ## The operator's tests on a real control plane
+	@$(BIN)/pytest tests/cluster -m 'control_plane and not long' --durations=10
+
+.PHONY: deploy
+deploy: $(VENV)/.dev ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= NAMESPACE=
+	@$(BIN)/python -m tools.deploy deploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --image '$(IMAGE)' --namespace '$(NAMESPACE)'
+
+.PHONY: undeploy
+undeploy: $(VENV)/.dev ## Off it again (FORCE=--force: with all runs)
+	@$(BIN)/python -m tools.deploy undeploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --namespace '$(NAMESPACE)' $(FORCE)
 
 .PHONY: test-long
 test-long: $(VENV)/.dev ## The tests that take minutes each
