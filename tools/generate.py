@@ -25,6 +25,7 @@ from components.simulate.component import simulate
 from components.train.component import train
 from components.validate.component import validate
 from pipelines.train_calorimeter_gan import compile_pipeline
+from tools.manifests import write_bundle, write_node_pools
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPONENTS = (plan, simulate, preprocess, train, validate, cost_report)
@@ -36,7 +37,7 @@ def paths() -> list[str]:
     pages = [
         f"components/{c.python_func.__name__}/{name}" for c in COMPONENTS for name in ("component.yaml", "README.md")
     ]
-    return ["pipelines/compiled", "docs/schema", "manifests/crd", *pages]
+    return ["pipelines/compiled", "docs/schema", "manifests/crd", "manifests/bundle", "manifests/node-pools", *pages]
 
 
 def write_schemas(folder: Path) -> None:
@@ -87,6 +88,8 @@ def main(arguments: list[str]) -> None:
     compile_pipeline(compiled_folder / "train_calorimeter_gan.yaml")
     write_schemas(schema_folder)
     write_custom_resource(crd_folder)
+    write_node_pools(ROOT / "manifests/node-pools")
+    write_bundle(ROOT / "manifests")
     for component in COMPONENTS:
         folder = ROOT / "components" / component.python_func.__name__
         compiler.Compiler().compile(component, str(folder / "component.yaml"))
