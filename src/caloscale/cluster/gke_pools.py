@@ -1,0 +1,150 @@
+"""Node pools of Google Kubernetes Engine as a run wants them: for Config Connector and as gcloud commands. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from caloscale.cluster.names import GKE_SPOT
+from caloscale.planning.machines import load_machines
+from caloscale.planning.slices import Slice, load_slices
+
+Purchase = Literal["spot", "on-demand"]
+
+# The families that may be placed close together (GKE: compact placement); n1 may not.
+COMPACT_FAMILIES = ("a2", "a3", "a4", "g2")
+# Machine types with a part of an H100 host's GPUs are sold as spot (and flex-start), not on demand.
+SPOT_ONLY = ("a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g")
+# Most nodes of a GPU pool: a bound on the bill that a person raises knowingly.
+MAX_NODES = 16
+
+
+@dataclass(frozen=True)
+class NodePool:
+    """Equal nodes that appear when a run asks for them; a TPU pool of several hosts is one slice."""
+
+    accelerator: str
+    """GPU as GKE labels it, or TPU generation (tpu-v3)."""
+    machine_type: str
+    per_node: int
+    purchase: Purchase
+    topology: str | None = None
+    """Topology of a TPU slice."""
+    max_nodes: int = MAX_NODES
+    """Most nodes; the hosts of a slice."""
+
+    @property
+    def name(self) -> str:
+        """Such as ``v100-8-spot`` or ``tpu-v4-2x2x2``; at most 40 characters, as GKE wants."""
+        short = self.accelerator.removeprefix("nvidia-").removeprefix("tesla-")
+        # Slices of one topology exist on several machine types.
+        host = f"-{self.per_node}t" if self.topology else ""
+        parts = [short, self.topology or str(self.per_node)]
+        return "-".join(parts) + host + ("-spot" if self.purchase == "spot" else "")
+
+    @property
+    def several_hosts(self) -> bool:
+        """Whether it is a TPU slice of several hosts, which comes and goes as a whole."""
+        return self.topology is not None and self.max_nodes > 1
+
+    @property
+    def compact(self) -> bool:
+        """Whether its nodes can be placed close together."""
+        return self.topology is None and self.machine_type.split("-")[0] in COMPACT_FAMILIES
+
+    @property
+    def fast_socket(self) -> bool:
+        """Whether NCCL Fast Socket is for it: GPUs that talk to other nodes."""
+        return self.topology is None
+
+
+def catalogue_pools(accelerators: Iterable[str] | None = None) -> list[NodePool]:
+    """A pool for each usual GPU host and each TPU slice of the catalogue, on demand and spot."""
+    wanted = None if accelerators is None else set(accelerators)
+    pools = []
+    for machine in load_machines():
+        if machine.provider == "gcp" and machine.accelerator and machine.usual:
+            purchases: tuple[Purchase, ...] = ("spot",) if machine.machine_type in SPOT_ONLY else ("on-demand", "spot")
+            pools += [NodePool(machine.accelerator, machine.machine_type, machine.per_node, each) for each in purchases]
+    for piece in load_slices():
+        if piece.label and not piece.retired:
+            pools += [slice_pool(piece, "on-demand"), slice_pool(piece, "spot")]
+    return [pool for pool in pools if wanted is None or pool.accelerator in wanted]
+
+
+def slice_pool(piece: Slice, purchase: Purchase) -> NodePool:
+    """The pool of a TPU slice."""
+    size = {"topology": piece.topology, "max_nodes": piece.hosts}
+    return NodePool(piece.accelerator, piece.machine_type, piece.chips_per_host, purchase, **size)  # type: ignore[arg-type]
+
+
+def config_connector(pool: NodePool, *, cluster: str, location: str) -> dict[str, Any]:
+    """The pool as a ContainerNodePool of Config Connector (container.cnrm.cloud.google.com/v1beta1)."""
+    spot = pool.purchase == "spot"
+    node: dict[str, Any] = {
+        "machineType": pool.machine_type,
+        "spot": spot,
+        "diskSizeGb": 100,
+        "gvnic": {"enabled": True},
+        "oauthScopes": ["https://www.googleapis.com/auth/cloud-platform"],
+        "shieldedInstanceConfig": {"enableIntegrityMonitoring": True, "enableSecureBoot": True},
+        "workloadMetadataConfig": {"mode": "GKE_METADATA"},
+    }
+    if spot:
+        node["taint"] = [{"key": GKE_SPOT[0], "value": "true", "effect": "NO_SCHEDULE"}]
+    if pool.topology is None:
+        driver = {"gpuDriverVersion": "LATEST"}
+        gpu = {"type": pool.accelerator, "count": pool.per_node, "gpuDriverInstallationConfig": driver}
+        node |= {"guestAccelerator": [gpu], "fastSocket": {"enabled": pool.fast_socket}}
+    spec: dict[str, Any] = {
+        "clusterRef": {"name": cluster},
+        "location": location,
+        "initialNodeCount": 0,
+        # Anywhere in the zone where there are machines: spot is scarce.
+        "autoscaling": {"minNodeCount": 0, "maxNodeCount": pool.max_nodes, "locationPolicy": "ANY"},
+        "management": {"autoRepair": True, "autoUpgrade": True},
+        "nodeConfig": node,
+    }
+    if pool.several_hosts:
+        spec["placementPolicy"] = {"type": "COMPACT", "tpuTopology": pool.topology}
+    elif pool.compact:
+        spec["placementPolicy"] = {"type": "COMPACT"}
+    return {
+        "apiVersion": "container.cnrm.cloud.google.com/v1beta1",
+        "kind": "ContainerNodePool",
+        "metadata": {"name": pool.name},
+        "spec": spec,
+    }
+
+
+def gcloud_command(pool: NodePool, *, cluster: str, location: str) -> str:
+    """The command of the Google Cloud CLI that makes the pool, ready for a shell."""
+    options = {
+        "cluster": cluster,
+        "location": location,
+        "machine-type": pool.machine_type,
+        "num-nodes": "0",
+        "enable-autoscaling": None,
+        "min-nodes": "0",
+        "max-nodes": str(pool.max_nodes),
+        "location-policy": "ANY",
+        "disk-size": "100",
+        "enable-gvnic": None,
+        "scopes": "cloud-platform",
+        "shielded-secure-boot": None,
+        "shielded-integrity-monitoring": None,
+        "workload-metadata": "GKE_METADATA",
+    }
+    if pool.purchase == "spot":
+        options |= {"spot": None, "node-taints": f"{GKE_SPOT[0]}=true:NoSchedule"}
+    if pool.topology is None:
+        accelerator = f"type={pool.accelerator},count={pool.per_node},gpu-driver-version=latest"
+        options |= {"accelerator": accelerator, "enable-fast-socket": None}
+    if pool.several_hosts:
+        options |= {"tpu-topology": pool.topology}
+    elif pool.compact:
+        options |= {"placement-type": "COMPACT"}
+    words = [f"--{key}" if value is None else f"--{key}={shlex.quote(value)}" for key, value in options.items()]
+    return " \\\n  ".join([f"gcloud container node-pools create {pool.name}", *words])

@@ -1,0 +1,146 @@
+"""``make deploy`` and ``make undeploy``: the operator onto a cluster that was named, and off it again."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from caloscale.errors import CaloscaleError, InputError
+from tools.cluster.programs import folder
+
+ROOT = Path(__file__).resolve().parent.parent
+OVERLAYS = ROOT / "manifests" / "overlays"
+IMAGE = "caloscale/operator"
+DEPLOYMENT = "caloscale-operator"
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+Context = Annotated[str, typer.Option(help="Context of the kubeconfig; there is no default.")]
+Overlay = Annotated[str, typer.Option(help="Folder below manifests/overlays.")]
+Image = Annotated[str, typer.Option(help="The operator's image, with tag or digest; empty: that of manifests/base.")]
+Namespace = Annotated[str, typer.Option(help="Namespace of the operator.")]
+
+
+@app.command()
+def deploy(
+    context: Context = "", overlay: Overlay = "kind", image: Image = "", namespace: Namespace = "caloscale-system"
+) -> None:
+    """Apply an overlay by server-side apply and wait until the operator runs."""
+    check_context(context)
+    rendered = render(overlay, image=image, namespace=namespace)
+    # Custom resource first: what follows may speak of it.
+    first = [each for each in rendered if each["kind"] in ("CustomResourceDefinition", "Namespace")]
+    others = [each for each in rendered if each not in first]
+    for objects in (first, others):
+        text = "---\n".join(yaml.safe_dump(each) for each in objects)
+        kubectl(context, "apply", "--server-side", "--force-conflicts", "--filename=-", stdin=text, show=True)
+    kubectl(context, "wait", "--for=condition=Established", "crd/trainingruns.caloscale.dev", "--timeout=30s")
+    kubectl(context, "rollout", "status", f"deployment/{DEPLOYMENT}", "-n", namespace, "--timeout=180s", show=True)
+
+
+@app.command()
+def undeploy(
+    context: Context = "",
+    overlay: Overlay = "kind",
+    namespace: Namespace = "caloscale-system",
+    force: Annotated[bool, typer.Option(help="Also when there are runs, which are deleted with it.")] = False,
+) -> None:
+    """Remove everything that deploy applied; refuses while there are runs, for they would go too."""
+    check_context(context)
+    runs = existing_runs(context)
+    if runs and not force:
+        raise InputError(
+            f"{len(runs)} runs would be deleted: {', '.join(runs[:5])}",
+            field="CONTEXT",
+            value=context,
+            remedy="delete them first (kubectl delete trainingruns --all -A), or say FORCE=--force",
+        )
+    if runs:
+        # While the operator is still there to end their workers.
+        kubectl(context, "delete", "trainingruns.caloscale.dev", "--all", "--all-namespaces", "--timeout=120s")
+    text = "---\n".join(yaml.safe_dump(each) for each in render(overlay, image="", namespace=namespace))
+    kubectl(context, "delete", "--ignore-not-found", "--filename=-", stdin=text, show=True)
+
+
+def check_context(context: str) -> None:
+    """Raise InputError unless a context was named that the kubeconfig has: no cluster is touched by accident."""
+    known = kubectl("", "config", "get-contexts", "--output=name").split()
+    if context not in known:
+        raise InputError(
+            "is not a context of the kubeconfig" if context else "no context was named, so no cluster is touched",
+            field="CONTEXT",
+            value=context or None,
+            remedy=f"make deploy CONTEXT=..., one of: {', '.join(known) or 'none (KUBECONFIG is empty)'}",
+        )
+
+
+def render(overlay: str, *, image: str, namespace: str) -> list[dict[str, Any]]:
+    """The objects of an overlay with the operator's image and namespace put in."""
+    path = OVERLAYS / overlay
+    if not (path / "kustomization.yaml").is_file():
+        there = ", ".join(sorted(each.name for each in OVERLAYS.iterdir()))
+        raise InputError("no such overlay", field="OVERLAY", value=overlay, remedy=f"one of: {there}")
+    build = ROOT / "build" / "deploy"
+    build.mkdir(parents=True, exist_ok=True)
+    document: dict[str, Any] = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": namespace,
+        "resources": [f"../../manifests/overlays/{overlay}"],
+    }
+    if image:
+        document["images"] = [{"name": IMAGE, **split_image(image)}]
+    (build / "kustomization.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    return [each for each in yaml.safe_load_all(kubectl("", "kustomize", str(build))) if each]
+
+
+def split_image(image: str) -> dict[str, str]:
+    """Parts of an image's name as kustomize wants them; raises InputError for one without a tag or digest."""
+    found = re.fullmatch(r"(?P<newName>[^@\s]+?)(?:@(?P<digest>sha256:[0-9a-f]{64})|:(?P<newTag>[\w.-]+))", image)
+    if found is None:
+        raise InputError(
+            "is not an image with a tag or a digest",
+            field="IMAGE",
+            value=image,
+            remedy="IMAGE=registry/caloscale-operator:0.1.0 (latest would be another image tomorrow)",
+        )
+    return {name: value for name, value in found.groupdict().items() if value}
+
+
+def existing_runs(context: str) -> list[str]:
+    """Runs of the cluster, as namespace/name; none when it does not know what a run is."""
+    kinds = kubectl(context, "get", "crd", "--output=name").split()
+    if "customresourcedefinition.apiextensions.k8s.io/trainingruns.caloscale.dev" not in kinds:
+        return []
+    items = json.loads(kubectl(context, "get", "trainingruns.caloscale.dev", "-A", "--output=json"))["items"]
+    return [f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in items]
+
+
+def kubectl(context: str, *arguments: str, stdin: str | None = None, show: bool = False) -> str:
+    """What kubectl prints; raises InputError with what it complains about."""
+    built = folder() / "bin" / "kubectl"
+    command = shutil.which("kubectl") or (str(built) if built.is_file() else None)
+    if command is None:
+        raise InputError("kubectl is missing", remedy="install it, or make control-plane-build")
+    where = [f"--context={context}"] if context else []
+    done = subprocess.run([command, *where, *arguments], input=stdin, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError(f"kubectl {arguments[0]}: {done.stderr.strip()}", remedy="see the message")
+    if show:
+        print(done.stdout, end="")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except CaloscaleError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
