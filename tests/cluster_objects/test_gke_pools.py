@@ -1,0 +1,75 @@
+"""Node pools of GKE: the same thing as Config Connector manifest and as gcloud command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from caloscale.cluster.gke_pools import NodePool, catalogue_pools, config_connector, gcloud_command
+from caloscale.planning.slices import hosts_of
+
+POOLS = catalogue_pools()
+
+
+def options(pool: NodePool) -> dict[str, str]:
+    """Options of the gcloud command, as a shell reads it."""
+    words = shlex.split(gcloud_command(pool, cluster="one", location="europe-west4-a").replace("\\\n", " "))
+    assert words[:5] == ["gcloud", "container", "node-pools", "create", pool.name]
+    return {key.removeprefix("--"): value for key, _, value in (word.partition("=") for word in words[5:])}
+
+
+def test_there_are_pools_of_every_kind() -> None:
+    have = {(pool.accelerator, pool.per_node, pool.purchase) for pool in POOLS}
+    for accelerator in ("nvidia-tesla-v100", "nvidia-tesla-a100", "nvidia-l4"):
+        assert {(accelerator, gpus, how) for gpus in (1, 2, 4, 8) for how in ("spot", "on-demand")} <= have
+    # Google sells a part of an H100 host as spot only.
+    assert {("nvidia-h100-80gb", gpus, "spot") for gpus in (1, 2, 4, 8)} <= have
+    assert ("nvidia-h100-80gb", 8, "on-demand") in have
+    assert ("nvidia-h100-80gb", 4, "on-demand") not in have
+    assert {f"tpu-{generation}" for generation in ("v3", "v4", "v5e", "v5p", "v6e")} <= {p.accelerator for p in POOLS}
+
+
+def test_names_are_those_that_gke_takes_and_all_different() -> None:
+    names = [pool.name for pool in POOLS]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z][a-z0-9-]{0,38}[a-z0-9]", name) for name in names)
+
+
+@pytest.mark.parametrize("pool", POOLS, ids=lambda pool: pool.name)
+def test_manifest_and_command_say_the_same(pool: NodePool) -> None:
+    spec = config_connector(pool, cluster="one", location="europe-west4-a")["spec"]
+    node, told = spec["nodeConfig"], options(pool)
+    assert told["cluster"] == spec["clusterRef"]["name"]
+    assert told["location"] == spec["location"]
+    assert told["machine-type"] == node["machineType"] == pool.machine_type
+    assert int(told["min-nodes"]) == spec["autoscaling"]["minNodeCount"] == 0
+    assert int(told["max-nodes"]) == spec["autoscaling"]["maxNodeCount"]
+    assert ("spot" in told) == node["spot"] == (pool.purchase == "spot")
+    taints = [f"{each['key']}={each['value']}:NoSchedule" for each in node.get("taint", [])]
+    assert [told["node-taints"]] == taints if "node-taints" in told else taints == []
+    assert ("enable-gvnic" in told) == node["gvnic"]["enabled"]
+    if pool.topology is None:
+        (gpu,) = node["guestAccelerator"]
+        assert told["accelerator"].startswith(f"type={gpu['type']},count={gpu['count']},")
+        assert ("enable-fast-socket" in told) == node["fastSocket"]["enabled"]
+        assert ("placement-type" in told) == ("placementPolicy" in spec)
+    else:
+        assert "guestAccelerator" not in node
+        hosts = hosts_of(pool.topology, pool.per_node)
+        assert spec["autoscaling"]["maxNodeCount"] == hosts
+        assert told.get("tpu-topology") == spec.get("placementPolicy", {}).get("tpuTopology")
+        assert ("tpu-topology" in told) == (hosts > 1)
+
+
+def test_only_what_was_asked_for() -> None:
+    assert {pool.accelerator for pool in catalogue_pools(["nvidia-l4"])} == {"nvidia-l4"}
+    assert catalogue_pools([]) == []
+
+
+def test_old_gpu_hosts_are_not_placed_close_together() -> None:
+    """n1 machines know no compact placement, a2 machines do."""
+    compact = {pool.machine_type: pool.compact for pool in POOLS}
+    assert compact["a2-highgpu-8g"]
+    assert not compact["n1-standard-64"]
