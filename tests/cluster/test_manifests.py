@@ -1,0 +1,321 @@
+"""The bundle: manifests as files, and every one of them before a real API server."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from caloscale.errors import InputError
+from caloscale.planning.prices import load_prices
+from caloscale.spec.document import build_run
+from tools import deploy
+from tools.cluster import ControlPlane, Pool, machines
+from tools.cluster.errors import ClusterError
+from tools.cluster.programs import UPSTREAM, program, version
+from tools.cluster.servers import CONTEXT
+
+ROOT = Path(__file__).parents[2]
+MANIFESTS = ROOT / "manifests"
+SAMPLES = sorted((MANIFESTS / "samples").glob("*.yaml"))
+OVERLAYS = sorted(path.name for path in (MANIFESTS / "overlays").iterdir())
+SYSTEM = "caloscale-system"
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("name", UPSTREAM)
+def test_third_party_operators_are_those_that_are_tested(name: str) -> None:
+    module, base = UPSTREAM[name]
+    (kustomization,) = read(MANIFESTS / "third-party" / name / "kustomization.yaml")
+    (resource,) = kustomization["resources"]
+    assert resource.endswith(f"/{base}?ref={version(module)}")
+    for image in kustomization.get("images", []):
+        assert image["newTag"].removeprefix("v") == version(module).removeprefix("v")
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_samples_are_documents(path: Path) -> None:
+    (sample,) = read(path)
+    assert sample["metadata"]["name"] == path.stem
+    run = build_run(sample["spec"], file=path)
+    assert run.hardware is not None
+
+
+def test_own_prices_can_be_read_and_the_example_too(tmp_path: Path) -> None:
+    text = (MANIFESTS / "base" / "prices.csv").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^# (gcp,.*)$", text, re.MULTILINE)
+    changed = tmp_path / "prices.csv"
+    changed.write_text(text + example + "\n", encoding="utf-8")
+    assert load_prices([MANIFESTS / "base" / "prices.csv"])
+    assert load_prices([changed])
+
+
+def test_images_have_a_version() -> None:
+    (kustomization,) = read(MANIFESTS / "base" / "kustomization.yaml")
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", image["newTag"]) for image in kustomization["images"])
+
+
+@pytest.mark.parametrize(
+    ("image", "parts"),
+    [
+        ("caloscale/operator:0.1.0", {"newName": "caloscale/operator", "newTag": "0.1.0"}),
+        ("host:5000/operator:a-b", {"newName": "host:5000/operator", "newTag": "a-b"}),
+        (f"host/operator@sha256:{'a' * 64}", {"newName": "host/operator", "digest": f"sha256:{'a' * 64}"}),
+    ],
+)
+def test_images_are_taken_apart(image: str, parts: dict[str, str]) -> None:
+    assert deploy.split_image(image) == parts
+
+
+@pytest.mark.parametrize("image", ["operator", "host:5000/operator", "operator@sha256:abc", "a b:1"])
+def test_images_without_a_version_are_refused(image: str) -> None:
+    with pytest.raises(InputError, match="tag or a digest"):
+        deploy.split_image(image)
+
+
+@pytest.fixture(scope="module")
+def deployed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The kind overlay on the control plane, by `make deploy`'s own code, on a machine that imitates a kubelet."""
+    api = control_plane.client()
+    nodes = machines.add_pool(api, Pool("system", 1, accelerator=""))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
+        deploy.deploy(context=CONTEXT, overlay="kind", image="registry.example/operator:1.2.3", namespace=SYSTEM)
+        control_plane.kubectl("apply", "--server-side", "-k", str(MANIFESTS / "run-namespace"))
+        yield control_plane
+        control_plane.kubectl("delete", "-k", str(MANIFESTS / "run-namespace"))
+        deploy.undeploy(context=CONTEXT, overlay="kind", namespace=SYSTEM, force=True)
+    machines.remove_nodes(api, nodes)
+
+
+def test_the_operator_is_deployed_as_restricted_pod(deployed: ControlPlane) -> None:
+    (pod,) = deployed.get("pods", "-n", SYSTEM)["items"]
+    assert pod["status"]["phase"] == "Running"
+    assert pod["spec"]["containers"][0]["image"] == "registry.example/operator:1.2.3"
+    assert pod["spec"]["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+
+
+@pytest.mark.parametrize("namespace_name", [SYSTEM, "caloscale-runs"])
+def test_nothing_privileged_gets_into_our_namespaces(namespace_name: str, deployed: ControlPlane) -> None:
+    core = client.CoreV1Api(deployed.client())
+    container = {"name": "root", "image": "none", "securityContext": {"privileged": True}}
+    with pytest.raises(ApiException, match="violates PodSecurity"):
+        core.create_namespaced_pod(namespace_name, {"metadata": {"name": "root"}, "spec": {"containers": [container]}})
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_overlay_is_valid_before_the_server(overlay: str, deployed: ControlPlane) -> None:
+    where = str(MANIFESTS / "overlays" / overlay)
+    told = deployed.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-k", where
+    )
+    kinds = {line.split("/")[0].split(".")[0] for line in told.splitlines()}
+    assert {"deployment", "clusterrole", "customresourcedefinition", "networkpolicy", "configmap"} <= kinds
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_samples_are_valid_before_the_server(path: Path, deployed: ControlPlane, namespace: str) -> None:
+    deployed.kubectl("create", "--dry-run=server", "--validate=strict", "-n", namespace, "-f", str(path))
+
+
+def test_kubectl_explain_teaches(deployed: ControlPlane) -> None:
+    assert "Accelerators of a node" in deployed.kubectl("explain", "trainingrun.spec.hardware")
+
+
+def aligned() -> dict[str, Any]:
+    """A TFJob of ours that is what was planned."""
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"caloscale.dev/run": "r"}}}
+    container = {"name": "tensorflow", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    pod = {
+        "nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-tesla-v100"},
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
+        "containers": [container],
+    }
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {
+            "name": "r-1",
+            "labels": {"caloscale.dev/run": "r"},
+            "annotations": {
+                "caloscale.dev/workers": "4",
+                "caloscale.dev/accelerators-per-worker": "8",
+                "caloscale.dev/accelerator": "nvidia-tesla-v100",
+            },
+        },
+        "spec": {"tfReplicaSpecs": {"Worker": {"replicas": 4, "template": {"spec": pod}}}},
+    }
+
+
+def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    """Set (or with None remove) a field of a job; path parts are joined by |."""
+
+    def apply(job: dict[str, Any]) -> None:
+        *parents, last = path.split("|")
+        place: Any = job
+        for part in parents:
+            place = place[int(part)] if isinstance(place, list) else place[part]
+        if value is None:
+            del place[last]
+        else:
+            place[last] = value
+
+    return apply
+
+
+OTHER = {"replicas": 1, "template": {"spec": {"containers": []}}}
+WORKER = "spec|tfReplicaSpecs|Worker"
+POD = f"{WORKER}|template|spec"
+GPUS = f"{POD}|containers|0|resources|limits|nvidia.com/gpu"
+PLAN = "metadata|annotations|caloscale.dev/"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (change("metadata|annotations", None), "carries the annotations"),
+        (change(f"{PLAN}workers", None), "carries the annotations"),
+        (change(f"{PLAN}accelerator", None), "carries the annotations"),
+        (change(f"{WORKER}|replicas", 3), "the plan has 4 workers"),
+        (change(f"{WORKER}|replicas", 5), "the plan has 4 workers"),
+        (change("spec|tfReplicaSpecs|Chief", OTHER), "workers only"),
+        (change("spec|tfReplicaSpecs|PS", OTHER), "workers only"),
+        (change(GPUS, "4"), "the plan has 8 accelerators a worker"),
+        (change(GPUS, None), "the plan has 8 accelerators a worker"),
+        (change(f"{POD}|containers|0|resources", None), "the plan has 8 accelerators a worker"),
+        (change(f"{POD}|containers|0|name", "trainer"), "the plan has 8 accelerators a worker"),
+        (change(f"{POD}|nodeSelector|cloud.google.com/gke-accelerator", "nvidia-l4"), "another accelerator"),
+        (change(f"{POD}|affinity", None), "two workers could share a node"),
+        (change(f"{POD}|affinity|podAntiAffinity|requiredDuringSchedulingIgnoredDuringExecution|0|topologyKey", "zone"),
+         "two workers could share a node"),
+    ],
+)  # fmt: skip
+def test_tfjobs_that_are_not_their_plan_are_refused(
+    changed: Callable[[dict[str, Any]], None], message: str, deployed: ControlPlane, namespace: str
+) -> None:
+    job = aligned()
+    changed(job)
+    with pytest.raises(ClusterError, match=r"(?s)caloscale-aligned-tfjobs.*" + message + ".*remedy: "):
+        deployed.kubectl("create", "--dry-run=server", "-n", namespace, "--filename=-", stdin=json.dumps(job))
+
+
+def test_jobs_that_are_their_plan_or_not_ours_are_let_in(deployed: ControlPlane, namespace: str) -> None:
+    cpu, free, foreign = (copy.deepcopy(aligned()) for _ in range(3))
+    change(f"{PLAN}accelerators-per-worker", "0")(cpu)
+    change(f"{PLAN}accelerator", "cpu")(cpu)
+    change(f"{POD}|containers|0|resources", None)(cpu)
+    change(f"{POD}|nodeSelector", None)(cpu)
+    change(f"{POD}|affinity", None)(free)
+    change(f"{PLAN}nodes", "2")(free)
+    change("metadata|labels", None)(foreign)
+    change("metadata|annotations", None)(foreign)
+    for job in (aligned(), cpu, free, foreign):
+        deployed.kubectl("create", "--dry-run=server", "-n", namespace, "--filename=-", stdin=json.dumps(job))
+
+
+def test_a_job_cannot_be_edited_away_from_its_plan(deployed: ControlPlane, namespace: str) -> None:
+    deployed.apply([aligned()], namespace=namespace)
+    patch = json.dumps({"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 2}}}})
+    with pytest.raises(ClusterError, match="the plan has 4 workers"):
+        deployed.kubectl("patch", "tfjob", "r-1", "-n", namespace, "--type=merge", f"--patch={patch}")
+
+
+def test_a_drain_does_not_take_workers(deployed: ControlPlane, add_nodes: Callable[..., list[str]]) -> None:
+    add_nodes("cpu", 1, accelerator="")
+    core = client.CoreV1Api(deployed.client())
+    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    container = {"name": "tensorflow", "image": "none", "securityContext": security}
+    spec = {
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+    }
+    for name, labels in (("worker", {"caloscale.dev/run": "r"}), ("other", {})):
+        core.create_namespaced_pod("caloscale-runs", {"metadata": {"name": name, "labels": labels}, "spec": spec})
+    policy = client.PolicyV1Api(deployed.client())
+    deployed.wait_until(
+        lambda: (
+            policy.read_namespaced_pod_disruption_budget("caloscale-workers", "caloscale-runs").status.current_healthy
+            == 1
+        ),
+        "the budget counts the worker",
+    )
+    with pytest.raises(ApiException, match="disruption budget"):
+        core.create_namespaced_pod_eviction("worker", "caloscale-runs", {"metadata": {"name": "worker"}})
+    core.create_namespaced_pod_eviction("other", "caloscale-runs", {"metadata": {"name": "other"}})
+    core.delete_namespaced_pod("worker", "caloscale-runs", grace_period_seconds=0)
+
+
+def test_users_get_their_rights_from_the_usual_roles(deployed: ControlPlane, namespace: str) -> None:
+    def may(role: str, verb: str) -> bool:
+        name = f"{role}-{verb}"
+        deployed.kubectl(
+            "create",
+            "rolebinding",
+            name,
+            f"--clusterrole={role}",
+            f"--serviceaccount={namespace}:{name}",
+            "-n",
+            namespace,
+        )
+        asked = ["auth", "can-i", verb, "trainingruns.caloscale.dev", "-n", namespace]
+        try:
+            return "yes" in deployed.kubectl(*asked, f"--as=system:serviceaccount:{namespace}:{name}")
+        except ClusterError as error:
+            assert "no" in str(error) or not str(error)
+            return False
+
+    assert may("edit", "create")
+    assert may("view", "get")
+    assert not may("view", "create")
+
+
+@pytest.mark.control_plane
+def test_the_bundle_passes_the_validation_of_operator_framework(tmp_path: Path) -> None:
+    try:
+        verify = program("operator-verify")
+    except ClusterError as error:
+        pytest.skip(str(error))
+    command = [str(verify), "manifests"]
+    done = subprocess.run([*command, str(MANIFESTS / "bundle")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "error" not in (done.stdout + done.stderr).lower()
+
+    broken = tmp_path / "bundle" / "manifests"
+    broken.mkdir(parents=True)
+    (tmp_path / "bundle" / "metadata").mkdir()
+    for path in (MANIFESTS / "bundle").glob("*/*.yaml"):
+        text = path.read_text(encoding="utf-8").replace(
+            "name: trainingruns.caloscale.dev", "name: others.caloscale.dev", 1
+        )
+        (tmp_path / "bundle" / path.parent.name / path.name).write_text(text, encoding="utf-8")
+    done = subprocess.run([*command, str(tmp_path / "bundle")], capture_output=True, text=True, check=False)
+    assert "others.caloscale.dev" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("verb", ["deploy", "undeploy"])
+@pytest.mark.parametrize("context", ["", "another"])
+@pytest.mark.control_plane
+def test_no_cluster_is_touched_that_was_not_named(
+    verb: str, context: str, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although the kubeconfig has a current context."""
+    environment = {"KUBECONFIG": str(control_plane.kubeconfig)}
+    command = [sys.executable, "-m", "tools.deploy", verb, "--context", context]
+    monkeypatch.setenv("KUBECONFIG", environment["KUBECONFIG"])
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 2
+    assert f"one of: {CONTEXT}" in done.stderr
+    assert "Traceback" not in done.stderr

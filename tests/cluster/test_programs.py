@@ -1,0 +1,176 @@
+"""What builds and starts a control plane, as far as it can be seen without one."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tools.cluster import build, certificates, daemons, imitation, programs
+from tools.cluster.errors import ClusterError
+
+PROXY = "https://user:secret@proxy.invalid"
+
+
+def test_versions_are_those_of_go_mod() -> None:
+    assert programs.version("k8s.io/kubernetes").startswith("v1.")
+    assert programs.version("k8s.io/kubernetes").removeprefix("v1.") == programs.version("k8s.io/api").removeprefix(
+        "v0."
+    )
+    with pytest.raises(ClusterError, match="does not name nowhere"):
+        programs.version("nowhere.invalid/x")
+
+
+def test_every_program_is_a_tool_of_the_module() -> None:
+    text = (programs.MODULE / "go.mod").read_text(encoding="utf-8")
+    tools = text.split("tool (")[1].split(")")[0].split()
+    wanted = [package for package in (*programs.CONTROL_PLANE.values(), *programs.NODE.values()) if "./" not in package]
+    assert sorted(wanted) == sorted(tools)
+
+
+def test_programs_lie_by_what_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path / "cache"))
+    before = programs.folder()
+    assert before.is_relative_to(tmp_path / "cache")
+    assert not programs.is_built()
+    with pytest.raises(ClusterError, match=r"etcd is not built\n  remedy: python -m tools.cluster build"):
+        programs.program("etcd")
+    with pytest.raises(ClusterError, match=r"build --nodes"):
+        programs.program("kubelet")
+    module = tmp_path / "module"
+    module.mkdir()
+    (module / "go.mod").write_bytes((programs.MODULE / "go.mod").read_bytes())
+    (module / "go.sum").write_bytes((programs.MODULE / "go.sum").read_bytes() + b"\n")
+    monkeypatch.setattr(programs, "MODULE", module)
+    assert programs.folder() != before
+
+
+def fake_go(folder: Path, text: str) -> str:
+    path = folder / "go"
+    path.write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_build_that_cannot_download_says_so_without_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_go(tmp_path, f"import sys; sys.exit('module x: Get {PROXY}/x: connection refused')")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path))
+    with pytest.raises(ClusterError, match="go mod download: module x") as raised:
+        build.build()
+    assert "secret" not in str(raised.value)
+    assert "proxy.invalid" not in str(raised.value)
+
+
+def test_a_build_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails leaves nothing half-written; what was built before is not built again."""
+    script = """
+import pathlib, sys
+arguments = sys.argv[1:]
+folder = pathlib.Path(__file__).parent
+with (folder / "log").open("a") as log:
+    log.write(" ".join(arguments[:1] + arguments[-1:]) + "\\n")
+if arguments[0] == "list" and "-m" in arguments:
+    print(folder)
+elif arguments[0] == "build":
+    if "kube-scheduler" in arguments[-1] and not (folder / "mended").exists():
+        sys.exit("compile: out of memory")
+    target = pathlib.Path(arguments[arguments.index("-o") + 1])
+    target.write_text("#!/bin/sh\\necho 'kind: List'\\n")
+    target.chmod(0o755)
+"""
+    fake_go(tmp_path, script)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(ClusterError, match=r"(?s)kube-scheduler does not build.*out of memory"):
+        build.build(report=lambda line: None)
+    made = {path.name for path in (programs.folder() / "bin").iterdir()}
+    assert made == {"etcd", "kubectl", "kube-apiserver", "kube-controller-manager"}
+    (tmp_path / "mended").touch()
+    build.build(report=lambda line: None)
+    assert programs.is_built()
+    log = (tmp_path / "log").read_text(encoding="utf-8")
+    assert log.count(f"build {programs.CONTROL_PLANE['etcd']}\n") == 1
+    assert log.count(f"build {programs.CONTROL_PLANE['kube-scheduler']}\n") == 2
+    lines = len(log.splitlines())
+    build.build(report=lambda line: None)
+    assert len((tmp_path / "log").read_text(encoding="utf-8").splitlines()) == lines
+
+
+def test_certificates_make_a_tls_connection_both_ways(tmp_path: Path) -> None:
+    authority = certificates.Authority(tmp_path, "authority")
+    stranger = certificates.Authority(tmp_path / "other", "authority")
+    pair = authority.issue("server", "server", hosts=["127.0.0.1", "name.svc"])
+    user = authority.issue("user", "system:serviceaccount:a:b", groups=["system:serviceaccounts"])
+    assert all(each.key.stat().st_mode & 0o077 == 0 for each in (pair, user, authority.files))
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.certificate))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(pair.certificate, pair.key)
+    seen = {}
+
+    def serve(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection, context.wrap_socket(connection, server_side=True) as secured:
+            seen.update({key: value for ((key, value),) in secured.getpeercert()["subject"]})
+            secured.sendall(b"hello")
+
+    client_context = ssl.create_default_context(cafile=str(authority.certificate))
+    client_context.load_cert_chain(user.certificate, user.key)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        with (
+            socket.create_connection(listening.getsockname()) as raw,
+            client_context.wrap_socket(raw, server_hostname="name.svc") as secured,
+        ):
+            assert secured.recv(10) == b"hello"
+        thread.join()
+    assert seen == {"organizationName": "system:serviceaccounts", "commonName": "system:serviceaccount:a:b"}
+    verified = subprocess.run(
+        ["openssl", "verify", "-CAfile", str(stranger.certificate), str(pair.certificate)],
+        capture_output=True,
+        check=False,
+    )
+    assert verified.returncode != 0
+
+
+def test_ports_are_free_and_different() -> None:
+    ports = daemons.free_ports(8)
+    assert len(set(ports)) == 8
+    for port in ports:
+        with socket.create_server(("127.0.0.1", port)):
+            pass
+
+
+@pytest.mark.parametrize("spot", [True, False])
+def test_imitated_nodes_look_like_those_of_gke(spot: bool) -> None:
+    pool = imitation.Pool("pool", 2, accelerator="nvidia-l4", per_node=4, spot=spot)
+    first, second = imitation.node_objects(pool, first=7)
+    assert (first["metadata"]["name"], second["metadata"]["name"]) == ("pool-0007", "pool-0008")
+    labels = first["metadata"]["labels"]
+    assert labels["cloud.google.com/gke-accelerator"] == "nvidia-l4"
+    assert ("cloud.google.com/gke-spot" in labels) == spot
+    assert first["status"]["allocatable"]["nvidia.com/gpu"] == "4"
+    taints = {taint["key"] for taint in first["spec"]["taints"]}
+    assert taints == ({"nvidia.com/gpu", "cloud.google.com/gke-spot"} if spot else {"nvidia.com/gpu"})
+
+
+def test_stages_are_yaml(tmp_path: Path) -> None:
+    documents = list(yaml.safe_load_all(imitation.stages(tmp_path / "log")))
+    assert [each["metadata"]["name"] for each in documents] == [
+        "node-ready",
+        "pod-ready",
+        "pod-end",
+        "pod-delete",
+        "logs",
+    ]
+    assert documents[-1]["spec"]["logs"] == [{"logsFile": str(tmp_path / "log")}]
