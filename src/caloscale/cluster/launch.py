@@ -76,6 +76,7 @@ class Launch:
         """Annotations of the job: the plan that the admission policy holds it to."""
         return {
             names.WORKERS: str(self.placed.workers),
+            names.NODES: str(self.placed.nodes),
             names.ACCELERATORS_PER_WORKER: str(self.placed.accelerators_per_worker),
             names.ACCELERATOR: self.placed.accelerator,
         }
