@@ -22,6 +22,7 @@ from caloscale.spec import Run
 from caloscale.training.draws import EventDraws
 from caloscale.training.optimizers import PackedOptimizer, pack, plain, unpack
 from caloscale.training.schedule import Schedule
+from caloscale.training.scopes import part_scope, phase_scope
 
 Batch = Mapping[str, Any]
 Losses = dict[str, Any]
@@ -85,12 +86,16 @@ def train_step(
     batch: as `TrainingShowers.batches` gives it. Among the losses is ``progress``, on which all replicas agree.
     """
     step = _Step(run, networks, optimizers, batch, moment, schedule)
-    fakes = [step.generate(part, step.draws(0, part), training=False) for part in step.parts]
-    of_real = step.teach_discriminator(1, [part.cells for part in step.parts], real=True)
-    of_fake = step.teach_discriminator(2, fakes, real=False)
-    for update in range(run.train.generator_updates - 1):
-        step.teach_generator(update)
-    return step.finish(of_real, of_fake)
+    with phase_scope("fakes"):
+        fakes = [step.generate(part, step.draws(0, part), training=False) for part in step.parts]
+    with phase_scope("discriminator_real"):
+        of_real = step.teach_discriminator(1, [part.cells for part in step.parts], real=True)
+    with phase_scope("discriminator_fake"):
+        of_fake = step.teach_discriminator(2, fakes, real=False)
+    with phase_scope("generator"):
+        for update in range(run.train.generator_updates - 1):
+            step.teach_generator(update)
+        return step.finish(of_real, of_fake)
 
 
 class _Part:
@@ -150,7 +155,8 @@ class _Step:
         self.progress = progress if self.progress is None else self.progress
         number = self.moment.step * DISCRIMINATOR_UPDATES + (1 if real else 2)
         rate = train.discriminator_learning_rate or train.learning_rate
-        self.optimizers.discriminator.apply(agreed, self._rate(rate), number)
+        with part_scope("optimizer"):
+            self.optimizers.discriminator.apply(agreed, self._rate(rate), number)
         return losses
 
     def teach_generator(self, update: int, others: Callable[[Losses], list[Any]] = lambda _: []) -> list[Any]:
@@ -180,7 +186,8 @@ class _Step:
         gradient, losses = self._over_parts(one)
         agreed, summed = self._agreed(gradient, others(losses))
         number = self.moment.step * train.generator_updates + update + 1
-        self.optimizers.generator.apply(agreed, self._rate(train.learning_rate), number)
+        with part_scope("optimizer"):
+            self.optimizers.generator.apply(agreed, self._rate(train.learning_rate), number)
         return summed
 
     def finish(self, of_real: Losses, of_fake: Losses) -> Losses:
@@ -214,8 +221,9 @@ class _Step:
         if self.moment.replicas == 1:
             return gradient, list(others)
         values = [gradient, *others]
-        packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, pack(values))
-        summed, *rest = unpack(packed, values)
+        with part_scope("all_reduce"):
+            packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, pack(values))
+            summed, *rest = unpack(packed, values)
         return summed, rest
 
     def _rate(self, rate: float) -> Any:
@@ -224,7 +232,8 @@ class _Step:
 
     def _gradient(self, tape: Any, loss: Any, network: Any) -> Any:
         zero = tf.UnconnectedGradients.ZERO
-        return pack(tape.gradient(loss, network.trainable_variables, unconnected_gradients=zero))
+        with part_scope("back_propagation"):
+            return pack(tape.gradient(loss, network.trainable_variables, unconnected_gradients=zero))
 
     def _means(self, loss: Any, terms: Mapping[str, Any]) -> Losses:
         return {"loss": loss, **{name: tf.reduce_sum(term) / self.moment.global_batch for name, term in terms.items()}}

@@ -31,6 +31,31 @@ class Draws(NamedTuple):
     """Labels of the generated ones."""
 
 
+class ReferenceOptimizers(NamedTuple):
+    """Keras' own optimisers, built."""
+
+    generator: Any
+    discriminator: Any
+
+
+def reference_optimizers(run: Run, networks: Networks) -> ReferenceOptimizers:
+    """The optimisers of the document at its learning rates, without schedule."""
+    train = run.train
+
+    def one(rate: float, network: Any) -> Any:
+        if train.optimizer == "adam":
+            optimizer = tf.keras.optimizers.Adam(rate, beta_1=0.5, beta_2=0.99)
+        else:
+            optimizer = tf.keras.optimizers.RMSprop(rate, rho=0.9)
+        optimizer.build(network.trainable_variables)
+        return optimizer
+
+    of_discriminator = train.discriminator_learning_rate or train.learning_rate
+    return ReferenceOptimizers(
+        one(train.learning_rate, networks.generator), one(of_discriminator, networks.discriminator)
+    )
+
+
 def draw(run: Run, size: int) -> Draws:
     """Fresh random numbers for a batch of ``size`` showers."""
     shape = (size, noise_size(run.model))
@@ -61,9 +86,13 @@ def reference_gradients(
 
 
 def reference_step(
-    run: Run, networks: Networks, optimizers: Any, batch: Mapping[str, Any], draws: Draws | None = None
+    run: Run,
+    networks: Networks,
+    optimizers: ReferenceOptimizers,
+    batch: Mapping[str, Any],
+    draws: Draws | None = None,
 ) -> None:
-    """One step. optimizers: with ``generator`` and ``discriminator``; draws: absent, they are drawn here."""
+    """One step; updates weights and optimisers. draws: absent, they are drawn here."""
     draws = draws or draw(run, batch["cells"].shape[0])
     targets = _targets(run, batch)
     fake = _generate(run, networks, batch, draws.fakes, training=False)

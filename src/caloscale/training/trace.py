@@ -1,0 +1,133 @@
+"""What TensorFlow's profiler saw of some steps, as intervals of time on one clock.
+
+The profiler writes an XSpace (protocol buffer): planes with lines with events. On a CPU every operation of a graph is
+an event "name:Type" on a line of the executor's threads ("tf_Compute..."); on an accelerator every kernel is an event
+on a line of a plane "/device:...", with the operation in its statistic ``tf_op``. Operations carry the name scopes
+under which they were made; gradients keep those of the forward pass, behind "gradient_tape/".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import tensorflow as tf
+
+INPUT, STEP = "caloscale/input", "caloscale/step"
+"""Marks of the loop: waiting for a batch, and what it does with it."""
+
+_EVERY_OPERATION = 3
+_EXECUTOR = "tf_Compute"
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile", "If", "StatelessIf"})
+"""Operations that only contain others."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """From start to end, ns on one clock."""
+
+    start: float
+    end: float
+    name: str
+    """Of an operation with its scopes, or of a mark."""
+    kind: str = ""
+    """Type of the operation."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Marks of the loop and operations of the graph."""
+
+    inputs: tuple[Interval, ...]
+    steps: tuple[Interval, ...]
+    operations: tuple[Interval, ...]
+
+
+@contextmanager
+def recording() -> Iterator[list[Trace]]:
+    """Record what happens within; the list holds the trace afterwards.
+
+    Raises tf.errors.AlreadyExistsError when something else is being profiled.
+    """
+    found: list[Trace] = []
+    with TemporaryDirectory(prefix="caloscale-profile-") as folder:
+        options = tf.profiler.experimental.ProfilerOptions(
+            host_tracer_level=_EVERY_OPERATION, python_tracer_level=0, device_tracer_level=1
+        )
+        tf.profiler.experimental.start(folder, options=options)
+        completed = False
+        try:
+            yield found
+            completed = True
+        finally:
+            tf.profiler.experimental.stop(save=completed)
+        files = sorted(Path(folder).rglob("*.xplane.pb"))
+        if files:
+            found.append(read_trace(files[0].read_bytes()))
+
+
+def mark(name: str) -> Any:
+    """A context whose time is marked in the trace; free of cost while nothing is recorded."""
+    return tf.profiler.experimental.Trace(name)
+
+
+def read_trace(content: bytes) -> Trace:
+    """The trace in a serialised XSpace."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    space = xplane_pb2.XSpace()
+    space.ParseFromString(content)
+    host = [plane for plane in space.planes if plane.name.startswith("/host:CPU")]
+    devices = [plane for plane in space.planes if plane.name.startswith("/device:")]
+    marks = [interval for plane in host for interval in _marks(plane)]
+    kernels = [interval for plane in devices for interval in _kernels(plane)]
+    operations = kernels or [interval for plane in host for interval in _host_operations(plane)]
+    return Trace(
+        inputs=_sorted(m for m in marks if m.name == INPUT),
+        steps=_sorted(m for m in marks if m.name == STEP),
+        operations=_sorted(operations),
+    )
+
+
+def _sorted(intervals: Any) -> tuple[Interval, ...]:
+    return tuple(sorted(intervals, key=lambda interval: interval.start))
+
+
+def _events(plane: Any, line: Any) -> Iterator[tuple[str, float, float, Any]]:
+    for event in line.events:
+        start = line.timestamp_ns + event.offset_ps / 1000
+        yield plane.event_metadata[event.metadata_id].name, start, start + event.duration_ps / 1000, event
+
+
+def _marks(plane: Any) -> Iterator[Interval]:
+    for line in plane.lines:
+        for name, start, end, _ in _events(plane, line):
+            if name in (INPUT, STEP):
+                yield Interval(start, end, name)
+
+
+def _host_operations(plane: Any) -> Iterator[Interval]:
+    for line in plane.lines:
+        if not line.name.startswith(_EXECUTOR):
+            continue
+        for event, start, end, _ in _events(plane, line):
+            name, colon, kind = event.rpartition(":")
+            # Others are the executor's own: ThreadpoolListener::Record and so on.
+            if colon and not name.endswith(":") and kind not in _CALLS:
+                yield Interval(start, end, name, kind)
+
+
+def _kernels(plane: Any) -> Iterator[Interval]:
+    names = {key: metadata.name for key, metadata in plane.stat_metadata.items()}
+    for line in plane.lines:
+        for kernel, start, end, event in _events(plane, line):
+            stats = [*event.stats, *plane.event_metadata[event.metadata_id].stats]
+            found = next((stat for stat in stats if names.get(stat.metadata_id) == "tf_op"), None)
+            if found is not None:
+                text = found.str_value or names.get(found.ref_value, "")
+                name, _, kind = text.rpartition(":")
+                yield Interval(start, end, name or text, kind or kernel)
