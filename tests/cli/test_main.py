@@ -16,6 +16,8 @@ VERBS = (
     "train",
     "validate",
     "report",
+    "profile",
+    "bench",
     "inspect",
     "plan",
     "bill",

@@ -8,46 +8,7 @@ import tensorflow as tf
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference import load_generator
 from caloscale.inference.noise import latent_noise
-from caloscale.models import build, latent, noise_size
-from caloscale.models.card import ModelCard
-from caloscale.spec import load_run
-
-DETECTOR = (
-    "data.geometry.cells=[5, 4, 3]",
-    "data.geometry.layers=[{count: 3, absorberMm: 4}]",
-    "data.geometry.depthMm=30",
-    "data.preprocessing.rebin=[1, 1, 1]",
-    "model.latentSize=6",
-)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A model folder as a training leaves it, with fresh weights."""
-    path = tmp_path_factory.mktemp("model")
-    run = load_run(preset="compact", overrides=DETECTOR)
-    networks = build(run.model, run.data)
-    networks.generator.save(str(path / "generator.keras"))
-    (path / "untrained").mkdir()
-    build(run.model, run.data).generator.save(str(path / "untrained" / "generator.keras"))
-    card = ModelCard(
-        preset="compact",
-        shape=run.data.shape,
-        latent_size=run.model.latent_size,
-        preprocessing=run.data.preprocessing,
-        geometry=run.data.geometry,
-        energy_gev=run.data.energy_gev,
-        angle_deg=run.data.angle_deg,
-        source="geant4",
-        document=run.model_dump(mode="json", by_alias=True),
-        versions={},
-        step=1,
-        epoch=1,
-        deviation=0.1,
-        parameters={},
-    )
-    (path / "model.json").write_text(card.model_dump_json(by_alias=True))
-    return path
+from caloscale.models import latent, noise_size
 
 
 @pytest.fixture

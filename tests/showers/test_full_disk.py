@@ -14,7 +14,9 @@ import pytest
 
 from caloscale.errors import StorageError
 from caloscale.showers import shards
+from caloscale.showers.file_writer import open_writer
 from caloscale.showers.files import write_showers
+from caloscale.showers.layouts import Layout
 from caloscale.showers.picture import draw_shower
 from caloscale.showers.shards import preprocess_showers, read_manifest
 from caloscale.showers.storage import atomic_writer
@@ -53,7 +55,7 @@ def test_in_a_namespace() -> None:
         pytest.skip("neither mount nor unshare -Urm is allowed here: full disks cannot be tested")
     command = ["unshare", "-Urm", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, WITHIN: "1"})
-    assert done.returncode == 0 and "6 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "8 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_any_writer(small_disk: Path) -> None:
@@ -72,6 +74,23 @@ def test_write_showers(small_disk: Path) -> None:
     with pytest.raises(StorageError, match=r"showers\.h5: cannot be written: No space left"):
         write_showers(path, make_showers(3000), attributes={})
     assert left_on(small_disk) == ["showers.h5"] and path.read_bytes() == before
+
+
+@pytest.mark.parametrize("layout", ["variable-angle", "calochallenge"])
+def test_batches(small_disk: Path, layout: Layout) -> None:
+    """The disk fills up while HDF5 writes, which would crash the interpreter if HDF5 were told."""
+    path = small_disk / "showers.h5"
+    path.write_text("earlier")
+    taken = 0
+    with (
+        pytest.raises(StorageError, match=r"showers\.h5: cannot be written: No space left"),
+        open_writer(path, 30_000, (6, 4, 5), layout=layout, source="generated", attributes={}) as writer,
+    ):
+        for seed in range(300):
+            writer.write(make_showers(100, seed))
+            taken += 100
+    assert 0 < taken < 30_000
+    assert left_on(small_disk) == ["showers.h5"] and path.read_text() == "earlier"
 
 
 def test_picture(small_disk: Path) -> None:

@@ -1,9 +1,19 @@
-"""Showers from a trained generator."""
+"""Showers from a trained generator.
 
-from caloscale.inference.generator import Generator, load_generator
+Imports are late: ONNX Runtime and OpenVINO compute an exported generator without TensorFlow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from caloscale.inference.primaries import Primaries, parse_primaries
 from caloscale.inference.runtime import Runtime, open_runtime
 from caloscale.inference.stream import stream, suitable_batch
+
+if TYPE_CHECKING:
+    from caloscale.inference.generator import Generator, load_generator
 
 __all__ = [
     "Generator",
@@ -15,3 +25,10 @@ __all__ = [
     "stream",
     "suitable_batch",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load TensorFlow when it is first needed."""
+    if name not in ("Generator", "load_generator"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.generator"), name)

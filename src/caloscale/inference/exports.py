@@ -83,6 +83,11 @@ def export_record(folder: Path, format: Format) -> ExportRecord:
         raise CheckpointError("is no record of an export", file=path, remedy="remove its folder") from error
 
 
+def is_exported(folder: Path, format: Format) -> bool:
+    """Whether an export is there and belongs to the network: then TensorFlow is not needed."""
+    return _is_current(folder, folder / FOLDER / format)
+
+
 def _is_current(folder: Path, target: Path) -> bool:
     try:
         record = ExportRecord.model_validate_json((target / RECORD).read_bytes(), by_alias=True, by_name=False)

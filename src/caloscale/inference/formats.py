@@ -6,7 +6,6 @@ import json
 import logging
 import tempfile
 from collections.abc import Callable
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from caloscale.errors import InputError
 from caloscale.inference.exports import Format
 from caloscale.inference.generator import Generator
+from caloscale.inference.packages import load
 
 OPSET = 18
 """Version of the ONNX operators: ONNX Runtime 1.14 and later have them."""
@@ -34,18 +33,6 @@ def ways(format: Format) -> tuple[Callable[[Generator, Path, dict[str, str]], No
     for package in packages:
         load(package)
     return write, compute, {"tensorflow": tf.__version__, **{name: version(name) for name in packages}}
-
-
-def load(package: str) -> Any:
-    """Import a package of the extra `infer`. Raises InputError when it is not installed."""
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise InputError(
-            f"cannot be imported: {error}",
-            field=package,
-            remedy="pip install 'caloscale[infer]', or use --runtime tensorflow",
-        ) from error
 
 
 def _named(generator: Generator) -> Any:

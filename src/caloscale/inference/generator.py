@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from caloscale.errors import CheckpointError, DocumentError, InputError
+from caloscale.inference.folder import read_card
 from caloscale.inference.noise import latent_noise
 from caloscale.models import latent, noise_size
 from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard
@@ -133,19 +133,6 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
             f"is a network for other showers than {CARD} says", file=path, value=expected, remedy=remedy
         )
     return Generator(network, card, run)
-
-
-def read_card(folder: Path) -> ModelCard:
-    """What a model folder says of itself. Raises CheckpointError."""
-    path, remedy = folder / CARD, "give the folder `model` of a training"
-    try:
-        return ModelCard.model_validate_json(path.read_bytes(), by_alias=True, by_name=False)
-    except OSError as error:
-        raise CheckpointError(f"cannot be read: {error.strerror}", file=path, remedy=remedy) from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or None
-        raise CheckpointError(f"is not a model card: {first['msg']}", file=path, field=field, remedy=remedy) from error
 
 
 def _checked(energy_gev: Any, angle_rad: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from caloscale.errors import InputError
 from caloscale.inference.exports import exported
-from caloscale.inference.formats import load
-from caloscale.inference.generator import read_card
+from caloscale.inference.folder import read_card
+from caloscale.inference.packages import load
 from caloscale.inference.runtime import Floats, Runtime, cores
 
 

@@ -78,7 +78,9 @@ def open_runtime(
         ("precision", precision, get_args(Precision)),
     ):
         if value not in known:
-            raise InputError("is not known", field=field, value=value, remedy="choose " + " or ".join(known))
+            why = "; int8 shifts the energy sum and is not offered" if value == "int8" else ""
+            remedy = "choose " + " or ".join(known) + why
+            raise InputError("is not known", field=field, value=value, remedy=remedy)
     for field, number in (("streams", streams), ("threads", threads)):
         if number is not None and number < 1:
             raise InputError("must be at least 1", field=field, value=number, remedy="leave it out, or give 1")

@@ -54,15 +54,18 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a stage when it is first asked for."""
+    """Load a stage when it is first asked for.
+
+    The training loads TensorFlow itself, as it must choose Keras before.
+    """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if _MODULES[name] in ("generation", "preprocessing", "training", "validation"):
-        _load_tensorflow_quietly()
+    if name in ("preprocess", "train", "validate"):
+        load_tensorflow_quietly()
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
-def _load_tensorflow_quietly() -> None:
+def load_tensorflow_quietly() -> None:
     """TensorFlow greets on the standard error stream while it is loaded, whatever its log level says."""
     stream, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)

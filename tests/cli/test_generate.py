@@ -1,0 +1,191 @@
+"""The verb generate: the files it leaves, read by h5py alone; processes that are stopped; bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from caloscale.inference.exports import exported
+from caloscale.showers.files import read_showers
+from caloscale.spec import Geometry, LayerGroup
+from tests.inference.model_folders import COMPACT, make_model
+
+GEOMETRY = Geometry(cells=(5, 4, 3), layers=(LayerGroup(count=3, absorber_mm=4),), depth_mm=30)
+CUBE = (
+    "data.geometry.cells=[20, 20, 20]",
+    "data.geometry.layers=[{count: 20, absorberMm: 2}]",
+    "data.preprocessing.rebin=[1, 1, 1]",
+    "model.latentSize=6",
+)
+CUBE_BYTES = 20 * 20 * 20 * 4
+QUICK = ("--batch", "50", "--runtime", "openvino")
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compact model of 5 x 4 x 3 cells, trained on 5 to 40 GeV."""
+    return make_model(tmp_path_factory.mktemp("compact") / "model", "compact", COMPACT)
+
+
+@pytest.fixture(scope="session")
+def cube(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compact model of 20 x 20 x 20 cells, of which three thousand showers take 96 MB."""
+    folder = make_model(tmp_path_factory.mktemp("cube") / "model", "compact", CUBE)
+    exported(folder, "openvino")  # so that the processes below start without TensorFlow
+    return folder
+
+
+def read(path: Path) -> dict[str, np.ndarray]:
+    with h5py.File(path) as file:
+        return {name: file[name][...] for name in file}
+
+
+def test_all_runtimes_leave_the_same_file(command: Callable, model: Path, tmp_path: Path) -> None:
+    files = []
+    for number, runtime in enumerate(("tensorflow", "onnx", "openvino"), start=1):
+        path = tmp_path / f"{runtime}.h5"
+        done = command(
+            "generate", "--model", model, "--count", 150, "--energies", "10..30", "--seed", 5, "-o", path,
+            "--runtime", runtime, "--streams", number, "--batch", 16 * number,
+        )  # fmt: skip
+        assert done.code == 0, done.err
+        assert "150 showers in" in done.out and "ms each" in done.out and "warning" not in done.err
+        files.append(read(path))
+    truth = files[0]
+    assert truth["ECAL"].shape == (150, 4, 5, 3)
+    assert 10 <= truth["energy"].min() < 11 and 29 < truth["energy"].max() <= 30
+    assert np.radians(60) <= truth["theta"].min() and truth["theta"].max() <= np.radians(120)
+    np.testing.assert_allclose(truth["sum"], truth["ECAL"].sum((1, 2, 3)), rtol=1e-5)
+    for other in files[1:]:
+        np.testing.assert_array_equal(other["energy"], truth["energy"])
+        np.testing.assert_array_equal(other["theta"], truth["theta"])
+        # 1e-3 is the threshold of 20 keV in units of 1/50 GeV: rounding may carry a cell below it.
+        np.testing.assert_allclose(other["ECAL"], truth["ECAL"], rtol=1e-4, atol=1.0001e-3)
+        assert (np.abs(other["ECAL"] - truth["ECAL"]) > 1e-4).sum() < 5
+    ours = read_showers(tmp_path / "onnx.h5", geometry=GEOMETRY)
+    assert ours.source == "generated"
+    np.testing.assert_allclose(ours.ecal_sum_gev * 50, truth["sum"], rtol=1e-3)
+
+
+def test_pieces_other_layouts_and_the_primaries_of_a_file(command: Callable, model: Path, tmp_path: Path) -> None:
+    def generate(name: str, *options: object) -> dict[str, np.ndarray]:
+        done = command("generate", "--model", model, "-o", tmp_path / name, "--runtime", "openvino", *options)
+        assert done.code == 0, done.err
+        return read(tmp_path / name)
+
+    whole = generate("whole.h5", "--count", 40)
+    first, second = generate("1.h5", "--count", 15), generate("2.h5", "--count", 25, "--first", 15)
+    for name, values in whole.items():
+        np.testing.assert_allclose(np.concatenate([first[name], second[name]]), values, rtol=1e-4, atol=1e-6)
+
+    like = generate("like.h5", "--energies", tmp_path / "whole.h5")
+    np.testing.assert_array_equal(like["energy"], whole["energy"])
+    np.testing.assert_allclose(like["ECAL"], whole["ECAL"], rtol=1e-4, atol=1e-6)
+    assert not np.allclose(generate("other.h5", "--count", 40, "--seed", 2)["ECAL"], whole["ECAL"], rtol=0.1)
+
+    mev = generate("mev.h5", "--energies", tmp_path / "whole.h5", "--layout", "calochallenge")
+    np.testing.assert_allclose(mev["incident_energies"][:, 0], whole["energy"] * 1000, rtol=1e-6)
+    np.testing.assert_allclose(mev["showers"].sum(1) / 1000, whole["sum"] / 50, rtol=1e-5)
+
+
+def test_json_and_a_warning_beyond_what_was_trained_on(command: Callable, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    done = command(
+        "generate", "--model", model, "--count", 3, "--energies", "50,500", "--angles", "90", "-o", path, "--json"
+    )
+    record = json.loads(done.out)
+    assert (record["showers"], record["energyGev"], record["bytes"]) == (3, [50, 500], path.stat().st_size)
+    assert record["millisecondsPerShower"] == pytest.approx(record["seconds"] / 3 * 1000, rel=0.01)
+    assert "warning: energies 50 to 500 GeV go beyond the 5 to 40" in done.err
+    np.testing.assert_array_equal(read(path)["energy"], [50, 500, 50])
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--energies", "500..10"], "energies: must be above 0 GeV"),
+        (["--energies", "absent.h5"], "absent.h5: cannot be read"),
+        (["--angles", "0..90"], "angles: must be between 0 and 180 degrees"),
+        (["--layout", "fixed-angle"], "layout: is not written"),
+        (["--runtime", "torch"], "runtime: is not known"),
+        (["--precision", "int8"], "int8 shifts the energy sum"),
+        (["--precision", "bfloat16"], "--runtime openvino"),
+        (["--count", "0"], "count"),
+        (["--batch", "0"], "batch"),
+        (["--seed", "-1"], "seed"),
+        (["--model", "absent"], "model.json: cannot be read"),
+        (["--output", "."], "is a folder"),
+        (["--output", "/proc/none/a.h5"], "cannot be written"),
+    ],
+)
+def test_bad_input(command: Callable, model: Path, tmp_path: Path, options: list[str], problem: str) -> None:
+    given = {"--model": str(model), "--count": "5", "--output": str(tmp_path / "a.h5")}
+    given.update(dict([options]))  # type: ignore[arg-type]
+    done = command("generate", *[part for pair in given.items() for part in pair])
+    assert done.code == 2
+    assert problem in done.err and "Traceback" not in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_number_of_showers(command: Callable, model: Path, tmp_path: Path) -> None:
+    done = command("generate", "--model", model, "-o", tmp_path / "a.h5")
+    assert done.code == 2 and "give --count" in done.err
+
+
+def test_an_exported_model_needs_no_tensorflow(cube: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None\n"
+        "from caloscale.cli.main import main\n"
+        f"sys.argv = ['caloscale', 'generate', '--model', {str(cube)!r}, '--count', '3', '--runtime', 'openvino', "
+        f"'-o', {str(tmp_path / 'a.h5')!r}]\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert read(tmp_path / "a.h5")["ECAL"].shape == (3, 20, 20, 20)
+
+
+def start(cube: Path, output: Path, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "caloscale.cli.main", "generate", "--model", str(cube), "-o", str(output)]
+    return subprocess.Popen([*command, "--count", str(count), *QUICK], stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_one_that_is_stopped_leaves_nothing(cube: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
+    (tmp_path / "a.h5").write_text("earlier")
+    with start(cube, tmp_path / "a.h5", 10**7) as process:
+        deadline = time.monotonic() + 120  # so that a fault ends the test; nothing is measured
+        while not any(path.stat().st_size > 10**6 for path in tmp_path.iterdir()):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == code
+    assert "no file was written" in err and "Traceback" not in err and "goes on from here" not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]
+    assert (tmp_path / "a.h5").read_text() == "earlier"
+
+
+def test_memory_does_not_grow_with_the_showers(cube: Path, tmp_path: Path) -> None:
+    """Ten times as many showers, 86 MB more of them: the process holds less than a quarter of that more."""
+    peaks = []
+    for count in (300, 3000):
+        process = start(cube, tmp_path / f"{count}.h5", count)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        process.stderr.close()  # type: ignore[union-attr]
+        peaks.append(usage.ru_maxrss * 1024)
+        with h5py.File(tmp_path / f"{count}.h5") as file:
+            assert file["ECAL"].shape == (count, 20, 20, 20)
+    assert peaks[1] - peaks[0] < 0.25 * 2700 * CUBE_BYTES

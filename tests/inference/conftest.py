@@ -1,0 +1,21 @@
+"""Models of all tests here. What they export is kept: an export takes a second or two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .model_folders import COMPACT, make_model
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compact model of 5 x 4 x 3 cells."""
+    return make_model(tmp_path_factory.mktemp("compact") / "model", "compact", COMPACT)
+
+
+@pytest.fixture(scope="session")
+def variable_angle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The published network at its full size, with a short latent vector."""
+    return make_model(tmp_path_factory.mktemp("full") / "model", "variable-angle", ("model.latentSize=8",))

@@ -1,0 +1,44 @@
+"""Model folders as a training leaves them, with fresh weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from caloscale.models import build
+from caloscale.models.card import ModelCard
+from caloscale.spec import load_run
+
+COMPACT = (
+    "data.geometry.cells=[5, 4, 3]",
+    "data.geometry.layers=[{count: 3, absorberMm: 4}]",
+    "data.geometry.depthMm=30",
+    "data.preprocessing.rebin=[1, 1, 1]",
+    "model.latentSize=6",
+)
+"""A compact network of 5 x 4 x 3 cells."""
+
+
+def make_model(path: Path, preset: str, overrides: tuple[str, ...]) -> Path:
+    """Write a model folder."""
+    run = load_run(preset=preset, overrides=overrides)
+    (path / "untrained").mkdir(parents=True)
+    build(run.model, run.data).generator.save(str(path / "generator.keras"))
+    build(run.model, run.data).generator.save(str(path / "untrained" / "generator.keras"))
+    card = ModelCard(
+        preset=preset,
+        shape=run.data.shape,
+        latent_size=run.model.latent_size,
+        preprocessing=run.data.preprocessing,
+        geometry=run.data.geometry,
+        energy_gev=run.data.energy_gev,
+        angle_deg=run.data.angle_deg,
+        source="geant4",
+        document=run.model_dump(mode="json", by_alias=True),
+        versions={},
+        step=1,
+        epoch=1,
+        deviation=0.1,
+        parameters={},
+    )
+    (path / "model.json").write_text(card.model_dump_json(by_alias=True))
+    return path

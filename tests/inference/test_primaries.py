@@ -1,0 +1,104 @@
+"""What a user writes for energies and angles, and what showers get of it."""
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from caloscale.errors import InputError, ShowerFileError
+from caloscale.inference import parse_primaries
+
+
+def parse(energies=None, angles=None, seed=1):
+    return parse_primaries(energies, angles, seed=seed, default_energy_gev=(5, 40), default_angle_deg=(60, 120))
+
+
+def test_a_range_is_evenly_filled():
+    energy, angle = parse("10..500", "80..100").of(0, 5000)
+    assert stats.kstest((energy - 10) / 490, "uniform").pvalue > 1e-3
+    assert stats.kstest((np.degrees(angle) - 80) / 20, "uniform").pvalue > 1e-3
+    assert abs(np.corrcoef(energy, angle)[0, 1]) < 5 / np.sqrt(5000)
+
+
+def test_what_is_absent_is_what_was_trained_on():
+    primaries = parse()
+    assert primaries.energy_range_gev == (5, 40)
+    assert primaries.angle_range_deg == pytest.approx((60, 120))
+
+
+def test_lists_make_all_combinations():
+    energy, angle = parse("10,20,50", "60,90").of(1, 7)
+    np.testing.assert_array_equal(energy, [20, 50, 10, 20, 50, 10, 20])
+    np.testing.assert_allclose(np.degrees(angle), [60, 60, 90, 90, 90, 60, 60], rtol=1e-6)
+
+
+def test_one_value_and_a_range():
+    energy, angle = parse("50", "62,118").of(0, 4)
+    np.testing.assert_array_equal(energy, 50)
+    np.testing.assert_allclose(np.degrees(angle), [62, 118, 62, 118], rtol=1e-6)
+    drawn = parse("10..20", "62,118")
+    np.testing.assert_allclose(np.degrees(drawn.of(0, 3)[1]), [62, 118, 62], rtol=1e-6)
+
+
+@given(first=st.integers(0, 10**6), cut=st.integers(0, 9))
+def test_a_shower_does_not_depend_on_the_piece(first, cut):
+    primaries = parse("10..500", "60,90")
+    whole = primaries.of(first, 9)
+    pieces = [primaries.of(first, cut), primaries.of(first + cut, 9 - cut)]
+    for part, of_pieces in zip(whole, zip(*pieces)):
+        np.testing.assert_array_equal(part, np.concatenate(of_pieces))
+
+
+def file_of(path, **columns):
+    with h5py.File(path, "w") as file:
+        file["ECAL"] = np.zeros((len(columns["energy"]), 2, 2, 2), np.float32)
+        for name, values in columns.items():
+            file[name] = np.asarray(values, np.float32)
+    return str(path)
+
+
+def test_a_file_gives_pairs(tmp_path):
+    primaries = parse(file_of(tmp_path / "a.h5", energy=[10, 20, 30], theta=[1.1, 1.2, 1.3]))
+    assert primaries.length == 3
+    energy, angle = primaries.of(1, 4)
+    np.testing.assert_array_equal(energy, [20, 30, 10, 20])
+    np.testing.assert_allclose(angle, [1.2, 1.3, 1.1, 1.2], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("energies", "angles", "field"),
+    [
+        ("500..10", None, "energies"),
+        ("0..10", None, "energies"),
+        ("-5", None, "energies"),
+        ("nan", None, "energies"),
+        ("1,inf", None, "energies"),
+        ("ten", None, "energies"),
+        ("", None, "energies"),
+        ("10...20", None, "energies"),
+        (None, "0", "angles"),
+        (None, "90,180", "angles"),
+        (None, "60..", "angles"),
+    ],
+)
+def test_texts_that_mean_nothing(energies, angles, field):
+    with pytest.raises(InputError, match="must be") as error:
+        parse(energies, angles)
+    assert error.value.field == field
+    assert error.value.exit_code == 2
+
+
+def test_files_that_do_not_serve(tmp_path):
+    good = file_of(tmp_path / "a.h5", energy=[10], theta=[1.1])
+    with pytest.raises(InputError, match="the file of the energies gives them"):
+        parse(good, "60..120")
+    with pytest.raises(InputError, match=r"b\.h5: energies: holds one that is impossible \(got -1\.0\)"):
+        parse(file_of(tmp_path / "b.h5", energy=[10, -1], theta=[1.1, 1.2]))
+    with pytest.raises(InputError, match=r"c\.h5: angles: holds one that is impossible"):
+        parse(file_of(tmp_path / "c.h5", energy=[10], theta=[90]))
+    with pytest.raises(InputError, match="holds none"):
+        parse(file_of(tmp_path / "d.h5", energy=[], theta=[]))
+    with pytest.raises(ShowerFileError, match="cannot be read"):
+        parse(str(tmp_path / "absent.h5"))

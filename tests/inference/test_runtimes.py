@@ -1,0 +1,204 @@
+"""TensorFlow, ONNX Runtime and OpenVINO make the same showers; exported files speak for themselves."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import openvino
+import pytest
+import tensorflow as tf
+
+from caloscale.errors import CheckpointError, InputError
+from caloscale.inference import exports, load_generator, open_runtime
+from caloscale.inference.exports import export_record, exported
+from caloscale.inference.noise import latent_noise
+from caloscale.models import build
+from caloscale.spec import build_run
+
+ROUNDING = 1e-5
+"""Of a shower's largest cell; measured: 2e-6 in a thousand showers of the trained compact network."""
+HAS_BFLOAT16 = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+def fed(runtime, count):
+    energy, angle = np.linspace(5, 40, count), np.linspace(1.1, 2.0, count)
+    return latent_noise(7, 0, count, runtime.noise_size), energy.astype(np.float32), angle.astype(np.float32)
+
+
+def assert_same(ours, truth, threshold):
+    """Equal but for rounding, which may carry a cell at the threshold to either side."""
+    at_threshold = ((ours == 0) != (truth == 0)) & (np.maximum(ours, truth) <= threshold * 1.0001)
+    largest = truth.max(axis=(1, 2, 3), keepdims=True)
+    assert (largest > 0).all()
+    assert (np.abs(ours - truth)[~at_threshold] <= (ROUNDING * largest + 0 * ours)[~at_threshold]).all()
+    assert at_threshold.mean() < 1e-4
+
+
+@pytest.mark.parametrize("runtime", ["onnx", "openvino"])
+@pytest.mark.parametrize(("model", "count"), [("folder", 200), ("variable_angle", 2)])
+def test_the_same_showers_in_all_runtimes(request, model, count, runtime):
+    path = request.getfixturevalue(model)
+    truth, ours = open_runtime(path), open_runtime(path, runtime)
+    assert ours.noise_size == truth.noise_size
+    batch = fed(truth, count)
+    threshold = truth.card.preprocessing.threshold_gev
+    assert_same(ours.generate_batch(*batch), truth.generate_batch(*batch), threshold)
+    record = export_record(path, runtime)
+    assert 0 <= record.deviation < ROUNDING
+
+
+@pytest.mark.skipif(not HAS_BFLOAT16, reason="this processor has no bfloat16")
+def test_bfloat16_changes_cells_but_not_the_physics(folder):
+    """Cells differ by the eight bits that are left; the sums of many showers agree within a per cent."""
+    exact, rough = (open_runtime(folder, "openvino", precision=p) for p in ("float32", "bfloat16"))
+    batch = fed(exact, 400)
+    ours, truth = rough.generate_batch(*batch), exact.generate_batch(*batch)
+    assert not np.allclose(ours, truth, rtol=1e-4)
+    assert ours.sum() == pytest.approx(truth.sum(), rel=0.01)
+    np.testing.assert_allclose(ours.sum((0, 1, 2)), truth.sum((0, 1, 2)), rtol=0.03)
+
+
+@pytest.mark.parametrize("runtime", ["tensorflow", "onnx", "openvino"])
+def test_what_does_not_belong_together(folder, runtime):
+    opened = open_runtime(folder, runtime)
+    noise, energy, angle = fed(opened, 3)
+    for batch in ((noise[:2], energy, angle), (noise[:, 1:], energy, angle), (noise, energy, angle[:1])):
+        with pytest.raises(InputError, match="do not belong together"):
+            opened.generate_batch(*batch)
+    assert opened.generate_batch(noise[:0], energy[:0], angle[:0]).shape == (0, 5, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"runtime": "torch"}, "runtime: is not known.*[\\s\\S]*tensorflow or onnx or openvino"),
+        ({"precision": "int8"}, "precision: is not known.*[\\s\\S]*shifts"),
+        ({"precision": "bfloat16"}, "TensorFlow.*[\\s\\S]*openvino"),
+        ({"runtime": "onnx", "precision": "bfloat16"}, "ONNX Runtime.*[\\s\\S]*openvino"),
+        ({"streams": 0}, "streams: must be at least 1"),
+        ({"threads": 0}, "threads: must be at least 1"),
+        ({"threads": 77}, "threads: cannot change once TensorFlow has started"),
+    ],
+)
+def test_what_cannot_be_had(folder, options, problem):
+    tf.constant(1) + 1  # TensorFlow has started
+    with pytest.raises(InputError, match=problem) as error:
+        open_runtime(folder, **options)
+    assert error.value.exit_code == 2
+    assert error.value.remedy
+
+
+@pytest.mark.parametrize("runtime", ["onnx", "openvino"])
+def test_a_runtime_that_is_not_installed(folder, runtime, monkeypatch):
+    monkeypatch.setitem(sys.modules, {"onnx": "onnxruntime"}.get(runtime, runtime), None)
+    with pytest.raises(InputError, match=r"pip install 'caloscale\[infer\]'"):
+        open_runtime(folder, runtime)
+
+
+def feed(runtime, count=20):
+    return dict(zip(("noise", "energy_gev", "angle_rad"), fed(runtime, count)))
+
+
+def test_an_onnx_file_needs_nothing_of_ours(folder):
+    path = exported(folder, "onnx")
+    truth = open_runtime(folder)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (cells,) = session.run(None, feed(truth))
+    assert_same(cells, truth.generate_batch(*fed(truth, 20)), truth.card.preprocessing.threshold_gev)
+    said = {prop.key: prop.value for prop in onnx.load(str(path)).metadata_props}
+    assert json.loads(said["caloscale.card"]) == json.loads((folder / "model.json").read_text())
+    assert said["caloscale.units.cells_gev"].startswith("energy deposited in each cell, GeV")
+    assert "deg" not in said["caloscale.units.angle_rad"] and "rad" in said["caloscale.units.angle_rad"]
+
+
+def test_an_openvino_file_needs_nothing_of_ours(folder):
+    path = exported(folder, "openvino")
+    truth = open_runtime(folder)
+    model = openvino.Core().read_model(path)
+    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    cells = compiled(feed(truth))["cells_gev"]
+    assert_same(cells, truth.generate_batch(*fed(truth, 20)), truth.card.preprocessing.threshold_gev)
+    card = json.loads(model.get_rt_info(["caloscale", "card"]).astype(str))
+    assert card == json.loads((folder / "model.json").read_text())
+    assert "GeV" in model.get_rt_info(["caloscale", "units", "energy_gev"]).astype(str)
+
+
+def test_a_saved_model_needs_nothing_of_ours(folder):
+    path = exported(folder, "saved-model")
+    truth = open_runtime(folder)
+    signature = tf.saved_model.load(str(path.parent)).signatures["serving_default"]
+    cells = signature(**{name: tf.constant(values) for name, values in feed(truth).items()})["cells_gev"].numpy()
+    assert_same(cells, truth.generate_batch(*fed(truth, 20)), truth.card.preprocessing.threshold_gev)
+    said = json.loads((path.parent / "assets.extra" / "caloscale.json").read_text())
+    assert json.loads(said["caloscale.card"])["preset"] == "compact"
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+    exported(folder, "openvino")
+    return shutil.copytree(folder, tmp_path / "model")
+
+
+def changed(path):
+    return path.stat().st_mtime_ns
+
+
+def test_an_export_is_made_once(copy):
+    path = exported(copy, "openvino")
+    before = changed(path)
+    assert changed(exported(copy, "openvino")) == before
+
+
+def test_a_new_network_is_exported_anew(copy):
+    before = open_runtime(copy, "openvino")
+    old = before.generate_batch(*fed(before, 5))
+    run = build_run(before.card.document)
+    build(run.model, run.data).generator.save(str(copy / "generator.keras"))
+    ours, truth = open_runtime(copy, "openvino"), open_runtime(copy)
+    assert_same(ours.generate_batch(*fed(ours, 5)), truth.generate_batch(*fed(ours, 5)), 2e-5)
+    assert not np.allclose(ours.generate_batch(*fed(ours, 5)), old, rtol=1e-2)
+
+
+def test_a_damaged_export_is_made_anew(copy):
+    path = copy / "exports" / "openvino" / "generator.bin"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    ours, truth = open_runtime(copy, "openvino"), open_runtime(copy)
+    assert_same(ours.generate_batch(*fed(ours, 5)), truth.generate_batch(*fed(ours, 5)), 2e-5)
+
+
+def test_an_export_that_disagrees_is_refused(copy, monkeypatch):
+    """No export can be closer than nothing: the check itself is what is seen here."""
+    shutil.rmtree(copy / "exports")
+    monkeypatch.setattr(exports, "TOLERANCE", -1.0)
+    with pytest.raises(CheckpointError, match="differs from the network once it is exported to openvino"):
+        exported(copy, "openvino")
+    assert list((copy / "exports").iterdir()) == []
+
+
+def test_what_counts_as_a_deviation(folder):
+    card = load_generator(folder).card
+    threshold = np.float32(card.preprocessing.threshold_gev)
+    truth = np.full((2, 5, 4, 3), 0.5, np.float32)
+    assert exports.deviation(truth, truth, card) == 0
+    other = truth.copy()
+    other[1, 0, 0, 0] = 0.4
+    assert exports.deviation(other, truth, card) == pytest.approx(0.2, rel=1e-6)
+    assert exports.deviation(truth * np.float32(1.001), truth, card) == pytest.approx(0.001, rel=1e-3)
+    truth[0, 1, 1, 1], other = threshold, truth.copy()
+    other[0, 1, 1, 1] = 0
+    assert exports.deviation(other, truth, card) == 0
+    other[0, 1, 1, 1] = np.inf
+    assert np.isnan(exports.deviation(other, truth, card))
+    assert np.isnan(exports.deviation(other[:1], truth, card))
+
+
+def test_no_model_is_no_export(tmp_path):
+    with pytest.raises(CheckpointError, match=r"model\.json: cannot be read"):
+        open_runtime(tmp_path, "openvino")
+    with pytest.raises(CheckpointError, match="is no record of an export"):
+        export_record(tmp_path, "onnx")

@@ -1,0 +1,99 @@
+"""Batches in order, several at a time, a shower the same in any of them."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from caloscale.errors import InputError
+from caloscale.inference import open_runtime, parse_primaries, stream, suitable_batch
+from caloscale.inference.folder import read_card
+from caloscale.inference.runtime import Runtime
+
+ALL = {"seed": 1, "default_energy_gev": (5, 40), "default_angle_deg": (60, 120)}
+
+
+def showers(runtime, *, count=23, **options):
+    parts = list(stream(runtime, parse_primaries(None, None, **ALL), seed=1, count=count, **options))
+    return [
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("cells_gev", "energy_gev", "angle_rad")
+    ]
+
+
+@pytest.mark.parametrize("runtime", ["tensorflow", "onnx", "openvino"])
+def test_batches_streams_and_pieces_do_not_matter(folder, runtime):
+    """Within the rounding of sums that another size of batch orders in another way."""
+    one, three = (open_runtime(folder, runtime, streams=streams) for streams in (1, 3))
+    whole = showers(one, batch=23)
+    pieces = [showers(three, count=n, first=first, batch=4) for first, n in ((0, 9), (9, 14))]
+    for parts in (showers(three, batch=4), showers(one, batch=100), list(map(np.concatenate, zip(*pieces)))):
+        for found, expected in zip(parts, whole):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-9)
+
+
+def test_as_many_as_are_asked_for(folder):
+    primaries = parse_primaries(None, None, **ALL)
+    runtime = open_runtime(folder)
+    sizes = [len(part) for part in stream(runtime, primaries, seed=1, count=10, batch=4)]
+    assert sizes == [4, 4, 2]
+    assert list(stream(runtime, primaries, seed=1, count=0)) == []
+
+
+class Counting(Runtime):
+    """Empty showers, and how many batches were begun and computed at once."""
+
+    begun = at_once = most = 0
+    lock = threading.Lock()
+
+    def _compute(self, noise, energy_gev, angle_rad):
+        with self.lock:
+            self.begun += 1
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+        time.sleep(0.01)
+        with self.lock:
+            self.at_once -= 1
+        return np.full((len(noise), *self.card.shape), self.fill, np.float32)
+
+    fill = 0.0
+
+
+def test_no_more_is_begun_than_is_taken(folder):
+    """What waits to be taken is memory."""
+    runtime = Counting(read_card(folder), 4, streams=3, threads=None)
+    taken = 0
+    for _ in stream(runtime, parse_primaries(None, None, **ALL), seed=1, count=40, batch=1):
+        taken += 1
+        time.sleep(0.03)
+        assert runtime.begun <= taken + 3
+    assert (taken, runtime.most) == (40, 3)
+
+
+def test_one_that_is_given_up_ends_its_threads(folder):
+    runtime = Counting(read_card(folder), 4, streams=2, threads=None)
+    batches = stream(runtime, parse_primaries(None, None, **ALL), seed=1, count=1000, batch=1)
+    next(batches)
+    batches.close()
+    assert runtime.begun < 10
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("generate")]
+
+
+def test_cells_that_are_not_finite(folder):
+    runtime = Counting(read_card(folder), 4, streams=1, threads=None)
+    runtime.fill = np.nan
+    with pytest.raises(InputError, match="not finite"):
+        list(stream(runtime, parse_primaries("7", "90", **ALL), seed=1, count=2))
+
+
+def test_numbers_below_the_least(folder):
+    runtime = Counting(read_card(folder), 4, streams=1, threads=None)
+    for options in ({"batch": 0}, {"count": -1}, {"first": -1}):
+        with pytest.raises(InputError, match="must be at least"):
+            list(stream(runtime, parse_primaries(None, None, **ALL), seed=1, **{"count": 1, **options}))
+
+
+def test_a_batch_that_fits():
+    assert suitable_batch((51, 51, 25)) == 16
+    assert suitable_batch((17, 17, 25)) == 128
+    assert suitable_batch((1000, 1000, 1000)) == 1
