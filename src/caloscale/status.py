@@ -163,7 +163,17 @@ class Hold(StatusBlock):
 
 
 Reason = Literal[
-    "Completed", "WorkerLost", "WorkerFailed", "NodeLost", "UserError", "Suspended", "Budget", "Grown", "JobLost"
+    "Completed",
+    "WorkerLost",
+    "WorkerFailed",
+    "NodeLost",
+    "UserError",
+    "Suspended",
+    "Budget",
+    "Deadline",
+    "Grown",
+    "JobLost",
+    "NoRoom",
 ]
 
 
@@ -196,6 +206,14 @@ class AttemptStatus(StatusBlock):
     """Steps that are in a checkpoint."""
     steps_lost: int = 0
     """Steps that an interruption threw away."""
+    waiting_seconds: float = 0.0
+    """From the first node to the last worker, s: paid and idle."""
+    start_up_seconds: float = 0.0
+    """From there to the end of the first step, s."""
+    training_seconds: float = 0.0
+    """Steps that are kept, s."""
+    lost_seconds: float = 0.0
+    """Steps that are lost, s."""
     holds: tuple[Hold, ...] = ()
     """Workers on nodes while it lasts; summed up in `held` when it has ended."""
     held: tuple[HeldNodes, ...] = ()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from caloscale.cluster.nodes import CPU, Pool, PoolKey
-from caloscale.cluster.pool_plan import Catalogue, plan_on, pool_of, selector_of
+from caloscale.cluster.nodes import CPU, Pool
+from caloscale.cluster.pool_plan import Catalogue, plan_on, pool_of
 from caloscale.errors import InputError
 from caloscale.spec import Hardware, Run
 from caloscale.status import Placed
@@ -34,19 +34,14 @@ def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> C
     options: list[tuple[Pool, Placed]] = []
     refused: dict[str, None] = {}
     dear: list[str] = []
-    known: dict[tuple[PoolKey, int], Placed | str | InputError] = {}
     for pool in fitting:
-        # pools that differ by name alone are planned once
-        alike = (replace(pool.key, name=""), min(len(pool.nodes), hardware.max_nodes))
-        if alike not in known:
-            known[alike] = plan_on(run, hardware, pool, catalogue)
-        planned = known[alike]
+        planned = plan_on(run, hardware, pool, catalogue)
         if isinstance(planned, InputError):
             refused[_sentence(planned)] = None
         elif isinstance(planned, str):
             dear.append(planned)
         else:
-            options.append((pool, planned.model_copy(update={"pool": pool.key.name, **selector_of(pool)})))
+            options.append((pool, planned))
     if options:
         fast = run.budget.max_usd is not None and run.budget.deadline is None
         order = sorted(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from caloscale.cluster.nodes import CPU, Pool
+from caloscale.cluster.nodes import CPU, Pool, PoolKey
 from caloscale.errors import InputError, PriceError
 from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.machines import find_machine
@@ -19,6 +19,8 @@ from caloscale.spec import Hardware, Run
 from caloscale.spec.cluster import Backend
 from caloscale.status import Placed
 
+MOST_KNOWN = 1000
+"""Plans that are kept."""
 UNPRICED_FIELDS = ("data.showers", "hardware.machineType", "machineType")
 """Fields of problems that only keep a run from being estimated: unknown machines, data that are not at hand."""
 
@@ -33,6 +35,8 @@ class Catalogue:
     """Measured steps."""
     as_of: dt.date
     """Day of the prices."""
+    known: dict[tuple[str, PoolKey, int], Placed | str | InputError] = field(default_factory=dict, compare=False)
+    """Plans that were made: a run that waits is planned again with every node that comes and goes."""
 
 
 def backend_of(run: Run, placed_workers: int, topology: str | None) -> Backend:
@@ -66,10 +70,19 @@ def _is_of(placed: Placed, pool: Pool) -> bool:
 
 def plan_on(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed | str | InputError:
     """The placement in a pool; a text when its estimate passes the budget, an error for what else is in the way."""
-    try:
-        return _planned(run, hardware, pool, catalogue)
-    except InputError as error:
-        return error
+    key = (run.model_dump_json(), replace(pool.key, name=""), min(len(pool.nodes), hardware.max_nodes))
+    if key not in catalogue.known:
+        if len(catalogue.known) >= MOST_KNOWN:
+            catalogue.known.clear()
+        try:
+            catalogue.known[key] = _planned(run, hardware, pool, catalogue)
+        except InputError as error:
+            catalogue.known[key] = error
+    planned = catalogue.known[key]
+    if not isinstance(planned, Placed):
+        return planned
+    workers_per_node = planned.workers // planned.nodes
+    return planned.model_copy(update={"pool": pool.key.name, **_requests(pool, workers_per_node)})
 
 
 def _planned(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed | str:
@@ -141,14 +154,13 @@ def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[st
 
 def _requests(pool: Pool, workers_per_node: int) -> dict[str, object]:
     return {
-        **selector_of(pool),
+        **_selector(pool),
         "worker_cpus": int(pool.worker_cpus / workers_per_node * 10) / 10,
         "worker_memory_gib": int(pool.worker_memory_gib / workers_per_node * 10) / 10,
     }
 
 
-def selector_of(pool: Pool) -> dict[str, object]:
-    """The labels by which pods are sent to a pool, as a field of Placed."""
+def _selector(pool: Pool) -> dict[str, object]:
     return {"node_selector": dict(pool.nodes[0].selector)}
 
 

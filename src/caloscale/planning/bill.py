@@ -160,7 +160,7 @@ def bill(
     seconds of the activities, what is left of the time that nodes were held is idle, and training is divided into
     what the aligned layout would have taken and misalignment. Raises PriceError naming the row to add.
     """
-    rates = {held: _rate(held, prices, use.day) for attempt in use.attempts for held in attempt.nodes}
+    rates = {held: node_rate(held, prices, use.day) for attempt in use.attempts for held in attempt.nodes}
     money = dict.fromkeys(PURPOSES, 0.0)
     for attempt in use.attempts:
         _spend(attempt, sum(_usd(held, rates[held]) for held in attempt.nodes), use.slower_than_aligned, money)
@@ -189,8 +189,8 @@ def bill(
     )
 
 
-def _rate(held: NodeUse, prices: Prices, day: dt.date) -> Rate:
-    """Per node: a slice divided among its hosts."""
+def node_rate(held: NodeUse, prices: Prices, day: dt.date) -> Rate:
+    """The rate of a node, a slice divided among its hosts; raises PriceError naming the row to add."""
     if held.topology is None:
         machine = find_machine(held.machine_type, accelerator=held.accelerator, per_node=held.per_node)
         return machine_rate(prices, machine, held.region, held.purchase, day)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
+import functools
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -117,6 +119,12 @@ def build_run(raw: Mapping[str, Any], *, file: object = None) -> Run:
 
 def load_preset(name: str) -> dict[str, Any]:
     """The raw mapping of a preset: what differs from the defaults."""
+    return copy.deepcopy(_read_preset(name))
+
+
+@functools.cache
+def _read_preset(name: str) -> dict[str, Any]:
+    """Read once: an operator parses documents all the time."""
     text = resources.files("caloscale.spec").joinpath("presets", f"{name}.yaml").read_text(encoding="utf-8")
     return parse_yaml(text, file=f"preset {name}")
 

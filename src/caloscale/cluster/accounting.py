@@ -1,0 +1,229 @@
+"""Nodes that were held, and what they cost: the same figures for the status, the bill and the report."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+
+from caloscale.cluster.nodes import CPU
+from caloscale.cluster.pods import Pod
+from caloscale.errors import InputError
+from caloscale.planning.bill import SMALL_BILL_USD, node_rate
+from caloscale.planning.cost import RESOLUTION
+from caloscale.planning.money import CENT, split_exactly
+from caloscale.planning.prices import Prices
+from caloscale.planning.usage import Attempt, NodeUse, RunUse
+from caloscale.status import AttemptStatus, HeldNodes, Hold, Placed, RunCost, RunProgress, RunStatus
+
+HOUR = 3600.0
+COUNTED: tuple[str, ...] = ("WorkerLost", "WorkerFailed", "NodeLost", "JobLost")
+"""Reasons of an end that are interruptions and count against recovery.maxRestarts."""
+
+
+def track(holds: Sequence[Hold], pods: Iterable[Pod], gone_nodes: frozenset[str], now: dt.datetime) -> tuple[Hold, ...]:
+    """The holds of an attempt with what its pods say now.
+
+    A hold begins when a pod is bound and ends when its worker ends, when the pod is gone, or its node is. What ended
+    while nobody watched has ended now: only then is it known.
+    """
+    by_uid = {pod.uid: pod for pod in pods}
+    followed = []
+    for hold in holds:
+        pod = by_uid.pop(hold.uid, None)
+        if hold.until is None:
+            if pod is None or hold.node in gone_nodes:
+                hold = hold.model_copy(update={"until": _second(now)})
+            elif not pod.alive:
+                hold = hold.model_copy(update={"until": max(pod.ended or _second(now), hold.since)})
+        followed.append(hold)
+    for pod in sorted(by_uid.values(), key=lambda pod: pod.name):
+        if pod.node and pod.bound is not None and pod.node not in gone_nodes:
+            until = None if pod.alive else max(pod.ended or _second(now), pod.bound)
+            followed.append(Hold(pod=pod.name, uid=pod.uid, node=pod.node, since=pod.bound, until=until))
+    return tuple(followed)
+
+
+def held_nodes(attempt: AttemptStatus, placed: Placed | None, now: dt.datetime) -> tuple[HeldNodes, ...]:
+    """Nodes of an attempt by kind; two workers on a node hold it once."""
+    if attempt.held or placed is None or not attempt.holds:
+        return attempt.held
+    seconds = sum(_covered([hold for hold in attempt.holds if hold.node == node], now) for node in _nodes(attempt))
+    return (
+        HeldNodes(
+            machine_type=placed.machine_type,
+            accelerator="" if placed.accelerator == CPU else placed.accelerator,
+            per_node=placed.per_node,
+            topology=placed.topology,
+            region=placed.region,
+            purchase=placed.purchase,
+            nodes=len(_nodes(attempt)),
+            node_seconds=seconds,
+        ),
+    )
+
+
+def settle(attempt: AttemptStatus, placed: Placed | None, now: dt.datetime) -> AttemptStatus:
+    """An attempt that has ended and holds nothing any more, summed up; others as they are."""
+    if attempt.ended is None or not attempt.holds or any(hold.until is None for hold in attempt.holds):
+        return attempt
+    return attempt.model_copy(update={"held": held_nodes(attempt, placed, now), "holds": ()})
+
+
+def with_steps(attempt: AttemptStatus, progress: RunProgress | None, now: dt.datetime) -> AttemptStatus:
+    """An attempt that has ended with its steps, and where its time went, as worker 0 reported last.
+
+    A report that is older than the attempt is another attempt's: then no step is known to have been made.
+    """
+    if progress is None or progress.updated is None or progress.updated < attempt.launched:
+        return attempt
+    reached = max(progress.step, attempt.first_step)
+    saved = min(max(progress.checkpoint_step, attempt.first_step), reached)
+    if attempt.reason == "Completed":
+        saved = reached
+    nodes = _nodes(attempt)
+    whole = sum(_covered([h for h in attempt.holds if h.node == node], now) for node in nodes) / max(len(nodes), 1)
+    first = min((h.since for h in attempt.holds), default=attempt.launched)
+    waiting = max(((attempt.running or attempt.launched) - first).total_seconds(), 0.0)
+    step = progress.step_seconds or 0.0
+    kept, lost = saved - attempt.first_step, reached - saved
+    wanted = (waiting, progress.seconds_first_step or 0.0, step * kept, step * lost)
+    scale = min(1.0, whole / sum(wanted)) if sum(wanted) > 0 else 1.0
+    seconds = [round(part * scale, 3) for part in wanted]
+    return attempt.model_copy(
+        update={
+            "steps_kept": kept,
+            "steps_lost": lost,
+            **dict(zip(("waiting_seconds", "start_up_seconds", "training_seconds", "lost_seconds"), seconds)),
+        }
+    )
+
+
+def use_of(name: str, status: RunStatus, now: dt.datetime) -> RunUse | None:
+    """What a run used so far, as `caloscale.planning.bill` reads it; None when it held no node yet."""
+    attempts = []
+    for attempt in status.attempts:
+        nodes = tuple(_node_use(held) for held in held_nodes(attempt, status.placement, now) if held.nodes)
+        if nodes:
+            attempts.append(
+                Attempt(
+                    nodes=nodes,
+                    training_seconds=attempt.training_seconds,
+                    start_up_seconds=attempt.start_up_seconds,
+                    waiting_seconds=attempt.waiting_seconds,
+                    lost_seconds=attempt.lost_seconds,
+                    interrupted=attempt.reason in COUNTED,
+                )
+            )
+    if not attempts:
+        return None
+    progress = status.progress
+    return RunUse(
+        name=name,
+        day=_day(status, now),
+        attempts=tuple(attempts),
+        epochs=progress.epoch if progress is not None else 0.0,
+    )
+
+
+def with_cost(status: RunStatus, prices: Prices, now: dt.datetime) -> tuple[RunStatus, str | None]:
+    """The status with the money so far, and why there is none.
+
+    Attempts add up to the total to the cent; the total is what `caloscale bill` makes of `use_of`.
+    """
+    if not status.attempts:
+        return status, None
+    held = [held_nodes(attempt, status.placement, now) for attempt in status.attempts]
+    hours = [sum(one.node_seconds for one in kinds) / HOUR for kinds in held]
+    day, problem = _day(status, now), None
+    parts: list[float | None] = [None] * len(held)
+    total: float | None = None
+    try:
+        amounts = [sum(_usd(one, prices, day) for one in kinds) for kinds in held]
+        unit = RESOLUTION if sum(amounts) < SMALL_BILL_USD else CENT
+        whole, split = split_exactly(amounts, unit)
+        total, parts = float(whole), [float(part) for part in split]
+    except InputError as error:
+        problem = f"{error.problem}" + (f"; remedy: {error.remedy}" if error.remedy else "")
+    attempts = tuple(
+        attempt.model_copy(update={"node_hours": round(hour, 6), "usd": usd})
+        for attempt, hour, usd in zip(status.attempts, hours, parts)
+    )
+    cost = RunCost(
+        usd=total,
+        estimate_usd=_to_the_end(status, total, now),
+        node_hours=round(sum(hours), 6),
+        nodes=_kinds([one for kinds in held for one in kinds]),
+        as_of=day,
+        updated=_second(now),
+    )
+    return status.model_copy(update={"attempts": attempts, "cost": cost}), problem
+
+
+def _to_the_end(status: RunStatus, usd: float | None, now: dt.datetime) -> float | None:
+    placed, progress = status.placement, status.progress
+    if status.finished is not None or usd is None or placed is None:
+        return usd
+    if progress is None or progress.eta is None or placed.usd_per_hour is None:
+        return placed.estimate_usd
+    left = max((progress.eta - now).total_seconds(), 0.0)
+    return round(usd + placed.usd_per_hour * left / HOUR, 2)
+
+
+def _kinds(held: Iterable[HeldNodes]) -> tuple[HeldNodes, ...]:
+    summed: dict[tuple[object, ...], HeldNodes] = {}
+    for one in held:
+        key = (one.machine_type, one.accelerator, one.per_node, one.topology, one.region, one.purchase)
+        there = summed.get(key)
+        summed[key] = (
+            one
+            if there is None
+            else there.model_copy(
+                update={
+                    "nodes": max(there.nodes, one.nodes),
+                    "node_seconds": there.node_seconds + one.node_seconds,
+                }
+            )
+        )
+    return tuple(summed.values())
+
+
+def _node_use(held: HeldNodes) -> NodeUse:
+    return NodeUse(
+        machine_type=held.machine_type or "unknown",
+        accelerator=held.accelerator,
+        per_node=held.per_node,
+        topology=held.topology,
+        region=held.region or "unknown",
+        purchase=held.purchase,
+        nodes=held.nodes,
+        seconds=held.node_seconds / held.nodes,
+    )
+
+
+def _usd(held: HeldNodes, prices: Prices, day: dt.date) -> float:
+    if not held.nodes:
+        return 0.0
+    use = _node_use(held)
+    return use.nodes * use.seconds / HOUR * node_rate(use, prices, day).usd_per_hour
+
+
+def _covered(holds: Sequence[Hold], now: dt.datetime) -> float:
+    """Seconds in which at least one of the holds lasts."""
+    total, end = 0.0, None
+    for since, until in sorted((hold.since, hold.until or now) for hold in holds):
+        begin = since if end is None else max(since, end)
+        total += max((until - begin).total_seconds(), 0.0)
+        end = until if end is None else max(end, until)
+    return total
+
+
+def _nodes(attempt: AttemptStatus) -> list[str]:
+    return sorted({hold.node for hold in attempt.holds})
+
+
+def _day(status: RunStatus, now: dt.datetime) -> dt.date:
+    return status.attempts[0].launched.date() if status.attempts else now.date()
+
+
+def _second(now: dt.datetime) -> dt.datetime:
+    return now.replace(microsecond=0)

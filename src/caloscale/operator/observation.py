@@ -1,0 +1,89 @@
+"""What a decision is made from, and what it consists of."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from caloscale.cluster.launch import Manifest, Owner
+from caloscale.cluster.nodes import Pool
+from caloscale.cluster.pods import Job, Pod
+from caloscale.cluster.pool_plan import Catalogue
+from caloscale.status import RunProgress, RunStatus
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A run and what the cluster says of it."""
+
+    owner: Owner
+    """The run."""
+    generation: int
+    """Generation of its document."""
+    spec: Mapping[str, Any]
+    """The document, as the API server has it."""
+    status: RunStatus
+    """The status, as it was written last."""
+    pods: Sequence[Pod]
+    """Pods of the run, those of all attempts."""
+    jobs: Sequence[Job]
+    """Jobs of the run, those of all attempts."""
+    progress: RunProgress | None
+    """What worker 0 reported last; None: nothing, or there is no ConfigMap."""
+    has_access: bool
+    """Whether the ConfigMap for the progress is there."""
+    nodes: Mapping[str, bool]
+    """All nodes of the cluster, and whether they are ready."""
+    pools: Callable[[], tuple[list[Pool], list[str]]]
+    """The pools as they are without this run's pods, and why others were refused."""
+    catalogue: Catalogue
+    """Prices and measurements."""
+    image: str
+    """Image of the workers when the document names none."""
+
+
+@dataclass(frozen=True)
+class Apply:
+    """Make an object so, by server-side apply."""
+
+    manifest: Manifest
+    """The object."""
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Delete an object; its pods have their grace."""
+
+    kind: str
+    """TFJob, JobSet, Pod or TrainingRun."""
+    name: str
+    """Name."""
+
+
+@dataclass(frozen=True)
+class Tell:
+    """An event on the run that a person reads."""
+
+    kind: str
+    """Normal or Warning."""
+    reason: str
+    """One word."""
+    message: str
+    """A sentence."""
+
+
+Action = Apply | Remove | Tell
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is to be done: the status is written first, so that nothing is done twice after a crash in between."""
+
+    status: RunStatus
+    """The new status; equal to the old one when there is nothing to say."""
+    actions: tuple[Action, ...] = ()
+    """What to do once it is written."""
+    again: dt.datetime | None = None
+    """When to look again even if nothing happens."""

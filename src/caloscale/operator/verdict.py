@@ -1,0 +1,71 @@
+"""How an attempt is doing, by what its pods and its job say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from caloscale.cluster.pods import Job, Pod
+from caloscale.status import AttemptStatus, Reason
+
+RETRYABLE_FROM = 128
+"""Exit codes from here on are the machine's (signals, lost peers, devices); below, the user's."""
+LOG_CHARACTERS = 600
+"""So much of the end of a log fits into a condition that a person reads."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why an attempt has ended."""
+
+    reason: Reason
+    """In one word."""
+    message: str
+    """For people."""
+    exit_code: int | None = None
+    """Exit code of the worker that ended first, where there is one."""
+
+
+def judge(attempt: AttemptStatus, pods: Sequence[Pod], job: Job | None, nodes: Mapping[str, bool]) -> Verdict | None:
+    """Whether an attempt has ended and why; None: it goes on.
+
+    A synchronous training fails as one: the first worker that is lost ends the attempt for all. A user's error goes
+    before what followed from it, and success before all.
+    """
+    if job is not None and job.state == "succeeded":
+        return Verdict("Completed", "all steps are done")
+    failed = sorted((pod for pod in pods if pod.phase == "Failed"), key=lambda pod: (pod.ended is None, pod.ended or 0))
+    for pod in failed:
+        if not pod.disrupted and pod.exit_code is not None and 0 < pod.exit_code < RETRYABLE_FROM:
+            return Verdict("UserError", f"{pod.name} ended with exit code {pod.exit_code}{_log(pod)}", pod.exit_code)
+    lost = _lost_node(attempt, nodes)
+    if lost is not None:
+        return Verdict("NodeLost", lost)
+    for pod in failed:
+        told = f"{pod.name} on {pod.node or 'no node'} ended"
+        code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
+        reason: Reason = "WorkerLost" if pod.disrupted else "WorkerFailed"
+        return Verdict(reason, f"{told}{code}{_log(pod)}", pod.exit_code)
+    if job is not None and job.deleting:
+        return Verdict("JobLost", f"{job.kind} {job.name} was deleted by somebody")
+    for pod in pods:
+        if pod.deleting is not None and pod.alive:
+            return Verdict("WorkerLost", f"{pod.name} on {pod.node or 'no node'} is being ended{_log(pod)}")
+    there = {pod.uid for pod in pods}
+    for hold in attempt.holds:
+        if hold.uid not in there:
+            return Verdict("WorkerLost", f"{hold.pod} on {hold.node} is gone")
+    if job is not None and job.state == "failed":
+        return Verdict("WorkerFailed", f"{job.kind} {job.name} failed: {job.message or 'it does not say why'}")
+    if job is None and attempt.holds:
+        return Verdict("JobLost", f"{attempt.job} was deleted by somebody")
+    return None
+
+
+def _lost_node(attempt: AttemptStatus, nodes: Mapping[str, bool]) -> str | None:
+    gone = sorted({hold.node for hold in attempt.holds if hold.node not in nodes})
+    return f"node {', '.join(gone)} is gone" if gone else None
+
+
+def _log(pod: Pod) -> str:
+    return f": {pod.message[-LOG_CHARACTERS:]}" if pod.message else ""

@@ -1,0 +1,315 @@
+"""A run's life without a cluster: phases, recovery, money, and an operator that ends anywhere."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import random
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from caloscale.cluster.accounting import use_of
+from caloscale.planning.bill import bill
+from caloscale.status import RunStatus
+from tests.cluster_objects import examples as ex
+from tests.operator.world import World
+
+SPEC = """
+model: {preset: variable-angle}
+hardware: {accelerator: nvidia-tesla-v100, count: 32, perNode: 8, purchase: spot, region: europe-west4}
+recovery: {backoff: 5s, waitForCapacity: 60s, growAfter: 20s}
+"""
+USD_PER_NODE_HOUR = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443
+"""n1-standard-64 with 8 V100, spot, europe-west4, at the prices that were seen in 2026."""
+
+
+def world(changes: dict[str, Any] | None = None, nodes: int = 4, **kwargs: Any) -> World:
+    spec = yaml.safe_load(SPEC)
+    for block, fields in (changes or {}).items():
+        spec[block] = {**spec.get(block, {}), **fields}
+    return World(*(ex.spot(f"n{i}") for i in range(nodes)), spec=spec, **kwargs)
+
+
+def ended(w: World) -> bool:
+    return w.phase in ("Succeeded", "Failed")
+
+
+def settled(w: World) -> bool:
+    return ended(w) and all("holds" not in a or not a["holds"] for a in w.attempts)
+
+
+def test_a_quiet_life() -> None:
+    w = world().until(settled)
+    assert w.phase == "Succeeded" and [a["reason"] for a in w.attempts] == ["Completed"]
+    assert w.attempts[0]["stepsKept"] == w.steps and w.attempts[0].get("stepsLost", 0) == 0
+    reasons = [event.reason for event in w.events]
+    assert reasons == ["Launched", "Running", "Succeeded"]
+    conditions = {c["type"]: c["status"] for c in w.status["conditions"]}
+    assert conditions == {
+        "Planned": "True",
+        "Launched": "True",
+        "PlacementVerified": "True",
+        "Priced": "True",
+        "Succeeded": "True",
+        "Failed": "False",
+    }
+    assert w.status["layout"] == "4x8" and w.removed == []
+
+
+def test_nothing_is_written_when_nothing_happens() -> None:
+    w = world(nodes=2)
+    w.until(lambda w: w.phase == "Waiting")
+    writes = w.writes
+    for _ in range(50):
+        w.now += dt.timedelta(seconds=1)
+        w.reconcile()
+    assert w.writes == writes
+    assert w.status["message"] == "4 nodes with 8 free nvidia-tesla-v100 needed, 2 present: pool v100-8 is at 2/2"
+
+
+def test_the_bill_is_the_nodes_time_to_the_cent() -> None:
+    w = world(steps=1000)
+    w.until(lambda w: w.step >= 230)
+    w.lose_node("n2")
+    w.until(lambda w: w.phase == "Recovering")
+    for _ in range(20):
+        w.tick()
+        w.reconcile()
+    w.nodes["n9"] = ex.spot("n9")
+    w.until(settled)
+    usd = round(w.node_seconds() / 3600 * USD_PER_NODE_HOUR, 2)
+    assert w.status["cost"]["usd"] == usd
+    assert sum(round(100 * a["usd"]) for a in w.attempts) == round(100 * usd)
+    use = use_of("gan", RunStatus.model_validate(w.status), w.now)
+    assert use is not None and bill(use, ex.CATALOGUE.prices).usd == usd
+    assert bill(use, ex.CATALOGUE.prices).interruptions == 1
+
+
+def test_a_lost_node_costs_the_steps_since_the_checkpoint() -> None:
+    w = world(steps=1000)
+    w.until(lambda w: w.step >= 230)
+    w.lose_node("n2")
+    w.nodes["n9"] = ex.spot("n9")
+    w.until(settled)
+    first, second = w.attempts
+    assert (first["reason"], first["message"]) == ("NodeLost", "node n2 is gone")
+    # the others are told to end and save: only what n2 alone knew could be lost, which is nothing
+    assert first["stepsKept"] + first.get("stepsLost", 0) >= 230 and second["reason"] == "Completed"
+    assert w.status["restarts"] == 1 and w.most_live_jobs == 1
+
+
+def test_all_nodes_at_once() -> None:
+    w = world(steps=1000)
+    w.until(lambda w: w.step >= 230)
+    for name in list(w.nodes):
+        w.lose_node(name)
+    w.until(lambda w: w.phase == "Recovering")
+    w.now += dt.timedelta(seconds=400)
+    w.reconcile()
+    assert w.phase == "Recovering" and "0 present" in w.status["message"]
+    for i in range(4):
+        w.nodes[f"m{i}"] = ex.spot(f"m{i}")
+    w.until(settled)
+    assert w.attempts[0]["stepsKept"] == 200 and w.attempts[0]["stepsLost"] >= 30
+    assert w.attempts[1]["firstStep"] == 200 and w.phase == "Succeeded"
+
+
+def test_it_shrinks_when_the_capacity_stays_away_and_grows_back() -> None:
+    w = world(steps=3000)
+    batch = None
+    w.until(lambda w: w.phase == "Running")
+    batch = w.status["placement"]["globalBatch"]
+    w.lose_node("n0")
+    w.lose_node("n1")
+    w.until(lambda w: len(w.attempts) == 2 and w.phase == "Running")
+    placement = w.status["placement"]
+    assert (placement["nodes"], placement["plannedNodes"], w.status["layout"]) == (2, 4, "2x8")
+    assert placement["globalBatch"] == batch == 2 * 8 * placement["batchPerReplica"] * placement["accumulate"]
+    w.until(lambda w: w.step >= 500)
+    for i in range(2):
+        w.nodes[f"m{i}"] = ex.spot(f"m{i}")
+    w.until(lambda w: len(w.attempts) == 3 and w.phase == "Running")
+    assert w.status["layout"] == "4x8" and w.attempts[1]["reason"] == "Grown"
+    assert w.attempts[1].get("stepsLost", 0) == 0 or w.attempts[1]["stepsLost"] < w.save_every
+    w.until(settled)
+    assert w.phase == "Succeeded" and w.status["restarts"] == 1 and w.most_live_jobs == 1
+
+
+def test_it_does_not_grow_where_the_document_forbids() -> None:
+    w = world({"recovery": {"backoff": "5s", "waitForCapacity": "60s", "growBack": False}}, steps=1500)
+    w.until(lambda w: w.phase == "Running")
+    w.lose_node("n0")
+    w.lose_node("n1")
+    w.until(lambda w: len(w.attempts) == 2 and w.phase == "Running")
+    w.nodes.update({f"m{i}": ex.spot(f"m{i}") for i in range(2)})
+    w.until(settled)
+    assert len(w.attempts) == 2 and w.phase == "Succeeded"
+
+
+def test_below_min_nodes_it_waits() -> None:
+    w = world({"recovery": {"backoff": "5s", "waitForCapacity": "60s", "minNodes": 3}}, steps=1500)
+    w.until(lambda w: w.phase == "Running")
+    w.lose_node("n0")
+    w.lose_node("n1")
+    for _ in range(300):
+        w.reconcile()
+        w.tick()
+    assert w.phase == "Recovering" and len(w.attempts) == 1
+
+
+@pytest.mark.parametrize("code", [1, 2, 5, 127])
+def test_a_users_error_fails_at_once_with_the_log(code: int) -> None:
+    w = world()
+    w.user_error = (code, "error: data.showers: is needed\n  remedy: --set data.showers=1500")
+    w.until(ended)
+    failed = next(c for c in w.status["conditions"] if c["type"] == "Failed")
+    assert failed["status"] == "True" and failed["reason"] == "UserError"
+    assert "remedy: --set data.showers=1500" in failed["message"] and len(w.attempts) == 1
+    assert w.attempts[0]["exitCode"] == code
+
+
+@pytest.mark.parametrize("code", [128, 134, 137, 138, 139, 143, 255])
+def test_a_machines_error_is_tried_again(code: int) -> None:
+    w = world(steps=400)
+    w.until(lambda w: w.step >= 100)
+    w.end("gan-1-worker-3", code, "peer lost")
+    w.until(settled)
+    assert w.phase == "Succeeded" and [a["reason"] for a in w.attempts] == ["WorkerFailed", "Completed"]
+    assert w.attempts[0]["exitCode"] == code
+
+
+def test_the_restart_budget_ends_and_the_pauses_grow() -> None:
+    w = world({"recovery": {"maxRestarts": 3, "backoff": "10s", "waitForCapacity": "60s"}}, save_every=10_000)
+    launched = []
+    for _ in range(4):
+        number = len(w.attempts) + 1
+        w.until(lambda w, number=number: len(w.attempts) == number and w.phase == "Running")
+        launched.append(w.now)
+        w.end(f"gan-{number}-worker-1", 139, "")
+        w.saved = 0
+        w.reconcile()
+    assert w.phase == "Failed" and w.status["restarts"] == 3
+    failed = next(c for c in w.status["conditions"] if c["type"] == "Failed")
+    assert failed["reason"] == "RestartBudget" and "recovery.maxRestarts 3" in failed["message"]
+    pauses = [(b - a).total_seconds() for a, b in itertools.pairwise(launched)]
+    assert pauses[0] < pauses[1] < pauses[2]
+
+
+def test_suspend_saves_gives_back_and_goes_on() -> None:
+    w = world(steps=600)
+    w.until(lambda w: w.step >= 130)
+    w.spec["cluster"] = {"suspend": True}
+    w.generation = 2
+    w.until(lambda w: w.phase == "Suspended" and not w.pods)
+    saved = w.saved
+    assert saved >= 130 and not w.jobs
+    for _ in range(100):
+        w.reconcile()
+        w.tick()
+    assert w.phase == "Suspended"
+    w.spec["cluster"] = {"suspend": False}
+    w.generation = 3
+    w.until(settled)
+    assert w.phase == "Succeeded" and w.status["restarts"] == 0 and w.status["observedGeneration"] == 3
+
+
+def test_a_run_beyond_its_budget_is_not_launched_and_goes_on_when_it_is_raised() -> None:
+    w = world({"budget": {"maxUsd": 2}})
+    w.until(ended)
+    assert w.phase == "Failed" and not w.jobs and not w.attempts and "budget.maxUsd is 2" in w.status["message"]
+    w.spec["budget"] = {"maxUsd": 500}
+    w.generation = 2
+    w.until(settled)
+    assert w.phase == "Succeeded"
+
+
+def test_a_run_that_has_spent_its_budget_is_stopped_after_a_checkpoint() -> None:
+    w = world({"budget": {"maxUsd": 90}}, steps=100_000)
+    w.until(lambda w: w.phase == "Running")
+    w.tick(8000)
+    w.until(lambda w: w.phase == "Failed")
+    w.until(lambda w: not w.pods)
+    assert w.saved >= 7990 and w.attempts[0]["reason"] == "Budget"
+    # four nodes at 38.77 USD an hour reach 90 USD after 8356 s
+    assert 90 <= w.status["cost"]["usd"] < 90 + 38.77248 / 3600 * 30
+
+
+def test_a_deadline_ends_a_run() -> None:
+    w = world({"budget": {"deadline": "6h"}}, steps=100_000)
+    w.until(lambda w: w.phase == "Running")
+    w.tick(6 * 3600)
+    w.until(lambda w: w.phase == "Failed")
+    assert w.attempts[0]["reason"] == "Deadline" and "budget.deadline of 6h" in w.status["message"]
+
+
+def test_an_invalid_document_fails_with_the_remedy_and_may_be_mended() -> None:
+    w = world({"data": {"preprocessing": {"rebin": [2, 1, 1]}}})
+    w.until(ended)
+    assert "does not divide" in w.status["message"] and "remedy" in w.status["message"]
+    w.spec["data"] = {}
+    w.generation = 2
+    w.until(settled)
+    assert w.phase == "Succeeded"
+
+
+def test_a_deleted_job_is_made_again_as_another_attempt() -> None:
+    w = world(steps=400)
+    w.until(lambda w: w.step >= 100)
+    del w.jobs["gan-1"]
+    for name in list(w.pods):
+        w.vanish(name)
+    w.until(settled)
+    assert w.phase == "Succeeded" and len(w.attempts) == 2 and w.attempts[0]["reason"] in ("WorkerLost", "JobLost")
+
+
+def test_a_mismatch_with_the_plan_is_a_condition() -> None:
+    w = world()
+    w.reconcile()
+    w.tick()
+    pod = w.pods["gan-1-worker-1"]
+    pod["spec"]["nodeName"] = w.pods["gan-1-worker-0"]["spec"]["nodeName"]
+    w.until(lambda w: w.phase == "Running")
+    verified = next(c for c in w.status["conditions"] if c["type"] == "PlacementVerified")
+    assert verified["status"] == "False" and "gan-1-worker-0 and gan-1-worker-1 share node" in verified["message"]
+
+
+def test_a_finished_run_is_removed_when_it_has_been_kept() -> None:
+    w = world({"cluster": {"keepFinished": "1h"}})
+    w.until(settled)
+    assert "TrainingRun/gan" not in w.removed
+    w.now += dt.timedelta(hours=1)
+    w.reconcile()
+    assert "TrainingRun/gan" in w.removed
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**9))
+def test_the_operator_may_end_anywhere(seed: int) -> None:
+    """Random faults, and a crash of the operator before any write or action: the run ends as it would have."""
+    chance = random.Random(seed)
+    w = world(steps=200, save_every=20)
+
+    def dies() -> bool:
+        return chance.random() < 0.25
+
+    for second in range(4000):
+        if chance.random() < 0.3:  # the operator is often away for a while
+            w.reconcile(dies)
+        if settled(w) and w.phase == "Succeeded":
+            break
+        if second < 600 and chance.random() < 0.01 and len(w.nodes) > 2:
+            w.lose_node(chance.choice(sorted(w.nodes)))
+        if len(w.nodes) < 4 and chance.random() < 0.02:
+            w.nodes[f"r{second}"] = ex.spot(f"r{second}")
+        w.tick()
+    w.until(settled)
+    assert w.phase == "Succeeded" and w.most_live_jobs == 1
+    assert [a["number"] for a in w.attempts] == list(range(1, len(w.attempts) + 1))
+    assert all(a.get("ended") for a in w.attempts) and w.attempts[-1]["reason"] == "Completed"
+    assert w.status["restarts"] <= 10
+    kept = sum(a["stepsKept"] for a in w.attempts)
+    assert kept <= 200 and w.step == 200

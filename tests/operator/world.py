@@ -1,0 +1,253 @@
+"""A small model of a cluster for decisions: nodes, a scheduler, training-operator, a clock; no API server.
+
+It holds raw API objects, so what reads them is tested along. It is no copy of our own code: it knows only what
+Kubernetes does, and keeps its own ledger of who held which node when.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+from caloscale.cluster.launch import Owner
+from caloscale.cluster.nodes import node_of, pools_of
+from caloscale.cluster.pods import job_of, pod_of
+from caloscale.operator.observation import Apply, Decision, Observed, Remove, Tell
+from caloscale.operator.reconcile import reconcile
+from caloscale.status import RunProgress, RunStatus
+from tests.cluster_objects import examples as ex
+
+START = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
+STEP_SECONDS = 1.0
+REPORT_STEPS = 10
+
+
+class World:
+    """One run on a cluster of imitated nodes, with a clock of its own."""
+
+    def __init__(self, *nodes: dict[str, Any], spec: dict[str, Any], steps: int = 600, save_every: int = 50) -> None:
+        self.now = START
+        self.nodes = {node["metadata"]["name"]: node for node in nodes}
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.others: dict[str, dict[str, Any]] = {}
+        self.spec, self.generation = spec, 1
+        self.status: dict[str, Any] = {}
+        self.steps, self.save_every = steps, save_every
+        self.step = self.saved = 0
+        self.report: RunProgress | None = None
+        self.events: list[Tell] = []
+        self.removed: list[str] = []
+        self.ledger: list[tuple[str, dt.datetime, dt.datetime]] = []
+        self.again: dt.datetime | None = None
+        self.writes = 0
+        self.most_live_jobs = 0
+        self.user_error: tuple[int, str] | None = None
+        self._uid = itertools.count(1)
+
+    # --- the operator
+
+    def observe(self) -> Observed:
+        raw = list(self.pods.values())
+        return Observed(
+            owner=Owner("physics", "gan", "u-0"),
+            generation=self.generation,
+            spec=self.spec,
+            status=RunStatus.model_validate(self.status),
+            pods=[pod_of(pod) for pod in raw],
+            jobs=[job_of(job) for job in self.jobs.values()],
+            progress=self.report,
+            has_access="gan-progress" in self.others,
+            nodes={name: node["status"]["conditions"][0]["status"] == "True" for name, node in self.nodes.items()},
+            pools=lambda: pools_of([node_of(node) for node in self.nodes.values()], ()),
+            catalogue=ex.CATALOGUE,
+            image=ex.IMAGE,
+        )
+
+    def reconcile(self, dies: Callable[[], bool] = lambda: False) -> Decision:
+        """One reconcile; ``dies`` is asked before each effect, and the rest does not happen when it says so."""
+        decision = reconcile(self.observe(), self.now)
+        self.again = decision.again
+        written = json.loads(decision.status.model_dump_json(by_alias=True, exclude_none=True))
+        if decision.status != RunStatus.model_validate(self.status):
+            if dies():
+                return decision
+            self.status = written
+            self.writes += 1
+        for action in decision.actions:
+            if dies():
+                return decision
+            self._act(action)
+        return decision
+
+    def _act(self, action: Apply | Remove | Tell) -> None:
+        if isinstance(action, Tell):
+            self.events.append(action)
+        elif isinstance(action, Remove):
+            self.removed.append(f"{action.kind}/{action.name}")
+            if action.name in self.jobs:
+                del self.jobs[action.name]
+                for name in [n for n, pod in self.pods.items() if pod["job"] == action.name]:
+                    self.vanish(name, 143)
+        elif action.manifest["kind"] in ("TFJob", "JobSet", "Pod"):
+            name = action.manifest["metadata"]["name"]
+            self.jobs.setdefault(name, {**action.manifest, "status": {"conditions": []}})
+            live = [job for job in self.jobs.values() if job_of(job).state == "active"]
+            self.most_live_jobs = max(self.most_live_jobs, len(live))
+        else:
+            self.others[action.manifest["metadata"]["name"]] = action.manifest
+
+    # --- the cluster
+
+    def tick(self, seconds: float = 1.0) -> None:
+        """A second of the scheduler, the job's controller, the kubelets and the training."""
+        self.now += dt.timedelta(seconds=seconds)
+        for job in self.jobs.values():
+            if not job["status"]["conditions"]:
+                self._make_pods(job)
+        self._schedule()
+        self._train(seconds)
+
+    def _make_pods(self, job: dict[str, Any]) -> None:
+        replica = job["spec"]["tfReplicaSpecs"]["Worker"]
+        for index in range(replica["replicas"]):
+            name = f"{job['metadata']['name']}-worker-{index}"
+            if name not in self.pods:
+                self.pods[name] = {
+                    "job": job["metadata"]["name"],
+                    "metadata": {
+                        "name": name,
+                        "namespace": "physics",
+                        "uid": f"u-{next(self._uid)}",
+                        "labels": replica["template"]["metadata"]["labels"],
+                        "creationTimestamp": self._text(),
+                    },
+                    "spec": {"containers": replica["template"]["spec"]["containers"]},
+                    "status": {"phase": "Pending", "conditions": []},
+                }
+
+    def _schedule(self) -> None:
+        taken = {
+            p["spec"].get("nodeName") for p in self.pods.values() if p["status"]["phase"] in ("Pending", "Running")
+        }
+        for pod in self.pods.values():
+            if pod["status"]["phase"] != "Pending" or "nodeName" in pod["spec"]:
+                continue
+            free = next((n for n in sorted(self.nodes) if n not in taken), None)
+            if free is None:
+                continue
+            taken.add(free)
+            pod["spec"]["nodeName"] = free
+            text = self._text()
+            pod["status"] = {
+                "phase": "Running",
+                "conditions": [
+                    {"type": "PodScheduled", "status": "True", "lastTransitionTime": text},
+                    {"type": "Ready", "status": "True", "lastTransitionTime": text},
+                ],
+                "containerStatuses": [{"name": "tensorflow", "state": {"running": {"startedAt": text}}}],
+            }
+            pod["since"] = self.now
+
+    def _train(self, seconds: float) -> None:
+        """All workers of a job together make steps; worker 0 saves and reports."""
+        for job in self.jobs.values():
+            workers = [p for p in self.pods.values() if p["job"] == job["metadata"]["name"]]
+            wanted = job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"]
+            if len(workers) < wanted or any(p["status"]["phase"] != "Running" for p in workers):
+                continue
+            if self.user_error is not None:
+                for pod in list(workers):
+                    self.end(pod["metadata"]["name"], *self.user_error)
+                job["status"]["conditions"] = [{"type": "Failed", "status": "True", "message": "a worker failed"}]
+                continue
+            if "resumed" not in job:
+                job["resumed"], self.step = True, self.saved
+            self.step = min(self.step + round(seconds / STEP_SECONDS), self.steps)
+            self.saved = max(self.saved, self.step // self.save_every * self.save_every)
+            if self.step == self.steps:
+                self.saved = self.step
+                job["status"]["conditions"] = [{"type": "Succeeded", "status": "True", "message": "done"}]
+                for pod in list(workers):
+                    self.end(pod["metadata"]["name"], 0, "")
+            if self.report is not None and self.step % REPORT_STEPS and self.step != self.steps:
+                continue
+            self.report = RunProgress(
+                epoch=self.step / 100,
+                epochs=self.steps // 100,
+                step=self.step,
+                steps=self.steps,
+                checkpoint_step=self.saved,
+                step_seconds=STEP_SECONDS,
+                seconds_first_step=1.0,
+                updated=self.now,
+            )
+
+    def end(self, name: str, exit_code: int, message: str) -> None:
+        """A worker's process ends."""
+        pod = self.pods[name]
+        pod["status"]["phase"] = "Failed" if exit_code else "Succeeded"
+        terminated = {"exitCode": exit_code, "finishedAt": self._text(), "message": message}
+        pod["status"]["containerStatuses"] = [{"name": "tensorflow", "state": {"terminated": terminated}}]
+        self._close(pod)
+
+    def vanish(self, name: str, exit_code: int = 143) -> None:
+        """A pod is deleted; a worker that is told to end saves first."""
+        pod = self.pods.pop(name)
+        if exit_code == 143 and pod["status"]["phase"] == "Running":
+            self.saved = max(self.saved, self.step)
+        self._close(pod)
+
+    def lose_node(self, name: str) -> None:
+        """A machine goes away without a word, and its pods with it."""
+        del self.nodes[name]
+        for pod in [n for n, p in self.pods.items() if p["spec"].get("nodeName") == name]:
+            self.vanish(pod, exit_code=137)
+
+    def _close(self, pod: dict[str, Any]) -> None:
+        if "since" in pod:
+            self.ledger.append((pod["spec"]["nodeName"], pod.pop("since"), self.now))
+
+    def _text(self) -> str:
+        return self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    # --- until
+
+    def until(self, done: Callable[[World], bool], *, most_seconds: int = 5000, **kwargs: Any) -> World:
+        """Let time pass, with a reconcile after each event and when one was asked for, until something holds."""
+        before = ""
+        for _ in range(most_seconds):
+            event = self._seen()
+            if event != before or (self.again is not None and self.now >= self.again):
+                before = event
+                if self.reconcile(**kwargs).actions:
+                    self.reconcile(**kwargs)  # what it did is an event, too
+            if done(self):
+                return self
+            self.tick()
+        raise AssertionError(f"never came to pass; the status is {json.dumps(self.status, indent=1)}")
+
+    def _seen(self) -> str:
+        """Changes with everything that a watch would announce."""
+        pods = [
+            (name, p["metadata"]["uid"], p["status"]["phase"], p["spec"].get("nodeName"))
+            for name, p in self.pods.items()
+        ]
+        jobs = [(name, str(job["status"])) for name, job in self.jobs.items()]
+        ready = [(name, node["status"]["conditions"][0]["status"]) for name, node in self.nodes.items()]
+        return f"{pods}{jobs}{ready}{self.generation}{self.report and self.report.updated}"
+
+    @property
+    def phase(self) -> str:
+        return str(self.status.get("phase", ""))
+
+    @property
+    def attempts(self) -> list[dict[str, Any]]:
+        return list(self.status.get("attempts", []))
+
+    def node_seconds(self) -> float:
+        """What the ledger says was held."""
+        return sum((until - since).total_seconds() for _, since, until in self.ledger)
