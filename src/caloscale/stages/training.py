@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 from pathlib import Path
 
 from caloscale.spec import Run
+from caloscale.stages import load_tensorflow_quietly
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace
-from caloscale.training import TrainingRecord
-from caloscale.training import train as train_networks
+from caloscale.training.keras_version import choose_keras
+from caloscale.training.record import TrainingRecord
+from caloscale.training.strategy import worker_of
 
 
 def train(run: Run, workspace: str | Path, dataset: Path, model: Path) -> TrainingRecord:
     """Train on ``dataset`` and put the trained model into the folder ``model``.
 
     Checkpoints, TensorBoard logs and history stay in ``<workspace>/training``; a training that was
-    interrupted goes on from there.
+    interrupted goes on from there. One worker of several when TF_CONFIG says so.
     """
+    choose_keras(run, os.environ)
+    load_tensorflow_quietly()
+    from caloscale.training.loop import train as train_networks
+
+    if worker_of(os.environ)[0] > 0:
+        # Worker 0 keeps all that is kept.
+        with tempfile.TemporaryDirectory() as scratch:
+            return train_networks(run, dataset, Path(scratch))
     with open_workspace(workspace) as folder, recorded("train", folder) as figures:
         keep_document(run, folder)
         record = train_networks(run, dataset, folder / "training")

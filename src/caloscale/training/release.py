@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from caloscale.showers.manifest import Manifest
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run
 from caloscale.training.checkpoint import Progress
+from caloscale.training.portable import Portable, load_weights, save_portable, save_weights
 
 
 def versions() -> dict[str, str]:
@@ -36,15 +36,19 @@ def parameters(networks: Networks) -> dict[str, int]:
 
 
 def save_network(network: Any, path: Path) -> None:
-    """Write a network with its weights, atomically. Raises StorageError."""
+    """Write the weights of a network, atomically. Raises StorageError."""
     with atomic_writer(path) as temporary:
-        network.save(str(temporary))
+        save_weights(temporary, network.get_weights())
 
 
 def release(
     folder: Path, networks: Networks, untrained: Path, run: Run, manifest: Manifest, best: Progress
 ) -> ModelCard:
-    """Write the model folder; one of an earlier training is replaced as a whole. Raises StorageError."""
+    """Write the model folder; one of an earlier training is replaced as a whole. Raises StorageError.
+
+    networks: those that are given away. untrained: what `save_network` wrote of the generator before its
+    first step.
+    """
     data = run.data
     card = ModelCard(
         preset=run.model.preset,
@@ -64,8 +68,13 @@ def release(
     )
     with atomic_writer(folder, replace_folder=True) as temporary:
         (temporary / UNTRAINED).mkdir(parents=True)
-        networks.generator.save(str(temporary / GENERATOR))
-        networks.discriminator.save(str(temporary / DISCRIMINATOR))
-        shutil.copyfile(untrained, temporary / UNTRAINED / GENERATOR)
+        save_portable(
+            run,
+            [
+                Portable(temporary / GENERATOR, "generator", networks.generator.get_weights()),
+                Portable(temporary / DISCRIMINATOR, "discriminator", networks.discriminator.get_weights()),
+                Portable(temporary / UNTRAINED / GENERATOR, "generator", load_weights(untrained)),
+            ],
+        )
         (temporary / CARD).write_text(card.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
     return card

@@ -75,7 +75,7 @@ def place(run: Run, environment: Mapping[str, str], devices: Devices) -> Placeme
     NVIDIA_VISIBLE_DEVICES (accelerators that a container was given). Raises DocumentError (a strategy that is
     impossible here) and DeviceError (accelerators that were given and that TensorFlow does not see).
     """
-    worker, workers = _workers(environment)
+    worker, workers = worker_of(environment)
     _check_accelerators(run, environment, devices, workers)
     wanted = run.train.strategy
     name, reason = (wanted, "the document says so") if wanted != "auto" else _choose(environment, devices, workers)
@@ -105,6 +105,34 @@ def divide(run: Run, placement: Placement) -> int:
         problem, _, remedy = str(error).partition("; remedy: ")
         raise DocumentError(problem, field="train", remedy=remedy) from error
     return share * replicas
+
+
+def worker_of(environment: Mapping[str, str]) -> tuple[int, int]:
+    """Number of this worker and number of workers, by TF_CONFIG. Raises DocumentError when that makes no sense."""
+    text = environment.get("TF_CONFIG")
+    if not text:
+        return 0, 1
+    try:
+        config = json.loads(text)
+        cluster = config.get("cluster", {})
+        task = config.get("task", {"type": "worker", "index": 0})
+        hosts = cluster.get("worker", [])
+        index = int(task["index"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DocumentError(
+            f"is not what TensorFlow expects: {error}",
+            field="TF_CONFIG",
+            value=text[:200],
+            remedy="see docs/training.md",
+        ) from error
+    if set(cluster) - {"worker"} or task["type"] != "worker" or not 0 <= index < max(1, len(hosts)):
+        raise DocumentError(
+            "must name workers only (no chief, evaluator or parameter server) and a task among them",
+            field="TF_CONFIG",
+            value=text[:200],
+            remedy="use worker replicas only",
+        )
+    return index, max(1, len(hosts))
 
 
 def visible_devices() -> Devices:
@@ -154,34 +182,6 @@ def single_device(run: Run) -> Engine:
     import tensorflow as tf
 
     return Engine(Placement("one-device", "CPU", reason="not asked for another"), tf.distribute.get_strategy())
-
-
-def _workers(environment: Mapping[str, str]) -> tuple[int, int]:
-    """Number of this worker and number of workers, by TF_CONFIG."""
-    text = environment.get("TF_CONFIG")
-    if not text:
-        return 0, 1
-    try:
-        config = json.loads(text)
-        cluster = config.get("cluster", {})
-        task = config.get("task", {"type": "worker", "index": 0})
-        hosts = cluster.get("worker", [])
-        index = int(task["index"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DocumentError(
-            f"is not what TensorFlow expects: {error}",
-            field="TF_CONFIG",
-            value=text[:200],
-            remedy="see docs/training.md",
-        ) from error
-    if set(cluster) - {"worker"} or task["type"] != "worker" or not 0 <= index < max(1, len(hosts)):
-        raise DocumentError(
-            "must name workers only (no chief, evaluator or parameter server) and a task among them",
-            field="TF_CONFIG",
-            value=text[:200],
-            remedy="use worker replicas only",
-        )
-    return index, max(1, len(hosts))
 
 
 def _choose(environment: Mapping[str, str], devices: Devices, workers: int) -> tuple[Name, str]:
