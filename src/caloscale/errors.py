@@ -9,6 +9,7 @@ CaloscaleError
 │   └── StorageError        a disk that is full, a bucket that does not exist or refuses
 ├── SimulationError         Geant4 is not there or failed: exit code 3
 ├── TrainingError           the training cannot go on: exit code 5
+├── ClusterError            a cluster that cannot be reached or refuses: exit code 4
 ├── PeerLostError           another worker is gone: exit code 138, start again from the checkpoint
 └── DeviceError             accelerators that were given are not there: exit code 140, start again elsewhere
 
@@ -82,6 +83,12 @@ class TrainingError(CaloscaleError):
     """The training cannot go on (for example a loss that is not finite)."""
 
     exit_code = 5
+
+
+class ClusterError(CaloscaleError):
+    """A Kubernetes cluster cannot be reached, or refuses what was asked of it."""
+
+    exit_code = 4
 
 
 class PeerLostError(CaloscaleError):

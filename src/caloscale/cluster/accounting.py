@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from caloscale.cluster.nodes import CPU
 from caloscale.cluster.pods import Pod
@@ -20,11 +20,17 @@ COUNTED: tuple[str, ...] = ("WorkerLost", "WorkerFailed", "NodeLost", "JobLost")
 """Reasons of an end that are interruptions and count against recovery.maxRestarts."""
 
 
-def track(holds: Sequence[Hold], pods: Iterable[Pod], gone_nodes: frozenset[str], now: dt.datetime) -> tuple[Hold, ...]:
+def track(
+    holds: Sequence[Hold],
+    pods: Iterable[Pod],
+    gone_nodes: frozenset[str],
+    now: dt.datetime,
+    gone_pods: Mapping[str, dt.datetime] | None = None,
+) -> tuple[Hold, ...]:
     """The holds of an attempt with what its pods say now.
 
-    A hold begins when a pod is bound and ends when its worker ends, when the pod is gone, or its node is. What ended
-    while nobody watched has ended now: only then is it known.
+    A hold begins when a pod is bound and ends when its worker ends, when the pod is gone, or its node is.
+    ``gone_pods``: by uid, when pods that were seen to go went; what ended while nobody watched has ended now.
     """
     by_uid = {pod.uid: pod for pod in pods}
     followed = []
@@ -32,7 +38,8 @@ def track(holds: Sequence[Hold], pods: Iterable[Pod], gone_nodes: frozenset[str]
         pod = by_uid.pop(hold.uid, None)
         if hold.until is None:
             if pod is None or hold.node in gone_nodes:
-                hold = hold.model_copy(update={"until": _second(now)})
+                went = (gone_pods or {}).get(hold.uid, now)
+                hold = hold.model_copy(update={"until": max(_second(went), hold.since)})
             elif not pod.alive:
                 hold = hold.model_copy(update={"until": max(pod.ended or _second(now), hold.since)})
         followed.append(hold)

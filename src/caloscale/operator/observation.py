@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from caloscale.cluster.launch import Manifest, Owner
@@ -42,6 +42,8 @@ class Observed:
     """Prices and measurements."""
     image: str
     """Image of the workers when the document names none."""
+    gone_pods: Mapping[str, dt.datetime] = field(default_factory=dict)
+    """By uid: when pods that are gone were seen to go."""
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class _Reconciliation:
         attempts = []
         for attempt in self.status.attempts:
             if attempt.ended is None or attempt.holds:
-                holds = track(attempt.holds, self._pods_of(attempt), gone, self.now)
+                holds = track(attempt.holds, self._pods_of(attempt), gone, self.now, self.seen.gone_pods)
                 attempt = attempt.model_copy(update={"holds": holds})
                 if attempt.ended is not None:
                     attempt = settle(self._stepped(attempt), self.status.placement, self.now)

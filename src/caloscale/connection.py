@@ -1,0 +1,196 @@
+"""The one place that speaks to an API server: server-side apply, lists, deletions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config.config_exception import ConfigException
+
+from caloscale.cluster import names
+from caloscale.errors import ClusterError
+
+Object = dict[str, Any]
+CONFLICT, GONE, UNPROCESSABLE, NOT_FOUND, FORBIDDEN = 409, 410, 422, 404, 403
+PAGE = 500
+"""Objects that are listed at a time."""
+
+
+class Resource(NamedTuple):
+    """Where objects of a kind are on the server."""
+
+    api_version: str
+    """Group and version."""
+    plural: str
+    """Name in addresses."""
+    namespaced: bool = True
+    """Whether they are in namespaces."""
+
+    def path(self, namespace: str | None = None, name: str | None = None, part: str | None = None) -> str:
+        """Address of the objects, or of one."""
+        root = f"/api/{self.api_version}" if "/" not in self.api_version else f"/apis/{self.api_version}"
+        middle = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return f"{root}{middle}/{self.plural}" + (f"/{name}" if name else "") + (f"/{part}" if part else "")
+
+
+RESOURCES: dict[str, Resource] = {
+    names.KIND: Resource(names.API_VERSION, names.PLURAL),
+    "Node": Resource("v1", "nodes", namespaced=False),
+    "Pod": Resource("v1", "pods"),
+    "ConfigMap": Resource("v1", "configmaps"),
+    "ServiceAccount": Resource("v1", "serviceaccounts"),
+    "Event": Resource("v1", "events"),
+    "Role": Resource("rbac.authorization.k8s.io/v1", "roles"),
+    "RoleBinding": Resource("rbac.authorization.k8s.io/v1", "rolebindings"),
+    "TFJob": Resource("kubeflow.org/v1", "tfjobs"),
+    "JobSet": Resource("jobset.x-k8s.io/v1alpha2", "jobsets"),
+    "Lease": Resource("coordination.k8s.io/v1", "leases"),
+}
+"""Kinds that we read or write."""
+
+
+class Connection:
+    """A connection to one cluster; may be used by several threads."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        self.api = api
+        self._count: Callable[[str, str, int], None] | None = None
+
+    def count_with(self, count: Callable[[str, str, int], None]) -> None:
+        """Tell method, kind and status of every request from now on."""
+        self._count = count
+
+    def get(self, kind: str, namespace: str | None, name: str) -> Object | None:
+        """An object; None when there is none."""
+        try:
+            return self._call("GET", kind, RESOURCES[kind].path(namespace, name))
+        except ApiException as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+
+    def list(self, kind: str, namespace: str | None = None, *, selector: str = "") -> Iterator[Object]:
+        """All objects of a kind; none where the cluster does not know the kind."""
+        token = ""
+        while True:
+            query = {"limit": PAGE, "labelSelector": selector, "continue": token}
+            try:
+                found = self._call("GET", kind, RESOURCES[kind].path(namespace), query)
+            except ApiException as error:
+                if error.status == NOT_FOUND:
+                    return
+                raise
+            api_version, item_kind = found["apiVersion"], found["kind"].removesuffix("List")
+            for item in found["items"]:
+                yield {"apiVersion": api_version, "kind": item_kind, **item}
+            token = found["metadata"].get("continue", "")
+            if not token:
+                return
+
+    def apply(
+        self, manifest: Object, *, manager: str = names.FIELD_MANAGER, part: str | None = None, dry_run: bool = False
+    ) -> Object:
+        """Server-side apply; ``part``: a subresource such as status. Returns the object as it is then."""
+        metadata = manifest["metadata"]
+        path = RESOURCES[manifest["kind"]].path(metadata.get("namespace"), metadata["name"], part)
+        query = {"fieldManager": manager, "force": "true", "fieldValidation": "Strict"}
+        if dry_run:
+            query["dryRun"] = "All"
+        return self._call("PATCH", manifest["kind"], path, query, manifest, "application/apply-patch+yaml")
+
+    def create(self, manifest: Object, *, manager: str = names.FIELD_MANAGER) -> Object:
+        """Create an object; raises ApiException 409 when it is there."""
+        path = RESOURCES[manifest["kind"]].path(manifest["metadata"].get("namespace"))
+        return self._call("POST", manifest["kind"], path, {"fieldManager": manager}, manifest)
+
+    def replace(self, manifest: Object) -> Object:
+        """Replace an object; raises ApiException 409 when it has changed since it was read."""
+        metadata = manifest["metadata"]
+        path = RESOURCES[manifest["kind"]].path(metadata.get("namespace"), metadata["name"])
+        return self._call("PUT", manifest["kind"], path, {}, manifest)
+
+    def merge(self, kind: str, namespace: str, name: str, change: Object) -> Object:
+        """Merge a change into an object."""
+        path = RESOURCES[kind].path(namespace, name)
+        return self._call("PATCH", kind, path, {}, change, "application/merge-patch+json")
+
+    def delete(self, kind: str, namespace: str, name: str, *, uid: str | None = None) -> None:
+        """Delete an object, what it owns after it; nothing happens where there is none."""
+        options: Object = {"propagationPolicy": "Background"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        try:
+            self._call("DELETE", kind, RESOURCES[kind].path(namespace, name), {}, options)
+        except ApiException as error:
+            if error.status not in (NOT_FOUND, CONFLICT):
+                raise
+
+    def _call(
+        self,
+        method: str,
+        kind: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: Object | None = None,
+        content: str = "application/json",
+    ) -> Object:
+        status = 0
+        try:
+            answer = self.api.call_api(
+                path,
+                method,
+                query_params=[(key, value) for key, value in (query or {}).items() if value != ""],
+                header_params={"Accept": "application/json", "Content-Type": content},
+                body=None if body is None else (json.dumps(body) if "json" not in content else body),
+                auth_settings=["BearerToken"],
+                response_type="object",
+                _return_http_data_only=True,
+                _request_timeout=(5, 60),
+            )
+            status = 200
+            return answer
+        except ApiException as error:
+            status = error.status
+            raise
+        finally:
+            if self._count is not None:
+                self._count(method, kind, status)
+
+
+def connect(context: str | None = None, *, kubeconfig: str | None = None) -> Connection:
+    """The cluster of a kubeconfig's context, or the one that this pod is in. Raises ClusterError."""
+    try:
+        if context is None and kubeconfig is None:
+            try:
+                settings = client.Configuration()
+                config.load_incluster_config(settings)
+                return Connection(client.ApiClient(settings))
+            except ConfigException:
+                pass
+        return Connection(config.new_client_from_config(kubeconfig, context=context))
+    except (ConfigException, OSError) as error:
+        raise ClusterError(
+            f"no cluster to speak to: {error}\n"
+            "  remedy: name a context of your kubeconfig (kubectl config get-contexts)"
+        ) from error
+
+
+def active_namespace(context: str | None = None) -> str:
+    """The namespace of a context; `default` where it names none."""
+    try:
+        contexts, active = config.list_kube_config_contexts()
+    except (ConfigException, OSError):
+        return "default"
+    chosen = next((c for c in contexts if c["name"] == context), active)
+    return str(chosen["context"].get("namespace", "default"))
+
+
+def told(error: ApiException) -> str:
+    """What an API server said, as a sentence."""
+    try:
+        return str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return f"{error.status} {error.reason}"

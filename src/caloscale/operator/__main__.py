@@ -1,0 +1,61 @@
+"""The operator's process: ``python -m caloscale.operator``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+
+import kopf
+from prometheus_client import start_http_server
+
+from caloscale.connection import connect
+from caloscale.operator.controller import Controller
+from caloscale.operator.handlers import kopf_settings, register
+from caloscale.operator.health import serve_health
+from caloscale.operator.leadership import Leadership
+from caloscale.operator.metrics import Metrics, RunsCollector
+from caloscale.operator.settings import settings_of
+
+log = logging.getLogger("caloscale.operator")
+
+
+def main() -> None:
+    """Wait for the lease, then watch and reconcile until SIGTERM."""
+    level = os.environ.get("CALOSCALE_LOG", "INFO").upper()
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for noisy in ("kopf", "urllib3", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    settings = settings_of()
+    metrics = Metrics()
+    connection = connect()
+    connection.count_with(metrics.count)
+    controller = Controller(connection, settings, metrics)
+    metrics.registry.register(RunsCollector(controller.store))
+    if settings.health_port:
+        serve_health(settings.health_port, {"/healthz": lambda: True, "/readyz": controller.synced.is_set})
+    if settings.metrics_port:
+        start_http_server(settings.metrics_port, registry=metrics.registry)
+    leadership = Leadership(connection, settings.namespace, settings.identity)
+    leadership.acquire()
+    log.info("%s is active", settings.identity)
+    threading.Thread(target=leadership.keep, args=(_lost,), name="lease", daemon=True).start()
+    threading.Thread(target=controller.run, name="controller", daemon=True).start()
+    try:
+        asyncio.run(
+            kopf.operator(registry=register(controller), settings=kopf_settings(), clusterwide=True, standalone=True)
+        )
+    finally:
+        controller.stop()
+        leadership.release()
+
+
+def _lost() -> None:
+    """Another operator may be active from now on: nothing more may be written."""
+    log.error("the lease is lost")
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""Which run is looked at when, and the hands that carry decisions out."""
+
+from __future__ import annotations
+
+import datetime as dt
+import heapq
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from caloscale.cluster import names
+from caloscale.cluster.launch import Owner
+from caloscale.cluster.pool_plan import Catalogue
+from caloscale.connection import CONFLICT, Connection, told
+from caloscale.errors import PriceError
+from caloscale.operator.metrics import Metrics
+from caloscale.operator.observation import Action, Apply, Decision, Observed, Remove, Tell
+from caloscale.operator.reconcile import reconcile
+from caloscale.operator.settings import Settings
+from caloscale.operator.store import WATCHED, RunKey, Store
+from caloscale.planning.measurements import load_measurements
+from caloscale.planning.prices import load_prices
+from caloscale.status import RunStatus
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Pauses after errors of the API server in a row, s."""
+
+
+class Controller:
+    """One thread says which run is due; several carry out reconciles, never two of the same run."""
+
+    def __init__(self, connection: Connection, settings: Settings, metrics: Metrics) -> None:
+        self.connection, self.settings, self.metrics = connection, settings, metrics
+        self.store = Store()
+        self.synced = threading.Event()
+        self._stop = threading.Event()
+        self._wake = threading.Condition()
+        self._due: dict[RunKey, float] = {}
+        self._heap: list[tuple[float, RunKey]] = []
+        self._busy: set[RunKey] = set()
+        self._first_event: dict[RunKey, float] = {}
+        self._failures: dict[RunKey, int] = {}
+        self._deciding = threading.Lock()
+        self._catalogue: tuple[object, Catalogue] | None = None
+        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="reconcile")
+
+    # --- events
+
+    def notice(self, kind: str, raw: dict[str, Any], *, gone: bool = False) -> None:
+        """Take in an event; the runs that it concerns are looked at soon."""
+        concerned = self.store.put(kind, raw, gone=gone)
+        self.look(concerned, self.settings.debounce_seconds, event=True)
+
+    def look(self, runs: Iterable[RunKey], seconds: float, *, event: bool = False) -> None:
+        """Look at runs in so many seconds, or earlier if that was asked for already."""
+        now = time.monotonic()
+        with self._wake:
+            for run in runs:
+                if event:
+                    self._first_event.setdefault(run, now)
+                due = now + seconds
+                if due < self._due.get(run, float("inf")):
+                    self._due[run] = due
+                    heapq.heappush(self._heap, (due, run))
+            self._wake.notify()
+
+    def resync(self) -> None:
+        """List everything that is followed."""
+        for kind in WATCHED:
+            selector = names.RUN_LABEL if kind in ("TFJob", "JobSet", "ConfigMap") else ""
+            self.look(self.store.resync(kind, self.connection.list(kind, selector=selector)), 0.0)
+        self.store.forget()
+        self.synced.set()
+
+    # --- work
+
+    def run(self) -> None:
+        """Until `stop`: first all that there is, then what is due."""
+        next_sync = 0.0
+        while not self._stop.is_set():
+            if time.monotonic() >= next_sync:
+                next_sync = time.monotonic() + self._synchronised()
+            run = self._next(min(next_sync, time.monotonic() + 1.0))
+            if run is not None:
+                self._threads.submit(self._work, run)
+
+    def _synchronised(self) -> float:
+        """Resync; returns the seconds to the next one."""
+        try:
+            self.resync()
+            return self.settings.resync_seconds
+        except (ApiException, HTTPError, OSError) as error:
+            log.warning("the cluster cannot be listed: %s", told(error) if isinstance(error, ApiException) else error)
+            return 2.0
+
+    def stop(self) -> None:
+        """End `run` after the reconciles that are on their way."""
+        self._stop.set()
+        with self._wake:
+            self._wake.notify()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _next(self, until: float) -> RunKey | None:
+        """The run that is due first, when it is; None when that is later than ``until``."""
+        with self._wake:
+            while not self._stop.is_set():
+                now = time.monotonic()
+                ready = self.synced.is_set() and self._heap and self._heap[0][0] <= now
+                if ready:
+                    due, run = heapq.heappop(self._heap)
+                    if self._due.get(run) != due:
+                        continue  # it was asked for earlier meanwhile
+                    if run in self._busy:
+                        self._due[run] = now + 0.05
+                        heapq.heappush(self._heap, (self._due[run], run))
+                        continue
+                    del self._due[run]
+                    self._busy.add(run)
+                    return run
+                if now >= until:
+                    return None
+                soonest = self._heap[0][0] if self._heap and self.synced.is_set() else until
+                self._wake.wait(max(min(soonest, until) - now, 0.001))
+        return None
+
+    def _work(self, run: RunKey) -> None:
+        begun = time.monotonic()
+        try:
+            with self.metrics.reconcile_seconds.time():
+                again = self._reconcile(run)
+            self._failures.pop(run, None)
+        except (ApiException, HTTPError, OSError) as error:
+            again = self._failed(run, error)
+        except Exception:
+            log.exception("%s/%s: an error of ours", *run)
+            again = RETRY_SECONDS[-1]
+        finally:
+            with self._wake:
+                self._busy.discard(run)
+        log.debug("%s/%s: %.3f s", *run, time.monotonic() - begun)
+        if again is not None:
+            self.look([run], again)
+
+    def _failed(self, run: RunKey, error: Exception) -> float:
+        count = self._failures[run] = self._failures.get(run, 0) + 1
+        if not (isinstance(error, ApiException) and error.status == CONFLICT):
+            said = told(error) if isinstance(error, ApiException) else str(error)
+            log.warning("%s/%s: %s", *run, said)
+        return RETRY_SECONDS[min(count, len(RETRY_SECONDS)) - 1]
+
+    def _reconcile(self, run: RunKey) -> float | None:
+        """One reconcile: decide, write the status, act. Returns in how many seconds to look again."""
+        with self._wake:
+            first = self._first_event.pop(run, None)
+        with self._deciding:  # two runs must not take the same node
+            observed = self._observe(run)
+            if observed is None:
+                return None
+            seen, version = observed
+            now = dt.datetime.now(dt.UTC)
+            decision = reconcile(seen, now)
+            launches = len(decision.status.attempts) > len(seen.status.attempts)
+            if launches:
+                self._write(run, version, decision.status)
+        if not launches and decision.status != seen.status:
+            self._write(run, version, decision.status)
+        if first is not None and decision.status != seen.status:
+            self.metrics.event_seconds.observe(time.monotonic() - first)
+        self._act(run, seen, decision)
+        if decision.again is None:
+            return None
+        return max((decision.again - now).total_seconds(), 0.05)
+
+    def _observe(self, run: RunKey) -> tuple[Observed, str] | None:
+        """A run and its resource version; None when it is gone or going."""
+        store = self.store
+        with store.lock:
+            known = store.runs.get(run)
+            if known is None or "deletionTimestamp" in known.raw["metadata"]:
+                return None
+            metadata = known.raw["metadata"]
+            seen = Observed(
+                owner=Owner(run.namespace, run.name, metadata["uid"]),
+                generation=metadata.get("generation", 1),
+                spec=known.raw.get("spec") or {},
+                status=known.status,
+                pods=store.pods_of(run),
+                jobs=store.jobs_of(run),
+                progress=store.progress.get(run),
+                has_access=run in store.progress,
+                nodes={name: node.ready for name, node in store.nodes.items()},
+                pools=lambda: self._pools(run),
+                catalogue=self.catalogue(),
+                image=self.settings.image,
+                gone_pods=store.went,
+            )
+            return seen, metadata["resourceVersion"]
+
+    def _pools(self, run: RunKey) -> Any:
+        with self.store.lock:
+            return self.store.pools_for(run)
+
+    def _write(self, run: RunKey, version: str, status: RunStatus) -> None:
+        """The one write of a reconcile; refused when the run has changed since it was seen."""
+        manifest = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "metadata": {
+                "name": run.name,
+                "namespace": run.namespace,
+                "resourceVersion": version,
+            },
+            "status": json.loads(status.model_dump_json(by_alias=True, exclude_none=True)),
+        }
+        self.store.put(names.KIND, self.connection.apply(manifest, part="status"))
+
+    def _act(self, run: RunKey, seen: Observed, decision: Decision) -> None:
+        for action in decision.actions:
+            self._do(run, seen, action)
+
+    def _do(self, run: RunKey, seen: Observed, action: Action) -> None:
+        match action:
+            case Apply(manifest):
+                made = self.connection.apply(manifest)
+                if manifest["kind"] in WATCHED:
+                    self.store.put(manifest["kind"], made)
+            case Remove(kind, name):
+                self.connection.delete(kind, run.namespace, name)
+            case Tell(kind, reason, message):
+                self._tell(run, seen, kind, reason, message)
+
+    def _tell(self, run: RunKey, seen: Observed, kind: str, reason: str, message: str) -> None:
+        """An event; losing one is no harm."""
+        moment = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{run.name}.", "namespace": run.namespace},
+            "involvedObject": {
+                "apiVersion": names.API_VERSION,
+                "kind": names.KIND,
+                "name": run.name,
+                "namespace": run.namespace,
+                "uid": seen.owner.uid,
+            },
+            "type": kind,
+            "reason": reason,
+            "message": message[:1000],
+            "firstTimestamp": moment,
+            "lastTimestamp": moment,
+            "count": 1,
+            "source": {"component": names.FIELD_MANAGER},
+            "reportingComponent": names.FIELD_MANAGER,
+            "reportingInstance": self.settings.identity,
+        }
+        try:
+            self.connection.create(event)
+        except (ApiException, HTTPError) as error:
+            log.info("%s/%s: event %s was not written: %s", *run, reason, error)
+
+    def catalogue(self) -> Catalogue:
+        """Prices and measurements of today; read anew when the day or the files of prices change."""
+        files = sorted(self.settings.prices.glob("*.csv")) if self.settings.prices is not None else []
+        today = dt.datetime.now(dt.UTC).date()
+        state = (today, tuple((file, _changed(file)) for file in files))
+        if self._catalogue is None or self._catalogue[0] != state:
+            try:
+                made = Catalogue(load_prices(files), load_measurements(), today)
+            except PriceError as error:
+                log.error("the prices of the ConfigMap are left aside: %s", error)
+                made = Catalogue(load_prices(), load_measurements(), today)
+            self._catalogue = (state, made)
+        return self._catalogue[1]
+
+
+def _changed(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0

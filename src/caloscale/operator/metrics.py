@@ -1,0 +1,83 @@
+"""What the operator measures of itself and of its runs, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from caloscale.status import HOLDING, Phase
+
+if TYPE_CHECKING:
+    from caloscale.operator.store import Store
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class Metrics:
+    """Counters of the process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.reconcile_seconds = Histogram(
+            "caloscale_reconcile_seconds",
+            "Time of a reconcile with its writes.",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.event_seconds = Histogram(
+            "caloscale_event_to_status_seconds",
+            "From the first event that concerns a run to its status.",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.requests = Counter(
+            "caloscale_api_requests", "Requests to the API server.", ("method", "kind", "code"), registry=self.registry
+        )
+
+    def count(self, method: str, kind: str, code: int) -> None:
+        """Count a request."""
+        self.requests.labels(method, kind, str(code)).inc()
+
+
+class RunsCollector(Collector):
+    """Runs by phase, accelerators and money, computed when Prometheus asks."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges of now."""
+        phases = dict.fromkeys(get_args(Phase), 0)
+        planned = used = held = 0
+        usd_per_hour = 0.0
+        with self._store.lock:
+            statuses = [known.status for known in self._store.runs.values()]
+            holding = {
+                pod.node: self._store.nodes[pod.node].key.per_node
+                for pod in self._store.pods.values()
+                if pod.run and pod.use is not None and pod.node in self._store.nodes
+            }
+            used = sum(pod.use.accelerators for pod in self._store.pods.values() if pod.run and pod.use is not None)
+            held = sum(holding.values())
+        for status in statuses:
+            phases[status.phase] += 1
+            if status.phase in HOLDING and status.placement is not None:
+                planned += status.placement.workers * status.placement.accelerators_per_worker
+                usd_per_hour += status.placement.usd_per_hour or 0.0
+        family = GaugeMetricFamily("caloscale_runs", "Training runs.", labels=["phase"])
+        for phase, count in phases.items():
+            family.add_metric([phase], count)
+        yield family
+        accelerators = GaugeMetricFamily(
+            "caloscale_accelerators",
+            "planned: of launched runs; used: asked for by their pods; wasted: on their nodes and nobody's.",
+            labels=["kind"],
+        )
+        for kind, count in (("planned", planned), ("used", used), ("wasted", held - used)):
+            accelerators.add_metric([kind], count)
+        yield accelerators
+        yield GaugeMetricFamily("caloscale_usd_per_hour", "US dollars per hour of launched runs.", usd_per_hour)

@@ -1,0 +1,256 @@
+"""What the operator knows of the cluster: compact, by kind, and which runs an event concerns."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from caloscale.cluster import names
+from caloscale.cluster.access import PROGRESS_KEY
+from caloscale.cluster.nodes import Node, Pool, node_of, pools_of
+from caloscale.cluster.pods import Job, Pod, job_of, pod_of
+from caloscale.status import FINISHED, RunProgress, RunStatus
+
+WATCHED = (names.KIND, "Node", "Pod", "TFJob", "JobSet", "ConfigMap")
+"""Kinds that are followed."""
+REMEMBERED_SECONDS = 600.0
+"""When a pod went is remembered so long, s."""
+
+
+class RunKey(NamedTuple):
+    """Which run."""
+
+    namespace: str
+    """Namespace."""
+    name: str
+    """Name."""
+
+
+class KnownRun(NamedTuple):
+    """A run as it was seen last."""
+
+    raw: Mapping[str, Any]
+    """The object without its status."""
+    status: RunStatus
+    """Its status."""
+
+
+class Store:
+    """The cluster as events told it. All methods may be called by several threads."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[tuple[str, str], Pod] = {}
+        self.jobs: dict[tuple[str, str, str], Job] = {}
+        self.runs: dict[RunKey, KnownRun] = {}
+        self.progress: dict[RunKey, RunProgress | None] = {}
+        self.went: dict[str, dt.datetime] = {}
+        self._versions: dict[tuple[str, str, str], int] = {}
+        self._of_run: dict[RunKey, set[tuple[str, str]]] = {}
+        self._pools: tuple[int, tuple[list[Pool], list[str]]] | None = None
+        self._changes = 0
+
+    # --- events
+
+    def put(self, kind: str, raw: Mapping[str, Any], *, gone: bool = False) -> set[RunKey]:
+        """Take in an object as an event has it; returns the runs that it concerns, waiting ones for new room included.
+
+        Older versions than the one that is known are left aside: events and answers to our own writes overtake.
+        """
+        metadata = raw["metadata"]
+        key = (kind, metadata.get("namespace", ""), metadata["name"])
+        version = int(metadata.get("resourceVersion", 0))
+        with self.lock:
+            if version < self._versions.get(key, 0):
+                return set()
+            self._versions[key] = version
+            if gone:
+                return self._drop(key, raw)
+            return self._take(key, raw)
+
+    def _take(self, key: tuple[str, str, str], raw: Mapping[str, Any]) -> set[RunKey]:
+        kind, namespace, name = key
+        if kind == "Node":
+            node = node_of(raw)
+            if self.nodes.get(name) == node:
+                return set()
+            self.nodes[name] = node
+            return self._changed() | self._hungry()
+        if kind == "Pod":
+            return self._take_pod(namespace, name, raw)
+        if kind in ("TFJob", "JobSet"):
+            job = job_of({"kind": kind, **raw})
+            if not job.run or self.jobs.get(key) == job:
+                return set()
+            self.jobs[key] = job
+            return {RunKey(namespace, job.run)}
+        if kind == "ConfigMap":
+            return self._take_progress(namespace, name, raw)
+        run = RunKey(namespace, name)
+        known = {k: v for k, v in raw.items() if k != "status"}
+        self.runs[run] = KnownRun(known, RunStatus.model_validate(raw.get("status") or {}))
+        self._changed()
+        return {run}
+
+    def _take_pod(self, namespace: str, name: str, raw: Mapping[str, Any]) -> set[RunKey]:
+        pod, before = pod_of(raw), self.pods.get((namespace, name))
+        if pod == before:
+            return set()
+        self.pods[(namespace, name)] = pod
+        concerned: set[RunKey] = set()
+        if pod.run:
+            run = RunKey(namespace, pod.run)
+            self._of_run.setdefault(run, set()).add((namespace, name))
+            if name == names.job_name(pod.run, pod.attempt):
+                self.jobs[("Pod", namespace, name)] = job_of({"kind": "Pod", **raw})
+            concerned.add(run)
+        if before is None or pod.use != before.use:
+            self._changed()
+            if before is not None and before.use is not None and pod.use is None:
+                concerned |= self._hungry()
+        return concerned
+
+    def _take_progress(self, namespace: str, name: str, raw: Mapping[str, Any]) -> set[RunKey]:
+        run = (raw["metadata"].get("labels") or {}).get(names.RUN_LABEL)
+        if run is None or name != names.progress_name(run):
+            return set()
+        key = RunKey(namespace, run)
+        progress = read_progress(raw)
+        if key in self.progress and self.progress[key] == progress:
+            return set()
+        self.progress[key] = progress
+        return {key}
+
+    def _drop(self, key: tuple[str, str, str], raw: Mapping[str, Any]) -> set[RunKey]:
+        kind, namespace, name = key
+        if kind == "Node":
+            self.nodes.pop(name, None)
+            self._changed()
+            return {RunKey(pod.namespace, pod.run) for pod in self.pods.values() if pod.node == name and pod.run}
+        if kind == "Pod":
+            pod = self.pods.pop((namespace, name), None)
+            self.jobs.pop(("Pod", namespace, name), None)
+            self._changed()
+            if pod is None:
+                return set()
+            now = dt.datetime.now(dt.UTC)
+            self.went[pod.uid] = pod_of(raw).ended or now
+            if pod.run:
+                self._of_run.get(RunKey(namespace, pod.run), set()).discard((namespace, name))
+            return ({RunKey(namespace, pod.run)} if pod.run else set()) | self._hungry()
+        if kind in ("TFJob", "JobSet"):
+            job = self.jobs.pop(key, None)
+            return {RunKey(namespace, job.run)} if job is not None else set()
+        if kind == "ConfigMap":
+            run = (raw["metadata"].get("labels") or {}).get(names.RUN_LABEL)
+            self.progress.pop(RunKey(namespace, run or ""), None)
+            return set()
+        self.runs.pop(RunKey(namespace, name), None)
+        self._of_run.pop(RunKey(namespace, name), None)
+        self._changed()
+        return self._hungry()
+
+    def resync(self, kind: str, objects: Iterable[Mapping[str, Any]]) -> set[RunKey]:
+        """Take in a list of all objects of a kind: what is known and not in it has gone."""
+        concerned: set[RunKey] = set()
+        seen = set()
+        newest = 0
+        for raw in objects:
+            metadata = raw["metadata"]
+            seen.add((kind, metadata.get("namespace", ""), metadata["name"]))
+            newest = max(newest, int(metadata.get("resourceVersion", 0)))
+            concerned |= self.put(kind, raw)
+        with self.lock:
+            # what is newer than the whole list was made while it was read
+            missing = [key for key, version in self._versions.items() if key[0] == kind and key not in seen]
+            for key in missing:
+                if self._versions[key] <= newest and self._known(key):
+                    metadata = {"namespace": key[1], "name": key[2]}
+                    concerned |= self._drop(key, {"metadata": metadata})
+        return concerned
+
+    def _known(self, key: tuple[str, str, str]) -> bool:
+        kind, namespace, name = key
+        if kind == "Node":
+            return name in self.nodes
+        if kind == "Pod":
+            return (namespace, name) in self.pods
+        if kind == "ConfigMap":
+            return any(names.progress_name(run.name) == name and run.namespace == namespace for run in self.progress)
+        return key in self.jobs or (kind == names.KIND and RunKey(namespace, name) in self.runs)
+
+    # --- questions
+
+    def pods_of(self, run: RunKey) -> list[Pod]:
+        """Pods of a run."""
+        return [self.pods[key] for key in sorted(self._of_run.get(run, ())) if key in self.pods]
+
+    def jobs_of(self, run: RunKey) -> list[Job]:
+        """Jobs of a run."""
+        return [job for job in self.jobs.values() if (job.namespace, job.run) == run]
+
+    def pools_for(self, run: RunKey) -> tuple[list[Pool], list[str]]:
+        """The pools without what this run holds and is about to take."""
+        if self._of_run.get(run) or (run in self.runs and self.runs[run].status.live is not None):
+            return self._pools_without(run)
+        if self._pools is None or self._pools[0] != self._changes:
+            self._pools = (self._changes, self._pools_without(None))
+        return self._pools[1]
+
+    def _pools_without(self, own: RunKey | None) -> tuple[list[Pool], list[str]]:
+        uses = [
+            pod.use
+            for pod in self.pods.values()
+            if pod.use is not None and (own is None or (pod.namespace, pod.run) != own)
+        ]
+        coming: dict[str, int] = {}
+        for key, known in self.runs.items():
+            live, placed = known.status.live, known.status.placement
+            if key == own or live is None or placed is None:
+                continue
+            bound = {pod.node for pod in self.pods_of(key) if pod.node and pod.attempt == live.number}
+            bound |= {hold.node for hold in live.holds}
+            if missing := live.nodes - len(bound):
+                coming[placed.pool] = coming.get(placed.pool, 0) + max(missing, 0)
+        return pools_of(self.nodes.values(), uses, coming)
+
+    def forget(self) -> None:
+        """Forget what nobody will ask for any more."""
+        with self.lock:
+            oldest = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=REMEMBERED_SECONDS)
+            self.went = {uid: moment for uid, moment in self.went.items() if moment > oldest}
+            self._versions = {key: version for key, version in self._versions.items() if self._known(key)}
+
+    def _hungry(self) -> set[RunKey]:
+        """Runs that more room concerns: those that wait for it, or run on fewer nodes than planned."""
+        return {
+            key
+            for key, known in self.runs.items()
+            if known.status.phase in ("Waiting", "Recovering", "Pending")
+            or (
+                known.status.phase not in FINISHED
+                and known.status.placement is not None
+                and known.status.placement.nodes < known.status.placement.planned_nodes
+            )
+        }
+
+    def _changed(self) -> set[RunKey]:
+        self._changes += 1
+        return set()
+
+
+def read_progress(raw: Mapping[str, Any]) -> RunProgress | None:
+    """What worker 0 reported; None where it did not, or wrote nonsense."""
+    text = (raw.get("data") or {}).get(PROGRESS_KEY)
+    if text is None:
+        return None
+    try:
+        return RunProgress.model_validate(json.loads(text))
+    except (ValueError, ValidationError):
+        return None
