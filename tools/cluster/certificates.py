@@ -14,6 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 LIFETIME = dt.timedelta(days=365)
 
 
@@ -31,7 +33,8 @@ class Authority:
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
+        # training-operator reads its authority's key, and only an RSA key in the old format (PKCS 1).
+        self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self._name = _name(name)
         builder = _builder(self._name, self._name, self._key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
@@ -91,7 +94,7 @@ def _name(name: str, groups: Sequence[str] = ()) -> x509.Name:
     return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(subject: x509.Name, issuer: x509.Name, key: PublicKey) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())
@@ -120,16 +123,16 @@ def _host(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _write(folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+def _write(folder: Path, name: str, certificate: x509.Certificate, key: PrivateKey) -> KeyPair:
     path = folder / f"{name}.crt"
     path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     return KeyPair(path, _write_key(folder / f"{name}.key", key))
 
 
-def _write_key(path: Path, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> Path:
+def _write_key(path: Path, key: PrivateKey) -> Path:
     path.touch(mode=0o600)
     encoded = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     )
     path.write_bytes(encoded)
     return path

@@ -50,7 +50,11 @@ def remove_nodes(api: client.ApiClient, names: Iterable[str], *, notice: bool = 
 
 
 def break_nodes(api: client.ApiClient, names: Iterable[str]) -> None:
-    """Machines that answer no more: not ready, until they are removed or mended."""
+    """Machines that answer no more: not ready, until they are removed or mended.
+
+    Their pods are evicted after the toleration, unless no machine of the zone is left: then Kubernetes thinks that
+    the fault is its own.
+    """
     core = client.CoreV1Api(api)
     now = _now()
     condition = {

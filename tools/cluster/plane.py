@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from kubernetes import client, config
 
+from tools.cluster.audit import Request, read_request
 from tools.cluster.daemons import Daemon
 from tools.cluster.errors import ClusterError
 from tools.cluster.imitation import inheritance_policy
@@ -140,6 +141,11 @@ class ControlPlane:
             if time.monotonic() > end:
                 raise ClusterError(f"waited {seconds:.0f} s in vain: {what}", remedy=f"logs are in {self.folder}/logs")
             time.sleep(0.1)
+
+    def requests(self, since: int = 0) -> list[Request]:
+        """What the service accounts of caloscale-system asked of the API server, from the `since`-th request on."""
+        text = self.servers.audit_log.read_text(encoding="utf-8") if self.servers.audit_log.exists() else ""
+        return [read_request(line) for line in text.splitlines()[since:]]
 
     @property
     def memory_mib(self) -> dict[str, float]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from tools.cluster.certificates import Authority, KeyPair, write_kubeconfig, write_signing_key
 from tools.cluster.daemons import Daemon, answers, free_ports
 from tools.cluster.imitation import MARK_SELECTOR, stages
 from tools.cluster.programs import program
 
 CONTEXT = "caloscale-control-plane"
+# Whose requests are written down, for tests of rights and of the number of requests.
+AUDITED = ("system:serviceaccounts:caloscale-system",)
 SERVICES = "10.96.0.0/16"
 SERVICE_HOSTS = (
     "localhost",
@@ -55,6 +59,8 @@ class Servers:
         self._api = self.authority.issue("kube-apiserver", "kube-apiserver", hosts=SERVICE_HOSTS)
         self._admin = self.authority.issue("admin", "admin", groups=["system:masters"])
         self.kubeconfig = self._kubeconfig(folder / "kubeconfig", self._admin)
+        self.audit_log = self.log_folder / "audit.jsonl"
+        """What service accounts of AUDITED asked of the API server, a JSON line each."""
 
     def kubeconfig_for(self, user: str) -> Path:
         """A kubeconfig for a user; `system:serviceaccount:NAMESPACE:NAME` has that service account's rights."""
@@ -113,6 +119,8 @@ class Servers:
             "requestheader-extra-headers-prefix": "X-Remote-Extra-",
             "proxy-client-cert-file": front.certificate,
             "proxy-client-key-file": front.key,
+            "audit-policy-file": self._audit_policy(),
+            "audit-log-path": self.audit_log,
             "allow-privileged": "true",
             "profiling": "false",
             "max-requests-inflight": 3000,
@@ -180,6 +188,16 @@ class Servers:
 
     def _kubeconfig(self, path: Path, user: KeyPair) -> Path:
         return write_kubeconfig(path, self.url, self.authority, user, context=CONTEXT)
+
+    def _audit_policy(self) -> Path:
+        rules = [
+            {"level": "Metadata", "userGroups": list(AUDITED), "omitStages": ["RequestReceived"]},
+            {"level": "None"},
+        ]
+        path = self.folder / "audit-policy.yaml"
+        document = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        return path
 
     def _api_ready(self) -> bool:
         admin = (self._admin.certificate, self._admin.key)
