@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import caloscale.training
+
+from .conftest import DETECTOR
 
 WITHOUT_TENSORFLOW = (
     "import sys, types\n"
@@ -39,8 +44,7 @@ def wait_for(condition: Callable[[], object], *processes: subprocess.Popen[str],
     while not condition():
         for process in processes:
             if process.poll() is not None:
-                out, err = process.communicate()
-                raise AssertionError(f"ended with {process.returncode} before it was there:\n{out}\n{err}")
+                raise AssertionError(f"{process.args} ended with {process.returncode} before it was there")
         if time.monotonic() > deadline:
             for process in processes:
                 process.kill()
@@ -56,3 +60,52 @@ def newest_step(output: Path) -> int:
 def environment(**more: str) -> dict[str, str]:
     """This process's environment and more."""
     return {**os.environ, **more}
+
+
+def start_training(
+    shards: Path, workspace: Path, *overrides: str, workers: int = 1, **more: str
+) -> list[subprocess.Popen[str]]:
+    """The processes of `caloscale train` on shards of the small detector; more: of their environment."""
+    command = [sys.executable, "-m", "caloscale.cli.main", "train", "--preset", "compact"]
+    for override in (*DETECTOR, *overrides):
+        command += ["--set", override]
+    command += ["--workspace", str(workspace), "--dataset", str(shards)]
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(workers)]}
+    started = []
+    for index in range(workers):
+        config = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})}
+        log = (workspace.parent / f"{workspace.name}-{index}.log").open("a")
+        # One thread each: many processes share the cores.
+        threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+        settings = environment(**threads, **(config if workers > 1 else {}), **more)
+        process = subprocess.Popen(
+            command, env=settings, stdout=log, stderr=log, text=True, preexec_fn=heed_interrupts, start_new_session=True
+        )
+        log.close()
+        started.append(process)
+    return started
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def exit_codes(processes: list[subprocess.Popen[str]], seconds: float = 200) -> list[int]:
+    """The exit codes of processes that end by themselves; those that do not are killed and fail the test."""
+    deadline = time.monotonic() + seconds
+    try:
+        return [process.wait(max(0.1, deadline - time.monotonic())) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def said(workspace: Path, worker: int = 0) -> str:
+    """What a worker of a training wrote on its terminal."""
+    return (workspace.parent / f"{workspace.name}-{worker}.log").read_text()

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import psutil
 from pydantic import ValidationError
 
-from caloscale.errors import CaloscaleError, StorageError
+from caloscale.errors import CaloscaleError, PeerLostError, StorageError, Terminated
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec.block import Block
 
@@ -93,6 +93,12 @@ def recorded(stage: str, folder: Path) -> Iterator[Figures]:
             outcome, code = "succeeded", 0
         except KeyboardInterrupt:
             outcome, message, code = "interrupted", "stopped by the user", 130
+            raise
+        except Terminated as end:
+            outcome, message, code = "interrupted", "told to stop (SIGTERM)", end.exit_code
+            raise
+        except PeerLostError as error:
+            outcome, message, code = "interrupted", str(error), error.exit_code
             raise
         except CaloscaleError as error:
             message, code = str(error), error.exit_code

@@ -147,8 +147,8 @@ class TrainingShowers:
             f"{self.steps_per_epoch} steps an epoch, {self.left_out} showers left out"
         )
 
-    def explain(self, error: tf.errors.OpError) -> ShowerFileError:
-        """Which shard a failure of the pipeline comes from: reads them one by one until one fails."""
+    def broken_shard(self) -> ShowerFileError | None:
+        """What is wrong with the first shard that cannot be read as it was written; None: all can be read now."""
         for shard in self.shards:
             path = self.folder / shard.file
             try:
@@ -163,10 +163,7 @@ class TrainingShowers:
                     value=found,
                     remedy="make the folder again with `caloscale preprocess`",
                 )
-        reason = " ".join(str(error.message).split())[:300]
-        return ShowerFileError(
-            f"cannot be read: {reason}", file=self.folder, remedy="check the disk, then start again: it goes on"
-        )
+        return None
 
     def _steps(self, lanes: int) -> int:
         fewest = min(sum(shard.showers for shard in self.shards[lane::lanes]) for lane in range(lanes))

@@ -23,15 +23,20 @@ from caloscale.showers.shards import read_part
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run
 from caloscale.training.builtin_loop import fit
-from caloscale.training.checkpoint import Checkpoints, Progress, identity_of
+from caloscale.training.checkpoint import Progress, identity_of
+from caloscale.training.continuity import Continuity, among_peers
+from caloscale.training.failures import Retries, brief, failed, is_of_input, unreadable
 from caloscale.training.input import TrainingShowers, check_manifest
+from caloscale.training.peers import Peers
 from caloscale.training.record import History, TrainingRecord
 from caloscale.training.release import parameters, release, save_network, versions
 from caloscale.training.scalars import open_scalars, write_scalars
 from caloscale.training.schedule import Schedule, progress
 from caloscale.training.selection import is_chosen, physics_deviation, selection_showers
+from caloscale.training.signals import StopSignals
+from caloscale.training.snapshot import network_variables
 from caloscale.training.state import NOWHERE, TrainingState, make_steps
-from caloscale.training.strategy import divide, open_engine
+from caloscale.training.strategy import Engine, divide, open_engine
 
 log = logging.getLogger(__name__)
 
@@ -48,22 +53,29 @@ def train(run: Run, dataset: Path, output: Path) -> TrainingRecord:
 
     One worker of several (by TF_CONFIG) when there are several; worker 0 writes.
     Leaves in ``output``: model/ (the released generator, see `release`), checkpoints/, logs/ (TensorBoard) and
-    history.json. Goes on from the newest checkpoint there. Raises ShowerFileError (shards that are broken or made for
-    another document), CheckpointError, StorageError, and TrainingError when a loss is not finite. After Ctrl-C
-    (KeyboardInterrupt) a checkpoint is there.
+    history.json. Goes on from the newest checkpoint there (or where checkpoint.uri says). Raises ShowerFileError
+    (shards that are broken or made for another document), CheckpointError, StorageError, PeerLostError, and
+    TrainingError when a loss is not finite. SIGTERM (Terminated) and Ctrl-C (KeyboardInterrupt) end it behind a step,
+    with a checkpoint. docs/recovery.md says what is lost when.
     """
-    return _Training(run, Path(dataset), Path(output)).run_to_end()
+    clock = time.perf_counter()
+    if run.train.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    with StopSignals() as signals:
+        # Several workers must be set up before TensorFlow does anything else.
+        engine = open_engine(run, os.environ)
+        signals.renew()
+        with among_peers(engine) as peers:
+            training = _Training(run, Path(dataset), Path(output), engine, clock)
+            with training.resume(peers, signals):
+                return training.run_to_end()
 
 
 class _Training:
-    def __init__(self, run: Run, dataset: Path, output: Path) -> None:
-        self.clock, self.cores = time.perf_counter(), time.process_time()
+    def __init__(self, run: Run, dataset: Path, output: Path, engine: Engine, clock: float) -> None:
+        self.clock, self.cores = clock, time.process_time()
         self.run, self.output = run, output
-        if run.train.deterministic:
-            tf.config.experimental.enable_op_determinism()
-        # Several workers must be set up before TensorFlow does anything else.
-        self.engine = open_engine(run, os.environ)
-        self.placement = self.engine.placement
+        self.engine, self.placement = engine, engine.placement
         self.manifest = read_manifest(dataset)
         check_manifest(dataset, self.manifest, run.data)
         check_shards(dataset, self.manifest)
@@ -86,74 +98,92 @@ class _Training:
         self.before = Progress(step=0, seconds=0.0, core_seconds=0.0)
         self.resumed_from: int | None = None
         self.seconds_first_step = 0.0
-        self.first_step = 0
-        self.checkpoints = Checkpoints(
-            output / "checkpoints", keep=run.checkpoint.keep, identity=identity_of(run, self.manifest)
-        )
-        self.saved = self.clock
-        self._resume()
+        self.first_step = self.number = 0
+        self.stopped = False
+        self.stopped_by: int | None = None
 
     @property
     def seconds(self) -> float:
         """Wall time so far, earlier pieces included."""
         return self.before.seconds + time.perf_counter() - self.clock
 
+    def resume(self, peers: Peers, signals: StopSignals) -> Continuity:
+        """Go on from the newest checkpoint, if there is one."""
+        identity = identity_of(self.run, self.manifest, self.showers.batch)
+        folder = self.output / "checkpoints"
+        self.continuity = Continuity(self.run.checkpoint, folder, identity, peers, signals)
+        self.untrained = self.continuity.folder.path / "untrained.npz"
+        fresh = self.state.networks.generator
+        restored = self.continuity.restore(self.state.variables())
+        if restored is not None:
+            self.before, self.resumed_from = restored, restored.step
+            self.history = History(restored.history)
+            self.best = restored if restored.best_epoch is not None else None
+            self.first_step = self.number = restored.step
+            log.info("going on from step %d", restored.step)
+        if self.placement.is_chief and not (restored and self.untrained.exists()):
+            save_network(fresh if restored is None else TrainingState(self.run).networks.generator, self.untrained)
+        return self.continuity
+
     def run_to_end(self) -> TrainingRecord:
         """All steps, then the release."""
-        try:
-            stopped = self._steps()
-        except KeyboardInterrupt:
-            self._check_finite()
-            self._save()
-            log.warning("stopped at step %d; the same command goes on from there", self.state.steps_made)
-            raise
+        stopped = self._steps()
+        if self.stopped_by is not None:
+            log.warning("stopped at step %d; the same command goes on from there", self.number)
+            self.continuity.stop(self.stopped_by)
         self._validate()
         self._save()
         if self.placement.is_chief:
             self._write_history()
             self._release()
+        self.continuity.finish()
         return self._record(stopped)
-
-    def _resume(self) -> None:
-        restored = self.checkpoints.restore(self.state.trackable())
-        untrained = self.output / "checkpoints" / "untrained.keras"
-        if restored is None:
-            save_network(self.state.networks.generator, untrained)
-            return
-        if not untrained.exists():
-            save_network(TrainingState(self.run).networks.generator, untrained)
-        self.before = restored
-        self.resumed_from = restored.step
-        self.history = History(restored.history)
-        if restored.best_epoch is not None and (self.checkpoints.folder / "best").exists():
-            self.best = restored
 
     def _steps(self) -> Literal["epochs", "maxMinutes"]:
         """The steps that are left; what ended them."""
-        train = self.run.train
-        self.first_step, batch = self.state.steps_made, self.showers.batch
-        schedule = Schedule(train.warmup_epochs * self.showers.steps_per_epoch, train.decay)
-        shards = self.showers.batches(start=self.first_step, stop=self.steps, pieces=self.placement.replicas_per_worker)
-        make = fit if train.loop == "builtin" else make_steps
-        self.number, self.stopped = self.first_step, False
+        batch = self.showers.batch
+        retries = Retries()
         with (
             closing(open_scalars(self.output / "logs" if self.placement.is_chief else None)) as writer,
             bar("train", self.steps * batch, "showers", initial=self.first_step * batch) as shown,
         ):
             self.writer, self.shown = writer, shown
-            try:
-                make(
-                    self.state,
-                    schedule,
-                    self.engine.feed(shards),
-                    self.steps - self.first_step,
-                    before=self._progress_now,
-                    after=self._after_step,
-                )
-            except tf.errors.OpError as error:
-                raise self.showers.explain(error) from error
+            while not self.stopped and self.number < self.steps:
+                try:
+                    self._make_steps()
+                except tf.errors.OpError as error:
+                    self._mend(error, retries)
         self._check_finite()
         return "maxMinutes" if self.stopped else "epochs"
+
+    def _make_steps(self) -> None:
+        train = self.run.train
+        make = fit if train.loop == "builtin" else make_steps
+        shards = self.showers.batches(start=self.number, stop=self.steps, pieces=self.placement.replicas_per_worker)
+        make(
+            self.state,
+            Schedule(train.warmup_epochs * self.showers.steps_per_epoch, train.decay),
+            self.engine.feed(shards),
+            self.steps - self.number,
+            before=self._progress_now,
+            after=self._after_step,
+        )
+
+    def _mend(self, error: tf.errors.OpError, retries: Retries) -> None:
+        """Return when the steps that are left can be tried again; else raise what is wrong, with a checkpoint of the
+        steps before where that is possible.
+        """
+        if not is_of_input(error):
+            if self.placement.workers > 1:
+                raise error
+            raise failed(error) from error
+        log.warning("step %d: showers cannot be read: %s", self.number + 1, brief(error))
+        if retries.pause(self.number):
+            return
+        # A step begins with its batch: without one nothing of it was done.
+        self._check_finite()
+        self._save()
+        raise self.showers.broken_shard() or unreadable(self.showers.folder, error) from error
 
     def _progress_now(self) -> float:
         return min(1.0, progress(self.number, self.steps, self.seconds, self.run.train.max_minutes))
@@ -169,11 +199,14 @@ class _Training:
             self._keep(number, losses, self.writer, self.shown)
         if number % per_epoch == 0 and number // per_epoch % self.validated_epochs == 0:
             self._validate(self.writer)
-        if time.perf_counter() - self.saved > self.run.checkpoint.every_seconds:
+        decision = self.continuity.agree(number)
+        if decision.save or decision.stopped_by is not None:
             self._check_finite()
             self._save()
         # All workers agree on this figure, so that they stop together.
-        self.stopped = self.run.train.max_minutes is not None and float(losses["progress"]) >= 1
+        ended = self.run.train.max_minutes is not None and float(losses["progress"]) >= 1
+        self.stopped_by = decision.stopped_by
+        self.stopped = ended or self.stopped_by is not None
         return not self.stopped
 
     def _keep(self, number: int, losses: dict[str, Any], writer: Any, shown: Any) -> None:
@@ -193,7 +226,7 @@ class _Training:
         if bad != NOWHERE:
             raise TrainingError(
                 f"a loss was not finite (NaN or infinite) at step {bad}\n  remedy: lower train.learningRate, or go on "
-                f"from an older checkpoint in {self.checkpoints.folder}"
+                f"from an older checkpoint in {self.continuity.folder.path}"
             )
 
     def _validate(self, writer: Any = None) -> None:
@@ -212,7 +245,7 @@ class _Training:
             self.best = self._progress().model_copy(
                 update={"best_epoch": epoch, "best_step": step, "best_deviation": figures["deviation"]}
             )
-            self.checkpoints.save_best(self.state.released, self.best)
+            self.continuity.save_best(network_variables(self.state.released), self.best)
 
     def _generate(self, like: Showers) -> Showers:
         """Showers of the generator as it would be released now, the same noise at every call."""
@@ -239,8 +272,7 @@ class _Training:
         )
 
     def _save(self) -> None:
-        self.checkpoints.save(self.state.trackable(), self._progress())
-        self.saved = time.perf_counter()
+        self.continuity.save(self.state.variables(), self._progress())
 
     def _write_history(self) -> None:
         with atomic_writer(self.output / "history.json") as temporary:
@@ -249,10 +281,9 @@ class _Training:
     def _release(self) -> None:
         """The best generator into the model folder."""
         released = self.state.released
-        best = self.checkpoints.restore_best(released) or self._progress()
+        best = self.continuity.restore_best(network_variables(released)) or self._progress()
         networks = self.state.networks._replace(generator=released)
-        untrained = self.output / "checkpoints" / "untrained.keras"
-        release(self.output / "model", networks, untrained, self.run, self.manifest, best)
+        release(self.output / "model", networks, self.untrained, self.run, self.manifest, best)
         self.best = best
 
     def _record(self, stopped: Literal["epochs", "maxMinutes"]) -> TrainingRecord:
@@ -279,6 +310,7 @@ class _Training:
             best_deviation=best.best_deviation or 0.0,
             parameters=parameters(self.state.networks),
             resumed_from_step=self.resumed_from,
+            **self.continuity.figures(),
             showers_left_out=self.showers.left_out,
             source=self.manifest.source,
             versions=versions(),

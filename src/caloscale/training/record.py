@@ -47,6 +47,16 @@ class TrainingRecord(Block):
     """Trainable parameters of generator and discriminator."""
     resumed_from_step: int | None
     """Step from which this training went on; null when it began at the beginning."""
+    restarts: int
+    """How often the training was started again."""
+    steps_lost: int
+    """Steps that were made twice because what they gave was lost, as far as this machine knows."""
+    saves: int
+    """Checkpoints that were saved."""
+    seconds_saving: float
+    """Wall time that the training stood still for saving, s; recovery.saveSeconds is this over the saves."""
+    saved_bytes: int
+    """Bytes of all checkpoints."""
     showers_left_out: int
     """Training showers of an epoch that do not fill a last batch."""
     source: str

@@ -64,6 +64,11 @@ class StopSignals:
         for timer in self._timers:
             timer.cancel()
 
+    def renew(self) -> None:
+        """Take the signals back: TensorFlow handles SIGTERM itself (and does nothing) once several workers are set up."""
+        for number in self._before:
+            signal.signal(number, self._handle)
+
     def defer(self) -> None:
         """From now on a signal waits for the end of the step."""
         self._deferred = True

@@ -9,6 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.training.checkpoint_file import Arrays
+from caloscale.training.optimizers import plain
+
+
+def network_variables(network: Any) -> dict[str, Any]:
+    """Weights and running statistics of a network, by their place."""
+    return {f"{index:03d}": plain(weight) for index, weight in enumerate(network.weights)}
 
 
 def to_host(variables: Mapping[str, Any]) -> Arrays:

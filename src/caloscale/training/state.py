@@ -22,10 +22,10 @@ NOWHERE = -1
 class TrainingState:
     """Networks, optimisers, average and counters, on the devices of an engine.
 
-    The random state is the seed of the document and the step.
+    The random state is the seed of the document and the step. build: makes the networks, as `models.build`.
     """
 
-    def __init__(self, run: Run, engine: Engine | None = None) -> None:
+    def __init__(self, run: Run, engine: Engine | None = None, build: Callable[..., Networks] = build) -> None:
         self.run, self.engine = run, engine or single_device(run)
         tf.keras.utils.set_random_seed(run.train.seed)
         synchronized = run.train.synchronizes(self.engine.placement.replicas)
@@ -69,10 +69,6 @@ class TrainingState:
                 found[f"{name}_optimizer/{slot}"] = variable
         return {**found, "step": self.step}
 
-    def trackable(self) -> tf.train.Checkpoint:
-        """The same as a tf.train.Checkpoint."""
-        return tf.train.Checkpoint(variables=self.variables())
-
 
 def _variable(value: Any, dtype: Any, name: str) -> Any:
     return tf.Variable(value, dtype=dtype, trainable=False, name=name)
@@ -115,12 +111,8 @@ def replica_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch], 
     return step
 
 
-def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, Any], Losses]:
-    """The step of all replicas of this process as one graph.
-
-    The function takes a batch (that of each replica, where there are several, see `Engine.feed`) and the progress of
-    the training (0 to 1) and returns the losses as tensors, which need not be read.
-    """
+def step_graph(state: TrainingState, schedule: Schedule) -> Any:
+    """The step of all replicas of this process as one tf.function of the batch; reads the progress from the state."""
     strategy, one = state.engine.strategy, replica_step(state, schedule)
 
     @tf.function(jit_compile=False, autograph=False)
@@ -129,12 +121,23 @@ def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, A
         # All replicas return the same.
         return {name: strategy.experimental_local_results(value)[0] for name, value in losses.items()}
 
-    def with_progress(batch: Batch, progress: Any) -> Losses:
+    return step
+
+
+def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, Any], Losses]:
+    """The step as a function of a batch and the progress of the training (0 to 1).
+
+    batch: that of each replica, where there are several (`Engine.feed`). It returns the losses as tensors, which need
+    not be read.
+    """
+    graph = step_graph(state, schedule)
+
+    def step(batch: Batch, progress: Any) -> Losses:
         state.progress.assign(progress)
-        losses: Losses = step(batch)
+        losses: Losses = graph(batch)
         return losses
 
-    return with_progress
+    return step
 
 
 def make_steps(

@@ -121,6 +121,12 @@ class CheckpointFolder:
         field = first_difference(saved.progress.identity, json.loads(json.dumps(self.identity)))
         if field is None:
             return
+        if field == "globalBatch":
+            problem = f"is a checkpoint of another global batch than {self.identity[field]}"
+            remedy = (
+                f"set train.globalBatchSize={saved.progress.identity[field]}, which any number of replicas that divides"
+            )
+            raise CheckpointError(problem, file=saved.path, field=field, remedy=f"{remedy} it can go on with")
         of = "another network" if field.startswith(("model", "data.geometry", "data.preprocessing")) else "another run"
         raise CheckpointError(
             f"is a checkpoint of {of}: the document differs",

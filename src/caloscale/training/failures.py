@@ -1,0 +1,63 @@
+"""What TensorFlow raises while it trains, and what that means."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import tensorflow as tf
+
+from caloscale.errors import ShowerFileError, TrainingError
+
+PAUSES_SECONDS = (1.0, 5.0, 15.0)
+"""Before showers that could not be read are tried again; then they are given up."""
+_OF_INPUT = (
+    tf.errors.DataLossError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.NotFoundError,
+    tf.errors.OutOfRangeError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.UnknownError,
+)
+
+
+def is_of_input(error: tf.errors.OpError) -> bool:
+    """Whether a batch could not be read: nothing of its step was done then."""
+    return isinstance(error, _OF_INPUT) and "IteratorGetNext" in str(error.message)
+
+
+def brief(error: tf.errors.OpError) -> str:
+    """The message in one line."""
+    return " ".join(str(error.message).split())[:300]
+
+
+def unreadable(folder: Path, error: tf.errors.OpError) -> ShowerFileError:
+    """The error of shards that fail now and then, none of them when it is looked at."""
+    return ShowerFileError(
+        f"cannot be read: {brief(error)}", file=folder, remedy="check the disk, then start again: it goes on"
+    )
+
+
+def failed(error: tf.errors.OpError) -> TrainingError:
+    """The error of a step that TensorFlow could not make."""
+    remedy = "start again: it goes on from the last checkpoint"
+    if isinstance(error, tf.errors.ResourceExhaustedError):
+        remedy = "set train.maxBatchPerReplica lower: the same batch in smaller pieces takes less memory"
+    return TrainingError(f"TensorFlow could not make a step: {brief(error)}\n  remedy: {remedy}")
+
+
+class Retries:
+    """Counts failures at the same step."""
+
+    def __init__(self) -> None:
+        self._step, self._failures = -1, 0
+
+    def pause(self, step: int) -> bool:
+        """Wait before another attempt at this step; False: there were enough."""
+        self._failures = self._failures + 1 if step == self._step else 1
+        self._step = step
+        if self._failures > len(PAUSES_SECONDS):
+            return False
+        time.sleep(PAUSES_SECONDS[self._failures - 1])
+        return True
