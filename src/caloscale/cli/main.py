@@ -9,6 +9,7 @@ import typer
 
 from caloscale import __version__
 from caloscale.cli import (
+    bench,
     bill,
     calibrate,
     generate,
@@ -16,6 +17,7 @@ from caloscale.cli import (
     plan,
     preprocess,
     prices,
+    profile,
     report,
     run,
     simulate,
@@ -42,6 +44,8 @@ for verb in (
     validate,
     report,
     generate,
+    profile,
+    bench,
     inspect,
     plan,
     bill,

@@ -11,7 +11,7 @@ from typing import Any
 
 from matplotlib.figure import Figure as Page
 
-from caloscale.physics import figures_energy, figures_run, figures_shapes, figures_showers
+from caloscale.physics import figures_energy, figures_profile, figures_run, figures_shapes, figures_showers
 from caloscale.physics.result import Evaluation
 from caloscale.progress import bar
 from caloscale.showers.storage import atomic_writer
@@ -57,13 +57,21 @@ def draw_figures(evaluation: Evaluation, folder: Path) -> list[Figure]:
     return drawn
 
 
-def draw_run_figures(folder: Path, *, history: Any = None, stages: Sequence[Mapping[str, Any]] = ()) -> list[Figure]:
-    """Draw the training curves (history: see `figures_run.read_history`) and the time per stage.
+def draw_run_figures(
+    folder: Path,
+    *,
+    history: Any = None,
+    stages: Sequence[Mapping[str, Any]] = (),
+    profile: Mapping[str, Any] | None = None,
+) -> list[Figure]:
+    """Draw the training curves (history: see `figures_run.read_history`), the time per stage and the step's profile.
 
-    stages: mappings with stage (or name), seconds (wall) and coreSeconds. What is empty is left out.
-    Raises StorageError.
+    stages: mappings with stage (or name), seconds (wall) and coreSeconds. profile: `training.profile.Profile`,
+    camelCase. What is empty is left out. Raises StorageError.
     """
     drawn = []
+    if profile:
+        drawn.append(draw_profile(folder, profile))
     if figures_run.read_history(history):
         caption = "Each panel is a quantity that the training recorded; long curves are smoothed, pale: as recorded."
         page = figures_run.training_curves(history)
@@ -72,6 +80,16 @@ def draw_run_figures(folder: Path, *, history: Any = None, stages: Sequence[Mapp
         caption = "Wall seconds are what a rented machine is paid for; core seconds add up all processes."
         drawn.append(_save(folder, "stage_times", "Time per stage", caption, figures_run.stage_times(stages)))
     return drawn
+
+
+def draw_profile(folder: Path, profile: Mapping[str, Any]) -> Figure:
+    """Draw where the time of a step goes (`training.profile.Profile`, camelCase). Raises StorageError."""
+    caption = (
+        f"From TensorFlow's profiler, {profile['steps']} steps of {profile['batch']} showers: an instant belongs to "
+        "the operations that run then, in equal parts. " + profile["statement"]
+    )
+    page = figures_profile.step_profile(profile)
+    return _save(folder, "step_profile", "Where the time of a training step goes", caption, page)
 
 
 def _save(folder: Path, name: str, title: str, caption: str, page: AbstractContextManager[Page]) -> Figure:

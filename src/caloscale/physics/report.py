@@ -11,12 +11,12 @@ from typing import Any
 
 import jinja2
 
-from caloscale.physics import figures_run
+from caloscale.physics import figures_profile, figures_run
 from caloscale.physics.figures import DOTS_PER_INCH, Figure
 from caloscale.physics.result import Compared, Distance, Evaluation, Measured
 from caloscale.physics.verdict import plain, signed, verdict_rows, why, with_uncertainty
 
-RUN_FIGURES = ("training_curves", "stage_times")
+RUN_FIGURES = ("training_curves", "stage_times", "step_profile")
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ def render_report(
     summary: Mapping[str, Any] | None = None,
     failure: str | None = None,
     plan: Mapping[str, Any] | None = None,
+    profile: Mapping[str, Any] | None = None,
 ) -> str:
     """The page of a run as HTML: images are inlined, nothing is loaded from elsewhere, all text is escaped.
 
@@ -59,7 +60,8 @@ def render_report(
     and values. cost: the bill (camelCase, `planning.cost.Cost`). stages: mappings with stage (or name), seconds,
     coreSeconds, outcome, error, peakMemoryMib. summary: summary.json, for the measured speeds.
     plan: what was planned, with ``verdict``, ``headline``, ``remarks``, ``best`` (`planning.plan.Candidate`, camelCase,
-    or None) and ``bill`` (`planning.bill.Bill`, camelCase, or None). Raises OSError when a figure cannot be read.
+    or None) and ``bill`` (`planning.bill.Bill`, camelCase, or None). profile: of the training step
+    (`training.profile.Profile`, camelCase). Raises OSError when a figure cannot be read.
     """
     summary = summary or {}
     rows = [dict(stage) | {"name": stage.get("name") or stage.get("stage")} for stage in stages]
@@ -85,9 +87,32 @@ def render_report(
             stages=rows,
             cost=cost,
             plan=plan,
+            profile=_profile(profile),
             provenance=provenance,
         )
     )
+
+
+def _profile(profile: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What is said of the step: a sentence, speeds, a table."""
+    if profile is None:
+        return None
+    columns, rows = figures_profile.profile_rows(profile)
+    speed = (
+        f"{profile['gflops']:.3g} GFLOP/s",
+        f"{profile['gflopPerStep']:.3g} GFLOP in {profile['secondsPerStep']:.3g} s",
+    )
+    matrix = (
+        f"{profile['matrixGflops']:.3g} GFLOP/s",
+        f"in the {100 * profile['matrixShare']:.0f} % of the busy time that are convolutions and matrix products",
+    )
+    peak = f"{profile['peakGflops']:.3g} GFLOP/s", f"a large matrix product in {profile['precision']}, measured"
+    facts = [
+        Fact("achieved by the step", *speed),
+        Fact("within its products", *matrix),
+        Fact("the machine's peak", *peak),
+    ]
+    return {"statement": profile["statement"], "columns": columns, "rows": rows, "facts": facts}
 
 
 def physics_facts(evaluation: Evaluation) -> list[Fact]:

@@ -83,16 +83,18 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     evaluation = _evaluation(folder, records)
     cost = _price(run, folder, records)
     summary = _summarise(folder.name, error, records, evaluation, cost)
-    history = _history(folder)
+    history, profile = _history(folder), _step_profile(folder)
     stages = [record.model_dump(mode="json", by_alias=True) for record in records.values()]
     html = render_report(
         title=f"{run.model.preset} generator: run {folder.name}",
         evaluation=evaluation,
-        figures=_figures(folder, evaluation) + draw_run_figures(folder / "figures", history=history, stages=stages),
+        figures=_figures(folder, evaluation)
+        + draw_run_figures(folder / "figures", history=history, stages=stages, profile=profile),
         provenance=_provenance(run, records),
         training=history,
         cost=cost.model_dump(mode="json", by_alias=True),
         plan=_planned(folder),
+        profile=profile,
         stages=stages,
         summary=summary.model_dump(mode="json", by_alias=True),
         failure=error,
@@ -211,6 +213,12 @@ def _figures(folder: Path, evaluation: Evaluation | None) -> list[Figure]:
 def _history(folder: Path) -> dict[str, Any]:
     path = folder / "training" / "history.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _step_profile(folder: Path) -> dict[str, Any] | None:
+    """Where the time of a training step went; None for a training too short to be profiled."""
+    path = folder / "training" / "profile.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:

@@ -1,0 +1,88 @@
+"""Generation as work: a runtime, and the plain network."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from caloscale.bench.worker import Work
+from caloscale.inference import open_runtime
+from caloscale.models import Networks, build, latent, noise_size
+from caloscale.models.card import CARD, GENERATOR, ModelCard
+from caloscale.models.reference import build_reference
+from caloscale.spec import Run, build_run
+from caloscale.training.release import parameters, versions
+
+
+def write_untrained(run: Run, folder: Path) -> None:
+    """A model folder with the generator of a run as it is before its first step."""
+    networks: Networks = build(run.model, run.data)
+    card = ModelCard(
+        preset=run.model.preset,
+        shape=run.data.shape,
+        latent_size=run.model.latent_size,
+        preprocessing=run.data.preprocessing,
+        geometry=run.data.geometry,
+        energy_gev=run.data.energy_gev,
+        angle_deg=run.data.angle_deg,
+        source="parametrised",
+        document=run.model_dump(mode="json", by_alias=True),
+        versions=versions(),
+        step=0,
+        epoch=0,
+        deviation=0.0,
+        parameters=parameters(networks),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    networks.generator.save(folder / GENERATOR)
+    (folder / CARD).write_text(card.model_dump_json(by_alias=True), encoding="utf-8")
+
+
+def runtime_work(
+    document: dict[str, Any], folder: str, runtime: str, precision: str, batch: int, streams: int
+) -> tuple[Work, dict[str, Any]]:
+    """Batches of a model folder in a runtime; a unit is a batch for each of ``streams`` threads."""
+    run = build_run(document)
+    opened = open_runtime(folder, runtime, precision=precision, streams=streams)
+    fed = _inputs(run, batch)
+
+    def work(units: int) -> None:
+        with ThreadPoolExecutor(streams) as pool:
+            for made in pool.map(lambda _: opened.generate_batch(*fed), range(units * streams)):
+                _must_be_finite(made)
+
+    return work, {}
+
+
+def reference_work(document: dict[str, Any], batch: int) -> tuple[Work, dict[str, Any]]:
+    """The published generator in plain Keras, in one tf.function, showers in network units."""
+    run = build_run(document)
+    generator = build_reference(run.model, run.data).generator
+    noise, energy, angle = _inputs(run, batch)
+
+    @tf.function(autograph=False)
+    def generate(noise: Any, energy: Any, angle: Any) -> Any:
+        return generator(latent(noise, energy, angle, run.model, run.data), training=False)
+
+    def work(units: int) -> None:
+        for _ in range(units):
+            _must_be_finite(generate(noise, energy, angle).numpy())
+
+    return work, {}
+
+
+def _inputs(run: Run, batch: int) -> tuple[Any, Any, Any]:
+    random = np.random.default_rng(1)
+    noise = random.standard_normal((batch, noise_size(run.model)), np.float32)
+    energy = random.uniform(*run.data.energy_gev, batch).astype(np.float32)
+    angle = np.deg2rad(random.uniform(*run.data.angle_deg, batch)).astype(np.float32)
+    return noise, energy, angle
+
+
+def _must_be_finite(cells: Any) -> None:
+    if not np.isfinite(cells[0]).all():
+        raise FloatingPointError("a generated shower is not finite")

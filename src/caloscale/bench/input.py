@@ -1,0 +1,58 @@
+"""The bench of the input pipeline."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from caloscale.bench.document import InputBench
+from caloscale.bench.machine import describe_machine
+from caloscale.bench.rounds import Contender, interleave
+from caloscale.showers.shards import preprocess_showers
+from caloscale.simulation import simulate
+from caloscale.spec import Run
+
+SECONDS = 60.0
+SHOWERS = 256
+"""Showers that are made when no folder of shards is given: parametrised, which are as sparse as Geant4's."""
+
+
+def sample_shards(run: Run, folder: Path, showers: int = SHOWERS) -> Path:
+    """A folder of shards for the run, of parametrised showers; training part of about ``showers``."""
+    simulation = run.data.simulation.model_copy(update={"engine": "parametrised"})
+    data = run.data.model_copy(update={"source": "simulate", "showers": showers, "simulation": simulation})
+    simulate(data, folder / "showers")
+    preprocess_showers(data, folder / "showers", folder / "dataset")
+    return folder / "dataset"
+
+
+def bench_input(
+    run: Run, batch: int, *, dataset: Path | None = None, rounds: int | None = None, seconds: float = SECONDS
+) -> InputBench:
+    """Time the pipeline alone and the step alone, in turn.
+
+    dataset: a folder of shards that fits the run; absent, some are made. Raises BenchError, ShowerFileError.
+    """
+    machine = describe_machine()
+    document = run.model_dump(mode="json", by_alias=True)
+    with TemporaryDirectory(prefix="caloscale-bench-") as temporary, ExitStack() as stack:
+        folder = dataset or sample_shards(run, Path(temporary))
+        settings = {"document": document, "folder": str(folder), "batch": batch}
+        pipeline = stack.enter_context(Contender("input", "input", settings))
+        step = stack.enter_context(Contender("step", "step", {"document": document, "batch": batch}))
+        interleave([pipeline, step], f"bench input {run.model.preset}", seconds, rounds)
+    per_epoch = pipeline.facts["showers"]
+    per_shower, consumed = pipeline.timing(1 / per_epoch), step.timing(1 / batch)
+    return InputBench(
+        preset=run.model.preset,
+        batch=batch,
+        showers=per_epoch,
+        source=str(dataset) if dataset else "parametrised",
+        showers_per_second=1 / per_shower.median,
+        spread=per_shower,
+        first_epoch_showers_per_second=per_epoch / pipeline.facts["firstEpochSeconds"],
+        consumed_per_second=1 / consumed.median,
+        ratio=consumed.median / per_shower.median,
+        machine=machine,
+    )

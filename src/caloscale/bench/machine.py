@@ -1,0 +1,46 @@
+"""The machine of a bench."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import caloscale
+from caloscale.bench.document import BenchMachine
+from caloscale.stages.record import this_machine
+
+_SOFTWARE = ("tensorflow", "tensorflow-cpu", "keras", "tf_keras", "numpy", "onnxruntime", "openvino", "calzone")
+
+
+def describe_machine() -> BenchMachine:
+    """This machine, now."""
+    machine = this_machine()
+    return BenchMachine(
+        processor=machine.processor,
+        instructions=_instructions(),
+        cores=machine.cores,
+        memory_gib=machine.memory_gib,
+        versions={"caloscale": caloscale.__version__, **_versions()},
+        date=f"{datetime.now(UTC):%Y-%m-%d}",
+        load_average=round(os.getloadavg()[0], 2),
+    )
+
+
+def _instructions() -> tuple[str, ...]:
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.is_file() else ""
+    flags = next((line for line in text.splitlines() if line.startswith("flags")), "")
+    return tuple(sorted(set(re.findall(r"\b(?:avx|amx|fma)\w*", flags))))
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _SOFTWARE:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,54 @@
+"""The profile of a step without a training: a few steps of the engine on showers that are read as in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import tensorflow as tf
+
+from caloscale.bench.input import sample_shards
+from caloscale.errors import CaloscaleError
+from caloscale.showers.manifest import read_manifest
+from caloscale.spec import Run
+from caloscale.training.input import TrainingShowers, check_manifest
+from caloscale.training.peak import measure_peak
+from caloscale.training.profile import Profile, StepProfiler, describe
+from caloscale.training.schedule import Schedule
+from caloscale.training.state import TrainingState, make_steps
+from caloscale.training.trace import Trace
+
+WARM_UP = 3
+
+
+def profile_step(run: Run, batch: int, *, steps: int, dataset: Path | None = None) -> Profile:
+    """Make a few steps on batches of ``batch`` showers in this process and profile ``steps`` of them.
+
+    dataset: a folder of shards of the run; absent, some are made of parametrised showers.
+    """
+    with TemporaryDirectory(prefix="caloscale-profile-") as temporary:
+        folder = dataset or sample_shards(run, Path(temporary), showers=max(256, 2 * batch))
+        manifest = read_manifest(folder)
+        check_manifest(folder, manifest, run.data)
+        showers = TrainingShowers(folder, manifest, batch, seed=run.train.seed, mirror=run.data.mirror)
+        state = TrainingState(run)
+        traces: list[Trace] = []
+        profiler = StepProfiler(traces.append, first=WARM_UP, count=steps)
+
+        def before() -> float:
+            profiler.batch_ready()
+            return 0.0
+
+        def after(losses: object) -> bool:
+            profiler.step_done()
+            return True
+
+        count = WARM_UP + steps
+        batches = showers.batches(start=0, stop=count)
+        try:
+            make_steps(state, Schedule(0, "constant"), batches, count, before=before, after=after)
+        finally:
+            profiler.close()
+        if not traces:
+            raise CaloscaleError(f"TensorFlow {tf.__version__} made no profile of the step")
+        return describe(traces[0], run, state.networks, batch, measure_peak(run.train.precision))

@@ -1,0 +1,135 @@
+"""Contenders in processes of their own, timed in turn: what disturbs the machine disturbs all of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from tempfile import TemporaryFile
+from typing import Any
+
+from caloscale.bench.document import Timing
+from caloscale.errors import CaloscaleError
+from caloscale.progress import bar
+
+LEAST_ROUNDS, MOST_ROUNDS = 5, 25
+SHORTEST_SECONDS = 0.3
+"""Work of a round is repeated until it takes so long."""
+
+
+class BenchError(CaloscaleError):
+    """A contender failed."""
+
+    exit_code = 6
+
+
+class Contender:
+    """A process (`worker`) that does a unit of work as often as it is told, and says how long it took.
+
+    A context manager: the process starts when it is entered and is gone when it is left.
+    """
+
+    def __init__(self, name: str, work: str, settings: Mapping[str, Any]) -> None:
+        self.name, self._order = name, {"work": work, **settings}
+        self.seconds: list[float] = []
+        """Seconds per unit, round by round."""
+        self.facts: dict[str, Any] = {}
+        """What the process said when it was ready: ``seconds`` of a unit, and what its work adds."""
+        self.peak_memory_mib = 0.0
+        """Largest resident memory, MiB; after the rounds."""
+
+    def __enter__(self) -> Contender:
+        self._errors = TemporaryFile()
+        environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "caloscale.bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=environment,
+        )
+        try:
+            self.facts = self._ask(self._order)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None and not pipe.closed:
+                with suppress(OSError):
+                    pipe.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._errors.close()
+
+    def run(self, units: int) -> None:
+        """One round."""
+        self.seconds.append(self._ask({"units": units})["seconds"] / units)
+
+    def finish(self) -> None:
+        """Ask for what is known at the end."""
+        self.peak_memory_mib = self._ask({"units": 0})["peakMemoryMiB"]
+
+    def timing(self, scale: float = 1.0) -> Timing:
+        """Seconds per unit times ``scale``."""
+        return timing([scale * seconds for seconds in self.seconds])
+
+    def _ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            code = self._process.wait()
+            self._errors.seek(0)
+            told = self._errors.read().decode(errors="replace").strip().splitlines()
+            raise BenchError(f"the contender {self.name} ended with exit code {code}: {' '.join(told[-3:])[-500:]}")
+        found: dict[str, Any] = json.loads(answer)
+        if "problem" in found:
+            raise BenchError(f"{self.name}: {found['problem']}")
+        return found
+
+
+def interleave(contenders: Sequence[Contender], label: str, seconds: float, rounds: int | None = None) -> int:
+    """Time all contenders in turn, the order turning with every round; about ``seconds`` altogether.
+
+    Returns the rounds: as many as fit, at least five, or ``rounds``.
+    """
+    units = {c.name: max(1, math.ceil(SHORTEST_SECONDS / max(c.facts["seconds"], 1e-6))) for c in contenders}
+    if rounds is None:
+        one = sum(units[c.name] * c.facts["seconds"] for c in contenders)
+        rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(seconds / one)))
+    with bar(label, rounds * len(contenders), "measurements") as shown:
+        for number in range(rounds):
+            first = number % len(contenders)
+            for contender in (*contenders[first:], *contenders[:first]):
+                contender.run(units[contender.name])
+                shown.update(1)
+    for contender in contenders:
+        contender.finish()
+    return rounds
+
+
+def timing(seconds: Sequence[float]) -> Timing:
+    """Median and quartiles."""
+    low, _, high = statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 3
+    return Timing(median=statistics.median(seconds), low=low, high=high, rounds=len(seconds))
+
+
+def ratios(slow: Contender, fast: Contender) -> Timing:
+    """How many times faster, round by round."""
+    return timing([a / b for a, b in zip(slow.seconds, fast.seconds, strict=True)])

@@ -1,0 +1,106 @@
+"""Steps as work: ours, the reference, and the matrix product that both are measured against."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from caloscale.bench.worker import Work
+from caloscale.models import flops
+from caloscale.models.arithmetic import step_flops
+from caloscale.models.reference import build_reference
+from caloscale.spec import Run, build_run
+from caloscale.training.peak import SIZE
+from caloscale.training.reference import reference_optimizers, reference_step
+from caloscale.training.schedule import Schedule
+from caloscale.training.state import TrainingState, compile_step
+
+HIT_SHARE = 0.03
+"""Cells with energy, about as in Geant4 showers; zeros and tiny numbers may be slower or faster than others."""
+
+
+def synthetic_batch(run: Run, size: int) -> dict[str, Any]:
+    """A batch as the input pipeline gives it: random cells with the sums of showers of the run's energies."""
+    random = np.random.default_rng(1)
+    low, high = run.data.energy_gev
+    energy = random.uniform(low, high, size)
+    angle = np.deg2rad(random.uniform(*run.data.angle_deg, size))
+    cells = random.gamma(0.5, 1.0, (size, *run.data.shape)) * (random.random((size, *run.data.shape)) < HIT_SHARE)
+    preprocessing = run.data.preprocessing
+    ecal_sum = 0.02 * energy * preprocessing.units_per_gev
+    cells *= (ecal_sum / np.maximum(cells.sum(axis=(1, 2, 3)), 1e-9))[:, None, None, None]
+    arrays = {
+        "cells": cells**preprocessing.power,
+        "energy_gev": energy,
+        "angle_rad": angle,
+        "measured_angle_rad": angle,
+        "ecal_sum": ecal_sum,
+    }
+    return {name: tf.constant(value, tf.float32) for name, value in arrays.items()}
+
+
+def our_step(document: dict[str, Any], batch: int) -> tuple[Work, dict[str, Any]]:
+    """The step that trains, on one device."""
+    run = build_run(document)
+    state = TrainingState(run)
+    step = compile_step(state, Schedule(0, "constant"))
+    showers, over = synthetic_batch(run, batch), tf.constant(0.0)
+
+    def work(units: int) -> None:
+        for _ in range(units):
+            losses = step(showers, over)
+        # Reading a loss waits for the step where it runs on an accelerator.
+        _must_be_finite(float(losses["generator"]))
+
+    networks = state.networks
+    arithmetic = step_flops(
+        flops(networks.generator, folded=True), flops(networks.discriminator), run.train.generator_updates
+    )
+    return work, {"flopPerEvent": arithmetic}
+
+
+def reference_step_work(document: dict[str, Any], batch: int) -> tuple[Work, dict[str, Any]]:
+    """The published step in plain Keras, in one tf.function."""
+    run = build_run(document)
+    tf.keras.utils.set_random_seed(run.train.seed)
+    networks = build_reference(run.model, run.data)
+    optimizers = reference_optimizers(run, networks)
+    showers = synthetic_batch(run, batch)
+
+    @tf.function(autograph=False)
+    def step() -> Any:
+        reference_step(run, networks, optimizers, showers)
+        return networks.generator.trainable_variables[0][0, 0]
+
+    def work(units: int) -> None:
+        for _ in range(units):
+            some_weight = step()
+        _must_be_finite(float(some_weight))
+
+    arithmetic = step_flops(flops(networks.generator), flops(networks.discriminator), run.train.generator_updates)
+    return work, {"flopPerEvent": arithmetic}
+
+
+def large_product(precision: str, size: int = SIZE) -> tuple[Work, dict[str, Any]]:
+    """A product of two square matrices."""
+    dtype = tf.as_dtype(precision)
+    left, right = (tf.cast(tf.random.stateless_normal((size, size), (1, seed)), dtype) for seed in (1, 2))
+
+    @tf.function(autograph=False)
+    def product() -> Any:
+        return tf.matmul(left, right)
+
+    def work(units: int) -> None:
+        for _ in range(units):
+            found = product()
+        _must_be_finite(float(tf.cast(found[0, 0], tf.float32)))
+
+    return work, {"flop": 2 * size**3}
+
+
+def _must_be_finite(value: float) -> None:
+    if not math.isfinite(value):
+        raise FloatingPointError("the work computed something that is not finite")

@@ -1,0 +1,140 @@
+"""The documents as tables of text, for terminals and for docs/benchmarks.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from caloscale.bench.document import (
+    AllReduceBench,
+    BenchMachine,
+    GenerateBench,
+    InputBench,
+    RuntimeTime,
+    StepBench,
+    Timing,
+)
+
+Bench = StepBench | GenerateBench | InputBench | AllReduceBench
+
+
+@dataclass(frozen=True)
+class BenchTable:
+    """A title, the names of the columns, rows of text, and what must be said below."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+
+
+def bench_table(bench: Bench) -> BenchTable:
+    """The table of a bench."""
+    if isinstance(bench, StepBench):
+        return _step(bench)
+    if isinstance(bench, GenerateBench):
+        return _generate(bench)
+    if isinstance(bench, InputBench):
+        return _input(bench)
+    return _allreduce(bench)
+
+
+def machine_text(machine: BenchMachine) -> str:
+    """One line about the machine."""
+    versions = ", ".join(f"{name} {number}" for name, number in machine.versions.items())
+    return (
+        f"{machine.processor}, {machine.cores} cores ({', '.join(machine.instructions) or 'no vector instructions'}), "
+        f"{machine.memory_gib:g} GiB; {versions}; {machine.date}; load average {machine.load_average:g} at the start"
+    )
+
+
+def _spread(spread: Timing, digits: int = 3) -> str:
+    return f"{spread.median:.{digits}g} ({spread.low:.{digits}g} to {spread.high:.{digits}g})"
+
+
+def _step(bench: StepBench) -> BenchTable:
+    plain = bench.reference
+    milliseconds = [one.scaled(1e3) for one in (bench.spread, plain.spread)]
+    return BenchTable(
+        title=f"A training step, {bench.preset}, batches of {bench.batch}, {bench.precision}",
+        columns=("", "ms per event (quartiles)", "GFLOP/s", "peak memory, MiB"),
+        rows=(
+            ("ours", _spread(milliseconds[0]), f"{bench.gflops:.1f}", f"{bench.peak_memory_mib:.0f}"),
+            ("reference", _spread(milliseconds[1]), f"{plain.gflops:.1f}", f"{plain.peak_memory_mib:.0f}"),
+        ),
+        notes=(
+            f"{bench.ratio:.2f} times faster than the reference (quartiles {bench.ratio_spread[0]:.2f} to "
+            f"{bench.ratio_spread[1]:.2f} over {bench.spread.rounds} rounds).",
+            f"A large matrix product in {bench.precision} reaches {bench.peak_gflops:.0f} GFLOP/s. GFLOP/s of ours "
+            "count what is computed (folded), those of the reference the published arithmetic.",
+        ),
+    )
+
+
+def _generate(bench: GenerateBench) -> BenchTable:
+    def row(one: RuntimeTime) -> tuple[str, ...]:
+        if one.spread is None or one.ratio is None or one.peak_memory_mib is None:
+            return (one.runtime, one.precision, f"absent: {one.problem}", "", "", "")
+        faster = "" if one.speedup_over_geant4 is None else f"{one.speedup_over_geant4:.0f}"
+        return (
+            one.runtime,
+            one.precision,
+            _spread(one.spread),
+            f"{one.ratio:.2f}",
+            faster,
+            f"{one.peak_memory_mib:.0f}",
+        )
+
+    if bench.geant4 is None:
+        note = "Geant4 is not installed here (pip install 'caloscale[simulate]'), so it is not compared with."
+    else:
+        low, high = bench.geant4.energy_gev
+        note = (
+            f"Geant4 on the same cores: {bench.geant4.seconds_per_shower:.3f} s per shower of {low:g}-{high:g} GeV "
+            f"({bench.geant4.showers} showers)."
+        )
+    streams = f", {bench.streams} streams" if bench.streams > 1 else ""
+    return BenchTable(
+        title=f"Generation, {bench.preset}, batches of {bench.batch}{streams}",
+        columns=("runtime", "precision", "ms per shower (quartiles)", "over reference", "over Geant4", "memory, MiB"),
+        rows=tuple(row(one) for one in bench.runtimes),
+        notes=(note, "The network is untrained. All but the reference give cells in GeV."),
+    )
+
+
+def _input(bench: InputBench) -> BenchTable:
+    return BenchTable(
+        title=f"Input pipeline, {bench.preset}, batches of {bench.batch}",
+        columns=("", "showers/s"),
+        rows=(
+            ("the pipeline alone delivers, as in later epochs", f"{bench.showers_per_second:.0f}"),
+            ("the same in the first epoch, from the disk", f"{bench.first_epoch_showers_per_second:.0f}"),
+            ("the training step alone consumes", f"{bench.consumed_per_second:.4g}"),
+        ),
+        notes=(
+            f"Delivered over consumed: {bench.ratio:.3g}. {bench.showers} showers ({bench.source}), "
+            f"{bench.spread.rounds} rounds.",
+        ),
+    )
+
+
+def _allreduce(bench: AllReduceBench) -> BenchTable:
+    return BenchTable(
+        title=f"All-reduces of a step, {bench.preset}, {bench.tapes} tapes",
+        columns=("processes", "variables", "MB of gradients", "packed, ms", "per variable, ms", "ratio", "limit, ms"),
+        rows=tuple(
+            (
+                str(one.workers),
+                str(one.tensors),
+                f"{1e-6 * one.bytes:.2f}",
+                _spread(one.packed.scaled(1e3)),
+                _spread(one.per_variable.scaled(1e3)),
+                f"{one.ratio:.2f}",
+                f"{1e3 * one.limit_seconds:.2f}",
+            )
+            for one in bench.workers
+        ),
+        notes=(
+            f"The limit is that of a ring with the loopback's {1e6 * bench.latency_seconds:.0f} us and "
+            f"{1e-9 * bench.bytes_per_second:.2f} GB/s of one stream; on one machine all processes share the cores.",
+        ),
+    )

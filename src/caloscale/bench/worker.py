@@ -1,0 +1,74 @@
+"""A contender's process: reads orders as lines of JSON, works, and answers with seconds.
+
+First order: what to do ("work") and with what. Then {"units": n}: do it n times; n = 0 asks for the peak memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from caloscale.errors import CaloscaleError
+
+Work = Callable[[int], None]
+"""Does n units of work and returns when they are done."""
+
+WORKS = {
+    "step": "caloscale.bench.step_work:our_step",
+    "reference-step": "caloscale.bench.step_work:reference_step_work",
+    "product": "caloscale.bench.step_work:large_product",
+    "generate": "caloscale.bench.generate_work:runtime_work",
+    "reference-generate": "caloscale.bench.generate_work:reference_work",
+    "input": "caloscale.bench.input_work:pipeline_work",
+}
+
+
+def make(work: str, settings: dict[str, Any]) -> tuple[Work, dict[str, Any]]:
+    """The work and what is to be known of it; heavy modules are loaded here."""
+    module, _, name = WORKS[work].partition(":")
+    made: tuple[Work, dict[str, Any]] = getattr(import_module(module), name)(**settings)
+    return made
+
+
+def timed(work: Work, units: int) -> float:
+    """Wall seconds."""
+    clock = time.perf_counter()
+    work(units)
+    return time.perf_counter() - clock
+
+
+def main() -> None:
+    """Serve orders until the other side closes."""
+    # What libraries print on the standard output must not come between the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def answer(content: dict[str, Any]) -> None:
+        answers.write(json.dumps(content) + "\n")
+        answers.flush()
+
+    order = json.loads(sys.stdin.readline())
+    try:
+        work, facts = make(order.pop("work"), order)
+        first = timed(work, 1)  # compiles
+        answer({"firstSeconds": first, "seconds": timed(work, 1), **facts})
+    except CaloscaleError as error:
+        answer({"problem": str(error)})
+        return
+    for line in sys.stdin:
+        units = json.loads(line)["units"]
+        if units:
+            answer({"seconds": timed(work, units)})
+        else:
+            # ru_maxrss is in KiB on Linux.
+            answer({"peakMemoryMiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""caloscale bench: ours beside a reference, measured."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from caloscale.cli.options import Json, Overrides
+
+
+class What(StrEnum):
+    """What can be measured."""
+
+    STEP = "step"
+    GENERATE = "generate"
+    INPUT = "input"
+    ALLREDUCE = "allreduce"
+
+
+class Precision(StrEnum):
+    """Arithmetic of the layers."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+def command(
+    what: Annotated[What, typer.Argument(help="A training step, generation, the input pipeline, or all-reduces.")],
+    preset: Annotated[str, typer.Option(help="compact, variable-angle or fixed-angle.")] = "variable-angle",
+    precision: Annotated[
+        Precision | None, typer.Option(help="Absent: float32; for generate all that a runtime offers.")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Showers of a batch. Absent: 8 of the published networks, 32 of compact.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds. Absent: as many as fit into two minutes.")] = None,
+    streams: Annotated[int, typer.Option(min=1, help="generate: batches computed at once.")] = 1,
+    dataset: Annotated[Path | None, typer.Option(help="input: folder of shards. Absent: parametrised showers.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON into this file.")] = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """Measure in interleaved rounds, ours and the reference in turn, each in a process of its own."""
+    from caloscale.bench.tables import Bench, bench_table, machine_text
+    from caloscale.cli.tables import console, table
+    from caloscale.showers.storage import atomic_writer
+    from caloscale.spec import load_run
+
+    chosen = [*(overrides or ()), *([f"train.precision={precision}"] if precision else [])]
+    run = load_run(preset=preset, overrides=chosen)
+    size = batch or (32 if preset == "compact" else 8)
+    # Only what is asked for is loaded.
+    made: Bench
+    if what is What.STEP:
+        from caloscale.bench.step import bench_step
+
+        made = bench_step(run, size, rounds=rounds)
+    elif what is What.GENERATE:
+        from caloscale.bench.generate import bench_generate
+
+        precisions = (precision.value,) if precision else tuple(Precision)
+        made = bench_generate(run, size, precisions=precisions, streams=streams, rounds=rounds)
+    elif what is What.INPUT:
+        from caloscale.bench.input import bench_input
+
+        made = bench_input(run, size, dataset=dataset, rounds=rounds)
+    else:
+        from caloscale.bench.allreduce import bench_allreduce
+
+        made = bench_allreduce(run, rounds=rounds)
+    text = made.model_dump_json(by_alias=True, indent=2)
+    if output is not None:
+        with atomic_writer(output) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
+    if as_json:
+        typer.echo(text)
+        return
+    shown, out = bench_table(made), console()
+    out.print(table(shown.title, shown.columns, shown.rows))
+    for note in shown.notes:
+        out.print(note, soft_wrap=True)
+    out.print(machine_text(made.machine), soft_wrap=True)
