@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from .model_folders import COMPACT, make_model
+from .model_folders import COMPACT, shared_model
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A compact model of 5 x 4 x 3 cells."""
-    return make_model(tmp_path_factory.mktemp("compact") / "model", "compact", COMPACT)
+    return shared_model(tmp_path_factory, "compact", COMPACT)
 
 
 @pytest.fixture(scope="session")
 def variable_angle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The published network at its full size, with a short latent vector."""
-    return make_model(tmp_path_factory.mktemp("full") / "model", "variable-angle", ("model.latentSize=8",))
+    return shared_model(tmp_path_factory, "variable-angle", ("model.latentSize=8",))

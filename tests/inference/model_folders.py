@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from caloscale.models import build
 from caloscale.models.card import ModelCard
 from caloscale.spec import load_run
@@ -16,6 +18,16 @@ COMPACT = (
     "model.latentSize=6",
 )
 """A compact network of 5 x 4 x 3 cells."""
+
+
+_SHARED: dict[tuple[str, tuple[str, ...]], Path] = {}
+
+
+def shared_model(temporary: pytest.TempPathFactory, preset: str, overrides: tuple[str, ...]) -> Path:
+    """A model folder that all tests share, with what was exported in it; nobody changes it."""
+    if (preset, overrides) not in _SHARED:
+        _SHARED[preset, overrides] = make_model(temporary.mktemp(preset) / "model", preset, overrides)
+    return _SHARED[preset, overrides]
 
 
 def make_model(path: Path, preset: str, overrides: tuple[str, ...]) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import h5py
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from caloscale.errors import InputError, ShowerFileError, StorageError
+from caloscale.showers import file_writer
 from caloscale.showers.arrays import Showers
 from caloscale.showers.file_writer import open_writer
 from caloscale.showers.files import read_showers, write_showers
@@ -89,6 +91,36 @@ def test_a_failure_leaves_nothing(tmp_path: Path, failure: BaseException) -> Non
         writer.write(make_showers(300))
         raise failure
     assert [p.name for p in tmp_path.iterdir()] == ["a.h5"] and path.read_text() == "earlier"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_hdf5_writes_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """HDF5 would take an exception in the middle of a write for a failure of the disk, and go on or crash."""
+    real = file_writer._Disk.write
+    calls = []
+
+    def interrupted(disk: object, data: object) -> int:
+        calls.append(1)
+        if len(calls) == 5:
+            signal.raise_signal(number)
+        return real(disk, data)  # type: ignore[arg-type]
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(*_: object) -> None:
+        raise StoppedError
+
+    monkeypatch.setattr(file_writer._Disk, "write", interrupted)
+    before = signal.signal(number, stop)
+    try:
+        with pytest.raises(StoppedError):
+            write(tmp_path / "a.h5", make_showers(3000), (500,))
+    finally:
+        assert signal.signal(number, before) is stop
+    assert len(calls) >= 5 and list(tmp_path.iterdir()) == []
 
 
 def test_too_few_too_many_and_others(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ from caloscale.spec.block import Block
 if TYPE_CHECKING:
     from caloscale.inference.generator import Generator
 
-Format = Literal["onnx", "openvino", "saved-model"]
-FILES: dict[Format, str] = {"onnx": "generator.onnx", "openvino": "generator.xml", "saved-model": "saved_model.pb"}
+Format = Literal["onnx", "openvino"]
+FILES: dict[Format, str] = {"onnx": "generator.onnx", "openvino": "generator.xml"}
 FOLDER, RECORD = "exports", "export.json"
 TOLERANCE = 1e-4
 """How far an exported model may be from the network: in a cell, as part of the shower's largest cell, and in the
@@ -65,8 +65,8 @@ class ExportRecord(Block):
 def exported(folder: Path, format: Format) -> Path:
     """The file of a model in a format; made, and compared with the network, when it is absent or out of date.
 
-    For "saved-model" the folder of the file is what TensorFlow loads. Raises CheckpointError for a folder that is no
-    model or an export that disagrees, InputError when a package is missing, StorageError.
+    Raises CheckpointError for a folder that is no model or an export that disagrees, InputError when a package is
+    missing, StorageError.
     """
     target = folder / FOLDER / format
     if not _is_current(folder, target):

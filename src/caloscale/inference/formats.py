@@ -1,8 +1,7 @@
-"""Writing and computing a generator as SavedModel, ONNX and OpenVINO IR."""
+"""Writing and computing a generator as ONNX and OpenVINO IR."""
 
 from __future__ import annotations
 
-import json
 import logging
 import tempfile
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from caloscale.inference.packages import load
 
 OPSET = 18
 """Version of the ONNX operators: ONNX Runtime 1.14 and later have them."""
-_SIGNATURE = "serving_default"
 Compute = Callable[..., Any]
 
 
@@ -28,7 +26,6 @@ def ways(format: Format) -> tuple[Callable[[Generator, Path, dict[str, str]], No
     write, compute, packages = {
         "onnx": (_write_onnx, _compute_onnx, ("tf2onnx", "onnx", "onnxruntime")),
         "openvino": (_write_openvino, _compute_openvino, ("openvino",)),
-        "saved-model": (_write_saved_model, _compute_saved_model, ()),
     }[format]
     for package in packages:
         load(package)
@@ -43,23 +40,6 @@ def _named(generator: Generator) -> Any:
         return {"cells_gev": traced(noise, energy_gev, angle_rad)}
 
     return tf.function(cells_gev, input_signature=traced.input_signature, autograph=False)
-
-
-def _write_saved_model(generator: Generator, path: Path, properties: dict[str, str]) -> None:
-    module = tf.Module()
-    module.network = generator.network  # its variables are saved with the graph
-    module.cells_gev = _named(generator)
-    signatures = {_SIGNATURE: module.cells_gev.get_concrete_function()}
-    tf.saved_model.save(module, str(path.parent), signatures=signatures)
-    extra = path.parent / "assets.extra"
-    extra.mkdir()
-    (extra / "caloscale.json").write_text(json.dumps(properties, indent=1) + "\n", encoding="utf-8")
-
-
-def _compute_saved_model(path: Path, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
-    signature = tf.saved_model.load(str(path.parent)).signatures[_SIGNATURE]
-    fed = {"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad}
-    return signature(**{name: tf.constant(values) for name, values in fed.items()})["cells_gev"].numpy()
 
 
 def _write_onnx(generator: Generator, path: Path, properties: dict[str, str]) -> None:
@@ -101,7 +81,11 @@ def _write_openvino(generator: Generator, path: Path, properties: dict[str, str]
     openvino = load("openvino")
     # By way of a SavedModel: the converter of TensorFlow objects would report its use over the network.
     with tempfile.TemporaryDirectory() as folder:
-        _write_saved_model(generator, Path(folder) / "saved_model.pb", {})
+        module = tf.Module()
+        module.network = generator.network  # its variables are saved with the graph
+        module.cells_gev = _named(generator)
+        signatures = {"serving_default": module.cells_gev.get_concrete_function()}
+        tf.saved_model.save(module, folder, signatures=signatures)
         model = openvino.Core().read_model(folder)
         for name, text in properties.items():
             model.set_rt_info(text, name.split("."))

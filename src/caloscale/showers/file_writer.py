@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import math
 import os
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -61,9 +63,11 @@ class ShowerWriter:
                 remedy=f"write {self._count} of shape {self._shape}",
             )
         units = np.float32(UNITS_PER_GEV[self._layout])
-        self._cells[first:last] = _stored(showers, self._layout) * units
-        for name, values in self._columns(showers).items():
-            self._column(name, values.ndim)[first:last] = values
+        cells, columns = _stored(showers, self._layout) * units, self._columns(showers)
+        with _uninterrupted():
+            self._cells[first:last] = cells
+            for name, values in columns.items():
+                self._column(name, values.ndim)[first:last] = values
         self.written = last
         self._disk.check()
 
@@ -109,23 +113,49 @@ def open_writer(
     if count < 1:
         raise ShowerFileError("there are no showers to write", file=path, remedy="make at least one")
     measure = {} if geometry is None or layout != "variable-angle" else {"geometry": geometry, "rebin": rebin}
+    given = {**attributes, "source": source, UNITS_ATTRIBUTE: UNITS_PER_GEV[layout]}
     with atomic_writer(path) as temporary, _Disk(temporary) as disk:
-        # The format of HDF5 1.10 has checksums, the default has none: see `probe`.
-        file = h5py.File(disk, "w", libver=("v110", "v110"))
+        with _uninterrupted():
+            # The format of HDF5 1.10 has checksums, the default has none: see `probe`.
+            file = h5py.File(disk, "w", libver=("v110", "v110"))
         try:
-            for name, value in {**attributes, "source": source, UNITS_ATTRIBUTE: UNITS_PER_GEV[layout]}.items():
-                file.attrs[name] = fixed_length(value) if isinstance(value, str) else value
-            writer = ShowerWriter(file, count, shape, layout, disk, **measure)
+            with _uninterrupted():
+                for name, value in given.items():
+                    file.attrs[name] = fixed_length(value) if isinstance(value, str) else value
+                writer = ShowerWriter(file, count, shape, layout, disk, **measure)
             yield writer
             if writer.written != count:
                 raise ShowerFileError("is not complete", file=path, value=writer.written, remedy=f"write all {count}")
         except BaseException:
             disk.drop()
-            with suppress(Exception):
+            with _uninterrupted(), suppress(Exception):
                 file.close()
             raise
-        file.close()
+        with _uninterrupted():
+            file.close()
         disk.check()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the end of the block.
+
+    HDF5 calls `_Disk`, in Python, where a signal's exception would come up: HDF5 would take it for a failure of the
+    disk, and the interrupt would be lost.
+    """
+    if threading.current_thread() is not threading.main_thread():  # signals interrupt only that one
+        yield
+        return
+    waiting: list[int] = []
+    numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not None]
+    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if waiting:
+            signal.raise_signal(waiting[0])
 
 
 def _stored_shape(shape: tuple[int, int, int], layout: Layout) -> tuple[int, ...]:
