@@ -236,16 +236,31 @@ def test_a_profile_that_cannot_be_made_ends_no_training(tmp_path, caplog):
     assert "no profile" in caplog.text
 
 
-def test_the_steps_are_taken_from_behind_the_end_of_an_epoch():
+@pytest.mark.parametrize(
+    ("start", "per_epoch", "last"),
+    [(0, None, 5), (0, 100, 5), (0, 7, 5), (0, 6, 8), (0, 5, 7), (1, 5, 6), (3, 5, 5), (0, 2, 5)],
+)
+def test_the_steps_are_taken_from_behind_the_end_of_an_epoch(start, per_epoch, last):
+    """Steps 3, 4 and 5 of the loop, or the first three of the next epoch (which holds more than that)."""
     found = []
-    profiler = StepProfiler(found.append, first=3, count=3, per_epoch=5)
+    profiler = StepProfiler(found.append, first=3, count=3, start=start, per_epoch=per_epoch)
     recorded_after = None
-    for number in range(10):
+    for number in range(12):
         profiler.batch_ready()
         profiler.step_done()
         if found and recorded_after is None:
             recorded_after = number
-    assert recorded_after == 7  # steps 5, 6 and 7
+    assert recorded_after == last
+
+
+@pytest.mark.long
+def test_a_training_leaves_a_profile(shards, tmp_path):
+    from caloscale.training import train
+
+    train(small_run("train.epochs=9"), shards, tmp_path)  # 45 steps
+    profile = Profile.model_validate_json((tmp_path / "profile.json").read_text())
+    assert profile.steps == 8 and profile.batch == 8
+    assert sum(share.share for share in profile.shares) + profile.input_wait + profile.idle == pytest.approx(1)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

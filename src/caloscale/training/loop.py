@@ -28,6 +28,7 @@ from caloscale.training.continuity import Continuity, among_peers
 from caloscale.training.failures import Retries, brief, failed, is_of_input, unreadable
 from caloscale.training.input import TrainingShowers, check_manifest
 from caloscale.training.peers import Peers
+from caloscale.training.profile import PROFILE_FILE, StepProfiler, keeper
 from caloscale.training.record import History, TrainingRecord
 from caloscale.training.release import parameters, release, save_network, versions
 from caloscale.training.scalars import open_scalars, write_scalars
@@ -146,8 +147,9 @@ class _Training:
         with (
             closing(open_scalars(self.output / "logs" if self.placement.is_chief else None)) as writer,
             bar("train", self.steps * batch, "showers", initial=self.first_step * batch) as shown,
+            closing(self._profiler()) as profiler,
         ):
-            self.writer, self.shown = writer, shown
+            self.writer, self.shown, self.profiler = writer, shown, profiler
             while not self.stopped and self.number < self.steps:
                 try:
                     self._make_steps()
@@ -185,7 +187,17 @@ class _Training:
         self._save()
         raise self.showers.broken_shard() or unreadable(self.showers.folder, error) from error
 
+    def _profiler(self) -> StepProfiler:
+        """Of some steps of worker 0."""
+        placement = self.placement
+        share = self.showers.batch // placement.replicas * placement.replicas_per_worker
+        keep = keeper(self.run, self.state.networks, share, self.output / PROFILE_FILE)
+        return StepProfiler(
+            keep if placement.is_chief else None, start=self.first_step, per_epoch=self.showers.steps_per_epoch
+        )
+
     def _progress_now(self) -> float:
+        self.profiler.batch_ready()
         return min(1.0, progress(self.number, self.steps, self.seconds, self.run.train.max_minutes))
 
     def _after_step(self, losses: dict[str, Any]) -> bool:
@@ -207,6 +219,7 @@ class _Training:
         ended = self.run.train.max_minutes is not None and float(losses["progress"]) >= 1
         self.stopped_by = decision.stopped_by
         self.stopped = ended or self.stopped_by is not None
+        self.profiler.step_done()
         return not self.stopped
 
     def _keep(self, number: int, losses: dict[str, Any], writer: Any, shown: Any) -> None:

@@ -219,26 +219,30 @@ class StepProfiler:
     What is between `batch_ready` and `step_done` is the step, what is between that and the next `batch_ready` is
     waiting for input. A profile that cannot be made is a warning: it never ends a training.
 
-    first, count: steps that are recorded, numbered from 0. per_epoch: steps of an epoch, at whose end other things are
-    done: the steps are then taken from behind it.
+    keep: gets the trace; absent, nothing is recorded. first, count: steps that are recorded, numbered from 0. start:
+    steps of the training before those of this loop. per_epoch: steps of an epoch, at whose end other things are done:
+    the recorded steps are then taken from behind it.
     """
 
     def __init__(
         self,
-        keep: Callable[[Trace], None],
+        keep: Callable[[Trace], None] | None,
         *,
         first: int = FIRST_STEP,
         count: int = STEPS,
+        start: int = 0,
         per_epoch: int | None = None,
     ) -> None:
-        if per_epoch is not None and first // per_epoch != (first + count) // per_epoch:
-            first = per_epoch * -(-(first + 1) // per_epoch)
-        self._keep, self._first, self._count = keep, first, count
+        begin = start + first
+        if per_epoch is not None and count < per_epoch < begin % per_epoch + count + 1:
+            first += per_epoch - begin % per_epoch
+        self._keep = keep or (lambda _: None)
+        self._first, self._count = first if keep else -1, count
         self._done = 0
         self._stack: ExitStack | None = None
         self._mark: Any = None
         self._found: list[Trace] = []
-        if first == 0:
+        if self._first == 0:
             self._start()
 
     def batch_ready(self) -> None:
