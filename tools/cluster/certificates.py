@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,15 +71,16 @@ def write_signing_key(folder: Path) -> KeyPair:
     return KeyPair(public, _write_key(folder / "service-accounts.key", key))
 
 
-def write_kubeconfig(path: Path, server: str, authority: Authority, user: KeyPair, *, context: str) -> Path:
+def write_kubeconfig(
+    path: Path, server: str, authority: Authority, credentials: Mapping[str, str], *, context: str
+) -> Path:
     """A kubeconfig with one cluster, one user and one context, all named `context`."""
     cluster = {"server": server, "certificate-authority": str(authority.certificate)}
-    credentials = {"client-certificate": str(user.certificate), "client-key": str(user.key)}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": context, "cluster": cluster}],
-        "users": [{"name": context, "user": credentials}],
+        "users": [{"name": context, "user": dict(credentials)}],
         "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
         "current-context": context,
     }

@@ -15,6 +15,7 @@ from tools.cluster.imitation import BROKEN, EXIT, RUN, Pool, node_objects, shutd
 
 THREADS = 16
 SECONDS_TO_READY = 60.0
+SECONDS_TO_SETTLE = 0.2
 GONE = 404
 
 
@@ -39,14 +40,19 @@ def remove_nodes(api: client.ApiClient, names: Iterable[str], *, notice: bool = 
     they just vanish. Kubernetes itself removes pods of vanished nodes only after 40 s; here it happens at once.
     """
     core, gone = client.CoreV1Api(api), set(names)
-    pods = [pod for pod in core.list_pod_for_all_namespaces().items if pod.spec.node_name in gone]
     if notice:
-        for pod in pods:
+        for pod in _pods_on(core, gone):
             if pod.status.phase in ("Pending", "Running"):
                 _fail(core, pod)
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(lambda name: _delete(core.delete_node, name), gone))
-        list(threads.map(lambda pod: _delete_pod(core, pod), pods))
+        # The scheduler learns of it a moment later and may still send a pod there.
+        quiet = 0
+        while quiet < 2:
+            pods = _pods_on(core, gone)
+            list(threads.map(lambda pod: _delete_pod(core, pod), pods))
+            quiet = 0 if pods else quiet + 1
+            time.sleep(SECONDS_TO_SETTLE)
 
 
 def break_nodes(api: client.ApiClient, names: Iterable[str]) -> None:
@@ -93,6 +99,10 @@ def imitate_pods(api: client.ApiClient, namespace: str, *, run: str | None, exit
     """Pods that are made in a namespace from now on run so long and end with the exit code; run None: until deleted."""
     annotations = {RUN: run, EXIT: None if run is None else str(exit_code)}
     client.CoreV1Api(api).patch_namespace(namespace, {"metadata": {"annotations": annotations}})
+
+
+def _pods_on(core: client.CoreV1Api, nodes: set[str]) -> list[client.V1Pod]:
+    return [pod for pod in core.list_pod_for_all_namespaces().items if pod.spec.node_name in nodes]
 
 
 def _ready(node: client.V1Node) -> bool:

@@ -108,8 +108,11 @@ class ControlPlane:
         return self.servers.kubeconfig
 
     def kubeconfig_of(self, service_account: str, namespace: str) -> Path:
-        """A kubeconfig with the rights of a service account (which need not exist)."""
-        return self.servers.kubeconfig_for(f"system:serviceaccount:{namespace}:{service_account}")
+        """A kubeconfig with a token of a service account, as its pods get one; good for a day."""
+        request = {"spec": {"audiences": [], "expirationSeconds": 86400}}
+        core = client.CoreV1Api(self.client())
+        answer = core.create_namespaced_service_account_token(service_account, namespace, request)
+        return self.servers.kubeconfig_with(answer.status.token, f"{namespace}.{service_account}")
 
     def client(self, kubeconfig: Path | None = None) -> client.ApiClient:
         """A client of the Kubernetes API; the administrator's unless told otherwise."""

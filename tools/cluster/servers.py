@@ -62,14 +62,10 @@ class Servers:
         self.audit_log = self.log_folder / "audit.jsonl"
         """What service accounts of AUDITED asked of the API server, a JSON line each."""
 
-    def kubeconfig_for(self, user: str) -> Path:
-        """A kubeconfig for a user; `system:serviceaccount:NAMESPACE:NAME` has that service account's rights."""
-        groups = []
-        if user.startswith("system:serviceaccount:"):
-            groups = ["system:serviceaccounts", f"system:serviceaccounts:{user.split(':')[2]}"]
-        file = user.replace(":", "-")
-        pair = self.authority.issue(file, user, groups=[*groups, "system:authenticated"])
-        return self._kubeconfig(self.folder / "kubeconfigs" / file, pair)
+    def kubeconfig_with(self, token: str, name: str) -> Path:
+        """A kubeconfig for whoever a token belongs to."""
+        path = self.folder / "kubeconfigs" / name
+        return write_kubeconfig(path, self.url, self.authority, {"token": token}, context=CONTEXT)
 
     def daemon(self, name: str, command: list[str], ready: object, **environment: str) -> Daemon:
         """A program of ours with its log in this control plane's folder."""
@@ -156,7 +152,8 @@ class Servers:
     def kwok(self) -> Daemon:
         """kwok: keeps imitated nodes alive and lets their pods run and end."""
         logs = self.folder / "imitated-pod.log"
-        logs.write_text("an imitated pod writes no log\n", encoding="utf-8")
+        # In the form in which a container runtime writes logs.
+        logs.write_text("2026-01-01T00:00:00.000000000Z stdout F an imitated pod writes no log\n", encoding="utf-8")
         configuration = self.folder / "stages.yaml"
         configuration.write_text(stages(logs), encoding="utf-8")
         port = self.ports["kwok"]
@@ -179,7 +176,8 @@ class Servers:
         )
 
     def _secured(self, user: str, port: str) -> dict[str, object]:
-        kubeconfig = self.kubeconfig_for(user)
+        pair = self.authority.issue(user.replace(":", "-"), user)
+        kubeconfig = self._kubeconfig(self.folder / "kubeconfigs" / pair.key.stem, pair)
         options: dict[str, object] = dict.fromkeys(
             ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"), kubeconfig
         )
@@ -187,7 +185,8 @@ class Servers:
         return options | {"kube-api-qps": 500, "kube-api-burst": 1000}
 
     def _kubeconfig(self, path: Path, user: KeyPair) -> Path:
-        return write_kubeconfig(path, self.url, self.authority, user, context=CONTEXT)
+        credentials = {"client-certificate": str(user.certificate), "client-key": str(user.key)}
+        return write_kubeconfig(path, self.url, self.authority, credentials, context=CONTEXT)
 
     def _audit_policy(self) -> Path:
         rules = [
