@@ -106,12 +106,6 @@ class Connection:
         path = RESOURCES[manifest["kind"]].path(manifest["metadata"].get("namespace"))
         return self._call("POST", manifest["kind"], path, {"fieldManager": manager}, manifest)
 
-    def replace(self, manifest: Object) -> Object:
-        """Replace an object; raises ApiException 409 when it has changed since it was read."""
-        metadata = manifest["metadata"]
-        path = RESOURCES[manifest["kind"]].path(metadata.get("namespace"), metadata["name"])
-        return self._call("PUT", manifest["kind"], path, {}, manifest)
-
     def merge(self, kind: str, namespace: str, name: str, change: Object) -> Object:
         """Merge a change into an object."""
         path = RESOURCES[kind].path(namespace, name)
@@ -144,7 +138,7 @@ class Connection:
                 method,
                 query_params=[(key, value) for key, value in (query or {}).items() if value != ""],
                 header_params={"Accept": "application/json", "Content-Type": content},
-                body=None if body is None else (json.dumps(body) if "json" not in content else body),
+                body=body,
                 auth_settings=["BearerToken"],
                 response_type="object",
                 _return_http_data_only=True,

@@ -38,6 +38,8 @@ def render_tfjob(launch: Launch) -> Manifest:
     while nobody watches; the operator ends the attempt as a gang as soon as it sees one end.
     """
     run_policy: Manifest = {"cleanPodPolicy": "Running"}
+    template = pod_template(launch)
+    del template["spec"]["restartPolicy"]  # the replica's policy decides, and warns where there are two
     if launch.queue:
         run_policy["suspend"] = True
     return {
@@ -50,7 +52,7 @@ def render_tfjob(launch: Launch) -> Manifest:
                 "Worker": {
                     "replicas": launch.placed.workers,
                     "restartPolicy": "ExitCode",
-                    "template": pod_template(launch),
+                    "template": template,
                 }
             },
         },

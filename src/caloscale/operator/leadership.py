@@ -64,8 +64,7 @@ class Leadership:
         try:
             lease = self._connection.get("Lease", self._namespace, NAME)
             if lease is not None and (lease.get("spec") or {}).get("holderIdentity") == self._identity:
-                lease["spec"]["holderIdentity"] = ""
-                self._connection.replace(lease)
+                self._change(lease, {"holderIdentity": ""})
         except (ApiException, HTTPError) as error:
             log.info("the lease was not given back: %s", error)
 
@@ -85,7 +84,7 @@ class Leadership:
                 manifest = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
                 self._connection.create(manifest)
             else:
-                self._connection.replace({**lease, "spec": {**(lease.get("spec") or {}), **spec}})
+                self._change(lease, spec)
         except ApiException as error:
             if error.status != CONFLICT:
                 log.warning("the lease cannot be had: %s", error.reason)
@@ -94,3 +93,8 @@ class Leadership:
             log.warning("the lease cannot be had: %s", error)
             return False
         return True
+
+    def _change(self, lease: dict[str, Any], spec: dict[str, Any]) -> None:
+        """Refused when somebody else changed it meanwhile."""
+        metadata = {"resourceVersion": lease["metadata"]["resourceVersion"]}
+        self._connection.merge("Lease", self._namespace, NAME, {"metadata": metadata, "spec": spec})

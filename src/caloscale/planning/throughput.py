@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from caloscale.errors import InputError
 from caloscale.planning.accelerators import Network
@@ -77,7 +77,7 @@ class StepModel:
         relative = columns / seconds[:, None]
         information = np.linalg.pinv(self.weighted.T @ self.weighted)
         leverage = np.einsum("ij,jk,ik->i", relative, information, relative)
-        half = student.ppf((1 + LEVEL) / 2, self.freedom) * self.scatter * np.sqrt(1 + np.maximum(leverage, 0))
+        half = stdtrit(self.freedom, (1 + LEVEL) / 2) * self.scatter * np.sqrt(1 + np.maximum(leverage, 0))
         low, high = seconds * np.exp(-half), seconds * np.exp(half)
         if len(np.unique(self.setups.batch)) == 1:
             low, high = self._one_batch(setups, seconds, low, high)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -77,6 +78,7 @@ class Hardware(Block):
                     f"count {total} is not {number} {pieces} x {to_camel(part)} {size}; "
                     "remedy: leave one of the three out"
                 )
+        self._check_topology()
         if self.placement == "Aligned" and None not in (self.workers, self.nodes) and self.workers != self.nodes:
             raise ValueError(
                 f"workers {self.workers} differ from nodes {self.nodes} with placement Aligned; "
@@ -92,3 +94,19 @@ class Hardware(Block):
                 "placement Aligned; remedy: leave it out, or set placement: Free"
             )
         return self
+
+    def _check_topology(self) -> None:
+        """Hosts x chips of a host are the chips of the slice."""
+        if self.topology is None:
+            return
+        chips = math.prod(map(int, self.topology.split("x")))
+        if self.count not in (None, chips):
+            raise ValueError(
+                f"count {self.count} is not the number of chips of topology {self.topology}, {chips}; "
+                "remedy: leave count out"
+            )
+        if self.nodes is not None and self.per_node is not None and self.nodes * self.per_node != chips:
+            raise ValueError(
+                f"nodes (hosts) {self.nodes} x perNode (chips of a host) {self.per_node} is not the number of chips "
+                f"of topology {self.topology}, {chips}; remedy: leave nodes and perNode out"
+            )

@@ -1,0 +1,1 @@
+"""The operator on a real control plane, with imitated nodes and pods."""

@@ -1,0 +1,85 @@
+"""An operator for the tests of this folder, and runs for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from tests.cluster.operator.process import OperatorProcess, install_rights
+from tools.cluster import ControlPlane, machines
+
+SPEC: dict[str, Any] = {
+    "model": {"preset": "variable-angle"},
+    "hardware": {"accelerator": "nvidia-tesla-v100", "count": 16, "perNode": 8, "region": "europe-west4"},
+    "recovery": {"backoff": "1s", "waitForCapacity": "5s", "growAfter": "2s"},
+}
+
+
+@pytest.fixture(scope="package")
+def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """The operator, with the rights of the bundle."""
+    install_rights(control_plane)
+    process = OperatorProcess(control_plane, tmp_path_factory.mktemp("operator"), CALOSCALE_DEBOUNCE_SECONDS="0.05")
+    process.start()
+    yield process
+    process.stop()
+    control_plane.kubectl("delete", "trainingruns", "--all", "-A", "--wait=true", "--timeout=20s")
+
+
+Holds = Callable[[dict[str, Any]], object]
+
+
+class Runs:
+    """Runs in a test's namespace."""
+
+    def __init__(self, plane: ControlPlane, api: client.ApiClient, namespace: str) -> None:
+        self.plane, self.api, self.namespace = plane, api, namespace
+
+    def imitate(self, run: str | None, exit_code: int = 0) -> None:
+        """How long pods of this namespace run, and how they end."""
+        machines.imitate_pods(self.api, self.namespace, run=run, exit_code=exit_code)
+
+    def create(self, name: str, **blocks: dict[str, Any]) -> None:
+        """Create a TrainingRun: SPEC with changes by block."""
+        spec = {block: {**SPEC.get(block, {}), **blocks.get(block, {})} for block in {*SPEC, *blocks}}
+        if "topology" in spec["hardware"]:
+            del spec["hardware"]["count"], spec["hardware"]["perNode"]
+        self.plane.apply([self.manifest(name, spec)])
+
+    def manifest(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        """A TrainingRun."""
+        metadata = {"name": name, "namespace": self.namespace}
+        return {"apiVersion": "caloscale.dev/v1alpha1", "kind": "TrainingRun", "metadata": metadata, "spec": spec}
+
+    def status(self, name: str) -> dict[str, Any]:
+        """Its status."""
+        return dict(self.plane.get("trainingrun", name, "-n", self.namespace).get("status", {}))
+
+    def until(
+        self, name: str, holds: Callable[[dict[str, Any]], object], what: str, seconds: float = 40
+    ) -> dict[str, Any]:
+        """Wait until something holds of a run's status; returns the status."""
+        end = time.monotonic() + seconds
+        while not holds(status := self.status(name)):
+            if time.monotonic() > end:
+                raise AssertionError(f"{name}: {what} never came to pass; the status is {status}")
+            time.sleep(0.1)
+        return status
+
+    def phase(self, name: str, *phases: str, seconds: float = 40) -> dict[str, Any]:
+        """Wait for a phase."""
+        return self.until(name, lambda s: s.get("phase") in phases, f"phase {phases}", seconds)
+
+    def pods(self, name: str) -> list[dict[str, Any]]:
+        """Its pods."""
+        return list(self.plane.get("pods", "-n", self.namespace, "-l", f"caloscale.dev/run={name}")["items"])
+
+
+@pytest.fixture
+def runs(operator: OperatorProcess, control_plane: ControlPlane, api: client.ApiClient, namespace: str) -> Runs:
+    """Runs in the test's own namespace."""
+    return Runs(control_plane, api, namespace)

@@ -1,0 +1,115 @@
+"""The operator as a process that a test starts, kills and starts again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.cluster import ControlPlane
+
+ROOT = Path(__file__).parents[3]
+SYSTEM = "caloscale-system"
+RIGHTS = (
+    "CustomResourceDefinition",
+    "Namespace",
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+)
+
+
+class OperatorProcess:
+    """`python -m caloscale.operator` with the rights that the manifests give it."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, **environment: str) -> None:
+        self.plane, self.folder = plane, folder
+        self.log = folder / "operator.log"
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = plane.free_port() if hasattr(plane, "free_port") else _free_port()
+
+    def start(self) -> None:
+        """Start it and wait until it knows the cluster."""
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(self._kubeconfig()),
+            "CALOSCALE_HEALTH_PORT": str(self.port),
+            "CALOSCALE_METRICS_PORT": "0",
+            "CALOSCALE_IMAGE": "registry.example/caloscale/trainer:1.0.0",
+            "POD_NAME": "operator-0",
+            "POD_NAMESPACE": SYSTEM,
+            **self._environment,
+        }
+        with self.log.open("ab") as log:
+            command = [sys.executable, "-m", "caloscale.operator"]
+            self._process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
+        end = time.monotonic() + 60
+        while not self._ready():
+            if self._process.poll() is not None or time.monotonic() > end:
+                raise AssertionError(f"the operator does not start:\n{self.log.read_text()[-3000:]}")
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """As a machine that fails."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> int:
+        """As Kubernetes ends a pod; returns the exit code."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(30)
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def _ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def _kubeconfig(self) -> Path:
+        """A kubeconfig with the token of the operator's service account."""
+        path = self.folder / "kubeconfig"
+        if not path.exists():
+            settings: dict[str, Any] = yaml.safe_load(self.plane.kubeconfig.read_text())
+            token = self.plane.kubectl("create", "token", "caloscale-operator", "-n", SYSTEM, "--duration=2h").strip()
+            settings["users"][0]["user"] = {"token": token}
+            path.write_text(yaml.safe_dump(settings))
+        return path
+
+
+def install_rights(plane: ControlPlane) -> list[dict[str, Any]]:
+    """The custom resource, account, rights and admission policy of the bundle, without its deployment."""
+    text = plane.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "kind"))
+    objects = [each for each in yaml.safe_load_all(text) if each["kind"] in RIGHTS]
+    plane.apply(objects)
+    plane.kubectl("wait", "--for=condition=Established", "crd/trainingruns.caloscale.dev", "--timeout=20s")
+    return objects
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

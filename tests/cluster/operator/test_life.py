@@ -1,0 +1,194 @@
+"""Lives of runs through the upstream operators."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from caloscale.cluster import names
+from caloscale.connection import Connection
+from tests.cluster.operator.conftest import Runs
+from tools.cluster import ControlPlane, machines
+
+Add = Callable[..., list[str]]
+BACKENDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "tfjob": ({"pool": "v100", "count": 2}, {}),
+    "jobset": ({"pool": "v100-js", "count": 2}, {"cluster": {"backend": "JobSet"}}),
+    "pod": ({"pool": "v100-one", "count": 1}, {"hardware": {"count": 8}}),
+    "tpu": (
+        {
+            "pool": "v3-16",
+            "count": 4,
+            "gpus": 4,
+            "accelerator": "tpu-v3-slice",
+            "topology": "4x4",
+            "machine_type": "ct3p-hightpu-4t",
+        },
+        {"hardware": {"accelerator": "tpu-v3", "topology": "4x4"}},
+    ),
+    "cpu": (
+        {"pool": "cpu", "count": 2, "gpus": 0, "accelerator": "", "machine_type": "n1-standard-4", "cpu": "4"},
+        {"hardware": {"accelerator": "cpu", "perNode": 1, "count": 2}},
+    ),
+}
+
+
+def test_every_backend_runs_to_success_on_whole_nodes(runs: Runs, add_nodes: Add) -> None:
+    """All at once; then who was where, and what TF_CONFIG the upstream operator gave."""
+    runs.imitate("3s")
+    for name, (pool, blocks) in BACKENDS.items():
+        add_nodes(**pool)
+        runs.create(name, **blocks)
+    seen: dict[str, list[dict[str, Any]]] = {}
+    for name in BACKENDS:
+        runs.phase(name, "Running", "Succeeded")
+        seen[name] = runs.pods(name)
+    for name, (pool, _) in BACKENDS.items():
+        status = runs.phase(name, "Succeeded")
+        conditions = {c["type"]: c["status"] for c in status["conditions"]}
+        assert conditions["Succeeded"] == "True" and conditions["PlacementVerified"] == "True", name
+        workers = status["placement"]["workers"]
+        assert workers == pool["count"] and len({pod["spec"]["nodeName"] for pod in seen[name]}) == len(seen[name])
+        for pod in seen[name]:
+            limits = pod["spec"]["containers"][0]["resources"].get("limits", {})
+            asked = int(limits.get("nvidia.com/gpu", limits.get("google.com/tpu", 0)))
+            assert asked == pool.get("gpus", 8), name
+    (first, *_) = [pod for pod in seen["tfjob"] if pod["metadata"]["name"] == "tfjob-1-worker-0"]
+    given = {e["name"]: e.get("value") for e in first["spec"]["containers"][0]["env"]}
+    config = json.loads(str(given["TF_CONFIG"]))
+    assert config["task"] == {"type": "worker", "index": 0}
+    domain = f"{runs.namespace}.svc:2222"
+    assert config["cluster"] == {"worker": [f"tfjob-1-worker-0.{domain}", f"tfjob-1-worker-1.{domain}"]}
+    runs.plane.kubectl(
+        "wait", "--for=condition=Succeeded", "trainingruns", "--all", "-n", runs.namespace, "--timeout=5s"
+    )
+    table = runs.plane.kubectl("get", "trun", "-n", runs.namespace)
+    assert table.split()[:6] == ["NAME", "PHASE", "LAYOUT", "STEP", "ETA", "COST"] and "4x4" in table
+
+
+def test_the_shortage_is_told_and_ends_with_the_nodes(runs: Runs, add_nodes: Add) -> None:
+    add_nodes(pool="late", count=1)
+    runs.imitate("1s")
+    runs.create("gan")
+    status = runs.phase("gan", "Waiting")
+    assert status["message"] == "2 nodes with 8 free nvidia-tesla-v100 needed, 1 present: pool late is at 1/1"
+    assert not runs.pods("gan")
+    add_nodes(pool="late", count=1)
+    runs.phase("gan", "Succeeded")
+
+
+def test_two_runs_take_turns_on_the_same_nodes(runs: Runs, add_nodes: Add) -> None:
+    add_nodes(pool="scarce", count=2)
+    runs.imitate("1500ms")
+    for name in ("a", "b", "c"):
+        runs.create(name)
+    spans = []
+    for name in ("a", "b", "c"):
+        status = runs.phase(name, "Succeeded", seconds=60)
+        assert len(status["attempts"]) == 1
+        spans.append((status["attempts"][0]["launched"], status["attempts"][0]["ended"]))
+    spans.sort()
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
+
+
+def test_a_users_error_fails_at_once(runs: Runs, add_nodes: Add) -> None:
+    add_nodes(pool="v100", count=2)
+    runs.imitate("1s", exit_code=2)
+    runs.create("gan")
+    status = runs.phase("gan", "Failed")
+    assert status["attempts"][0]["exitCode"] == 2 and len(status["attempts"]) == 1
+    failed = next(c for c in status["conditions"] if c["type"] == "Failed")
+    assert failed["reason"] == "UserError" and "exit code 2" in failed["message"]
+    events = runs.plane.get("events", "-n", runs.namespace)["items"]
+    assert {"Launched", "Running", "UserError"} <= {e["reason"] for e in events if e["involvedObject"]["name"] == "gan"}
+
+
+def test_suspend_and_resume(runs: Runs, add_nodes: Add) -> None:
+    add_nodes(pool="v100", count=2)
+    runs.imitate(None)
+    runs.create("gan")
+    runs.phase("gan", "Running")
+    patch = ["patch", "trun", "gan", "-n", runs.namespace, "--type=merge", "-p"]
+    runs.plane.kubectl(*patch, '{"spec": {"cluster": {"suspend": true}}}')
+    runs.phase("gan", "Suspended")
+    runs.plane.wait_until(lambda: not runs.pods("gan"), "the pods are gone")
+    runs.imitate("1s")
+    runs.plane.kubectl(*patch, '{"spec": {"cluster": {"suspend": false}}}')
+    status = runs.phase("gan", "Succeeded")
+    assert [a["reason"] for a in status["attempts"]] == ["Suspended", "Completed"] and status["restarts"] == 0
+
+
+def test_worker_0_reports_progress_and_may_do_nothing_else(
+    runs: Runs, add_nodes: Add, api: client.ApiClient, control_plane: ControlPlane
+) -> None:
+    add_nodes(pool="v100", count=2)
+    runs.imitate(None)
+    runs.create("gan")
+    runs.phase("gan", "Running")
+    kubeconfig = control_plane.kubeconfig_of("gan-progress", runs.namespace)
+    worker = Connection(control_plane.client(kubeconfig))
+    report = {
+        "epoch": 1.5,
+        "epochs": 60,
+        "step": 90,
+        "steps": 3600,
+        "checkpointStep": 60,
+        "losses": {"generator": 3.25},
+        "eta": "2030-01-01T00:00:00Z",
+        "updated": "2030-01-01T00:00:00Z",
+    }
+    worker.merge("ConfigMap", runs.namespace, "gan-progress", {"data": {"progress.json": json.dumps(report)}})
+    status = runs.until("gan", lambda s: s.get("progress", {}).get("step") == 90, "progress", seconds=15)
+    assert status["progress"]["losses"] == {"generator": 3.25} and status["progress"]["checkpointStep"] == 60
+    for kind, name in (("ConfigMap", "gan-progress"), ("Pod", "gan-1-worker-0"), (names.KIND, "gan")):
+        with pytest.raises(ApiException, match="forbidden"):
+            worker.get(kind, runs.namespace, name)
+    with pytest.raises(ApiException, match="forbidden"):
+        worker.merge("ConfigMap", runs.namespace, "kube-root-ca.crt", {"data": {"ca.crt": "mine"}})
+    machines.end_pods(api, runs.namespace, exit_code=0)
+    runs.phase("gan", "Succeeded")
+
+
+def test_nothing_is_left_after_deletion(runs: Runs, add_nodes: Add, control_plane: ControlPlane) -> None:
+    """Objects of every kind that can be listed, before and after."""
+    add_nodes(pool="v100", count=2)
+    runs.imitate(None)
+    before = everything(control_plane, runs.namespace)
+    runs.create("gan")
+    runs.phase("gan", "Running")
+    assert len(everything(control_plane, runs.namespace)) > len(before) + 8
+    control_plane.kubectl("delete", "trun", "gan", "-n", runs.namespace, "--wait=true", "--timeout=10s")
+    control_plane.wait_until(
+        lambda: everything(control_plane, runs.namespace) == before, f"nothing but {before} is left"
+    )
+
+
+def everything(plane: ControlPlane, namespace: str) -> set[str]:
+    """Names of all objects of a namespace; events are a log, not objects of the run."""
+    kinds = plane.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").split()
+    skipped = {"events", "events.events.k8s.io"}
+    listed = plane.kubectl(
+        "get",
+        ",".join(kind for kind in kinds if kind not in skipped),
+        "-n",
+        namespace,
+        "-o",
+        "name",
+        "--ignore-not-found",
+    )
+    return set(listed.split())
+
+
+@pytest.mark.parametrize("purchase", ["spot", "on-demand"])
+def test_the_purchase_is_respected(purchase: str, runs: Runs, add_nodes: Add) -> None:
+    add_nodes(pool="other", count=2, spot=purchase != "spot")
+    add_nodes(pool="wanted", count=2, spot=purchase == "spot")
+    runs.imitate("1s")
+    runs.create("gan", hardware={"purchase": purchase})
+    assert runs.phase("gan", "Succeeded")["placement"]["pool"] == "wanted"

@@ -1,0 +1,160 @@
+"""Machines go away: once, all at once, for good; and the operator itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from caloscale.cluster.accounting import use_of
+from caloscale.planning.bill import bill
+from caloscale.planning.prices import load_prices
+from caloscale.status import RunStatus
+from tests.cluster.operator.conftest import Runs
+from tests.cluster.operator.process import OperatorProcess
+from tools.cluster import ControlPlane, machines
+
+Add = Callable[..., list[str]]
+USD_PER_NODE_HOUR = {
+    "spot": 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443,
+}
+"""n1-standard-64 with 8 V100 in europe-west4, at the prices that were seen in 2026."""
+
+
+def second_attempt(status: dict[str, Any]) -> bool:
+    return len(status.get("attempts", [])) == 2 and status["phase"] == "Running"
+
+
+def settled(status: dict[str, Any]) -> bool:
+    return status.get("phase") == "Succeeded" and not any(attempt.get("holds") for attempt in status["attempts"])
+
+
+def nodes_of(runs: Runs, name: str) -> list[str]:
+    return sorted({pod["spec"].get("nodeName", "") for pod in runs.pods(name)})
+
+
+def test_a_spot_node_goes_and_another_comes(
+    runs: Runs, add_nodes: Add, remove_nodes: Callable[..., None], api: client.ApiClient
+) -> None:
+    """The next attempt goes on; what was held is billed to the cent, and no job is there twice."""
+    add_nodes(pool="spot", count=3, spot=True)
+    runs.imitate(None)
+    runs.create("gan", hardware={"purchase": "spot"})
+    runs.phase("gan", "Running")
+    remove_nodes(nodes_of(runs, "gan")[:1], notice=True)
+    status = runs.until(
+        "gan", lambda s: len(s.get("attempts", [])) == 2 and s["phase"] == "Running", "a second attempt"
+    )
+    assert status["attempts"][0]["reason"] in ("NodeLost", "WorkerLost", "WorkerFailed") and status["restarts"] == 1
+    time.sleep(1)
+    machines.end_pods(api, runs.namespace)
+    status = runs.until(
+        "gan", lambda s: s["phase"] == "Succeeded" and all(not a.get("holds") for a in s["attempts"]), "end"
+    )
+    held = sum(kind["nodeSeconds"] for a in status["attempts"] for kind in a["held"])
+    assert status["cost"]["usd"] == pytest.approx(held / 3600 * USD_PER_NODE_HOUR["spot"], abs=0.00006)
+    assert sum(round(10_000 * a["usd"]) for a in status["attempts"]) == round(10_000 * status["cost"]["usd"])
+    use = use_of("gan", RunStatus.model_validate(status), dt.datetime.now(dt.UTC))
+    assert use is not None
+    made = bill(use, load_prices())
+    assert (made.usd, made.interruptions, made.attempts) == (status["cost"]["usd"], 1, 2)
+    assert [job["metadata"]["name"] for job in runs.plane.get("tfjobs", "-n", runs.namespace)["items"]] == ["gan-2"]
+
+
+def test_all_nodes_go_and_fewer_come_back_and_then_all(
+    runs: Runs, add_nodes: Add, remove_nodes: Callable[..., None], api: client.ApiClient
+) -> None:
+    add_nodes(pool="fleet", count=4, spot=True)
+    runs.imitate(None)
+    runs.create("gan", hardware={"count": 32, "purchase": "spot"})
+    batch = runs.phase("gan", "Running")["placement"]["globalBatch"]
+    remove_nodes(nodes_of(runs, "gan"))
+    status = runs.phase("gan", "Recovering")
+    assert "node" in status["attempts"][0]["message"] and status["attempts"][0]["reason"] in ("NodeLost", "WorkerLost")
+    add_nodes(pool="fleet", count=2, spot=True)
+    status = runs.until("gan", lambda s: s.get("layout") == "2x8" and s["phase"] == "Running", "two nodes")
+    assert status["placement"]["globalBatch"] == batch and status["placement"]["accumulate"] == 2
+    add_nodes(pool="fleet", count=2, spot=True)
+    status = runs.until("gan", lambda s: s.get("layout") == "4x8" and s["phase"] == "Running", "four nodes again")
+    assert [a.get("reason") for a in status["attempts"]][1:] == ["Grown", None] and status["restarts"] == 1
+    machines.end_pods(api, runs.namespace)
+    runs.phase("gan", "Succeeded")
+
+
+def test_a_worker_that_lost_its_peer_starts_the_gang_again(runs: Runs, add_nodes: Add, api: client.ApiClient) -> None:
+    add_nodes(pool="v100", count=2)
+    runs.imitate(None)
+    runs.create("gan")
+    runs.phase("gan", "Running")
+    machines.end_pods(api, runs.namespace, exit_code=138, selector="training.kubeflow.org/replica-index=1")
+    status = runs.until(
+        "gan", lambda s: len(s.get("attempts", [])) == 2 and s["phase"] == "Running", "a second attempt"
+    )
+    assert status["attempts"][0]["reason"] in ("WorkerFailed", "WorkerLost")
+    machines.end_pods(api, runs.namespace)
+    runs.phase("gan", "Succeeded")
+
+
+def test_the_operator_is_killed_again_and_again(
+    runs: Runs, add_nodes: Add, operator: OperatorProcess, remove_nodes: Callable[..., None]
+) -> None:
+    """Mixed load, three kills at random moments, a lost node: every run ends as it would have, no job twice."""
+    mixed_load(runs, add_nodes, operator, remove_nodes, kills=3, count=4)
+
+
+@pytest.mark.long
+def test_the_operator_is_killed_fifty_times(
+    runs: Runs,
+    add_nodes: Add,
+    operator: OperatorProcess,
+    remove_nodes: Callable[..., None],
+    control_plane: ControlPlane,
+) -> None:
+    """Fifty kills, and the API server restarted five times."""
+    mixed_load(runs, add_nodes, operator, remove_nodes, kills=50, count=24, plane=control_plane)
+
+
+def mixed_load(
+    runs: Runs,
+    add_nodes: Add,
+    operator: OperatorProcess,
+    remove_nodes: Callable[..., None],
+    *,
+    kills: int,
+    count: int,
+    plane: ControlPlane | None = None,
+) -> None:
+    chance = random.Random(20261121)
+    names = add_nodes(pool="mixed", count=6, spot=True)
+    runs.imitate("2s")
+    kinds: itertools.cycle[dict[str, Any]] = itertools.cycle([{}, {"backend": "JobSet"}])
+    for index in range(count):
+        size = 8 if index % 4 == 3 else 16
+        runs.create(f"r{index}", hardware={"purchase": "spot", "count": size}, cluster=next(kinds))
+    for kill in range(kills):
+        time.sleep(chance.uniform(0.0, 1.5))
+        operator.kill()
+        if kill == kills // 2:
+            remove_nodes(names[:1])
+            add_nodes(pool="mixed", count=1, spot=True)
+        if plane is not None and kill % 10 == 5:
+            plane.restart("kube-apiserver", kill=True)
+        operator.start()
+    for index in range(count):
+        status = runs.phase(f"r{index}", "Succeeded", "Failed", seconds=240)
+        assert status["phase"] == "Succeeded", status
+        attempts = status["attempts"]
+        assert [a["number"] for a in attempts] == list(range(1, len(attempts) + 1))
+        assert attempts[-1]["reason"] == "Completed" and all(a.get("ended") for a in attempts)
+    jobs = [
+        (job["metadata"]["labels"]["caloscale.dev/run"], job["metadata"]["labels"]["caloscale.dev/attempt"])
+        for kind in ("tfjobs", "jobsets")
+        for job in runs.plane.get(kind, "-n", runs.namespace)["items"]
+    ]
+    assert len(jobs) == len(set(jobs))

@@ -1,0 +1,125 @@
+"""What the API server refuses before anybody plans anything, and that it says what the parser says."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from kubernetes.client.exceptions import ApiException
+
+from caloscale.cluster import names
+from caloscale.connection import Connection, told
+from caloscale.errors import DocumentError
+from caloscale.spec import build_run
+from tests.cluster.operator.conftest import SPEC, Runs
+from tests.cluster_objects.test_schema import SPEC as SCHEMA
+from tests.cluster_objects.test_schema import values
+from tools.cluster import ControlPlane
+
+V100 = {"accelerator": "nvidia-tesla-v100"}
+REFUSED: list[tuple[str, dict[str, Any] | None, str]] = [
+    ("hardware", None, "a run on a cluster needs a hardware block; remedy: add hardware: {}"),
+    ("hardware", {"count": 12, "perNode": 8}, "count is not a multiple of perNode; remedy"),
+    ("hardware", {"count": 12, "acceleratorsPerWorker": 8}, "count is not a multiple of acceleratorsPerWorker"),
+    ("hardware", {"count": 16, "perNode": 8, "nodes": 3}, "count is not nodes x perNode; remedy"),
+    ("hardware", {"count": 16, "acceleratorsPerWorker": 8, "workers": 3}, "count is not workers x accelerators"),
+    ("hardware", {"nodes": 2, "workers": 4}, "workers differ from nodes with placement Aligned; remedy"),
+    ("hardware", {"perNode": 8, "acceleratorsPerWorker": 4}, "differ from perNode with placement Aligned"),
+    ("hardware", {"topology": "4x4", "count": 8}, "count is not the number of chips of topology"),
+    ("hardware", {"topology": "2x2x2", "count": 4}, "count is not the number of chips of topology"),
+    ("hardware", {"topology": "4x4", "nodes": 2, "perNode": 4}, "nodes (hosts) x perNode (chips of a host)"),
+    ("hardware", {"topology": "four"}, "spec.hardware.topology"),
+    ("hardware", {"purchase": "cheap"}, 'supported values: "spot", "on-demand"'),
+    ("hardware", {"placement": "aligned"}, 'supported values: "Aligned", "Free"'),
+    ("hardware", {"cloud": "aws"}, 'supported values: "gcp", "azure"'),
+    ("hardware", {"count": 0}, "spec.hardware.count"),
+    ("hardware", {"maxNodes": 5000}, "should be less than or equal to 1024"),
+    ("hardware", {"count": "sixteen"}, "spec.hardware.count"),
+    ("hardware", {"provisioning": "soon"}, "is not a duration; remedy: write it as 90s, 10m"),
+    ("budget", {"deadline": "0h"}, "is not a duration; remedy: write it as 90s, 10m"),
+    ("budget", {"deadline": "6 hours"}, "is not a duration; remedy: write it as 90s, 10m"),
+    ("budget", {"maxUsd": 0}, "spec.budget.maxUsd"),
+    ("recovery", {"waitForCapacity": "5x"}, "is not a duration; remedy: write it as 90s, 10m"),
+    ("recovery", {"minNodes": 0}, "spec.recovery.minNodes"),
+    ("recovery", {"maxRestarts": -1}, "spec.recovery.maxRestarts"),
+    ("data", {"energyGev": [200, 100]}, "energyGev is not a range; remedy: 0 < lower <= upper"),
+    ("data", {"energyGev": [0, 100]}, "energyGev is not a range; remedy: 0 < lower <= upper"),
+    ("data", {"angleDeg": [60, 170]}, "angleDeg is not a range; remedy: 20 <= lower"),
+    ("data", {"geometry": {"cells": [51, 51, 24]}}, "layers do not add up to cells[2]; remedy"),
+    ("data", {"validationFraction": 1}, "spec.data.validationFraction"),
+    ("train", {"epochs": 0}, "spec.train.epochs"),
+    ("train", {"learningRate": 0}, "spec.train.learningRate"),
+    ("cluster", {"backend": "Deployment"}, 'supported values: "auto", "TFJob", "JobSet", "Pod"'),
+    ("cluster", {"graceSeconds": 5}, "should be greater than or equal to 30"),
+    ("modle", {"preset": "compact"}, "field not declared in schema"),
+]
+
+
+@pytest.fixture(scope="module")
+def server(operator: object, control_plane: ControlPlane) -> Connection:
+    return Connection(control_plane.client())
+
+
+def manifest(spec: dict[str, Any], namespace: str = "default") -> dict[str, Any]:
+    metadata = {"name": "gan", "namespace": namespace}
+    return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize(("block", "fields", "message"), REFUSED, ids=[f"{b}-{f}"[:60] for b, f, _ in REFUSED])
+def test_bad_documents_are_refused_with_the_remedy(
+    block: str, fields: dict[str, Any] | None, message: str, server: Connection
+) -> None:
+    """Whoever skips `caloscale submit` reads the same; and what the server refuses, the parser refuses too."""
+    spec = {key: value for key, value in SPEC.items() if key != "hardware"} | {"hardware": {**V100}}
+    if fields is None:
+        del spec[block]
+    else:
+        spec[block] = {**spec.get(block, {}), **fields}
+    with pytest.raises(ApiException) as refused:
+        server.apply(manifest(spec), dry_run=True)
+    assert message in told(refused.value)
+    if fields is not None:
+        with pytest.raises(DocumentError):
+            build_run(spec)
+
+
+@pytest.mark.parametrize("name", ["Gan", "gan.1", "1gan", "a" * 41])
+def test_names_that_pods_cannot_bear(name: str, server: Connection) -> None:
+    made = manifest(SPEC)
+    made["metadata"]["name"] = name
+    with pytest.raises(ApiException):
+        server.apply(made, dry_run=True)
+
+
+@pytest.mark.parametrize("block", ["model", "data", "train", "hardware", "validation"])
+def test_blocks_that_checkpoints_belong_to_stay(block: str, server: Connection, runs: Runs) -> None:
+    spec = copy.deepcopy(SPEC) | {"data": {"showers": 1000}, "train": {"epochs": 2}, "validation": {"showers": 100}}
+    spec["cluster"] = {"suspend": True}
+    server.apply(manifest(spec, runs.namespace))
+    changes = {
+        "model": {"preset": "compact"},
+        "data": {"showers": 2000},
+        "train": {"epochs": 3},
+        "hardware": {**SPEC["hardware"], "count": 32},
+        "validation": {"showers": 200},
+    }
+    with pytest.raises(ApiException) as refused:
+        server.apply(manifest({**spec, block: changes[block]}, runs.namespace))
+    assert f"{block} cannot be changed: checkpoints and bill belong to it; remedy" in told(refused.value)
+    changed = {**spec, "budget": {"maxUsd": 5}, "recovery": {"maxRestarts": 1}}
+    assert server.apply(manifest(changed, runs.namespace))["metadata"]["generation"] == 2
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(values(SCHEMA))
+def test_the_server_and_the_parser_agree(server: Connection, document: dict[str, Any]) -> None:
+    """What the parser takes the server takes, and stores it as the same run."""
+    document = {**document, "hardware": document.get("hardware", {})}
+    try:
+        run = build_run(document)
+    except DocumentError:
+        return
+    stored = server.apply(manifest(document), dry_run=True)["spec"]
+    assert build_run(stored) == run
