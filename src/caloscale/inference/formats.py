@@ -82,7 +82,9 @@ def _write_openvino(generator: Generator, path: Path, properties: dict[str, str]
     # By way of a SavedModel: the converter of TensorFlow objects would report its use over the network.
     with tempfile.TemporaryDirectory() as folder:
         module = tf.Module()
-        module.network = generator.network  # its variables are saved with the graph
+        # What the graph reads must be saved with it. Not the network: Keras would trace each of its layers.
+        variables = generator.network.variables
+        module.read = [one if isinstance(one, tf.Variable) else one.value for one in variables]
         module.cells_gev = _named(generator)
         signatures = {"serving_default": module.cells_gev.get_concrete_function()}
         tf.saved_model.save(module, folder, signatures=signatures)
