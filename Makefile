@@ -97,10 +97,8 @@ verify: generate ## Fail when generated files are not what `make generate` makes
 	echo "generated files are up to date"
 
 .PHONY: bench
-bench: $(VENV)/.dev ## Run with three seeds and write docs/benchmarks.md (about 25 minutes)
-	@for seed in 1 2 3; do rm -rf runs/seed-$$seed; \
-	$(BIN)/python -m pipelines.train_calorimeter_gan --preset compact --set train.seed=$$seed --name seed-$$seed; done
-	@$(BIN)/python -m tools.benchmark runs/seed-1 runs/seed-2 runs/seed-3
+bench: $(VENV)/.dev ## Measure what has no result in runs/bench and write docs/benchmarks.md (an hour; BENCH=step: one section)
+	@$(BIN)/python -m tools.benchmark $(BENCH)
 
 .PHONY: clean
 clean: ## Remove the environment and all caches of tools (not runs/)

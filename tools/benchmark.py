@@ -1,149 +1,229 @@
-"""Writes docs/benchmarks.md from runs of the compact preset with several seeds.
+"""Runs the benches that have no result yet and writes docs/benchmarks.md from the results.
 
-python -m tools.benchmark runs/bench-1 runs/bench-2 runs/bench-3
+    python -m tools.benchmark [SECTION ...] [--again] [--write-only]
+
+Results are kept in runs/bench, so an interrupted round goes on where it was; --again measures anew. Each section of
+the page stands between two marks; what is written outside of them stays.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import statistics
+import re
+import shlex
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from caloscale.stages.record import read_records
+from caloscale.bench.document import AllReduceBench, BenchMachine, GenerateBench, InputBench, StepBench
+from caloscale.bench.machine import describe_machine
+from caloscale.bench.tables import bench_table, machine_text
+from caloscale.physics.figures_profile import profile_rows
+from caloscale.showers.storage import atomic_writer
+from tools.benchmark_runs import runs_section, table
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = """# Benchmarks
+PAGE = ROOT / "docs" / "benchmarks.md"
+RESULTS = ROOT / "runs" / "bench"
+SEEDS = (1, 2, 3)
+TITLE = """# Benchmarks
 
-Every figure here is made by `make bench`, which runs the whole pipeline of the compact preset (`make run`) with
-{count} seeds of the training on the same showers and writes this page. One column per seed.
-
-Machine: {processor}, {cores} cores, {memory_gib:g} GiB. Date: {date}.
-
-## From showers to a report
-
-{time_table}
-
-The peak memory is that of all processes of a stage together. Simulation: {showers} showers of {energies} GeV
-from Geant4, {core_seconds:.3f} core seconds each; later runs take them from the cache.
-
-## What five minutes of training learn
-
-Separation power from held-back Geant4 showers, 0 (equal) to 1 (disjoint). *Floor*: two halves of the Geant4
-showers. *Baseline*: the mean training shower scaled by energy. *Better by*: standard deviations of a bootstrap by
-which the generator is nearer to Geant4 than the baseline.
-
-{physics_table}
-
-{scalar_table}
-
-A classifier AUC near 1 means that a classifier tells generated from Geant4 showers almost always; 0.5 would mean
-never.
-
-## The bill
-
-{cost_table}
+`make bench` measures and writes this page; `make bench BENCH="step profile"` only some sections. Each section says its
+command and its machine. The reference is the published step or generator, layer by layer in plain Keras, in one
+tf.function with TensorFlow's default threads (`models/reference.py`, `training/reference.py`). Contenders are processes
+of their own and take turns; figures are medians over the rounds with their quartiles.
 """
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+@dataclass(frozen=True)
+class Measurement:
+    """A command whose result is kept. printed: the result is what it prints, else the file that ``-o`` names."""
+
+    name: str
+    command: tuple[str, ...]
+    printed: bool = False
+
+    @property
+    def result(self) -> Path:
+        """Where the result is kept."""
+        return RESULTS / f"{self.name}.json"
+
+    def run(self) -> None:
+        """Measure."""
+        print(f"$ {self.text}", flush=True)
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        called = [sys.executable, "-m", "caloscale.cli.main", *self.command]
+        if self.printed:
+            out = subprocess.run([*called, "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout
+            kept = {"printed": json.loads(out), "machine": describe_machine().model_dump(mode="json", by_alias=True)}
+            with atomic_writer(self.result) as temporary:
+                temporary.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+        else:
+            subprocess.run([*called, "--output", str(self.result)], check=True)
+
+    @property
+    def text(self) -> str:
+        """The command as one types it."""
+        return shlex.join(["caloscale", *self.command])
 
 
-def row(title: str, summaries: list[dict[str, Any]], value: Callable[[dict[str, Any]], Any], form: str) -> list[str]:
-    """A row with a column per run; what is absent is said."""
-    return [title, *("absent" if (v := value(s)) is None else format(v, form) for s in summaries)]
+@dataclass(frozen=True)
+class Section:
+    """A section of the page."""
+
+    name: str
+    title: str
+    measurements: tuple[Measurement, ...]
+    write: Callable[[Measurement], str]
 
 
-def time_table(summaries: list[dict[str, Any]]) -> str:
-    """Seconds, memory and speeds of the stages."""
-    stages = list(summaries[0]["stages"])
-    rows = [row(f"{s}: wall s", summaries, lambda x, s=s: x["stages"][s]["seconds"], ".1f") for s in stages]
-    rows += [row(f"{s}: peak MiB", summaries, lambda x, s=s: x["stages"][s]["peakMemoryMib"], ".0f") for s in stages]
-    rows += [
-        row("Geant4: showers/s", summaries, lambda x: x["simulation"]["showersPerSecond"], ".1f"),
-        row("training: steps", summaries, lambda x: x["train"]["steps"], "d"),
-        row("training: showers/s", summaries, lambda x: x["train"]["showersPerSecond"], ".0f"),
-        row("training ended by", summaries, lambda x: x["train"]["stopped"], ""),
-        row("generator: showers/s", summaries, lambda x: x["generate"]["showersPerSecond"], ".0f"),
-        row("generator over Geant4", summaries, lambda x: x["generate"]["speedupOverGeant4"], ".0f"),
-    ]
-    return table(["", *names(summaries)], rows)
+def bench(*command: str) -> Measurement:
+    """A measurement by ``caloscale bench``."""
+    words = [word for word in command if not word.startswith("--")]
+    return Measurement("-".join(words), ("bench", *command))
 
 
-def physics_table(summaries: list[dict[str, Any]]) -> str:
-    """Separations: per run, then floor, untrained and baseline as means over the runs."""
-    observables = [k for k, v in summaries[0]["physics"].items() if isinstance(v, dict)]
-
-    def mean(name: str, field: str) -> str:
-        values = [s["physics"][name][field] for s in summaries if s["physics"][name][field] is not None]
-        return format(statistics.mean(values), ".3g") if values else "absent"
-
-    rows = [
-        row(name, summaries, lambda x, n=name: x["physics"][n]["separation"], ".3g")
-        + [mean(name, field) for field in ("floor", "untrained", "baseline", "sigmasBetterThanBaseline")]
-        for name in observables
-    ]
-    return table(["observable", *names(summaries), "floor", "untrained", "baseline", "better by"], rows)
+def write_bench(measurement: Measurement) -> str:
+    """The table of a bench in Markdown."""
+    text = measurement.result.read_text(encoding="utf-8")
+    kinds = {"step": StepBench, "generate": GenerateBench, "input": InputBench, "allreduce": AllReduceBench}
+    made = kinds[json.loads(text)["bench"]].model_validate_json(text)
+    shown = bench_table(made)
+    rows = table(list(shown.columns), [list(row) for row in shown.rows])
+    notes = " ".join(shown.notes)
+    return f"### {shown.title}\n\n`{measurement.text}`\n\n{rows}\n\n{notes}\n\nMachine: {machine_text(made.machine)}.\n"
 
 
-def scalar_table(summaries: list[dict[str, Any]]) -> str:
-    """What is one number for the whole run."""
-    fields = {
-        "largest difference of the shower maximum, layers": ("showerMaximumDifferenceLayers", ".0f"),
-        "ECAL sum: largest deviation from a straight line": ("linearityDeviation", ".2%"),
-        "resolution: mean deviation of sigma/E from Geant4's": ("resolutionDeviation", ".1%"),
-        "resolution: better than the baseline by, sigma": ("resolutionSigmasBetterThanBaseline", ".1f"),
-        "classifier AUC": ("classifierAuc", ".3f"),
-    }
-    rows = [row(title, summaries, lambda x, f=field: x["physics"][f], form) for title, (field, form) in fields.items()]
-    return table(["", *names(summaries)], rows)
-
-
-def cost_table(summaries: list[dict[str, Any]]) -> str:
-    """Dollars, with the machine, the day of the prices and what a million showers cost."""
-    cost = summaries[0]["cost"]
-    per_million = "perMillionShowers"
-    rows = [
-        row("the whole run, USD", summaries, lambda x: x["cost"]["usd"], ".4f"),
-        row("a million showers generated, USD", summaries, lambda x: x["cost"][per_million]["generatedUsd"], ".4f"),
-        row("a million showers by Geant4, USD", summaries, lambda x: x["cost"][per_million]["monteCarloUsd"], ".2f"),
-    ]
-    where = f"{cost['machineType']}, {cost['region']}, {cost['purchase']}, prices seen on {cost['pricesObservedOn']}"
-    return table(["", *names(summaries)], rows) + f"\n\n{where}. {cost['note']}"
-
-
-def names(summaries: list[dict[str, Any]]) -> list[str]:
-    """Titles of the columns."""
-    return [s["run"] for s in summaries]
-
-
-def main(folders: list[str]) -> None:
-    """Read the runs and write the page."""
-    runs = [Path(folder) for folder in folders]
-    summaries = [json.loads((run / "summary.json").read_text(encoding="utf-8")) for run in runs]
-    records = read_records(runs[0])
-    energies = records["preprocess"].figures["energyGev"]
-    page = PAGE.format(
-        count=len(runs),
-        **records["train"].machine.model_dump(),
-        date=f"{datetime.now(UTC):%Y-%m-%d}",
-        showers=records["simulate"].figures["showers"],
-        energies=f"{energies[0]:g}-{energies[1]:g}",
-        core_seconds=summaries[0]["simulation"]["coreSecondsPerShower"],
-        time_table=time_table(summaries),
-        physics_table=physics_table(summaries),
-        scalar_table=scalar_table(summaries),
-        cost_table=cost_table(summaries),
+def write_profile(measurement: Measurement) -> str:
+    """The table of a profile in Markdown."""
+    kept = json.loads(measurement.result.read_text(encoding="utf-8"))
+    profile, machine = kept["printed"], BenchMachine.model_validate(kept["machine"])
+    columns, rows = profile_rows(profile)
+    return (
+        f"### {profile['preset']}, {profile['precision']}, {profile['steps']} steps of {profile['batch']} showers\n\n"
+        f"`{measurement.text}`\n\n{table(list(columns), [list(row) for row in rows])}\n\n"
+        f"{profile['secondsPerStep']:.3g} s a step while it is profiled: {profile['gflops']:.3g} GFLOP/s, within "
+        f"convolutions and products {profile['matrixGflops']:.3g} GFLOP/s, measured peak {profile['peakGflops']:.3g} "
+        f"GFLOP/s. {profile['statement']}\n\nMachine: {machine_text(machine)}.\n"
     )
-    (ROOT / "docs" / "benchmarks.md").write_text(page, encoding="utf-8")
-    print("docs/benchmarks.md")
+
+
+SECTIONS = (
+    Section(
+        "step",
+        "The training step",
+        (
+            bench("step", "--preset", "variable-angle", "--precision", "float32", "--batch", "8"),
+            bench("step", "--preset", "variable-angle", "--precision", "bfloat16", "--batch", "8"),
+            bench("step", "--preset", "fixed-angle", "--precision", "float32", "--batch", "8"),
+            bench("step", "--preset", "compact", "--precision", "float32", "--batch", "32"),
+        ),
+        write_bench,
+    ),
+    Section(
+        "profile",
+        "Where the time of a step goes",
+        tuple(
+            Measurement(f"profile-{preset}", ("profile", "--preset", preset, "--batch", batch), printed=True)
+            for preset, batch in (("compact", "32"), ("variable-angle", "8"))
+        ),
+        write_profile,
+    ),
+    Section(
+        "generate",
+        "Generation",
+        (
+            bench("generate", "--preset", "variable-angle", "--batch", "16"),
+            bench("generate", "--preset", "compact", "--batch", "64"),
+        ),
+        write_bench,
+    ),
+    Section(
+        "input",
+        "The input pipeline",
+        (bench("input", "--preset", "variable-angle", "--batch", "8"), bench("input", "--preset", "compact")),
+        write_bench,
+    ),
+    Section("allreduce", "All-reduces", (bench("allreduce", "--preset", "variable-angle"),), write_bench),
+)
+RUNS = "runs"
+
+
+def measure(sections: Sequence[Section], *, again: bool) -> list[str]:
+    """Run what has no result; commands that failed."""
+    failed = []
+    for measurement in (one for section in sections for one in section.measurements):
+        if again or not measurement.result.is_file():
+            try:
+                measurement.run()
+            except subprocess.CalledProcessError as error:
+                failed.append(f"{measurement.text}: exit code {error.returncode}")
+    return failed
+
+
+def run_seeds(*, again: bool) -> list[Path]:
+    """Folders of finished runs with each seed; those that are missing are made."""
+    folders = []
+    for seed in SEEDS:
+        folder = ROOT / "runs" / f"seed-{seed}"
+        folders.append(folder)
+        if again or not (folder / "summary.json").is_file():
+            command = ("--preset", "compact", "--set", f"train.seed={seed}", "--name", folder.name)
+            if again:
+                shutil.rmtree(folder, ignore_errors=True)
+            subprocess.run([sys.executable, "-m", "pipelines.train_calorimeter_gan", *command], check=True, cwd=ROOT)
+    return folders
+
+
+def with_section(page: str, name: str, title: str, content: str) -> str:
+    """The page with the content between the marks of a section; at its end when it has none."""
+    begin, end = f"<!-- bench:{name} -->", f"<!-- end of bench:{name} -->"
+    block = f"{begin}\n## {title}\n\n{content.strip()}\n{end}"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    if pattern.search(page):
+        return pattern.sub(lambda _: block, page)
+    return page.rstrip() + f"\n\n{block}\n"
+
+
+def write_page(page: str, sections: Sequence[Section], runs: Sequence[Path]) -> str:
+    """The page with all sections that have results."""
+    for section in sections:
+        written = [section.write(one) for one in section.measurements if one.result.is_file()]
+        if written:
+            page = with_section(page, section.name, section.title, "\n".join(written))
+    if runs and all((run / "summary.json").is_file() for run in runs):
+        page = with_section(page, RUNS, "Whole runs", runs_section(runs))
+    return page
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure and write; exit code 1 when a bench failed."""
+    names = [*(section.name for section in SECTIONS), RUNS]
+    parser = argparse.ArgumentParser(prog="python -m tools.benchmark", description=__doc__)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(names)}; absent: all")
+    parser.add_argument("--again", action="store_true", help="measure anew what has a result")
+    parser.add_argument("--write-only", action="store_true", help="measure nothing")
+    asked = parser.parse_args(list(arguments))
+    unknown = set(asked.sections) - set(names)
+    if unknown:
+        parser.error(f"no such section: {', '.join(sorted(unknown))}; one of {', '.join(names)}")
+    chosen = [section for section in SECTIONS if not asked.sections or section.name in asked.sections]
+    failed = [] if asked.write_only else measure(chosen, again=asked.again)
+    runs = [ROOT / "runs" / f"seed-{seed}" for seed in SEEDS]
+    if not asked.write_only and (not asked.sections or RUNS in asked.sections):
+        runs = run_seeds(again=asked.again)
+    page = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else TITLE
+    with atomic_writer(PAGE) as temporary:
+        temporary.write_text(write_page(page, SECTIONS, runs), encoding="utf-8")
+    print(PAGE.relative_to(ROOT))
+    for problem in failed:
+        print(f"failed: {problem}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))
