@@ -13,6 +13,7 @@ NAME   ?=
 CONTEXT   ?=
 OVERLAY   ?= kind
 IMAGE     ?=
+TRAINER   ?=
 NAMESPACE ?= caloscale-system
 FORCE     ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -67,8 +68,8 @@ test-control-plane: control-plane-build ## The operator's tests on a real contro
 	@$(BIN)/pytest tests/cluster -m 'control_plane and not long' --durations=10
 
 .PHONY: deploy
-deploy: $(VENV)/.dev ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= NAMESPACE=
-	@$(BIN)/python -m tools.deploy deploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --image '$(IMAGE)' --namespace '$(NAMESPACE)'
+deploy: $(VENV)/.dev ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= TRAINER= NAMESPACE=
+	@$(BIN)/python -m tools.deploy deploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --image '$(IMAGE)' --trainer '$(TRAINER)' --namespace '$(NAMESPACE)'
 
 .PHONY: undeploy
 undeploy: $(VENV)/.dev ## Off it again (FORCE=--force: with all runs)

@@ -25,16 +25,21 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 Context = Annotated[str, typer.Option(help="Context of the kubeconfig; there is no default.")]
 Overlay = Annotated[str, typer.Option(help="Folder below manifests/overlays.")]
 Image = Annotated[str, typer.Option(help="The operator's image, with tag or digest; empty: that of manifests/base.")]
+Trainer = Annotated[str, typer.Option(help="Image of the workers of runs that name none; empty: that of base.")]
 Namespace = Annotated[str, typer.Option(help="Namespace of the operator.")]
 
 
 @app.command()
 def deploy(
-    context: Context = "", overlay: Overlay = "kind", image: Image = "", namespace: Namespace = "caloscale-system"
+    context: Context = "",
+    overlay: Overlay = "kind",
+    image: Image = "",
+    trainer: Trainer = "",
+    namespace: Namespace = "caloscale-system",
 ) -> None:
     """Apply an overlay by server-side apply and wait until the operator runs."""
     check_context(context)
-    rendered = render(overlay, image=image, namespace=namespace)
+    rendered = render(overlay, image=image, trainer=trainer, namespace=namespace)
     # Custom resource first: what follows may speak of it.
     first = [each for each in rendered if each["kind"] in ("CustomResourceDefinition", "Namespace")]
     others = [each for each in rendered if each not in first]
@@ -65,7 +70,7 @@ def undeploy(
     if runs:
         # While the operator is still there to end their workers.
         kubectl(context, "delete", "trainingruns.caloscale.dev", "--all", "--all-namespaces", "--timeout=120s")
-    text = "---\n".join(yaml.safe_dump(each) for each in render(overlay, image="", namespace=namespace))
+    text = "---\n".join(yaml.safe_dump(each) for each in render(overlay, namespace=namespace))
     kubectl(context, "delete", "--ignore-not-found", "--filename=-", stdin=text, show=True)
 
 
@@ -81,8 +86,8 @@ def check_context(context: str) -> None:
         )
 
 
-def render(overlay: str, *, image: str, namespace: str) -> list[dict[str, Any]]:
-    """The objects of an overlay with the operator's image and namespace put in."""
+def render(overlay: str, *, namespace: str, image: str = "", trainer: str = "") -> list[dict[str, Any]]:
+    """The objects of an overlay with the images and the namespace put in."""
     path = OVERLAYS / overlay
     if not (path / "kustomization.yaml").is_file():
         there = ", ".join(sorted(each.name for each in OVERLAYS.iterdir()))
@@ -97,6 +102,13 @@ def render(overlay: str, *, image: str, namespace: str) -> list[dict[str, Any]]:
     }
     if image:
         document["images"] = [{"name": IMAGE, **split_image(image)}]
+    if trainer:
+        split_image(trainer)
+        variables = [{"name": "CALOSCALE_IMAGE", "value": trainer}]
+        pod = {"containers": [{"name": "operator", "env": variables}]}
+        patch = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": DEPLOYMENT}}
+        patch["spec"] = {"template": {"spec": pod}}
+        document["patches"] = [{"patch": yaml.safe_dump(patch)}]
     (build / "kustomization.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     return [each for each in yaml.safe_load_all(kubectl("", "kustomize", str(build))) if each]
 

@@ -94,7 +94,8 @@ def deployed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     nodes = machines.add_pool(api, Pool("system", 1, accelerator=""))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
-        deploy.deploy(context=CONTEXT, overlay="kind", image="registry.example/operator:1.2.3", namespace=SYSTEM)
+        images = {"image": "registry.example/operator:1.2.3", "trainer": "registry.example/trainer:4.5.6"}
+        deploy.deploy(context=CONTEXT, overlay="kind", namespace=SYSTEM, **images)
         control_plane.kubectl("apply", "--server-side", "-k", str(MANIFESTS / "run-namespace"))
         yield control_plane
         control_plane.kubectl("delete", "-k", str(MANIFESTS / "run-namespace"))
@@ -107,6 +108,9 @@ def test_the_operator_is_deployed_as_restricted_pod(deployed: ControlPlane) -> N
     assert pod["status"]["phase"] == "Running"
     assert pod["spec"]["containers"][0]["image"] == "registry.example/operator:1.2.3"
     assert pod["spec"]["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+    told = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
+    assert told["CALOSCALE_IMAGE"] == "registry.example/trainer:4.5.6"
+    assert Path(told["CALOSCALE_PRICES"] or "") == Path(pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"])
 
 
 @pytest.mark.parametrize("namespace_name", [SYSTEM, "caloscale-runs"])
