@@ -1,0 +1,149 @@
+"""Both loops, on one device, on two logical devices, in several processes over gRPC: the same weights.
+
+Networks with batch normalisation and dropout, mirrored showers, flipped labels; global batch 8, three steps. On one
+device both loops agree to the last bit. Sums over replicas are rounded in another order, hence the tolerance.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .conftest import DETECTOR
+from .processes import free_ports
+from .worker import Job
+
+TOLERANCE = 2e-5
+"""Largest difference of a weight, a running statistic or a slot after three steps, over the largest of its tensor."""
+
+COMMON = (
+    *DETECTOR,
+    "train.globalBatchSize=8",
+    "train.generatorUpdates=1",
+    "train.averageDecay=0",
+    "train.labelFlip=0.2",
+    "data.mirror=true",
+    "train.lossWeights={layers: 0, transverse: 0, depth: 0, counts: 0, hits: 0}",
+)
+SHARED = (*COMMON, "train.synchronizedBatchNorm=true")
+SINGLE = {
+    "custom": [*SHARED, "train.strategy=one-device"],
+    "builtin": [*SHARED, "train.strategy=one-device", "train.loop=builtin"],
+    "mirrored": [*COMMON, "train.strategy=mirrored"],
+    "mirrored-builtin": [*COMMON, "train.strategy=mirrored", "train.loop=builtin"],
+    # Statistics of half a batch, as replicas would have them that do not share theirs.
+    "apart": [*COMMON, "train.strategy=one-device", "train.accumulate=2"],
+}
+
+
+def start(job, workers=1):
+    """The processes of a job, ended."""
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(workers)]}
+    # One thread each: many processes share the cores.
+    base = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_NUM_INTRAOP_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1"}
+    command = [sys.executable, str(Path(__file__).with_name("worker.py")), job.as_argument()]
+    started = []
+    for index in range(workers):
+        config = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})}
+        environment = {**base, **(config if workers > 1 else {})}
+        started.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+    for process in started:
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors[-3000:]
+
+
+class Outcome:
+    """What a worker left of a case."""
+
+    def __init__(self, output, case, worker=0):
+        self.facts = json.loads(Path(f"{output}-{case}-{worker}.json").read_text())
+        with np.load(f"{output}-{case}-{worker}.npz") as saved:
+            self.state = dict(saved)
+
+    def distance(self, other):
+        """Largest difference of any number of the state, over the largest number of its tensor."""
+        assert set(self.state) == set(other.state)
+        return max(
+            np.abs(value - other.state[name]).max() / max(np.abs(value).max(), 1e-3)
+            for name, value in self.state.items()
+        )
+
+
+@pytest.fixture(scope="module")
+def single(shards, tmp_path_factory):
+    """One process with two logical devices: each case of `SINGLE`."""
+    output = tmp_path_factory.mktemp("single") / "state"
+    start(Job(SINGLE, str(shards), str(output), processors=2))
+    return {case: Outcome(output, case) for case in SINGLE}
+
+
+@pytest.fixture(scope="module")
+def several(shards, tmp_path_factory):
+    """Processes of several workers, by their number and loop."""
+
+    def outcomes(workers, loop):
+        output = tmp_path_factory.mktemp("several") / "state"
+        start(Job({"case": [*COMMON, f"train.loop={loop}"]}, str(shards), str(output)), workers)
+        return [Outcome(output, "case", worker) for worker in range(workers)]
+
+    return outcomes
+
+
+def test_the_training_moves_far_more_than_the_tolerance(single):
+    """Else equal weights would say nothing; nor would they if other statistics did not show."""
+    state = single["custom"].state
+    assert np.abs(state["generator/000"]).max() > 0.1
+    assert single["custom"].distance(single["apart"]) > 50 * TOLERANCE
+    losses = single["custom"].facts["losses"]
+    assert len(losses) == 3
+    assert abs(losses[0]["generator"] - losses[2]["generator"]) > 1e-3
+
+
+def test_both_loops_on_one_device_agree_bit_for_bit(single):
+    assert single["custom"].distance(single["builtin"]) == 0
+    assert single["custom"].facts["losses"] == single["builtin"].facts["losses"]
+
+
+@pytest.mark.parametrize("case", ["mirrored", "mirrored-builtin"])
+def test_two_mirrored_devices_agree_with_one(single, case):
+    assert (single[case].facts["strategy"], single[case].facts["replicas"]) == ("mirrored", 2)
+    assert single["custom"].distance(single[case]) < TOLERANCE
+    for one, other in zip(single["custom"].facts["losses"], single[case].facts["losses"]):
+        assert other == pytest.approx(one, rel=1e-5)
+
+
+def check_workers(single, outcomes, keras):
+    workers = len(outcomes)
+    for outcome in outcomes:
+        assert (outcome.facts["strategy"], outcome.facts["replicas"]) == ("multi-worker", workers)
+        assert outcome.facts["keras"] == keras
+        assert outcome.facts["packing"] == 0
+        # Each worker has the same state to the last bit: it made the same updates.
+        assert outcome.distance(outcomes[0]) == 0
+        # They differ in the progress that they would have set, and agree on its mean.
+        assert outcome.facts["losses"][0]["progress"] == pytest.approx(0.25)
+
+
+def test_two_workers_agree_with_one_device(single, several):
+    check_workers(single, several(2, "custom"), "keras")
+
+
+@pytest.mark.long
+def test_four_workers_agree_with_one_device(single, several):
+    check_workers(single, several(4, "custom"), "keras")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_with_keras_own_loop_agree_with_one_device(single, several, workers):
+    """tf_keras in their processes, Keras 3 in the one that they are compared with."""
+    check_workers(single, several(workers, "builtin"), "tf_keras")
+
+
+def test_a_packed_all_reduce_is_that_of_each_variable(single):
+    """To the last bit, as it adds up the same pairs of numbers."""
+    assert single["mirrored"].facts["packing"] == 0

@@ -1,0 +1,38 @@
+"""The packed optimisers against Keras' own, number by number."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from caloscale.training.optimizers import PackedOptimizer, pack, unpack
+
+KERAS = {
+    "rmsprop": lambda rate: tf.keras.optimizers.RMSprop(rate, rho=0.9, epsilon=1e-7),
+    "adam": lambda rate: tf.keras.optimizers.Adam(rate, beta_1=0.5, beta_2=0.99, epsilon=1e-7),
+}
+
+
+@pytest.mark.parametrize("kind", KERAS)
+def test_updates_are_those_of_keras(kind):
+    rng = np.random.default_rng(3)
+    shapes = [(3, 4), (5,), (1,)]
+    values = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    ours, theirs = ([tf.Variable(value) for value in values] for _ in range(2))
+    packed, keras = PackedOptimizer(kind, ours), KERAS[kind](0.0)
+    keras.build(theirs)
+    for number, rate in enumerate((0.01, 0.02, 0.005), start=1):
+        scale = 10.0 ** (-3 * number)
+        gradients = [tf.constant(scale * rng.standard_normal(shape), tf.float32) for shape in shapes]
+        packed.apply(pack(gradients), rate, number)
+        keras.learning_rate.assign(rate)
+        keras.apply_gradients(zip(gradients, theirs))
+        for one, other in zip(ours, theirs):
+            np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=2e-6, atol=1e-7)
+
+
+def test_packing_and_back():
+    values = [tf.range(6.0), tf.constant(7.0), tf.reshape(tf.range(8.0), (2, 2, 2))]
+    packed = pack(values)
+    assert packed.shape == (15,)
+    for one, other in zip(unpack(packed, values), values):
+        np.testing.assert_array_equal(one, other)

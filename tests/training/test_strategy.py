@@ -1,0 +1,185 @@
+"""Who trains, from the document, the environment and the devices; what is refused, and with which exit code."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from caloscale.errors import DeviceError, DocumentError
+from caloscale.training.schedule import Schedule
+from caloscale.training.state import TrainingState, replica_step
+from caloscale.training.strategy import Devices, Placement, divide, open_engine, place, visible_devices, worker_of
+
+from .conftest import DETECTOR, small_run
+from .test_custom_loop import a_batch
+from .worker import normalised
+
+
+def tf_config(workers, index=0, **more):
+    cluster = {"worker": [f"host-{n}:2222" for n in range(workers)], **more.pop("cluster", {})}
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index, **more}})}
+
+
+@pytest.mark.parametrize(
+    ("environment", "devices", "expected"),
+    [
+        ({}, Devices(), ("one-device", "CPU", 0, 1, 1)),
+        ({}, Devices(gpus=1), ("one-device", "GPU", 0, 1, 1)),
+        ({}, Devices(gpus=8), ("mirrored", "GPU", 0, 1, 8)),
+        (tf_config(1), Devices(), ("one-device", "CPU", 0, 1, 1)),
+        (tf_config(4, 2), Devices(), ("multi-worker", "CPU", 2, 4, 1)),
+        (tf_config(4, 3), Devices(gpus=8), ("multi-worker", "GPU", 3, 4, 8)),
+        ({"TPU_WORKER_HOSTNAMES": "here", "TPU_WORKER_ID": "0"}, Devices(tpus=8), ("tpu", "TPU", 0, 1, 8)),
+        ({}, Devices(tpus=4), ("tpu", "TPU", 0, 1, 4)),
+        # An image for GPUs says so itself, whatever the node has.
+        ({"NVIDIA_VISIBLE_DEVICES": "all"}, Devices(), ("one-device", "CPU", 0, 1, 1)),
+    ],
+)
+def test_auto(environment, devices, expected):
+    found = place(small_run(), environment, devices)
+    assert (found.strategy, found.device, found.worker, found.workers, found.replicas_per_worker) == expected
+    assert found.replicas == found.workers * found.replicas_per_worker
+    assert found.is_chief == (found.worker == 0)
+    assert found.reason
+
+
+def test_the_document_chooses():
+    def chosen(strategy, environment, devices):
+        return place(small_run(f"train.strategy={strategy}"), environment, devices)
+
+    assert chosen("one-device", {}, Devices(gpus=8)).replicas == 1
+    assert chosen("mirrored", {}, Devices(cpus=2)).replicas == 2
+    assert chosen("multi-worker", tf_config(1), Devices()).strategy == "multi-worker"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "environment", "devices", "words"),
+    [
+        ("mirrored", tf_config(2), Devices(), "TF_CONFIG names 2 workers"),
+        ("multi-worker", {}, Devices(), "TF_CONFIG is not set"),
+        ("tpu", {}, Devices(gpus=1), "no TPU is there"),
+        ("auto", {"TPU_WORKER_HOSTNAMES": "a,b"}, Devices(tpus=4), "the slice has 2 hosts"),
+    ],
+)
+def test_what_is_impossible_is_refused(strategy, environment, devices, words):
+    with pytest.raises(DocumentError, match=words) as error:
+        place(small_run(f"train.strategy={strategy}"), environment, devices)
+    assert error.value.exit_code == 2
+    assert error.value.remedy
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"TF_CONFIG": "no json"},
+        {"TF_CONFIG": json.dumps({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}})},
+        tf_config(2, 2),
+        tf_config(2, 0, cluster={"chief": ["c:1"]}),
+        tf_config(2, 0, type="evaluator"),
+    ],
+)
+def test_a_tf_config_that_makes_no_sense(environment):
+    with pytest.raises(DocumentError, match="TF_CONFIG"):
+        worker_of(environment)
+
+
+PLACED = ("hardware.accelerator=nvidia-tesla-v100", "hardware.count=16", "hardware.perNode=8")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "environment", "devices", "missing"),
+    [
+        (PLACED, tf_config(2), Devices(gpus=8), False),
+        (PLACED, tf_config(2), Devices(gpus=7), True),
+        (PLACED, tf_config(2), Devices(), True),
+        (("hardware.accelerator=nvidia-l4",), tf_config(2), Devices(), True),
+        (("hardware.accelerator=nvidia-l4", "hardware.count=4"), tf_config(2), Devices(gpus=1), True),
+        ((*PLACED, "hardware.advertised=true"), tf_config(2), Devices(), False),
+        # A document with machines, tried on one's own: nothing was given to this process.
+        (PLACED, {}, Devices(), False),
+        ((), {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2"}, Devices(gpus=1), True),
+        ((), {"NVIDIA_VISIBLE_DEVICES": "void"}, Devices(), False),
+        ((), {"TPU_WORKER_HOSTNAMES": "here"}, Devices(), True),
+    ],
+)
+def test_accelerators_that_were_given_must_be_there(overrides, environment, devices, missing):
+    run = small_run(*overrides)
+    if not missing:
+        place(run, environment, devices)
+        return
+    with pytest.raises(DeviceError, match="TensorFlow sees") as error:
+        place(run, environment, devices)
+    assert error.value.exit_code == 140
+
+
+@pytest.mark.parametrize("advertised", [False, True])
+def test_a_worker_without_its_accelerators_does_not_train_on_the_processor(shards, tmp_path, advertised):
+    """By the command itself: exit code 140, which Kubeflow's policy ExitCode starts again elsewhere."""
+    sets = [*DETECTOR, *PLACED, f"hardware.advertised={str(advertised).lower()}", "train.globalBatchSize=41"]
+    command = [sys.executable, "-m", "caloscale.cli.main", "train", "--preset", "compact", "-w", str(tmp_path / "run")]
+    for override in sets:
+        command += ["--set", override]
+    environment = {**os.environ, **tf_config(1), "CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run([*command, "--dataset", str(shards)], env=environment, capture_output=True, text=True)
+    # The batch is impossible, so that neither trains: the one that may use the processor says that.
+    assert done.returncode == (2 if advertised else 140), done.stderr
+    assert ("fewer training showers" if advertised else "8 accelerators were given") in done.stderr
+
+
+def test_a_global_batch_is_divided_or_refused_with_what_is_possible():
+    four = Placement("mirrored", "GPU", replicas_per_worker=4)
+    assert divide(small_run("train.batchPerReplica=3"), four) == 12
+    assert divide(small_run("train.globalBatchSize=12"), four) == 12
+    with pytest.raises(DocumentError, match="not a multiple of 4 replicas") as error:
+        divide(small_run("train.globalBatchSize=6"), four)
+    assert "1, 2, 3 or 6 replicas" in error.value.remedy
+    with pytest.raises(DocumentError, match="accumulate 4 does not divide the 3 showers") as error:
+        divide(small_run("train.globalBatchSize=12", "train.accumulate=4"), four)
+    assert "1 or 3" in error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("share", "accumulate", "most", "pieces"),
+    [(8, 1, None, 1), (8, 2, None, 2), (8, 1, 3, 4), (8, 2, 3, 4), (12, 1, 4, 3), (7, 1, 3, 7), (12, 4, 100, 4)],
+)
+def test_micro_batches(share, accumulate, most, pieces):
+    """The fewest equal pieces that fit."""
+    train = small_run(f"train.accumulate={accumulate}", f"train.maxBatchPerReplica={most or 'null'}").train
+    assert train.micro_batches(share) == pieces
+
+
+def test_learning_rates_grow_with_the_batch_when_asked():
+    assert small_run().train.rate_factor(512) == 1
+    assert small_run("train.learningRateScaling=linear").train.rate_factor(512) == 8
+    assert small_run("train.learningRateScaling=linear", "train.learningRateBatch=32").train.rate_factor(16) == 0.5
+
+
+def test_the_engine_of_this_process():
+    engine = open_engine(small_run(), {}, Devices())
+    assert engine.strategy.num_replicas_in_sync == engine.placement.replicas == 1
+    assert visible_devices().cpus >= 1
+
+
+def test_the_step_is_made_of_what_a_tpu_can_do():
+    """Every shape is known, nothing is done by the host, and XLA compiles all of it: what a TPU asks of a step.
+
+    Run on no TPU: XLA's own compiler for this processor says what it does not support.
+    """
+    run = small_run("train.decay=cosine", "train.generatorUpdates=1", "train.precision=bfloat16")
+    state = TrainingState(run, None, normalised)
+    step = tf.function(replica_step(state, Schedule(3, "cosine")), autograph=False, jit_compile=True)
+    batch = a_batch(run)
+    operations = step.get_concrete_function(batch).graph.get_operations()
+    of_the_host = {"PyFunc", "EagerPyFunc", "Print", "PrintV2", "WriteSummary", "IteratorGetNext", "RandomUniform"}
+    assert not of_the_host & {operation.type for operation in operations}
+    outputs = [output for operation in operations for output in operation.outputs if output.dtype != tf.resource]
+    assert len(outputs) > 500
+    assert all(output.shape.is_fully_defined() for output in outputs)
+    hlo = step.experimental_get_compiler_ir(batch)(stage="hlo")
+    assert "HloModule" in hlo
+    assert "convolution" in hlo
+    assert math.isfinite(len(hlo))

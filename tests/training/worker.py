@@ -1,0 +1,166 @@
+"""A worker as a process of its own: a few steps by the public parts of the engine; its state goes into a file.
+
+Usage: worker.py '<json>', with the fields of `Job`. No TensorFlow is loaded before its Keras is chosen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from caloscale.spec import load_run
+
+
+@dataclass
+class Job:
+    """What a worker does: the cases one after the other, each from the same weights."""
+
+    cases: dict[str, list[str]]
+    """Overrides of the compact preset, by name."""
+    shards: str
+    output: str
+    steps: int = 3
+    processors: int = 1
+    """Logical devices that the processor is split into."""
+    networks: str = "normalised"
+    """normalised: convolutions with batch normalisation and dropout; or compact."""
+
+    def as_argument(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def normalised(model, data, *, synchronized=False):
+    """Networks of the variable-angle family in small: convolutions, batch normalisation, dropout, all four outputs."""
+    import tensorflow as tf
+
+    from caloscale.models import Networks
+    from caloscale.models.dropout import EventDropout
+    from caloscale.models.layers import constraints
+    from caloscale.models.normalization import batch_normalization
+
+    layers = tf.keras.layers
+    x_cells, y_cells, z_cells = data.shape
+    latent = tf.keras.Input((model.latent_size,), name="latent")
+    x = layers.Dense(x_cells * y_cells * z_cells, name="dense")(latent)
+    x = layers.Reshape((*data.shape, 1), name="reshape")(x)
+    for number in (1, 2):
+        x = layers.Conv3D(3, 3, padding="same", activation="relu", name=f"conv{number}")(x)
+        x = batch_normalization(synchronized=synchronized, epsilon=1e-6, name=f"norm{number}")(x)
+    x = layers.Conv3D(1, 2, padding="same", activation="softplus", name="shower")(x)
+    shower = tf.keras.Input((*data.shape, 1), name="shower")
+    y = layers.Conv3D(4, 3, name="conv1")(shower)
+    y = layers.LeakyReLU(0.3, name="leaky1")(y)
+    y = EventDropout(model.dropout, name="dropout1")(y)
+    y = layers.Conv3D(3, 2, name="conv2")(y)
+    y = layers.LeakyReLU(0.3, name="leaky2")(y)
+    y = batch_normalization(synchronized=synchronized, epsilon=1e-6, name="norm")(y)
+    y = EventDropout(model.dropout, name="dropout2")(y)
+    y = layers.Flatten(name="flatten")(y)
+    outputs = {
+        "real_fake": layers.Dense(1, activation="sigmoid", name="real_fake")(y),
+        "energy": layers.Dense(1, name="energy")(y),
+        **constraints(shower, data, bin_counts=False),
+    }
+    return Networks(tf.keras.Model(latent, x, name="generator"), tf.keras.Model(shower, outputs, name="discriminator"))
+
+
+def work(job: Job) -> None:
+    """All cases; the state after them goes into <output>-<case>-<worker>.npz, what was seen into .json beside it."""
+    from caloscale.training.keras_version import choose_keras
+
+    runs = {name: load_run(preset="compact", overrides=overrides) for name, overrides in job.cases.items()}
+    for run in runs.values():
+        choose_keras(run, os.environ)
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * job.processors)
+    for name, run in runs.items():
+        train_case(job, name, run)
+
+
+def train_case(job, name, run):
+    import numpy as np
+    import tensorflow as tf
+
+    from caloscale.models import build
+    from caloscale.showers.manifest import read_manifest
+    from caloscale.training.builtin_loop import fit
+    from caloscale.training.input import TrainingShowers
+    from caloscale.training.schedule import Schedule
+    from caloscale.training.state import TrainingState, make_steps
+    from caloscale.training.strategy import divide, open_engine
+
+    engine = open_engine(run, os.environ)
+    place, train = engine.placement, run.train
+    shards = Path(job.shards)
+    batch = divide(run, place)
+    showers = TrainingShowers(
+        shards, read_manifest(shards), batch, train.seed, run.data.mirror, place.workers, place.worker
+    )
+    state = TrainingState(run, engine, normalised if job.networks == "normalised" else build)
+    set_weights(state)
+    losses = []
+    make = fit if train.loop == "builtin" else make_steps
+    make(
+        state,
+        Schedule(2, "cosine"),
+        engine.feed(showers.batches(start=0, stop=job.steps, pieces=place.replicas_per_worker)),
+        job.steps,
+        # Workers differ in their clocks.
+        before=lambda: 0.25 + 0.1 * (place.worker - (place.workers - 1) / 2),
+        after=lambda found: losses.append({key: float(value) for key, value in found.items()}) or True,
+    )
+    facts = {
+        "keras": tf.keras.Model.__module__.partition(".")[0],
+        "strategy": place.strategy,
+        "replicas": place.replicas,
+        "losses": losses,
+        "packing": packing_error(engine),
+    }
+    output = f"{job.output}-{name}-{place.worker}"
+    np.savez(f"{output}.npz", **{key: variable.numpy() for key, variable in state.variables().items()})
+    Path(f"{output}.json").write_text(json.dumps(facts))
+
+
+def set_weights(state) -> None:
+    """Keras 2 and 3 draw other weights from a seed; everyone begins with these."""
+    import numpy as np
+
+    random = np.random.default_rng(7)
+    for name, variable in state.variables().items():
+        value = variable.numpy()
+        if name.partition("/")[0] in ("generator", "discriminator") and value.ndim > 1:
+            variable.assign(random.standard_normal(value.shape).astype(np.float32) / np.sqrt(value[..., 0].size))
+
+
+def packing_error(engine):
+    """Largest difference between sums of gradients over replicas in one all-reduce and in one for each variable."""
+    import tensorflow as tf
+
+    from caloscale.training.optimizers import pack, unpack
+
+    strategy = engine.strategy
+
+    @tf.function(autograph=False)
+    def compare():
+        def one():
+            context = tf.distribute.get_replica_context()
+            replica = tf.cast(context.replica_id_in_sync_group, tf.float32) + 1
+            values = [tf.sin(replica * tf.range(1.0, 1 + size)) for size in (1, 7, 300)]
+            values = [*values, tf.reshape(values[2], (3, 10, 10))]
+            plain = [context.all_reduce(tf.distribute.ReduceOp.SUM, value) for value in values]
+            packed = unpack(context.all_reduce(tf.distribute.ReduceOp.SUM, pack(values)), values)
+            errors = [tf.reduce_max(tf.abs(a - b)) for a, b in zip(plain, packed)]
+            return tf.reduce_max(tf.stack(errors))
+
+        return strategy.experimental_local_results(strategy.run(one))[0]
+
+    return float(compare())
+
+
+if __name__ == "__main__":
+    work(Job(**json.loads(sys.argv[1])))
