@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -12,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
+from caloscale.bench.allreduce import free_ports
 from caloscale.models import build, flops
 from caloscale.models.arithmetic import step_flops
 from caloscale.showers.manifest import read_manifest
@@ -57,6 +62,11 @@ def test_intervals_by_hand():
     }
     assert found == pytest.approx(expected)
     assert (waited, idle, matrix, seconds) == pytest.approx((10e-9, 40e-9, 30e-9, 100e-9))
+
+
+def test_an_all_reduce_beside_a_computation_costs_nothing():
+    found, *_ = divide(trace([operation(20, 60), operation(50, 90, "generator", "all_reduce")]))
+    assert found == pytest.approx({("generator", "forward"): 40e-9, ("generator", "all_reduce"): 30e-9})
 
 
 def test_an_operation_while_the_loop_waits_is_no_waiting():
@@ -251,6 +261,55 @@ def test_the_steps_are_taken_from_behind_the_end_of_an_epoch(start, per_epoch, l
         if found and recorded_after is None:
             recorded_after = number
     assert recorded_after == last
+
+
+WORKER = """
+import sys
+import tensorflow as tf
+from caloscale.training.profile import StepProfiler, divide
+from caloscale.training.scopes import part_scope, phase_scope
+
+ring = tf.distribute.experimental.CommunicationImplementation.RING
+options = tf.distribute.experimental.CommunicationOptions(implementation=ring)
+strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+@tf.function(autograph=False)
+def step():
+    def replica():
+        with phase_scope("generator"), part_scope("all_reduce"):
+            context = tf.distribute.get_replica_context()
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.ones(4_000_000))[0]
+    return strategy.run(replica)
+
+found = []
+profiler = StepProfiler(found.append, first=1, count=3)
+for _ in range(5):
+    profiler.batch_ready()
+    step()
+    profiler.step_done()
+seconds, _, _, _, whole = divide(found[0])
+print(seconds["generator", "all_reduce"] / whole)
+"""
+
+
+@pytest.mark.long
+def test_all_reduces_of_two_real_processes_are_seen(tmp_path):
+    """A step that does nothing but reduce 16 MB is an all-reduce for most of its time."""
+    (tmp_path / "worker.py").write_text(WORKER)
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    processes = []
+    for index in range(2):
+        task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
+        command = [sys.executable, str(tmp_path / "worker.py")]
+        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+    try:
+        shares = [float(process.communicate(timeout=240)[0]) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert all(0.5 < share < 1 for share in shares)
 
 
 @pytest.mark.long

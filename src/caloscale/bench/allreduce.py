@@ -89,7 +89,7 @@ def _product(shape: Sequence[int]) -> int:
 
 def _run_workers(count: int, tapes: list[Shapes], rounds: int) -> dict[str, list[float]]:
     """Start the workers, wait for them, and read what worker 0 says."""
-    addresses = [f"127.0.0.1:{port}" for port in _free_ports(count)]
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
     settings = json.dumps({"tapes": tapes, "rounds": rounds})
     command = [sys.executable, "-m", "caloscale.bench.allreduce_worker", settings]
     processes, logs = [], []
@@ -136,7 +136,8 @@ def _wait(processes: list[subprocess.Popen[bytes]]) -> str:
     return printed[0].decode() if printed else ""
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens on now."""
     held = []
     for _ in range(count):
         one = socket.socket()

@@ -1,7 +1,8 @@
 """Where the time of a training step goes, and how near its arithmetic is to what the machine can do.
 
-Every instant of the profiled steps belongs to the operations that run at that instant, in equal parts; to the input
-when none runs and the loop waits for a batch; else it is idle. So the shares add up to the step.
+Every instant of the profiled steps belongs to the operations that run at that instant, in equal parts; to all-reduces
+only when nothing else runs beside them; to the input when nothing runs and the loop waits for a batch; else it is idle.
+So the shares add up to the step.
 """
 
 from __future__ import annotations
@@ -115,9 +116,11 @@ def divide(trace: Trace) -> tuple[dict[tuple[str, str], float], float, float, fl
     running: Counter[tuple[str, str, bool]] = Counter()
     waiting, now = 0, begin
     for at, change, key in [*edges, (end, 0, None)]:
-        passed, active = at - now, sum(running.values())
+        passed = at - now
+        charged = {key: count for key, count in running.items() if key[1] != "all_reduce"} or running
+        active = sum(charged.values())
         if passed > 0 and active:
-            for (phase, part, is_matrix), count in running.items():
+            for (phase, part, is_matrix), count in charged.items():
                 spent[phase, part] = spent.get((phase, part), 0.0) + passed * count / active
                 matrix += passed * count / active if is_matrix else 0.0
         elif passed > 0 and waiting:

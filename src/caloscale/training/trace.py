@@ -1,7 +1,8 @@
 """What TensorFlow's profiler saw of some steps, as intervals of time on one clock.
 
 The profiler writes an XSpace (protocol buffer): planes with lines with events. On a CPU every operation of a graph is
-an event "name:Type" on a line of the executor's threads ("tf_Compute..."); on an accelerator every kernel is an event
+an event "name:Type" on a line of the executor's threads ("tf_Compute..."), an all-reduce on one of "collective_ops..."
+for as long as it takes; on an accelerator every kernel is an event
 on a line of a plane "/device:...", with the operation in its statistic ``tf_op``. Operations carry the name scopes
 under which they were made; gradients keep those of the forward pass, behind "gradient_tape/".
 """
@@ -21,7 +22,7 @@ INPUT, STEP = "caloscale/input", "caloscale/step"
 """Marks of the loop: waiting for a batch, and what it does with it."""
 
 _EVERY_OPERATION = 3
-_EXECUTOR = "tf_Compute"
+_EXECUTORS = ("tf_Compute", "collective_ops")
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile", "If", "StatelessIf"})
 """Operations that only contain others."""
 
@@ -112,7 +113,7 @@ def _marks(plane: Any) -> Iterator[Interval]:
 
 def _host_operations(plane: Any) -> Iterator[Interval]:
     for line in plane.lines:
-        if not line.name.startswith(_EXECUTOR):
+        if not line.name.startswith(_EXECUTORS):
             continue
         for event, start, end, _ in _events(plane, line):
             name, colon, kind = event.rpartition(":")
