@@ -10,7 +10,7 @@ COPY constraints.txt docker/operator-requirements.txt ./
 RUN /opt/caloscale/bin/pip install --constraint constraints.txt --requirement operator-requirements.txt
 COPY pyproject.toml LICENSE NOTICE README.md ./
 COPY src src
-# Without the requirements of training: the list above is all that the operator imports (a test looks).
+# Without the requirements of training: the list above is all that the operator imports.
 RUN /opt/caloscale/bin/pip install --no-deps . && /opt/caloscale/bin/python -m compileall -q /opt/caloscale/lib
 
 FROM ${BASE_IMAGE}
