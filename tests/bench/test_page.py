@@ -1,0 +1,92 @@
+"""docs/benchmarks.md: sections between marks, commands that exist."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from caloscale.bench.document import BenchMachine, StepBench, StepReference, Timing
+from caloscale.bench.tables import bench_table
+from caloscale.cli.main import app
+from tools import benchmark
+
+MACHINE = BenchMachine(
+    processor="A processor",
+    instructions=("avx2",),
+    cores=2,
+    memory_gib=4,
+    versions={},
+    date="2000-01-01",
+    load_average=0,
+)
+
+
+def step_bench(seconds=0.5, plain=1.0):
+    def spread(value):
+        return Timing(median=value, low=0.9 * value, high=1.1 * value, rounds=7)
+
+    reference = StepReference(seconds_per_event=plain, spread=spread(plain), gflops=81, peak_memory_mib=2000)
+    return StepBench(
+        preset="variable-angle",
+        precision="float32",
+        batch=8,
+        seconds_per_event=seconds,
+        spread=spread(seconds),
+        reference=reference,
+        ratio=plain / seconds,
+        ratio_spread=(1.9, 2.1),
+        gflops=106,
+        peak_gflops=180,
+        peak_memory_mib=1500,
+        machine=MACHINE,
+    )
+
+
+def test_every_command_of_the_page_is_one():
+    verbs = typer.main.get_command(app).commands
+    for section in benchmark.SECTIONS:
+        for measurement in section.measurements:
+            verb, *arguments = measurement.command
+            context = verbs[verb].make_context(verb, list(arguments))
+            assert context.params["preset"] in measurement.name
+    names = [one.name for section in benchmark.SECTIONS for one in section.measurements]
+    assert len(set(names)) == len(names)
+
+
+def test_a_section_is_put_between_its_marks_and_the_rest_stays():
+    page = benchmark.with_section("# Title\n\nBy hand.\n", "step", "Steps", "one")
+    page = benchmark.with_section(page + "\nAlso by hand.\n", "input", "Input", "two")
+    again = benchmark.with_section(page, "step", "Steps", r"three \1 and a $")
+    assert again == page.replace("one", r"three \1 and a $")
+    assert again.startswith("# Title\n\nBy hand.\n") and "\nAlso by hand.\n" in again
+    assert again.index("## Steps") < again.index("## Input")
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
+    return tmp_path
+
+
+def test_the_page_has_what_was_measured_and_only_that(results):
+    section = benchmark.SECTIONS[0]
+    first = section.measurements[0]
+    first.result.write_text(step_bench().model_dump_json(by_alias=True))
+    page = benchmark.write_page("# Title\n", benchmark.SECTIONS, [])
+    assert f"`{first.text}`" in page and "A processor" in page and "2.00 times faster" in page
+    assert page.count("<!-- bench:") == 1 and section.measurements[1].text not in page
+    assert benchmark.write_page(page, benchmark.SECTIONS, []) == page
+
+
+def test_what_has_a_result_is_not_measured_again(results, monkeypatch):
+    section = benchmark.SECTIONS[0]
+    for measurement in section.measurements:
+        measurement.result.write_text("{}")
+    monkeypatch.setattr(benchmark.Measurement, "run", lambda self: pytest.fail(self.name))
+    assert benchmark.measure([section], again=False) == []
+
+
+def test_the_table_of_a_step():
+    table = bench_table(step_bench())
+    assert table.rows[0][:2] == ("ours", "500 (450 to 550)")
+    assert all(len(row) == len(table.columns) for row in table.rows)
