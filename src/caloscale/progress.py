@@ -9,6 +9,8 @@ from typing import Any
 from tqdm import tqdm
 
 SECONDS_BETWEEN_LINES = 5.0
+PROGRESS_FILE_VARIABLE = "CALOSCALE_PROGRESS_FILE"
+"""Environment variable with the file in which a training says how far it is, for whoever watches; absent: none."""
 
 
 class _Lines(tqdm):  # type: ignore[type-arg]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 import typer
 
@@ -12,8 +13,11 @@ from caloscale.cli import (
     bench,
     bill,
     calibrate,
+    fetch,
     generate,
     inspect,
+    logs,
+    node_pools,
     plan,
     preprocess,
     prices,
@@ -21,12 +25,15 @@ from caloscale.cli import (
     report,
     run,
     simulate,
+    status,
+    stop,
     study,
     submit,
     train,
     validate,
+    worker,
 )
-from caloscale.errors import CaloscaleError
+from caloscale.errors import CaloscaleError, Terminated
 
 app = typer.Typer(
     name="caloscale",
@@ -53,8 +60,14 @@ for verb in (
     calibrate,
     study,
     submit,
+    status,
+    logs,
+    stop,
+    fetch,
+    node_pools,
 ):
-    app.command(name=verb.__name__.rpartition(".")[2])(verb.command)
+    app.command(name=verb.__name__.rpartition(".")[2].replace("_", "-"))(verb.command)
+app.command(name="worker", hidden=True)(worker.command)
 
 
 @app.callback(invoke_without_command=True)
@@ -65,13 +78,19 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 
 
 def main() -> None:
-    """Entry point. Exit codes: 0 done, 2 bad input, 3 simulation, 5 training, 130 stopped by Ctrl-C."""
+    """Entry point. Exit codes: 0 done, 2 bad input, 3 simulation, 4 cluster, 5 training, 6 a followed run has failed,
+    130 stopped by Ctrl-C; 138 another worker is lost, 140 an accelerator is missing, 143 stopped by SIGTERM: start
+    again, it goes on.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         app()
     except CaloscaleError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _leave(error.exit_code)
+    except Terminated as end:
+        print("told to stop; the same command again goes on from here", file=sys.stderr)
+        _leave(end.exit_code)
     except SystemExit as end:
         if end.code == 130:  # typer's own end after Ctrl-C
             print("stopped; the same command again goes on from here", file=sys.stderr)
@@ -79,6 +98,15 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+
+
+def _leave(code: int) -> NoReturn:
+    """End with this exit code; at once where TensorFlow, as it is taken down, would wait for workers that are gone."""
+    if code >= 128 or "TF_CONFIG" in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,35 @@
-"""caloscale submit: a run to a cloud that runs it."""
+"""caloscale submit: a run to a cluster or a cloud that runs it."""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import sys
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from caloscale.cli.cluster_options import Context, Namespace, reach
 from caloscale.cli.options import Document, Json, Overrides, Preset, resolve
 from caloscale.cli.plan_options import AsOf, Measurements, Prices, day_of
 from caloscale.errors import InputError
+
+if TYPE_CHECKING:
+    from caloscale.client.runs import RunOnCluster
+    from caloscale.planning.plan import Plan
+    from caloscale.spec import Run
+
+
+FAILED = 6
+"""Exit code of --follow when the run has failed."""
 
 
 class Target(StrEnum):
     """Where a run can be sent."""
 
+    CLUSTER = "cluster"
     AZUREML = "azureml"
 
 
@@ -23,28 +37,126 @@ def command(
     document: Document = None,
     preset: Preset = None,
     overrides: Overrides = None,
-    to: Annotated[Target, typer.Option(help="Where to.")] = Target.AZUREML,
-    data: Annotated[str, typer.Option(help="Folder of shards, such as azureml://datastores/NAME/paths/FOLDER.")] = "",
+    to: Annotated[Target, typer.Option(help="Where to: a Kubernetes cluster with our operator, or Azure ML.")] = (
+        Target.CLUSTER
+    ),
+    name: Annotated[str | None, typer.Option(help="cluster: name of the run; absent: preset and time.")] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="cluster: do not ask.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="cluster: wait for the end; exit code 6 when it fails.")
+    ] = False,
+    data: Annotated[
+        str, typer.Option(help="azureml: folder of shards, such as azureml://datastores/NAME/paths/F.")
+    ] = "",
     image: Annotated[str, typer.Option(envvar="CALOSCALE_IMAGE", help="Image of the workers.")] = "",
     compute: Annotated[
-        str | None, typer.Option(help="Existing cluster; absent: serverless compute of the planned size.")
+        str | None, typer.Option(help="azureml: existing cluster; absent: serverless compute of the planned size.")
     ] = None,
-    send: Annotated[bool, typer.Option("--send/--dry-run", help="Send the job, or only print it.")] = False,
-    subscription: Annotated[str | None, typer.Option(help="Azure subscription; absent: the SDK's config.json.")] = None,
-    resource_group: Annotated[str | None, typer.Option(help="Resource group of the workspace.")] = None,
-    azure_workspace: Annotated[str | None, typer.Option(help="Name of the Azure ML workspace.")] = None,
+    send: Annotated[
+        bool, typer.Option("--send/--dry-run", help="azureml: send the job, or only print it (the default).")
+    ] = False,
+    subscription: Annotated[
+        str | None, typer.Option(help="azureml: subscription; absent: the SDK's config.json.")
+    ] = None,
+    resource_group: Annotated[str | None, typer.Option(help="azureml: resource group of the workspace.")] = None,
+    azure_workspace: Annotated[str | None, typer.Option(help="azureml: name of the workspace.")] = None,
     prices: Prices = None,
     measurements: Measurements = None,
     as_of: AsOf = None,
     as_json: Json = False,
 ) -> None:
-    """Plan a run on Azure and print (or send) it as an Azure ML job. The plan goes to the error stream."""
-    from caloscale.azure.job import job_of, on_azure
-    from caloscale.azure.workspace import Workspace, checked, to_yaml
-    from caloscale.azure.workspace import send as send_job
+    """Send a run to a cluster: the server checks it first, plan and price are shown, then it asks.
+
+    With --to azureml it becomes an Azure ML job, which is printed, or sent with --send.
+    """
     from caloscale.planning.measurements import load_measurements
     from caloscale.planning.plan import plan
     from caloscale.planning.prices import load_prices
+
+    run = resolve(document, preset, overrides, ".")
+
+    def planned(run: Run) -> Plan:
+        return plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))
+
+    if to == Target.AZUREML:
+        coordinates = (subscription, resource_group, azure_workspace)
+        _to_azure(run, planned, data, image, compute, send, coordinates, as_json)
+        return
+    if image:
+        run = run.model_copy(update={"cluster": run.cluster.model_copy(update={"image": image})})
+    _to_cluster(run, planned, name or _new_name(run), context, namespace, yes=yes, follow=follow)
+
+
+def _new_name(run: Run) -> str:
+    return f"{run.model.preset}-{dt.datetime.now():%y%m%d-%H%M%S}"
+
+
+def _to_cluster(
+    run: Run,
+    planned: Callable[[Run], Plan],
+    name: str,
+    context: str | None,
+    namespace: str | None,
+    *,
+    yes: bool,
+    follow: bool,
+) -> None:
+    from caloscale.client import runs
+
+    connection, where = reach(context, namespace)
+    manifest = runs.manifest_of(run, name, where)
+    runs.submit(connection, manifest, dry_run=True)
+    _show_plan(run, planned)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InputError("needs a person to ask, or", field="--yes", remedy="add --yes when this is a script")
+        typer.confirm(f"submit it as {name} into namespace {where}?", abort=True, err=True)
+    runs.submit(connection, manifest)
+    typer.echo(f"{name} is submitted; caloscale status {name} -n {where} says how it is", err=True)
+    typer.echo(name)
+    if follow:
+        _follow(runs.follow(connection, where, name))
+
+
+def _show_plan(run: Run, planned: Callable[[Run], Plan]) -> None:
+    """The estimate, as far as there can be one: processors and own machines have none."""
+    from caloscale.stages.plan_table import remarks, verdict
+
+    try:
+        made = planned(run)
+    except InputError as problem:
+        typer.echo(f"no estimate: {problem}", err=True)
+        return
+    typer.echo(verdict(made), err=True)
+    for remark in remarks(made):
+        typer.echo(f"- {remark}", err=True)
+
+
+def _follow(changes: Iterator[RunOnCluster]) -> None:
+    from caloscale.client.runs import describe
+
+    last = None
+    for last in changes:
+        typer.echo(describe(last), err=True)
+    if last is None or last.status.phase != "Succeeded":
+        raise typer.Exit(FAILED)
+
+
+def _to_azure(
+    run: Run,
+    planned: Callable[[Run], Plan],
+    data: str,
+    image: str,
+    compute: str | None,
+    send: bool,
+    coordinates: tuple[str | None, str | None, str | None],
+    as_json: bool,
+) -> None:
+    from caloscale.azure.job import job_of, on_azure
+    from caloscale.azure.workspace import Workspace, checked, to_yaml
+    from caloscale.azure.workspace import send as send_job
     from caloscale.stages.plan_table import remarks, verdict
 
     for option, value, remedy in (
@@ -53,15 +165,14 @@ def command(
     ):
         if not value:
             raise InputError("is needed", field=option, remedy=remedy)
-    coordinates = (subscription, resource_group, azure_workspace)
     if any(coordinates) and not all(coordinates):
         raise InputError(
             "belong together",
             field="--subscription, --resource-group, --azure-workspace",
             remedy="give all three, or none and a config.json",
         )
-    run = on_azure(resolve(document, preset, overrides, "."))
-    made = plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))
+    run = on_azure(run)
+    made = planned(run)
     typer.echo(verdict(made), err=True)
     if made.chosen is None:
         raise InputError("nothing was chosen", field="budget", remedy="; ".join(made.notes) or "see caloscale plan")
@@ -69,7 +180,7 @@ def command(
         typer.echo(f"- {remark}", err=True)
     job = job_of(run, made.chosen, image=image, data=data, compute=compute)
     if send:
-        workspace = Workspace(subscription, resource_group, azure_workspace) if all(coordinates) else None  # type: ignore[arg-type]
+        workspace = Workspace(*coordinates) if all(coordinates) else None  # type: ignore[arg-type]
         typer.echo(send_job(job, workspace, made.chosen.region))
         return
     checked(job)

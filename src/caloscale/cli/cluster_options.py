@@ -1,0 +1,23 @@
+"""Options of the verbs that speak to a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from caloscale.connection import Connection
+
+Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig; absent: the current one.")]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Namespace of the run; absent: that of the context.")
+]
+RunName = Annotated[str, typer.Argument(help="Name of the run.")]
+
+
+def reach(context: str | None, namespace: str | None) -> tuple[Connection, str]:
+    """The connection and the namespace that the options mean; raises ClusterError."""
+    from caloscale.connection import active_namespace, connect
+
+    return connect(context), namespace or active_namespace(context)

@@ -1,0 +1,50 @@
+"""caloscale node-pools: the node pools that a run wants, as commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from caloscale.cli.options import Document, Overrides, Preset, resolve
+from caloscale.cli.plan_options import AsOf, Measurements, Prices, day_of
+
+
+def command(
+    document: Document = None,
+    preset: Preset = None,
+    overrides: Overrides = None,
+    cluster: Annotated[str, typer.Option(help="Name of the GKE cluster.")] = "caloscale",
+    location: Annotated[
+        str | None, typer.Option(help="Zone or region of the cluster; absent: the region of the plan.")
+    ] = None,
+    prices: Prices = None,
+    measurements: Measurements = None,
+    as_of: AsOf = None,
+) -> None:
+    """Print the gcloud commands that make the node pools of a run: machines, spot taints, placement, network."""
+    from caloscale.cluster.gke_pools import NodePool, gcloud_command
+    from caloscale.errors import InputError
+    from caloscale.planning.measurements import load_measurements
+    from caloscale.planning.plan import plan
+    from caloscale.planning.prices import load_prices
+
+    run = resolve(document, preset, overrides, ".")
+    made = plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))
+    best = made.chosen
+    if best is None:
+        raise InputError("nothing was chosen", field="budget", remedy="; ".join(made.notes) or "see caloscale plan")
+    if best.cloud != "gcp":
+        raise InputError(
+            "is planned on another cloud", field="hardware.cloud", value=best.cloud, remedy="--set hardware.cloud=gcp"
+        )
+    pool = NodePool(
+        accelerator=best.accelerator,
+        machine_type=best.machine_type,
+        per_node=best.count // best.nodes,
+        purchase=best.purchase,
+        topology=best.topology,
+        max_nodes=best.nodes,
+    )
+    typer.echo(f"# {best.nodes} nodes, about {best.usd:.2f} USD for the whole run")
+    typer.echo(gcloud_command(pool, cluster=cluster, location=location or best.region))

@@ -1,0 +1,53 @@
+"""What a run on a cluster left: report, model, and what it used, as a run's folder."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+from caloscale.client.runs import RunOnCluster
+from caloscale.cluster.accounting import use_of
+from caloscale.errors import ClusterError
+from caloscale.showers.storage import atomic_writer, download, is_remote
+from caloscale.spec import build_run, dump_run
+from caloscale.status import RunStatus
+
+
+def fetch(run: RunOnCluster, folder: Path) -> list[str]:
+    """Bring a run into a folder: its document, status.json, usage.json (for `caloscale bill`), and its workspace.
+
+    Returns what could not be brought, a sentence each. Raises ClusterError when the folder holds another run.
+    """
+    document = build_run(run.spec)
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / "status.json"
+    if kept.is_file():
+        before = RunStatus.model_validate_json(kept.read_bytes())
+        if before.attempts and run.status.attempts and before.attempts[0] != run.status.attempts[0]:
+            first, other = before.attempts[0].launched, run.status.attempts[0].launched
+            if first != other:
+                raise ClusterError(f"{folder} holds another run of that name\n  remedy: another --to, or delete it")
+    missing = []
+    workspace = document.cluster.workspace
+    if workspace is not None and is_remote(workspace):
+        download(workspace, folder)
+    elif document.cluster.volume_claim is not None:
+        missing.append(
+            f"the workspace is on volume claim {document.cluster.volume_claim}: mount it in a pod and use kubectl cp"
+        )
+    else:
+        missing.append("the run has no cluster.workspace: report and model ended with its pods")
+    _write(folder / "status.json", run.status.model_dump_json(by_alias=True, exclude_none=True, indent=2))
+    if not (folder / "run.yaml").exists():
+        _write(folder / "run.yaml", dump_run(document).rstrip("\n"))
+    use = use_of(run.name, run.status, dt.datetime.now(dt.UTC))
+    if use is None:
+        missing.append("it held no node yet: there is no bill")
+    else:
+        _write(folder / "usage.json", use.model_dump_json(by_alias=True, indent=2))
+    return missing
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_writer(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")

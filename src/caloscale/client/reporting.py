@@ -1,0 +1,100 @@
+"""Worker 0 says how far it is: from the training's progress file into the run's ConfigMap."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from kubernetes.client.exceptions import ApiException
+from pydantic import ValidationError
+from urllib3.exceptions import HTTPError
+
+from caloscale.cluster.access import PROGRESS_KEY
+from caloscale.cluster.pod_template import PROGRESS_VARIABLE
+from caloscale.connection import Connection, connect
+from caloscale.errors import ClusterError
+from caloscale.status import RunProgress
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 10.0
+"""Pause between two reports, s; the status shows them at most 15 s late."""
+
+
+class ProgressReporter:
+    """``with ProgressReporter(file)``: ``file`` holds fields of `RunProgress`, as the training writes them.
+
+    Reports in a thread; a cluster that does not listen never ends a training.
+    """
+
+    def __init__(self, file: Path, environment: Mapping[str, str] | None = None) -> None:
+        given = os.environ if environment is None else environment
+        namespace, _, name = given.get(PROGRESS_VARIABLE, "").partition("/")
+        self._file, self._namespace, self._name = file, namespace, name
+        self._index = worker_index(given)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._told: str | None = None
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> ProgressReporter:
+        if self._name and self._index == 0:
+            self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(5.0)
+            self.report()
+
+    def _run(self) -> None:
+        while not self._stop.wait(EVERY_SECONDS):
+            self.report()
+
+    def report(self) -> bool:
+        """Report what the file says; False when there is nothing new, or nobody to tell."""
+        progress = read_progress_file(self._file)
+        if progress is None:
+            return False
+        text = json.dumps(json.loads(progress.model_dump_json(by_alias=True, exclude_none=True)))
+        if text == self._told:
+            return False
+        try:
+            if self._connection is None:
+                self._connection = connect()
+            self._connection.merge("ConfigMap", self._namespace, self._name, {"data": {PROGRESS_KEY: text}})
+        except (ApiException, HTTPError, OSError, ClusterError) as error:
+            log.warning("progress was not reported: %s", error)
+            return False
+        self._told = text
+        return True
+
+
+def read_progress_file(file: Path) -> RunProgress | None:
+    """What the trainer wrote last, with the end that follows from it; None where there is nothing yet."""
+    try:
+        progress = RunProgress.model_validate_json(file.read_bytes())
+        written = dt.datetime.fromtimestamp(file.stat().st_mtime, dt.UTC).replace(microsecond=0)
+    except (OSError, ValidationError):
+        return None
+    left = max(progress.steps - progress.step, 0)
+    eta = None if progress.step_seconds is None else written + dt.timedelta(seconds=round(left * progress.step_seconds))
+    return progress.model_copy(update={"updated": written, "eta": eta})
+
+
+def worker_index(environment: Mapping[str, str]) -> int:
+    """Index of this worker, as TF_CONFIG says; 0 where there is one."""
+    try:
+        return int(json.loads(environment["TF_CONFIG"])["task"]["index"])
+    except (KeyError, ValueError, TypeError):
+        return int(environment.get("TPU_WORKER_ID") or 0)

@@ -1,0 +1,161 @@
+"""Runs on a cluster: made, looked at, followed, stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from caloscale.cluster import names
+from caloscale.connection import NOT_FOUND, Connection, told
+from caloscale.errors import ClusterError, DocumentError
+from caloscale.spec import Run
+from caloscale.status import FINISHED, RunStatus
+
+MANAGER = "caloscale-submit"
+"""Owner of the document's fields: not the operator."""
+NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+POLL_SECONDS = 2.0
+
+
+class RunOnCluster(NamedTuple):
+    """A run as the cluster has it."""
+
+    name: str
+    """Name."""
+    namespace: str
+    """Namespace."""
+    spec: dict[str, Any]
+    """The document."""
+    status: RunStatus
+    """What it reports."""
+    created: str
+    """When it was made."""
+
+
+def manifest_of(run: Run, name: str, namespace: str, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    """The TrainingRun of a document, every field resolved; raises DocumentError for a name that pods cannot bear."""
+    if not NAME.fullmatch(name):
+        raise DocumentError(
+            "is not a name for a run on a cluster",
+            field="--name",
+            value=name,
+            remedy="at most 40 small letters, digits and '-', a letter first",
+        )
+    if run.hardware is None:
+        raise DocumentError(
+            "is needed on a cluster", field="hardware", remedy="--set hardware={} lets the planner choose"
+        )
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace, **({"labels": labels} if labels else {})}
+    spec = json.loads(run.model_dump_json(by_alias=True, exclude_none=True))
+    return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
+
+
+def submit(connection: Connection, manifest: dict[str, Any], *, dry_run: bool = False) -> None:
+    """Make the run, or change what of it may change; ``dry_run``: only let the server check it. Raises ClusterError."""
+    try:
+        connection.apply(manifest, manager=MANAGER, dry_run=dry_run)
+    except ApiException as error:
+        raise _refused(error, f"the cluster refuses the run: {told(error)}") from error
+
+
+def find_run(connection: Connection, namespace: str, name: str) -> RunOnCluster:
+    """A run; raises ClusterError when there is none."""
+    raw = _try(lambda: connection.get(names.KIND, namespace, name), "the run cannot be read")
+    if raw is None:
+        there = ", ".join(run.name for run in list_runs(connection, namespace)) or "none"
+        raise ClusterError(f"no run {name} in namespace {namespace}\n  remedy: one of: {there}; or another --namespace")
+    return _run_of(raw)
+
+
+def list_runs(connection: Connection, namespace: str | None) -> list[RunOnCluster]:
+    """All runs of a namespace, or of the cluster; the newest last. Raises ClusterError."""
+    found = _try(lambda: list(connection.list(names.KIND, namespace)), "runs cannot be listed")
+    return sorted((_run_of(raw) for raw in found), key=lambda run: run.created)
+
+
+def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnCluster]:
+    """The run each time that its status has changed, until it has finished. An API server that is away is awaited."""
+    before = None
+    while True:
+        try:
+            run = find_run(connection, namespace, name)
+        except ClusterError:
+            if before is None or _is_there(connection):
+                raise
+            time.sleep(POLL_SECONDS)
+            continue
+        if run.status != before:
+            before = run.status
+            yield run
+        if run.status.phase in FINISHED:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def suspend(connection: Connection, namespace: str, name: str, *, on: bool = True) -> None:
+    """Stop a run after a checkpoint, or let it go on. Raises ClusterError."""
+    find_run(connection, namespace, name)
+    change = {"spec": {"cluster": {"suspend": on}}}
+    _try(lambda: connection.merge(names.KIND, namespace, name, change), "the run cannot be changed")
+
+
+def delete(connection: Connection, namespace: str, name: str) -> None:
+    """Delete a run with everything that it made on the cluster; its workers save a checkpoint. Raises ClusterError."""
+    _try(lambda: connection.delete(names.KIND, namespace, name), "the run cannot be deleted")
+
+
+def describe(run: RunOnCluster) -> str:
+    """A line that says how a run is."""
+    status, progress, cost = run.status, run.status.progress, run.status.cost
+    parts = [f"{run.name}: {status.phase}"]
+    if status.layout:
+        parts.append(status.layout)
+    if progress is not None and progress.steps:
+        parts.append(f"step {progress.step}/{progress.steps}, epoch {progress.epoch:.1f}/{progress.epochs}")
+    if progress is not None and progress.showers_per_second:
+        parts.append(f"{progress.showers_per_second:.0f} showers/s")
+    if cost is not None and cost.usd is not None:
+        parts.append(f"{cost.usd:.2f} USD")
+    return ", ".join(parts) + (f" ({status.message})" if status.message else "")
+
+
+def _run_of(raw: dict[str, Any]) -> RunOnCluster:
+    metadata = raw["metadata"]
+    return RunOnCluster(
+        metadata["name"],
+        metadata["namespace"],
+        raw.get("spec") or {},
+        RunStatus.model_validate(raw.get("status") or {}),
+        metadata.get("creationTimestamp", ""),
+    )
+
+
+def _is_there(connection: Connection) -> bool:
+    try:
+        next(connection.list(names.KIND, None), None)
+    except (ApiException, HTTPError, OSError):
+        return False
+    return True
+
+
+def _try(ask: Any, problem: str) -> Any:
+    try:
+        return ask()
+    except ApiException as error:
+        raise _refused(error, f"{problem}: {told(error)}") from error
+    except (OSError, HTTPError) as error:
+        raise ClusterError(f"{problem}: {error}\n  remedy: see whether the cluster is reachable") from error
+
+
+def _refused(error: ApiException, problem: str) -> ClusterError:
+    if error.status == NOT_FOUND and "trainingruns" not in (error.body or ""):
+        return ClusterError(
+            "the cluster does not know TrainingRun\n  remedy: install the operator: make deploy CONTEXT=... OVERLAY=..."
+        )
+    return ClusterError(problem)

@@ -1,0 +1,76 @@
+"""How far a training is, in a small file for whoever watches it from outside."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from caloscale.errors import StorageError
+from caloscale.progress import PROGRESS_FILE_VARIABLE
+from caloscale.showers.storage import atomic_writer
+from caloscale.status import RunProgress
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 2.0
+"""Least time between two versions of the file, s."""
+
+
+class ProgressFile:
+    """The file that an environment names; where it names none, nothing is written."""
+
+    def __init__(
+        self, *, steps: int, steps_per_epoch: int, batch: int, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """``steps``: of the whole training; ``batch``: showers in a step of all replicas."""
+        path = (os.environ if environment is None else environment).get(PROGRESS_FILE_VARIABLE)
+        self._path = Path(path) if path else None
+        self._steps, self._per_epoch, self._batch = steps, steps_per_epoch, batch
+        self._losses: dict[str, float] = {}
+        self._checkpoint = 0
+        self._first: tuple[int, float] | None = None
+        self._seconds_first_step: float | None = None
+        self._written = 0.0
+
+    def begin(self, step: int, seconds_first_step: float) -> None:
+        """The first step of this process is done: from here on its speed is measured."""
+        self._first, self._seconds_first_step = (step, time.perf_counter()), seconds_first_step
+
+    def saved(self, step: int) -> None:
+        """A checkpoint of this step can be resumed from."""
+        self._checkpoint = max(self._checkpoint, step)
+
+    def losses(self, figures: Mapping[str, float]) -> None:
+        """The newest losses."""
+        self._losses = dict(figures)
+
+    def step(self, number: int, *, now: bool = False) -> None:
+        """A step is done; the file is replaced every few seconds, or ``now``."""
+        if self._path is None or not (now or time.perf_counter() - self._written >= EVERY_SECONDS):
+            return
+        self._written = time.perf_counter()
+        step_seconds = self._step_seconds(number)
+        progress = RunProgress(
+            epoch=round(number / self._per_epoch, 3),
+            epochs=self._steps // self._per_epoch,
+            step=number,
+            steps=self._steps,
+            checkpoint_step=self._checkpoint,
+            showers_per_second=None if step_seconds is None else self._batch / step_seconds,
+            losses=self._losses,
+            seconds_first_step=self._seconds_first_step,
+            step_seconds=step_seconds,
+        )
+        try:
+            with atomic_writer(self._path) as temporary:
+                temporary.write_text(progress.model_dump_json(by_alias=True, exclude_none=True), encoding="utf-8")
+        except (StorageError, OSError) as error:  # nobody watches, and the training goes on
+            log.warning("progress is not written: %s", error)
+
+    def _step_seconds(self, number: int) -> float | None:
+        if self._first is None or number <= self._first[0]:
+            return None
+        return (time.perf_counter() - self._first[1]) / (number - self._first[0])

@@ -1,0 +1,1 @@
+"""What people and workers use on a cluster."""

@@ -1,0 +1,124 @@
+"""Worker 0's reports, against an API server of a few lines that really listens."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from caloscale.client.reporting import ProgressReporter, read_progress_file, worker_index
+from caloscale.operator.store import read_progress
+from caloscale.progress import PROGRESS_FILE_VARIABLE
+from caloscale.training.progress_file import ProgressFile
+
+GIVEN = {"CALOSCALE_PROGRESS": "physics/gan-progress"}
+
+
+class Server:
+    """Takes PATCH requests; refuses as many as it is told to."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, dict[str, Any]]] = []
+        self.refuse = 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_PATCH(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                code = 503 if outer.refuse > 0 else 200
+                outer.refuse -= 1
+                if code == 200:
+                    outer.seen.append((self.path, body))
+                self.send_response(code)
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    made = Server()
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{made.http.server_port}"}}],
+        "users": [{"name": "me", "user": {}}],
+    }
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+    yield made
+    made.http.shutdown()
+    made.http.server_close()
+
+
+def written(path: Path, step: int = 61) -> None:
+    file = ProgressFile(steps=6100, steps_per_epoch=61, batch=2048, environment={PROGRESS_FILE_VARIABLE: str(path)})
+    file.begin(1, 12.5)
+    file.saved(40)
+    file.losses({"generator": 3.5})
+    file.step(step, now=True)
+
+
+def test_what_the_trainer_writes_is_what_the_operator_reads(tmp_path: Path, server: Server) -> None:
+    written(tmp_path / "progress.json")
+    reporter = ProgressReporter(tmp_path / "progress.json", GIVEN)
+    assert reporter.report() and not reporter.report()  # the second time there is nothing new
+    ((path, body),) = server.seen
+    assert path == "/api/v1/namespaces/physics/configmaps/gan-progress"
+    progress = read_progress(body)
+    assert progress is not None and progress == read_progress_file(tmp_path / "progress.json")
+    assert (progress.step, progress.epoch, progress.epochs, progress.checkpoint_step) == (61, 1.0, 100, 40)
+    assert progress.losses == {"generator": 3.5} and progress.seconds_first_step == 12.5
+    assert progress.step_seconds is not None and progress.eta is not None and progress.updated is not None
+    left = (progress.eta - progress.updated).total_seconds()
+    assert left == pytest.approx((6100 - 61) * progress.step_seconds, abs=0.51)
+
+
+def test_a_server_that_is_away_is_asked_again(tmp_path: Path, server: Server) -> None:
+    written(tmp_path / "progress.json")
+    reporter = ProgressReporter(tmp_path / "progress.json", GIVEN)
+    server.refuse = 1
+    assert not reporter.report()
+    assert reporter.report()
+
+
+def test_the_last_word_is_said_at_the_end(tmp_path: Path, server: Server) -> None:
+    with ProgressReporter(tmp_path / "progress.json", GIVEN):
+        written(tmp_path / "progress.json", step=6100)
+    ((_, body),) = server.seen
+    assert json.loads(body["data"]["progress.json"])["step"] == 6100
+
+
+def test_other_workers_say_nothing(tmp_path: Path, server: Server) -> None:
+    config = json.dumps({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}})
+    written(tmp_path / "progress.json")
+    with ProgressReporter(tmp_path / "progress.json", {**GIVEN, "TF_CONFIG": config}):
+        pass
+    assert server.seen == [] and worker_index({"TF_CONFIG": config}) == 1 and worker_index({}) == 0
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"step": "many"}', "[]"])
+def test_a_damaged_file_is_no_progress(text: str, tmp_path: Path, server: Server) -> None:
+    (tmp_path / "progress.json").write_text(text)
+    assert not ProgressReporter(tmp_path / "progress.json", GIVEN).report() and server.seen == []
+
+
+def test_without_a_name_nothing_is_written(tmp_path: Path) -> None:
+    file = ProgressFile(steps=10, steps_per_epoch=5, batch=4, environment={})
+    file.step(1, now=True)
+    assert list(tmp_path.iterdir()) == []
