@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def deployed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
         deploy.deploy(context=CONTEXT, overlay="kind", namespace=SYSTEM, **images)
         control_plane.kubectl("apply", "--server-side", "-k", str(MANIFESTS / "run-namespace"))
         yield control_plane
-        control_plane.kubectl("delete", "-k", str(MANIFESTS / "run-namespace"))
+        control_plane.kubectl("delete", "-k", str(MANIFESTS / "run-namespace"), "--wait=false")
         deploy.undeploy(context=CONTEXT, overlay="kind", namespace=SYSTEM, force=True)
     machines.remove_nodes(api, nodes)
 
@@ -213,8 +214,14 @@ def test_tfjobs_that_are_not_their_plan_are_refused(
 ) -> None:
     job = aligned()
     changed(job)
-    with pytest.raises(ClusterError, match=r"(?s)caloscale-aligned-tfjobs.*" + message + ".*remedy: "):
-        deployed.kubectl("create", "--dry-run=server", "-n", namespace, "--filename=-", stdin=json.dumps(job))
+    with pytest.raises(ApiException, match=r"(?s)caloscale-aligned-tfjobs.*" + message + ".*remedy: "):
+        create_tfjob(deployed, namespace, job)
+
+
+def create_tfjob(plane: ControlPlane, namespace: str, job: dict[str, Any]) -> None:
+    """Ask the server whether it would take a job."""
+    custom = client.CustomObjectsApi(plane.client())
+    custom.create_namespaced_custom_object("kubeflow.org", "v1", namespace, "tfjobs", job, dry_run="All")
 
 
 def test_jobs_that_are_their_plan_or_not_ours_are_let_in(deployed: ControlPlane, namespace: str) -> None:
@@ -228,7 +235,7 @@ def test_jobs_that_are_their_plan_or_not_ours_are_let_in(deployed: ControlPlane,
     change("metadata|labels", None)(foreign)
     change("metadata|annotations", None)(foreign)
     for job in (aligned(), cpu, free, foreign):
-        deployed.kubectl("create", "--dry-run=server", "-n", namespace, "--filename=-", stdin=json.dumps(job))
+        create_tfjob(deployed, namespace, job)
 
 
 @pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
@@ -238,16 +245,15 @@ def test_what_the_operator_renders_is_valid_before_the_server(
     """Strictly valid, let in by upstream's webhooks, by our policy, and by restricted pod security."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     client.CoreV1Api(deployed.client()).patch_namespace(namespace, {"metadata": {"labels": labels}})
-    for manifest in read(path):
+    items = read(path)
+    for manifest in items:
         manifest["metadata"]["namespace"] = namespace
         if manifest["kind"] == "Pod":
             manifest["spec"]["serviceAccountName"] = "default"  # as in pod_of
-        text = json.dumps(manifest)
-        deployed.kubectl("create", "--dry-run=server", "--validate=strict", "--filename=-", stdin=text)
-        # A job is let in whatever its pods are: they are asked about as pods.
-        if manifest["kind"] in ("TFJob", "JobSet"):
-            text = json.dumps(pod_of(manifest))
-            deployed.kubectl("create", "--dry-run=server", "-n", namespace, "--filename=-", stdin=text)
+    # A job is let in whatever its pods are: they are asked about as pods.
+    items += [pod_of(manifest) for manifest in items if manifest["kind"] in ("TFJob", "JobSet")]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    deployed.kubectl("create", "--dry-run=server", "--validate=strict", "-n", namespace, "--filename=-", stdin=text)
 
 
 def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -338,17 +344,21 @@ def test_the_bundle_passes_the_validation_of_operator_framework(tmp_path: Path) 
     assert "others.caloscale.dev" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("verb", ["deploy", "undeploy"])
+@pytest.mark.parametrize("verb", [deploy.deploy, deploy.undeploy])
 @pytest.mark.parametrize("context", ["", "another"])
-@pytest.mark.control_plane
 def test_no_cluster_is_touched_that_was_not_named(
-    verb: str, context: str, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+    verb: Callable[..., None], context: str, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although the kubeconfig has a current context."""
-    environment = {"KUBECONFIG": str(control_plane.kubeconfig)}
-    command = [sys.executable, "-m", "tools.deploy", verb, "--context", context]
-    monkeypatch.setenv("KUBECONFIG", environment["KUBECONFIG"])
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
+    with pytest.raises(InputError, match=f"one of: {CONTEXT}"):
+        verb(context=context)
+
+
+def test_make_deploy_refuses_in_a_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tools.deploy", "deploy", "--context", ""]
+    empty = {**os.environ, "KUBECONFIG": str(tmp_path / "none")}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=empty, check=False)
     assert done.returncode == 2
-    assert f"one of: {CONTEXT}" in done.stderr
+    assert "CONTEXT: no context was named" in done.stderr or "kubectl is missing" in done.stderr
     assert "Traceback" not in done.stderr

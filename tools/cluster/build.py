@@ -79,7 +79,8 @@ def _compile(go: str, targets: Mapping[str, str], output: Path) -> None:
         return
     flags = ["-trimpath", "-ldflags", link_flags()]
     stale = _run(go, "list", "-deps", *flags[:1], "-f", "{{if .Stale}}{{.ImportPath}}{{end}}", *targets.values())
-    with bar("compiling", len(set(stale.split())), "packages") as shown:
+    # Each program is a step of its own, too: linking the API server takes a while.
+    with bar("compiling", len(set(stale.split())) + len(targets), "packages") as shown:
         for name, package in targets.items():
             shown.set_postfix_str(name)
             with atomic_writer(output / name) as temporary:
@@ -93,6 +94,7 @@ def _compile(go: str, targets: Mapping[str, str], output: Path) -> None:
                         f"{name} does not build:\n" + "\n".join(told[-20:]),
                         remedy="read the message above; Go 1.25 or newer, 4 GB of disk and 3 GB of memory are needed",
                     )
+            shown.update(1)
 
 
 def _follow(process: subprocess.Popen[str], advance: Callable[[int], object]) -> list[str]:
