@@ -238,6 +238,29 @@ def test_a_run_that_has_spent_its_budget_is_stopped_after_a_checkpoint() -> None
     assert 90 <= w.status["cost"]["usd"] < 90 + 38.77248 / 3600 * 30
 
 
+def test_an_autoscaler_is_given_pods_to_make_nodes_for() -> None:
+    w = world({"cluster": {"addNodes": True}, "recovery": {"waitForCapacity": "90s", "backoff": "1s"}}, nodes=0)
+    w.until(lambda w: w.phase == "Starting")
+    assert w.status["placement"]["nodeSelector"] == {
+        "cloud.google.com/gke-accelerator": "nvidia-tesla-v100",
+        "node.kubernetes.io/instance-type": "n1-standard-64",
+        "cloud.google.com/gke-spot": "true",
+    }
+    for i in range(4):
+        w.nodes[f"a{i}"] = ex.spot(f"a{i}")
+    w.until(settled)
+    assert w.phase == "Succeeded" and len(w.attempts) == 1
+
+
+def test_what_an_autoscaler_could_not_make_is_given_back() -> None:
+    w = world({"cluster": {"addNodes": True}, "recovery": {"waitForCapacity": "90s", "backoff": "1s"}}, nodes=0)
+    w.until(lambda w: w.phase == "Starting")
+    for i in range(3):
+        w.nodes[f"a{i}"] = ex.spot(f"a{i}")
+    w.until(lambda w: w.phase == "Running")
+    assert w.attempts[0]["reason"] == "NoRoom" and w.status["layout"] == "2x8" and w.status["restarts"] == 0
+
+
 def test_a_deadline_ends_a_run() -> None:
     w = world({"budget": {"deadline": "6h"}}, steps=100_000)
     w.until(lambda w: w.phase == "Running")

@@ -19,6 +19,8 @@ from caloscale.spec import Hardware, Run
 from caloscale.spec.cluster import Backend
 from caloscale.status import Placed
 
+TO_COME = "to come: "
+"""Begin of the names of pools that have no node yet (`pools_to_come`)."""
 MOST_KNOWN = 1000
 """Plans that are kept."""
 UNPRICED_FIELDS = ("data.showers", "hardware.machineType", "machineType")
@@ -53,8 +55,11 @@ def backend_of(run: Run, placed_workers: int, topology: str | None) -> Backend:
 
 
 def pool_of(placed: Placed, pools: Sequence[Pool]) -> Pool | None:
-    """The pool of a placement; None when no node of it is there."""
-    return next((pool for pool in pools if pool.key.name == placed.pool and _is_of(placed, pool)), None)
+    """The pool of a placement; None when no node of it is there. One that was to come may have any name."""
+    alike = [pool for pool in pools if _is_of(placed, pool)]
+    if placed.pool.startswith(TO_COME):
+        return max(alike, key=lambda pool: pool.free(), default=None)
+    return next((pool for pool in alike if pool.key.name == placed.pool), None)
 
 
 def _is_of(placed: Placed, pool: Pool) -> bool:

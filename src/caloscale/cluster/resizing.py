@@ -20,8 +20,10 @@ def shrink(run: Run, placed: Placed, pools: Sequence[Pool]) -> Placed | None:
     if placed.topology is not None:
         return None
     pool = pool_of(placed, pools)
-    free = pool.free() if pool is not None else 0
-    for nodes in range(min(free, placed.planned_nodes - 1), run.recovery.min_nodes - 1, -1):
+    if pool is None:
+        return None
+    placed = placed.model_copy(update={"pool": pool.key.name, "node_selector": dict(pool.nodes[0].selector)})
+    for nodes in range(min(pool.free(), placed.planned_nodes - 1), run.recovery.min_nodes - 1, -1):
         if (smaller := resize(run, placed, nodes)) is not None:
             return smaller
     return None

@@ -1,0 +1,108 @@
+"""How attempts and runs end, and what is left to do then."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from caloscale.cluster import names
+from caloscale.cluster.accounting import COUNTED, settle, with_steps
+from caloscale.operator.draft import Draft
+from caloscale.operator.observation import Remove
+from caloscale.operator.verdict import Verdict
+from caloscale.spec import Run, seconds_of
+from caloscale.status import AttemptStatus, Reason
+
+LONGEST_BACKOFF_SECONDS = 300.0
+"""Longest pause before a restart, s."""
+LINGER_SECONDS = 30.0
+"""Workers of a run that has failed may end by themselves for so long (logs), s."""
+
+
+def end(draft: Draft, run: Run, live: AttemptStatus, verdict: Verdict) -> None:
+    """End the attempt, and the run where there is no other attempt to make."""
+    reason: Reason = verdict.reason
+    ended = live.model_copy(
+        update={
+            "ended": draft.now,
+            "reason": reason,
+            "message": verdict.message,
+            "exit_code": verdict.exit_code,
+        }
+    )
+    ended = settle(with_steps(ended, draft.status.progress, draft.now), draft.status.placement, draft.now)
+    draft.replace(ended)
+    if reason == "Completed":
+        draft.finish("Succeeded", "Completed", verdict.message)
+        return
+    if reason == "UserError":
+        draft.finish("Failed", reason, verdict.message)
+        draft.later(LINGER_SECONDS)
+        return
+    draft.remove_jobs()
+    if reason in ("Budget", "Deadline"):
+        draft.finish("Failed", reason, f"{verdict.message}; remedy: raise it in the document, and the run goes on")
+        return
+    _recover(draft, run, ended, verdict)
+
+
+def _recover(draft: Draft, run: Run, ended: AttemptStatus, verdict: Verdict) -> None:
+    counts = verdict.reason in COUNTED
+    restarts = draft.status.restarts + counts
+    if counts and restarts > run.recovery.max_restarts:
+        draft.finish(
+            "Failed",
+            "RestartBudget",
+            f"recovery.maxRestarts {run.recovery.max_restarts} are used up; last: {verdict.message}",
+        )
+        return
+    pause = _backoff_seconds(draft, run) if counts else 0.0
+    draft.put(
+        phase="Recovering",
+        message=verdict.message,
+        restarts=restarts,
+        waiting_since=None,
+        room_since=None,
+        not_before=draft.now + dt.timedelta(seconds=pause),
+    )
+    lost = f", {ended.steps_lost} steps lost" if ended.steps_lost else ""
+    kind = "Warning" if counts else "Normal"
+    draft.tell(kind, verdict.reason, f"attempt {ended.number} ended: {verdict.message}{lost}")
+
+
+def _backoff_seconds(draft: Draft, run: Run) -> float:
+    """Doubles with each restart in a row that kept no step."""
+    in_vain = 0
+    for attempt in reversed(draft.status.attempts):
+        if attempt.reason not in COUNTED or attempt.steps_kept > 0:
+            break
+        in_vain += 1
+    return float(min(seconds_of(run.recovery.backoff) * 2 ** max(in_vain - 1, 0), LONGEST_BACKOFF_SECONDS))
+
+
+def suspend(draft: Draft) -> None:
+    """Stop on request, after a checkpoint."""
+    live = draft.status.live
+    if live is not None:
+        ended = live.model_copy(update={"ended": draft.now, "reason": "Suspended", "message": "on request"})
+        draft.replace(settle(with_steps(ended, draft.status.progress, draft.now), draft.status.placement, draft.now))
+    draft.remove_jobs()
+    if draft.status.phase != "Suspended":
+        draft.put(phase="Suspended", message="cluster.suspend is set", waiting_since=None, not_before=None)
+        draft.tell("Normal", "Suspended", "stopped on request; cluster.suspend: false goes on")
+
+
+def tidy(draft: Draft, run: Run) -> None:
+    """After the end: nothing that runs on is left behind, and the run itself goes when it has been kept enough."""
+    finished = draft.status.finished or draft.now
+    linger = finished + dt.timedelta(seconds=LINGER_SECONDS)
+    if any(job.state in ("active", "suspended") for job in draft.seen.jobs):
+        if draft.now >= linger:
+            draft.remove_jobs()
+        else:
+            draft.times.append(linger)
+    if run.cluster.keep_finished is not None:
+        end = finished + dt.timedelta(seconds=seconds_of(run.cluster.keep_finished))
+        if draft.now >= end:
+            draft.actions.append(Remove(names.KIND, draft.seen.owner.name))
+        else:
+            draft.times.append(end)

@@ -1,0 +1,112 @@
+"""An attempt that is on its way: how far, where, and whether it has to end."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from caloscale.cluster.accounting import with_cost
+from caloscale.cluster.placement import shortage, verify_placement
+from caloscale.cluster.pods import Pod
+from caloscale.cluster.resizing import resize
+from caloscale.operator.draft import Draft
+from caloscale.operator.ending import end
+from caloscale.operator.starting import make_objects
+from caloscale.operator.verdict import Verdict, judge
+from caloscale.spec import Run, seconds_of
+from caloscale.status import AttemptStatus, Placed
+
+LOOK_AGAIN_SECONDS = 30.0
+"""While something is awaited that some event should announce, look anyway after so long, s."""
+
+
+def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
+    """Look after the live attempt."""
+    pods = draft.pods_of(live)
+    job = next((job for job in draft.seen.jobs if job.attempt == live.number), None)
+    verdict = judge(live, pods, job, draft.seen.nodes)
+    verdict = verdict or _limits(draft, run, live) or _growth(draft, run) or _stuck(draft, run, live, pods)
+    if verdict is not None:
+        end(draft, run, live, verdict)
+        return
+    if job is None:  # launched, but the operator ended before the job was made, or it is on its way
+        make_objects(draft, run, live)
+        draft.later(LOOK_AGAIN_SECONDS)
+    elif job.state == "suspended":
+        draft.put(phase="Waiting", message=f"queue {draft.queue(run)} has not admitted it yet")
+    else:
+        _follow(draft, live, pods)
+
+
+def _follow(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> None:
+    """Starting, until all workers run; then their placement is compared with the plan."""
+    placed = draft.status.placement
+    running = [pod for pod in pods if pod.ready]
+    if placed is None or len(running) < placed.workers:
+        if live.running is None:
+            draft.put(phase="Starting", message=f"{len(running)} of {live.workers} workers run")
+        return
+    if live.running is None:
+        draft.replace(live.model_copy(update={"running": draft.now}))
+        draft.put(phase="Running", message=f"{live.workers} workers on {live.nodes} nodes")
+        draft.tell("Normal", "Running", f"attempt {live.number}: {live.workers} workers on {live.nodes} nodes")
+        _verify(draft, placed, running)
+
+
+def _verify(draft: Draft, placed: Placed, pods: list[Pod]) -> None:
+    problems = verify_placement(placed, [(pod.name, pod.node, pod.accelerators) for pod in pods])
+    if problems:
+        draft.condition("PlacementVerified", "False", "Mismatch", "; ".join(problems))
+        draft.tell("Warning", "PlacementMismatch", "; ".join(problems))
+    else:
+        each = "a node each, with all its accelerators" if placed.workers == placed.nodes else "as planned"
+        draft.condition("PlacementVerified", "True", "AsPlanned", f"{placed.workers} workers, {each}")
+
+
+def _limits(draft: Draft, run: Run, live: AttemptStatus) -> Verdict | None:
+    """Whether money or time of the document are spent."""
+    budget, placed = run.budget, draft.status.placement
+    if budget.deadline_seconds is not None:
+        end = draft.status.attempts[0].launched + dt.timedelta(seconds=budget.deadline_seconds)
+        if draft.now >= end:
+            return Verdict("Deadline", f"budget.deadline of {budget.deadline} has passed")
+        draft.times.append(end)
+    if budget.max_usd is not None and placed is not None and placed.usd_per_hour:
+        priced, _ = with_cost(draft.status, draft.seen.catalogue.prices, draft.now)
+        usd = priced.cost.usd if priced.cost is not None else None
+        if usd is not None and usd >= budget.max_usd:
+            return Verdict("Budget", f"{usd:.2f} USD of budget.maxUsd {budget.max_usd:g} are spent")
+        if usd is not None and live.holds:
+            draft.later(max((budget.max_usd - usd) / placed.usd_per_hour * 3600, 1.0))
+    return None
+
+
+def _growth(draft: Draft, run: Run) -> Verdict | None:
+    """Whether a run on fewer nodes goes back to the planned ones."""
+    placed = draft.status.placement
+    if placed is None or placed.nodes >= placed.planned_nodes or not run.recovery.grow_back:
+        return None
+    if draft.status.phase != "Running":
+        return None
+    full = resize(run, placed, placed.planned_nodes)
+    if full is None or shortage(full, draft.seen.pools()[0]) is not None:
+        draft.put(room_since=None)
+        return None
+    since = draft.status.room_since or draft.now
+    draft.put(room_since=since)
+    due = since + dt.timedelta(seconds=seconds_of(run.recovery.grow_after))
+    if draft.now < due:
+        draft.times.append(due)
+        return None
+    draft.put(placement=full, room_since=None)
+    return Verdict("Grown", f"{full.nodes} nodes can be had again")
+
+
+def _stuck(draft: Draft, run: Run, live: AttemptStatus, pods: list[Pod]) -> Verdict | None:
+    """Workers that found no node although there was room: somebody was faster."""
+    if draft.queue(run) is not None or sum(bool(pod.node) for pod in pods) >= live.workers:
+        return None
+    due = live.launched + dt.timedelta(seconds=max(seconds_of(run.recovery.wait_for_capacity), 60.0))
+    if live.running is not None or draft.now < due:
+        draft.times += [due] if live.running is None else []
+        return None
+    return Verdict("NoRoom", f"{live.workers} workers did not find a node each in {run.recovery.wait_for_capacity}")
