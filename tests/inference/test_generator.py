@@ -116,6 +116,12 @@ def test_folders_that_are_no_model(copy, fault, problem):
     assert error.value.remedy
 
 
+def test_a_model_that_was_held_back(tmp_path):
+    (tmp_path / "HELD_BACK.md").write_text("# This model was not released")
+    with pytest.raises(CheckpointError, match=r"held it back[\s\S]*training/model"):
+        load_generator(tmp_path)
+
+
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.99])
 def test_a_truncated_network(copy, kept):
     path = copy / "generator.keras"

@@ -9,6 +9,9 @@ from pydantic import ValidationError
 from caloscale.errors import CheckpointError
 from caloscale.models.card import CARD, ModelCard
 
+HELD_BACK = "HELD_BACK.md"
+"""What a validation leaves where the model would be when it fails a gate."""
+
 
 def read_card(folder: Path) -> ModelCard:
     """What a model folder says of itself. Raises CheckpointError."""
@@ -16,6 +19,8 @@ def read_card(folder: Path) -> ModelCard:
     try:
         return ModelCard.model_validate_json(path.read_bytes(), by_alias=True, by_name=False)
     except OSError as error:
+        if (folder / HELD_BACK).is_file():
+            remedy = f"its validation held it back, {HELD_BACK} says why; the model is in `training/model` of the run"
         raise CheckpointError(f"cannot be read: {error.strerror}", file=path, remedy=remedy) from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
