@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -31,12 +32,16 @@ def bucket_server() -> Iterator[str]:
 
     server = FakeGCSServer(host="127.0.0.1")
     server.start()
+    pipe = server._process.stderr
+    # It logs every request, and stands still when nobody reads that.
+    reader = threading.Thread(target=lambda: list(pipe))
+    reader.start()
     try:
         client = google.cloud.storage.Client(project="none")
         client.create_bucket("showers")
         client.close()
         yield "gs://showers"
     finally:
-        pipe = server._process.stderr
         server.stop()
+        reader.join()
         pipe.close()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import warnings
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from caloscale.showers.arrays import Showers
 from caloscale.showers.files import write_showers
@@ -46,3 +50,21 @@ def shards(tmp_path_factory):
         write_showers(folder / f"showers-{number}.h5", random_showers(10, number), attributes={})
     preprocess_showers(small_run().data, folder, folder / "shards")
     return folder / "shards"
+
+
+@pytest.fixture
+def eagerly():
+    """Few steps are quicker without compiling."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Even though the `tf.config")
+        tf.config.run_functions_eagerly(True)
+        yield
+        tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def heeds_interrupts():
+    """A shell that runs its commands in the background has them ignore Ctrl-C, and Python keeps to that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -109,3 +110,22 @@ def exit_codes(processes: list[subprocess.Popen[str]], seconds: float = 200) -> 
 def said(workspace: Path, worker: int = 0) -> str:
     """What a worker of a training wrote on its terminal."""
     return (workspace.parent / f"{workspace.name}-{worker}.log").read_text()
+
+
+def when(condition: Callable[[], object], action: Callable[[], object]) -> threading.Thread:
+    """Do something from another thread as soon as a condition holds, or after two minutes."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + 120
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        action()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def signal_when(condition: Callable[[], object], number: int) -> threading.Thread:
+    """A signal for this process as soon as a condition holds."""
+    return when(condition, lambda: os.kill(os.getpid(), number))

@@ -170,7 +170,7 @@ def test_a_broken_record_names_its_shard(shards, tmp_path):
     content = (tmp_path / broken).read_bytes()
     (tmp_path / broken).write_bytes(content[: len(content) // 2])
     showers = showers_of(tmp_path)
-    with pytest.raises(tf.errors.DataLossError) as error:
+    with pytest.raises(tf.errors.DataLossError):
         energies(showers, 0, 5)
     assert broken in str(showers.broken_shard())
 

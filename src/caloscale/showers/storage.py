@@ -128,13 +128,13 @@ def is_remote(path: str) -> bool:
     return path.startswith(_SCHEME)
 
 
-def download(uri: str, folder: Path, pattern: str | tuple[str, ...] = "*") -> list[Path]:
+def download(uri: str, folder: Path, pattern: str | tuple[str, ...] = "*", *, without: str | None = None) -> list[Path]:
     """Copy the objects under ``gs://bucket/prefix`` whose names match into ``folder``; their paths, sorted.
 
     ``prefix`` is a folder (all objects below it, their relative paths kept) or one object. The last part
-    of the name must match the pattern or one of the patterns. Nothing there: an empty list. A file
-    appears when it is complete. Raises StorageError naming the URI: missing bucket, refused, unreachable,
-    damaged on the way, disk full.
+    of the name must match the pattern or one of the patterns; ``without`` is a folder that is left out.
+    Nothing there: an empty list. A file appears when it is complete. Raises StorageError naming the URI:
+    missing bucket, refused, unreachable, damaged on the way, disk full.
     """
     bucket, prefix = _split(uri)
     patterns = (pattern,) if isinstance(pattern, str) else pattern
@@ -142,7 +142,9 @@ def download(uri: str, folder: Path, pattern: str | tuple[str, ...] = "*") -> li
         wanted = [
             (blob, relative)
             for blob in client.list_blobs(bucket, prefix=prefix, retry=_retry(), timeout=_TIMEOUT_SECONDS)
-            if (relative := _relative(blob.name, prefix, uri)) and any(fnmatch(relative.name, p) for p in patterns)
+            if (relative := _relative(blob.name, prefix, uri))
+            and any(fnmatch(relative.name, p) for p in patterns)
+            and not (without and relative.is_relative_to(without))
         ]
         total = sum(blob.size or 0 for blob, _ in wanted)
         with _transfer_bar("download", total) as progress:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from caloscale.showers.storage import is_remote
 from caloscale.spec import Run
 from caloscale.stages import load_tensorflow_quietly
 from caloscale.stages.record import recorded
@@ -15,12 +16,15 @@ from caloscale.training.keras_version import choose_keras
 from caloscale.training.record import TrainingRecord
 from caloscale.training.strategy import worker_of
 
+CHECKPOINTS = "training/checkpoints"
+"""Where they are in a workspace; in a bucket they arrive while the training runs."""
+
 
 def train(run: Run, workspace: str | Path, dataset: Path, model: Path) -> TrainingRecord:
     """Train on ``dataset`` and put the trained model into the folder ``model``.
 
-    Checkpoints, TensorBoard logs and history stay in ``<workspace>/training``; a training that was
-    interrupted goes on from there. One worker of several when TF_CONFIG says so.
+    Checkpoints (unless checkpoint.uri says where), TensorBoard logs and history stay in ``<workspace>/training``; a
+    training that was interrupted goes on from there. One worker of several when TF_CONFIG says so.
     """
     choose_keras(run, os.environ)
     load_tensorflow_quietly()
@@ -30,11 +34,19 @@ def train(run: Run, workspace: str | Path, dataset: Path, model: Path) -> Traini
         # Worker 0 keeps all that is kept.
         with tempfile.TemporaryDirectory() as scratch:
             return train_networks(run, dataset, Path(scratch))
-    with open_workspace(workspace) as folder, recorded("train", folder) as figures:
+    with open_workspace(workspace, without=CHECKPOINTS) as folder, recorded("train", folder) as figures:
         keep_document(run, folder)
-        record = train_networks(run, dataset, folder / "training")
+        record = train_networks(_with_place(run, str(workspace)), dataset, folder / "training")
         trained = folder / "training" / "model"
         if model.resolve() != trained.resolve():
             shutil.copytree(trained, model, dirs_exist_ok=True)
         figures.update(record.model_dump(mode="json", by_alias=True))
         return record
+
+
+def _with_place(run: Run, workspace: str) -> Run:
+    """The run with its checkpoints in the workspace's bucket, unless the document or a folder holds them."""
+    if run.checkpoint.uri is not None or not is_remote(workspace):
+        return run
+    place = run.checkpoint.model_copy(update={"uri": f"{workspace.rstrip('/')}/{CHECKPOINTS}"})
+    return run.model_copy(update={"checkpoint": place})

@@ -14,11 +14,12 @@ from caloscale.spec.document import parse_yaml
 
 
 @contextmanager
-def open_workspace(workspace: str | Path) -> Iterator[Path]:
+def open_workspace(workspace: str | Path, without: str | None = None) -> Iterator[Path]:
     """A local folder that is the workspace.
 
     A path is used as it is (and made). gs://bucket/prefix is copied into a temporary folder, and what was
     added or changed is uploaded at the end, also when the stage failed. Raises StorageError.
+    without: a folder in it that the stage itself keeps in the bucket; it is neither copied nor uploaded.
     """
     if not is_remote(str(workspace)):
         folder = Path(workspace)
@@ -27,13 +28,14 @@ def open_workspace(workspace: str | Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="caloscale-") as name:
         folder = Path(name)
-        download(str(workspace), folder)
+        download(str(workspace), folder, without=without)
         before = _times(folder)
         try:
             yield folder
         finally:
             for path, time in _times(folder).items():
-                if before.get(path) != time:
+                inside = without is not None and path.is_relative_to(folder / without)
+                if before.get(path) != time and not inside:
                     upload(path, f"{str(workspace).rstrip('/')}/{path.relative_to(folder).as_posix()}")
 
 

@@ -65,7 +65,7 @@ class StopSignals:
             timer.cancel()
 
     def renew(self) -> None:
-        """Take the signals back: TensorFlow handles SIGTERM itself (and does nothing) once several workers are set up."""
+        """Take the signals back: with several workers TensorFlow takes SIGTERM, and does nothing when it comes."""
         for number in self._before:
             signal.signal(number, self._handle)
 

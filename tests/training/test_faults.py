@@ -1,0 +1,168 @@
+"""Faults within one process: a shard that breaks, a loss that is not finite, a disk and a bucket that fail."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+from caloscale.errors import ShowerFileError, StorageError, TrainingError
+from caloscale.models.card import CARD
+from caloscale.showers.storage import download, read_object
+from caloscale.stages import train as train_stage
+from caloscale.training import failures, train
+from caloscale.training import input as showers_input
+from caloscale.training.checkpoint_file import decode
+from caloscale.training.store import POINTER
+
+from .conftest import small_run
+from .processes import newest_step, when
+
+QUICK = ("train.generatorUpdates=1", "train.spread=0", "train.decay=constant", "checkpoint.everySeconds=0.001")
+
+eagerly = pytest.mark.usefixtures("eagerly")
+
+
+@pytest.fixture
+def fragile(shards, tmp_path, monkeypatch):
+    """A copy of the shards that is read again in every epoch."""
+    monkeypatch.setattr(showers_input, "CACHED_BYTES", 0)
+    shutil.copytree(shards, tmp_path / "shards")
+    return tmp_path / "shards"
+
+
+def tear(shards):
+    """Overwrite the middle of the first training shard; returns what was there."""
+    victim = min(shards.glob("train-*"))
+    content = victim.read_bytes()
+    victim.write_bytes(content[: len(content) // 2] + b"torn" * 10)
+    return victim, content
+
+
+@eagerly
+def test_a_shard_that_breaks_in_the_middle_stops_with_a_checkpoint(fragile, tmp_path, monkeypatch):
+    """Lost: nothing; with the shard mended the training goes on from the step before."""
+    monkeypatch.setattr(failures, "PAUSES_SECONDS", (0.01, 0.01))
+    output = tmp_path / "out"
+    run = small_run(*QUICK, "train.epochs=30")
+    torn = []
+    thread = when(lambda: newest_step(output) >= 2, lambda: torn.append(tear(fragile)))
+    with pytest.raises(ShowerFileError) as error:
+        train(run, fragile, output)
+    thread.join()
+    victim, content = torn[0]
+    assert error.value.file == str(victim) and error.value.exit_code == 2
+    reached = newest_step(output)
+    assert 2 <= reached < 150
+    assert not (output / "model").exists()
+    victim.write_bytes(content)
+    record = train(
+        run.model_copy(update={"train": run.train.model_copy(update={"epochs": 1 + reached // 5})}), fragile, output
+    )
+    assert record.resumed_from_step == reached
+    assert (record.restarts, record.steps_lost) == (1, 0)
+
+
+def test_a_shard_that_cannot_be_read_for_a_moment_is_read_again(fragile, tmp_path, monkeypatch, caplog):
+    """Lost: nothing, and the training does not stop."""
+    monkeypatch.setattr(failures, "PAUSES_SECONDS", (0.5, 0.5, 5.0))
+    output = tmp_path / "out"
+
+    def torn_for_a_moment():
+        victim, content = tear(fragile)
+        when(lambda: "showers cannot be read" in caplog.text, lambda: victim.write_bytes(content)).join()
+
+    thread = when(lambda: newest_step(output) >= 2, torn_for_a_moment)
+    with caplog.at_level(logging.WARNING):
+        record = train(small_run(*QUICK, "train.epochs=3"), fragile, output)
+    thread.join()
+    assert "showers cannot be read" in caplog.text
+    assert (record.steps, record.resumed_from_step) == (15, None)
+
+
+@eagerly
+def test_a_loss_that_is_not_finite(shards, tmp_path):
+    """Lost: the steps since the last checkpoint, which is of before."""
+    run = small_run(*QUICK, "train.learningRate=1e30", "train.epochs=1")
+    with pytest.raises(TrainingError, match=r"not finite .* at step \d\b") as error:
+        train(run, shards, tmp_path)
+    assert error.value.exit_code == 5
+    bad = int(str(error.value).partition("at step ")[2][0])
+    assert newest_step(tmp_path) == bad - 1
+    for path in (tmp_path / "checkpoints").glob("step-*.npz"):
+        assert all(np.isfinite(value).all() for value in decode(path.read_bytes())[0].values())
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 3 MiB: room for one checkpoint."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("may not mount a tmpfs here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@eagerly
+def test_a_full_disk_stops_with_the_checkpoint_before(shards, tmp_path, small_disk):
+    """Lost: the steps since the last checkpoint that fitted."""
+    with pytest.raises(StorageError, match=r"cannot be written: No space left[\s\S]*free space") as error:
+        train(small_run(*QUICK, "train.epochs=30"), shards, small_disk / "out")
+    assert error.value.exit_code == 2
+    assert 1 <= newest_step(small_disk / "out") <= 3
+    assert not list((small_disk / "out" / "checkpoints").glob(".partial*"))
+    shutil.copytree(small_disk / "out", tmp_path / "larger")
+    record = train(small_run(*QUICK, "train.epochs=1"), shards, tmp_path / "larger")
+    assert record.resumed_from_step == newest_step(small_disk / "out")
+    assert record.steps_lost >= 1
+
+
+@eagerly
+def test_a_machine_that_is_gone_with_its_disk(shards, tmp_path, bucket_server):
+    """checkpoint.uri: another machine goes on. Lost: nothing here, as the first training ended by itself."""
+    uri = f"{bucket_server}/gone/checkpoints"
+    first = train(small_run(*QUICK, "train.epochs=1", f"checkpoint.uri={uri}"), shards, tmp_path / "first")
+    shutil.rmtree(tmp_path / "first")
+    second = train(small_run(*QUICK, "train.epochs=2", f"checkpoint.uri={uri}"), shards, tmp_path / "second")
+    assert (first.steps, second.resumed_from_step, second.steps) == (5, 5, 10)
+    assert second.restarts == 1
+    names = {path.name for path in download(uri, tmp_path / "all")}
+    assert names == {POINTER, "best.npz", *(f"step-{step:09d}.npz" for step in pointed(uri))}
+    assert pointed(uri)[0] == 10
+
+
+def pointed(uri):
+    """Steps of the checkpoints that a bucket's pointer names, newest first."""
+    content = read_object(f"{uri}/{POINTER}")
+    return [int(entry["name"][5:14]) for entry in json.loads(content)["checkpoints"]] if content else []
+
+
+@eagerly
+def test_checkpoints_reach_a_bucket_while_the_stage_runs(shards, tmp_path, bucket_server):
+    workspace = f"{bucket_server}/run"
+    seen, ended = [], threading.Event()
+
+    def watch():
+        while not ended.wait(0.1):
+            seen.extend(pointed(f"{workspace}/training/checkpoints")[:1])
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        train_stage(small_run(*QUICK, "train.epochs=1"), workspace, shards, tmp_path / "model")
+    finally:
+        ended.set()
+        thread.join()
+    assert min(seen) < 5
+    names = {str(path.relative_to(tmp_path / "all")) for path in download(workspace, tmp_path / "all")}
+    assert {"run.yaml", "stages/train.json", f"training/model/{CARD}", "training/history.json"} <= names
+    assert f"training/checkpoints/{POINTER}" in names
+    assert not any("untrained.npz" in name for name in names), "the stage's folder is not uploaded a second time"

@@ -1,0 +1,71 @@
+"""Twenty deaths and more of one training: workers are killed at random moments, and nothing shows in the end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from caloscale.training.checkpoint_file import decode
+from caloscale.training.mark import read_mark
+
+from .processes import exit_codes, newest_step, said, start_training, wait_for
+
+KILLS = 20
+STEPS = 120
+QUICK = (
+    "train.generatorUpdates=1",
+    "train.spread=0",
+    "train.decay=constant",
+    "train.deterministic=true",
+    "train.globalBatchSize=8",
+    f"train.epochs={STEPS // 5}",
+    "checkpoint.everySeconds=0.5",
+)
+
+
+def last(workspace):
+    return decode((workspace / "training" / "checkpoints" / f"step-{STEPS:09d}.npz").read_bytes())[0]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_workers_killed_at_random_moments(shards, tmp_path):
+    """Two workers, real processes. Lost at each death: the steps since the last checkpoint, made again exactly."""
+    choose = random.Random(4)
+    workspace = tmp_path / "killed"
+    mark = workspace / "training" / "checkpoints" / "mark"
+    for _ in range(KILLS):
+        before = mark.stat().st_mtime_ns if mark.exists() else 0
+        begun = newest_step(workspace / "training")
+        workers = start_training(shards, workspace, *QUICK, workers=2)
+        victims = choose.choice([[0], [1], [0, 1]])
+        if victims == [0, 1] and choose.random() < 0.5:
+            time.sleep(choose.uniform(0, 10))  # anywhere in the start
+        else:
+            # The workers have found each other; while they build and compile, or some steps later.
+            wait_for(lambda: mark.exists() and mark.stat().st_mtime_ns > before, *workers)  # noqa: B023
+            steps = choose.choice([0, 0, 1, 3, 8])
+            if steps == 0:
+                time.sleep(choose.uniform(0, 6))
+            wait_for(lambda: (life := read_mark(mark)) and life.step >= begun + steps, *workers)  # noqa: B023
+        for victim in victims:
+            os.kill(workers[victim].pid, signal.SIGKILL)
+        expected = [-signal.SIGKILL if index in victims else 138 for index in range(2)]
+        assert exit_codes(workers) == expected, said(workspace)
+    assert exit_codes(start_training(shards, workspace, *QUICK, workers=2), 600) == [0, 0], said(workspace)
+    reference = tmp_path / "whole"
+    assert exit_codes(start_training(shards, reference, *QUICK, workers=2), 600) == [0, 0], said(reference)
+    found, wanted = last(workspace), last(reference)
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    histories = [(folder / "training" / "history.json").read_bytes() for folder in (workspace, reference)]
+    assert histories[0] == histories[1]
+    lives = read_mark(mark)
+    assert lives.steps_lost > 0
+    assert lives.restarts <= KILLS, "a death before the training found its checkpoint does not count"
