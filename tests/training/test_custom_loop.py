@@ -208,6 +208,40 @@ def test_losses_are_per_shower():
     assert found[2] == pytest.approx(found[0] / 2, rel=1e-4)
 
 
+def losses_of(run, batch, networks=build):
+    """A step's losses, and the networks behind it."""
+    state = TrainingState(run, None, networks)
+    moment = Moment(0, 0.0, 0, len(batch["energy_gev"]))
+    return train_step(run, state.networks, state.optimizers, batch, moment, CONSTANT), state
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_micro_batches_make_the_same_update():
+    """Dropout, noise and flips belong to the showers, so only the rounding of the sums differs."""
+    overrides = ("train.labelFlip=0.3", "train.generatorUpdates=1")
+    whole, state = losses_of(small_run(*overrides), a_batch(small_run()))
+    pieces, other = losses_of(small_run(*overrides, "train.maxBatchPerReplica=2"), a_batch(small_run()))
+    for name, value in whole.items():
+        assert float(pieces[name]) == pytest.approx(float(value), rel=1e-4, abs=1e-6), name
+    for name, variable in state.variables().items():
+        scale = np.abs(variable.numpy()).max() + 1e-3
+        np.testing.assert_allclose(other.variables()[name].numpy(), variable.numpy(), atol=2e-4 * scale, err_msg=name)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_bfloat16_is_close_and_keeps_weights_losses_and_updates_in_float32():
+    overrides = (*PLAIN, "train.labelFlip=0", "train.generatorUpdates=1")
+    full, _ = losses_of(small_run(*overrides), a_batch(small_run()))
+    half, state = losses_of(small_run(*overrides, "train.precision=bfloat16"), a_batch(small_run()))
+    assert {variable.dtype for variable in state.variables().values()} == {tf.float32, tf.int64}
+    assert {half[name].dtype for name in half.keys() - {"progress"}} == {tf.float32}
+    convolutions = [layer for layer in state.networks.discriminator.layers if "conv" in layer.name]
+    assert {layer.compute_dtype for layer in convolutions} == {"bfloat16"}
+    assert tf.keras.mixed_precision.global_policy().name == "float32"
+    assert float(half["discriminator_real"]) == pytest.approx(float(full["discriminator_real"]), rel=0.02)
+    assert float(half["discriminator_real"]) != float(full["discriminator_real"])
+
+
 def test_the_average_follows_the_weights():
     """decay d: average <- d average + (1 - d) weights, with a smaller d in the first steps."""
     run = small_run(*PLAIN, "train.averageDecay=0.5", "train.generatorUpdates=1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -18,9 +19,13 @@ def command(
     dataset: Annotated[Path | None, typer.Option(help="Folder of shards. Absent: <workspace>/dataset.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Train generator and discriminator; goes on from the newest checkpoint in the workspace."""
+    """Train generator and discriminator; goes on from the newest checkpoint in the workspace.
+
+    One worker of several when TF_CONFIG says so, as in a TFJob, JobSet or Azure ML job.
+    """
     from caloscale import stages
 
+    _say_what_is_decided()
     run = resolve(document, preset, overrides, workspace)
     folder = Path(workspace)
     record = stages.train(run, workspace, dataset or folder / "dataset", folder / "training" / "model")
@@ -28,6 +33,16 @@ def command(
         typer.echo(record.model_dump_json(by_alias=True, indent=2))
     else:
         typer.echo(
-            f"{record.steps} steps, {record.epochs} epochs, {record.showers_per_second:.0f} showers/s, "
+            f"{record.steps} steps of {record.global_batch_size} on {record.replicas} {record.device}, "
+            f"{record.epochs} epochs, {record.showers_per_second:.0f} showers/s, "
             f"best epoch {record.best_epoch}; model in {folder / 'training' / 'model'}"
         )
+
+
+def _say_what_is_decided() -> None:
+    """Strategy, Keras and shards of this worker go to the standard error stream, beside the warnings."""
+    log = logging.getLogger("caloscale")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)

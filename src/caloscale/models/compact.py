@@ -107,6 +107,8 @@ def _generator(model: Model, data: Data) -> Any:
         1,
         kernel_initializer=small(stddev=0.01),
         bias_initializer=tf.keras.initializers.Constant(math.log(_response(data.geometry))),
+        # The energy of a shower depends on it exponentially: three digits are not enough.
+        dtype="float32",
         name="response",
     )(style)
     shower = Deposit(
@@ -178,8 +180,8 @@ def _discriminator(model: Model, data: Data) -> Any:
     x = layers.LeakyReLU(0.2, name="judgement_leaky")(x)
     middle = math.sqrt(data.energy_gev[0] * data.energy_gev[1]) / data.preprocessing.energy_scale_gev
     outputs = {
-        "real_fake": layers.Dense(1, activation="sigmoid", name="real_fake")(x),
-        "energy": Scaled(middle, name="energy")(layers.Dense(1, name="energy_over_middle")(features)),
+        "real_fake": layers.Dense(1, activation="sigmoid", dtype="float32", name="real_fake")(x),
+        "energy": Scaled(middle, name="energy")(layers.Dense(1, dtype="float32", name="energy_over_middle")(features)),
         **measured,
     }
     return tf.keras.Model(shower, outputs, name="discriminator")

@@ -17,8 +17,9 @@ def discriminator_of(shower: Any, features: Any, model: Model, data: Data) -> An
     x = layers.AveragePooling3D((2, 2, 2), name="pooling")(features)
     x = layers.Flatten(name="flatten")(x)
     outputs = {
-        "real_fake": layers.Dense(1, activation="sigmoid", name="real_fake")(x),
-        "energy": layers.Dense(1, name="energy")(x),
+        # In float32 whatever the policy: a probability in bfloat16 has 256 values.
+        "real_fake": layers.Dense(1, activation="sigmoid", dtype="float32", name="real_fake")(x),
+        "energy": layers.Dense(1, dtype="float32", name="energy")(x),
         **constraints(shower, data, bin_counts=model.bin_counts),
     }
     return tf.keras.Model(shower, outputs, name="discriminator")
