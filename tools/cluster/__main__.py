@@ -51,7 +51,7 @@ def built() -> None:
 
 @app.command()
 def up(
-    gpus: Annotated[int, typer.Option(min=0, help="Imitated nodes with 8 V100 each.")] = 4,
+    nodes: Annotated[int, typer.Option(min=0, help="Imitated spot nodes with 8 V100 each.")] = 4,
     mpi: Annotated[bool, typer.Option(help="Also the mpi-operator.")] = False,
 ) -> None:
     """Start a control plane with imitated nodes and leave it running."""
@@ -63,8 +63,9 @@ def up(
     started = time.monotonic()
     plane.start()
     plane.write_state()
-    if gpus:
-        add_pool(plane.client(), Pool("v100", gpus))
+    # As caloscale node-pools names them, and one machine for what is no run.
+    for pool in (Pool("system", 1, accelerator=""), Pool("v100-8-spot", nodes, spot=True)):
+        add_pool(plane.client(), pool)
     seconds, memory = time.monotonic() - started, sum(plane.memory_mib.values())
     print(f"up in {seconds:.1f} s with {memory:.0f} MiB; context {CONTEXT}\nexport KUBECONFIG={plane.kubeconfig}")
 

@@ -90,6 +90,8 @@ def _mpi_operator(plane: ControlPlane, folder: Path) -> Daemon:
     """mpi-operator for MPIJobs (v2beta1)."""
     (health,) = free_ports(1)
     plane.apply(_with_webhooks_at(_objects("mpi-operator"), 0, None))
+    # It ends when the server does not yet know the kind.
+    plane.kubectl("wait", "--for=condition=Established", "crd/mpijobs.kubeflow.org", "--timeout=30s")
     environment = _environment(plane, folder, "mpi-operator", "mpi-operator")
     command = [
         f"--kubeConfig={environment['KUBECONFIG']}",
