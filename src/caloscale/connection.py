@@ -72,21 +72,32 @@ class Connection:
                 return None
             raise
 
-    def list(self, kind: str, namespace: str | None = None, *, selector: str = "") -> Iterator[Object]:
+    def each(self, kind: str, namespace: str | None = None, *, selector: str = "") -> Iterator[Object]:
         """All objects of a kind; none where the cluster does not know the kind."""
+        for page in self._pages(kind, namespace, selector):
+            yield from _items(page)
+
+    def snapshot(self, kind: str, *, selector: str = "") -> tuple[list[Object], int]:
+        """All objects of a kind in all namespaces, and the version of the cluster that they are of."""
+        objects: list[Object] = []
+        version = 0
+        for page in self._pages(kind, None, selector):
+            objects += _items(page)
+            version = int(page["metadata"]["resourceVersion"])
+        return objects, version
+
+    def _pages(self, kind: str, namespace: str | None, selector: str) -> Iterator[Object]:
         token = ""
         while True:
             query = {"limit": PAGE, "labelSelector": selector, "continue": token}
             try:
-                found = self._call("GET", kind, RESOURCES[kind].path(namespace), query)
+                page = self._call("GET", kind, RESOURCES[kind].path(namespace), query)
             except ApiException as error:
                 if error.status == NOT_FOUND:
                     return
                 raise
-            api_version, item_kind = found["apiVersion"], found["kind"].removesuffix("List")
-            for item in found["items"]:
-                yield {"apiVersion": api_version, "kind": item_kind, **item}
-            token = found["metadata"].get("continue", "")
+            yield page
+            token = page["metadata"].get("continue", "")
             if not token:
                 return
 
@@ -152,6 +163,12 @@ class Connection:
         finally:
             if self._count is not None:
                 self._count(method, kind, status)
+
+
+def _items(page: Object) -> list[Object]:
+    """The objects of a list, each with what it is."""
+    kind = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
+    return [{**kind, **item} for item in page["items"]]
 
 
 def connect(context: str | None = None, *, kubeconfig: str | None = None) -> Connection:

@@ -38,7 +38,7 @@ def logs(
             if uid not in started and pod.get("status", {}).get("phase", "Pending") != "Pending":
                 started.add(uid)
                 open_streams += 1
-                arguments = (connection, pod, lines, follow, tail)
+                arguments = (connection, pod, lines, follow and pod["status"]["phase"] == "Running", tail)
                 threading.Thread(target=_stream, args=arguments, daemon=True).start()
         finished = not follow or find_run(connection, namespace, name).status.phase in FINISHED
         deadline = time.monotonic() + POLL_SECONDS
@@ -46,6 +46,8 @@ def logs(
             try:
                 line = lines.get(timeout=POLL_SECONDS if finished else max(deadline - time.monotonic(), 0.01))
             except queue.Empty:
+                if finished:
+                    return  # a stream that does not end although its worker has
                 continue
             if line is _END:
                 open_streams -= 1
@@ -58,7 +60,7 @@ def logs(
 
 
 def _pods(connection: Connection, namespace: str, name: str) -> list[dict[str, Any]]:
-    found = list(connection.list("Pod", namespace, selector=f"{names.RUN_LABEL}={name}"))
+    found = list(connection.each("Pod", namespace, selector=f"{names.RUN_LABEL}={name}"))
     return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
 
 

@@ -75,7 +75,7 @@ def find_run(connection: Connection, namespace: str, name: str) -> RunOnCluster:
 
 def list_runs(connection: Connection, namespace: str | None) -> list[RunOnCluster]:
     """All runs of a namespace, or of the cluster; the newest last. Raises ClusterError."""
-    found = _try(lambda: list(connection.list(names.KIND, namespace)), "runs cannot be listed")
+    found = _try(lambda: list(connection.each(names.KIND, namespace)), "runs cannot be listed")
     return sorted((_run_of(raw) for raw in found), key=lambda run: run.created)
 
 
@@ -138,7 +138,7 @@ def _run_of(raw: dict[str, Any]) -> RunOnCluster:
 
 def _is_there(connection: Connection) -> bool:
     try:
-        next(connection.list(names.KIND, None), None)
+        next(connection.each(names.KIND, None), None)
     except (ApiException, HTTPError, OSError):
         return False
     return True
@@ -154,7 +154,7 @@ def _try(ask: Any, problem: str) -> Any:
 
 
 def _refused(error: ApiException, problem: str) -> ClusterError:
-    if error.status == NOT_FOUND and "trainingruns" not in (error.body or ""):
+    if error.status == NOT_FOUND and not str(error.body or "").startswith("{"):  # a page, not an answer
         return ClusterError(
             "the cluster does not know TrainingRun\n  remedy: install the operator: make deploy CONTEXT=... OVERLAY=..."
         )

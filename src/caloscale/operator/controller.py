@@ -78,7 +78,7 @@ class Controller:
         """List everything that is followed."""
         for kind in WATCHED:
             selector = names.RUN_LABEL if kind in ("TFJob", "JobSet", "ConfigMap") else ""
-            self.look(self.store.resync(kind, self.connection.list(kind, selector=selector)), 0.0)
+            self.look(self.store.resync(kind, *self.connection.snapshot(kind, selector=selector)), 0.0)
         self.store.forget()
         self.synced.set()
 

@@ -156,21 +156,19 @@ class Store:
         self._changed()
         return self._hungry()
 
-    def resync(self, kind: str, objects: Iterable[Mapping[str, Any]]) -> set[RunKey]:
-        """Take in a list of all objects of a kind: what is known and not in it has gone."""
+    def resync(self, kind: str, objects: Iterable[Mapping[str, Any]], version: int) -> set[RunKey]:
+        """Take in all objects of a kind as they were at a version: what is known and not among them has gone."""
         concerned: set[RunKey] = set()
         seen = set()
-        newest = 0
         for raw in objects:
             metadata = raw["metadata"]
             seen.add((kind, metadata.get("namespace", ""), metadata["name"]))
-            newest = max(newest, int(metadata.get("resourceVersion", 0)))
             concerned |= self.put(kind, raw)
         with self.lock:
-            # what is newer than the whole list was made while it was read
-            missing = [key for key, version in self._versions.items() if key[0] == kind and key not in seen]
+            # what is newer than the list was made while it was read
+            missing = [key for key in self._versions if key[0] == kind and key not in seen]
             for key in missing:
-                if self._versions[key] <= newest and self._known(key):
+                if self._versions[key] <= version and self._known(key):
                     metadata = {"namespace": key[1], "name": key[2]}
                     concerned |= self._drop(key, {"metadata": metadata})
         return concerned

@@ -1,0 +1,144 @@
+"""What the operator knows: events in any order, lists, and whom they concern."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from typing import Any
+
+import pytest
+
+from caloscale.operator.store import RunKey, Store
+from tests.cluster_objects import examples as ex
+
+GAN = RunKey("physics", "gan")
+
+
+def run(version: int, **status: Any) -> dict[str, Any]:
+    metadata = {"name": "gan", "namespace": "physics", "uid": "u", "resourceVersion": str(version), "generation": 1}
+    return {"metadata": metadata, "spec": {}, "status": status}
+
+
+def pod(name: str, version: int, phase: str = "Running", node: str = "n0", run: str = "gan") -> dict[str, Any]:
+    labels = {"caloscale.dev/run": run, "caloscale.dev/attempt": "1"} if run else {}
+    status: dict[str, Any] = {"phase": phase, "conditions": [{"type": "PodScheduled", "status": "True"}]}
+    if phase == "Failed":
+        ended = {"exitCode": 143, "finishedAt": "2026-11-21T10:00:05Z"}
+        status["containerStatuses"] = [{"name": "tensorflow", "state": {"terminated": ended}}]
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "physics",
+            "uid": f"u-{name}",
+            "labels": labels,
+            "resourceVersion": str(version),
+            "creationTimestamp": "2026-11-21T10:00:00Z",
+        },
+        "spec": {"nodeName": node, "containers": [{"resources": {"limits": {"nvidia.com/gpu": "8"}}}]},
+        "status": status,
+    }
+
+
+def versioned(raw: dict[str, Any], version: int) -> dict[str, Any]:
+    return {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(version)}}
+
+
+def test_an_older_event_changes_nothing() -> None:
+    store = Store()
+    assert store.put("TrainingRun", run(7, phase="Running")) == {GAN}
+    assert store.put("TrainingRun", run(5, phase="Pending")) == set()
+    assert store.runs[GAN].status.phase == "Running"
+
+
+def test_events_in_any_order_end_in_the_same_state() -> None:
+    events = [("Pod", pod("a", v, phase)) for v, phase in ((1, "Pending"), (2, "Running"), (3, "Failed"))]
+    events += [("Node", versioned(ex.node("n0", ready=r), v)) for v, r in ((4, "True"), (5, "False"))]
+    for seed in range(20):
+        shuffled = list(events)
+        random.Random(seed).shuffle(shuffled)
+        store = Store()
+        for kind, raw in shuffled:
+            store.put(kind, raw)
+        assert store.pods[("physics", "a")].phase == "Failed" and not store.nodes["n0"].ready
+
+
+def test_a_heartbeat_concerns_nobody() -> None:
+    store = Store()
+    store.put("TrainingRun", run(1, phase="Waiting"))
+    assert store.put("Node", versioned(ex.node("n0"), 2)) == {GAN}
+    assert store.put("Node", versioned(ex.node("n0"), 3)) == set()
+
+
+def test_more_room_concerns_those_who_wait() -> None:
+    store = Store()
+    store.put("TrainingRun", run(1, phase="Waiting"))
+    store.put("Node", versioned(ex.node("n0"), 2))
+    store.put("Pod", pod("stranger", 3, run=""))
+    (pool,) = store.pools_for(GAN)[0]
+    assert pool.free() == 0
+    assert store.put("Pod", pod("stranger", 4, "Succeeded", run="")) == {GAN}
+    (pool,) = store.pools_for(GAN)[0]
+    assert pool.free() == 1
+
+
+def test_a_runs_own_workers_do_not_stand_in_its_way() -> None:
+    store = Store()
+    store.put("TrainingRun", run(1, phase="Running"))
+    store.put("Node", versioned(ex.node("n0"), 2))
+    store.put("Pod", pod("gan-1-worker-0", 3))
+    assert store.pools_for(GAN)[0][0].free() == 1
+    assert store.pools_for(RunKey("physics", "other"))[0][0].free() == 0
+
+
+def test_launched_and_not_yet_bound_counts() -> None:
+    store = Store()
+    store.put("Node", versioned(ex.node("n0"), 1))
+    store.put("Node", versioned(ex.node("n1"), 2))
+    placed = {
+        "backend": "TFJob",
+        "pool": "v100-8",
+        "accelerator": "nvidia-tesla-v100",
+        "machineType": "n1-standard-64",
+        "purchase": "on-demand",
+        "nodes": 2,
+        "workers": 2,
+        "perNode": 8,
+        "acceleratorsPerWorker": 8,
+        "plannedNodes": 2,
+        "globalBatch": 1024,
+        "batchPerReplica": 64,
+    }
+    attempt = {"number": 1, "job": "gan-1", "nodes": 2, "workers": 2, "launched": "2026-11-21T10:00:00Z"}
+    store.put("TrainingRun", run(3, phase="Starting", placement=placed, attempts=[attempt]))
+    other = RunKey("physics", "other")
+    assert store.pools_for(other)[0][0].free() == 0
+    store.put("Pod", pod("gan-1-worker-0", 4))
+    assert store.pools_for(other)[0][0].free() == 0  # one is bound, the other is coming
+
+
+def test_when_a_pod_went_is_remembered() -> None:
+    store = Store()
+    store.put("Pod", pod("a", 1))
+    assert store.put("Pod", pod("a", 2, "Failed"), gone=True) == {GAN}
+    assert store.went["u-a"] == dt.datetime(2026, 11, 21, 10, 0, 5, tzinfo=dt.UTC)
+    assert store.pods_of(GAN) == []
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Node", "TrainingRun"])
+def test_a_list_ends_what_went_while_nobody_watched(kind: str) -> None:
+    store = Store()
+    made = {"Pod": pod("a", 3), "Node": versioned(ex.node("n0"), 3), "TrainingRun": run(3)}
+    for name, raw in made.items():
+        store.put(name, raw)
+    others = {"Pod": pod("b", 9), "Node": versioned(ex.node("n1"), 9), "TrainingRun": run(9)}
+    others["TrainingRun"]["metadata"]["name"] = "other"
+    store.resync(kind, [others[kind]], 9)
+    known = {"Pod": ("physics", "a") in store.pods, "Node": "n0" in store.nodes, "TrainingRun": GAN in store.runs}
+    assert {name for name, there in known.items() if not there} == {kind}
+
+
+def test_what_is_newer_than_the_list_stays() -> None:
+    store = Store()
+    store.put("Pod", pod("new", 12))
+    store.resync("Pod", [pod("old", 9)], 10)
+    assert ("physics", "new") in store.pods
