@@ -113,8 +113,8 @@ def test_order_of_the_variable_angle_networks_layers(networks):
     padded = ["ZeroPadding3D", "Conv3D", "ReLU", "BatchNormalization"]
     start = ["InputLayer", "Dense", "Reshape", "UpsampledConv3D", "ReLU", "BatchNormalization"]
     assert kinds(generator) == [*start, *padded * 4, "ZeroPadding3D", "Conv3D", "ReLU", "Conv3D", "ReLU"]
-    tail = ["Conv3D", "LeakyReLU", "BatchNormalization", "Dropout"]
-    trained = ["InputLayer", "Conv3D", "LeakyReLU", "Dropout", *(["ZeroPadding3D", *tail] * 2), *tail]
+    tail = ["Conv3D", "LeakyReLU", "BatchNormalization", "EventDropout"]
+    trained = ["InputLayer", "Conv3D", "LeakyReLU", "EventDropout", *(["ZeroPadding3D", *tail] * 2), *tail]
     constraints = {"CellEnergy", "MeasuredAngle", "EcalSum"}
     found = [kind for kind in kinds(discriminator) if kind not in constraints]
     assert found == [*trained, "AveragePooling3D", "Flatten", "Dense", "Dense"]
@@ -149,7 +149,7 @@ def test_slope_of_the_leaky_units_and_rate_of_the_dropout():
     run = load_run(preset="fixed-angle", overrides=["model.dropout=0.35"])
     discriminator = build(run.model, run.data).discriminator
     np.testing.assert_allclose(discriminator.get_layer("leaky2")(np.array([-1.0, 2.0])), [-0.3, 2.0], rtol=1e-6)
-    rates = {layer.rate for layer in discriminator.layers if type(layer).__name__ == "Dropout"}
+    rates = {layer.rate for layer in discriminator.layers if type(layer).__name__ == "EventDropout"}
     assert rates == {0.35}
 
 
