@@ -169,11 +169,13 @@ class Controller:
             seen, version = observed
             now = dt.datetime.now(dt.UTC)
             decision = reconcile(seen, now)
-            launches = len(decision.status.attempts) > len(seen.status.attempts)
-            if launches:
+            self.store.assume(run, decision.status)
+        if decision.status != seen.status:
+            try:
                 self._write(run, version, decision.status)
-        if not launches and decision.status != seen.status:
-            self._write(run, version, decision.status)
+            except BaseException:
+                self.store.assume(run, seen.status)
+                raise
         if first is not None and decision.status != seen.status:
             self.metrics.event_seconds.observe(time.monotonic() - first)
         self._act(run, seen, decision)

@@ -61,13 +61,13 @@ class Store:
     def put(self, kind: str, raw: Mapping[str, Any], *, gone: bool = False) -> set[RunKey]:
         """Take in an object as an event has it; returns the runs that it concerns, waiting ones for new room included.
 
-        Older versions than the one that is known are left aside: events and answers to our own writes overtake.
+        What is not newer than what is known is left aside: events and answers to our own writes overtake.
         """
         metadata = raw["metadata"]
         key = (kind, metadata.get("namespace", ""), metadata["name"])
         version = int(metadata.get("resourceVersion", 0))
         with self.lock:
-            if version < self._versions.get(key, 0):
+            if version <= self._versions.get(key, -1):
                 return set()
             self._versions[key] = version
             if gone:
@@ -217,6 +217,13 @@ class Store:
             if missing := live.nodes - len(bound):
                 coming[placed.pool] = coming.get(placed.pool, 0) + max(missing, 0)
         return pools_of(self.nodes.values(), uses, coming)
+
+    def assume(self, run: RunKey, status: RunStatus) -> None:
+        """Take a status for written before it is, so that nobody else plans with the same nodes."""
+        with self.lock:
+            if run in self.runs:
+                self.runs[run] = self.runs[run]._replace(status=status)
+                self._changed()
 
     def forget(self) -> None:
         """Forget what nobody will ask for any more."""
