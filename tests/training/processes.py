@@ -64,10 +64,17 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def start_training(
-    shards: Path, workspace: Path, *overrides: str, workers: int = 1, **more: str
+    shards: Path, workspace: Path, *overrides: str, workers: int = 1, setting: str = ""
 ) -> list[subprocess.Popen[str]]:
-    """The processes of `caloscale train` on shards of the small detector; more: of their environment."""
-    command = [sys.executable, "-m", "caloscale.cli.main", "train", "--preset", "compact"]
+    """The processes of `caloscale train` on shards of the small detector.
+
+    setting: a constant of a module that is changed before, as in ``caloscale.training.peers.BEAT_SECONDS = 1.0``.
+    """
+    entry = ["-m", "caloscale.cli.main"]
+    if setting:
+        module = setting.partition(" = ")[0].rpartition(".")[0]
+        entry = ["-c", f"import caloscale.cli.main, {module}; {setting}; caloscale.cli.main.main()"]
+    command = [sys.executable, *entry, "train", "--preset", "compact"]
     for override in (*DETECTOR, *overrides):
         command += ["--set", override]
     command += ["--workspace", str(workspace), "--dataset", str(shards)]
@@ -78,7 +85,7 @@ def start_training(
         log = (workspace.parent / f"{workspace.name}-{index}.log").open("a")
         # One thread each: many processes share the cores.
         threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
-        settings = environment(**threads, **(config if workers > 1 else {}), **more)
+        settings = environment(**threads, **(config if workers > 1 else {}))
         process = subprocess.Popen(
             command, env=settings, stdout=log, stderr=log, text=True, preexec_fn=heed_interrupts, start_new_session=True
         )

@@ -11,9 +11,9 @@ import pytest
 
 from caloscale.errors import PeerLostError
 from caloscale.training import peers
-from caloscale.training.peers import Meeting, Peers, host_of, join
+from caloscale.training.peers import Meeting, Peers, join, meet, split_address
 
-from .processes import start_python
+from .processes import free_ports, start_python
 
 WORKER = """
 import sys, time
@@ -22,11 +22,12 @@ peers.BEAT_SECONDS, peers.SILENCE_SECONDS, peers.LEAVE_SECONDS = 0.1, 1.0, 0.5
 from caloscale.errors import PeerLostError
 index, workers = int(sys.argv[1]), int(sys.argv[2])
 if index == 0:
-    meeting = peers.Meeting()
-    print(meeting.port, meeting.key, flush=True)
+    meeting = peers.Meeting(0, "key")
+    print(meeting.port, flush=True)
     party = meeting.wait(workers)
 else:
-    party = peers.join("127.0.0.1", int(sys.argv[3]), int(sys.argv[4]), index)
+    party = peers.join("127.0.0.1", int(sys.argv[3]), "key", index)
+party.settle()
 try:
     for step in range(10**9):
         words = party.gather({"step": step, "index": index})
@@ -48,8 +49,8 @@ def start(workers, hang="0"):
         return start_python(code, stderr=None)
 
     chief = one(0, workers)
-    port, key = chief.stdout.readline().split()
-    started = [chief, *(one(index, workers, port, key) for index in range(1, workers))]
+    port = chief.stdout.readline().strip()
+    started = [chief, *(one(index, workers, port) for index in range(1, workers))]
     for process in started:
         assert process.stdout.readline() == "ready\n"
     return started
@@ -101,7 +102,7 @@ def test_one_worker_needs_nobody():
 @pytest.fixture
 def three():
     """Three workers in this process."""
-    meeting, left = Meeting(), []
+    meeting, left = Meeting(0, "key"), []
     found = {}
     threads = [threading.Thread(target=lambda: found.update({0: meeting.wait(3, left.append)}))]
     threads += [
@@ -150,7 +151,7 @@ def test_one_that_said_goodbye_is_not_lost(three):
 
 
 def test_strangers_are_not_let_in():
-    meeting = Meeting()
+    meeting = Meeting(0, "key")
     strangers = [socket.create_connection(("127.0.0.1", meeting.port)) for _ in range(3)]
     strangers[0].sendall(b"GET / HTTP/1.1\r\n\r\n")
     strangers[1].close()
@@ -168,20 +169,50 @@ def test_strangers_are_not_let_in():
 
 
 def test_one_that_does_not_come(monkeypatch):
-    monkeypatch.setattr(peers, "START_SECONDS", 0.2)
+    monkeypatch.setattr(peers, "GATHERING_SECONDS", 0.2)
     with pytest.raises(PeerLostError, match="worker 1 did not come") as error:
-        Meeting().wait(3)
+        Meeting(0, "key").wait(3)
     assert error.value.exit_code == 138
 
 
-def test_nobody_listens():
+def test_nobody_listens(monkeypatch):
+    monkeypatch.setattr(peers, "GATHERING_SECONDS", 0.2)
     with pytest.raises(PeerLostError, match="worker 0 cannot be reached"):
-        join("127.0.0.1", 1, 0, 1)
+        join("127.0.0.1", 1, "key", 1)
 
 
-def test_hosts():
-    assert [host_of(address) for address in ("a-worker-0.ns.svc:2222", "10.0.0.1:80", "[fe80::1]:2222")] == [
-        "a-worker-0.ns.svc",
-        "10.0.0.1",
-        "fe80::1",
+def test_workers_meet_on_the_port_that_tensorflow_takes_over():
+    """Whoever comes first waits; afterwards another server can listen there, while the workers stay connected."""
+    port = free_ports(1)[0]
+    cluster = [f"127.0.0.1:{port}", "127.0.0.1:2", "127.0.0.1:3"]
+    found = {}
+
+    def come(index):
+        found[index] = meet(cluster, index)
+
+    threads = [threading.Thread(target=come, args=(index,)) for index in (2, 1, 0)]
+    for thread in threads:
+        thread.start()
+        thread.join(0.3)
+    for thread in threads:
+        thread.join(60)
+    with socket.create_server(("", port)):
+        assert together(lambda i: found[i].gather({"i": i}))[1] == [{"i": i} for i in range(3)]
+    for one in found.values():
+        one.close()
+    assert meet(["127.0.0.1:1"], 0).connections == {}
+
+
+def test_a_port_that_is_taken():
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PeerLostError, match=f"cannot listen on its port {port}"):
+            meet([f"127.0.0.1:{port}", "127.0.0.1:2"], 0)
+
+
+def test_addresses():
+    assert [split_address(address) for address in ("a-worker-0.ns.svc:2222", "10.0.0.1:80", "[fe80::1]:2222")] == [
+        ("a-worker-0.ns.svc", 2222),
+        ("10.0.0.1", 80),
+        ("fe80::1", 2222),
     ]

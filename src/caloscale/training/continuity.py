@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,20 +19,22 @@ import tensorflow as tf
 
 from caloscale.errors import CheckpointError, DocumentError, PeerLostError, StorageError
 from caloscale.showers.storage import is_remote, storage_error
-from caloscale.spec import Checkpoint
+from caloscale.spec import Checkpoint, Run
 from caloscale.training.checkpoint import Progress
 from caloscale.training.checkpoint_file import encode
 from caloscale.training.mark import Life, Mark, next_life, read_mark
-from caloscale.training.peers import Meeting, Peers, host_of, join
+from caloscale.training.peers import Peers, meet
 from caloscale.training.saver import Saver
 from caloscale.training.signals import StopSignals
 from caloscale.training.snapshot import from_host, to_host
 from caloscale.training.store import BucketCopy, CheckpointFolder, Saved, read_content
-from caloscale.training.strategy import Engine
+from caloscale.training.strategy import Engine, open_engine, worker_of
 
 log = logging.getLogger(__name__)
 
 _OF_BEST = ("best_epoch", "best_step", "best_deviation")
+ALARM_SECONDS = 120
+"""How long TensorFlow may take to connect workers that are all there; then the kernel ends the process (142)."""
 INTERRUPTED_SECONDS = 30.0
 """How long a training that was stopped waits for the bucket."""
 
@@ -204,49 +207,33 @@ class Continuity:
 
 
 @contextmanager
-def among_peers(engine: Engine) -> Iterator[Peers]:
-    """The workers of an engine, connected. What TensorFlow raises in here because one is gone is a PeerLostError."""
-    peers = Peers()
+def among_peers(run: Run, signals: StopSignals) -> Iterator[tuple[Engine, Peers]]:
+    """The engine of this worker, and its connections to the others.
+
+    What TensorFlow raises in here because another worker is gone is a PeerLostError.
+    """
+    index, workers = worker_of(os.environ)
+    cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"] if workers > 1 else []
+    # TensorFlow would wait for the others for an hour, and no Python would run meanwhile.
+    peers = meet(cluster, index)
     try:
-        peers = _meet(engine)
-        yield peers
+        if workers > 1:
+            signal.alarm(ALARM_SECONDS)
+        engine = open_engine(run, os.environ)
+        if workers > 1:
+            signal.alarm(0)
+        signals.renew()
+        peers.settle()
+        yield engine, peers
     except tf.errors.OpError as error:
         peers.abandon()
-        if engine.placement.workers == 1:
+        if workers == 1:
             raise
         raise PeerLostError(peers.lost, f"is gone: {' '.join(str(error.message).split())[:200]}") from error
     except BaseException:
         peers.abandon()
         raise
     peers.close()
-
-
-def _meet(engine: Engine) -> Peers:
-    """Connect the workers; where they find worker 0 is told by their first collective."""
-    placement = engine.placement
-    if placement.workers == 1:
-        return Peers()
-    meeting = Meeting() if placement.is_chief else None
-    port, high, low = _tell(engine, (meeting.port, *divmod(meeting.key, 2**30)) if meeting else (0, 0, 0))
-    if meeting is not None:
-        return meeting.wait(placement.workers)
-    chief = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"][0]
-    return join(host_of(chief), port, high * 2**30 + low, placement.worker)
-
-
-def _tell(engine: Engine, numbers: tuple[int, ...]) -> list[int]:
-    """Numbers of worker 0, at all workers."""
-
-    @tf.function(autograph=False)
-    def all_reduced() -> Any:
-        def mine() -> Any:
-            context = tf.distribute.get_replica_context()
-            first = tf.cast(tf.equal(context.replica_id_in_sync_group, 0), tf.int64)
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, first * tf.constant(numbers, tf.int64))
-
-        return engine.strategy.experimental_local_results(engine.strategy.run(mine))[0]
-
-    return [int(number) for number in all_reduced().numpy()]
 
 
 def _set(variables: Mapping[str, Any], saved: Saved) -> None:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import tensorflow as tf
 
 from caloscale.errors import TrainingError
-from caloscale.models import latent, noise_size
 from caloscale.progress import bar
-from caloscale.showers.arrays import Showers
 from caloscale.showers.manifest import check_shards, read_manifest
-from caloscale.showers.preprocessing import to_gev
 from caloscale.showers.shards import read_part
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run
 from caloscale.training.builtin_loop import fit
 from caloscale.training.checkpoint import Progress, identity_of
+from caloscale.training.comparison import generate_like
 from caloscale.training.continuity import Continuity, among_peers
 from caloscale.training.failures import Retries, brief, failed, is_of_input, unreadable
 from caloscale.training.input import TrainingShowers, check_manifest
@@ -37,7 +33,7 @@ from caloscale.training.selection import is_chosen, physics_deviation, selection
 from caloscale.training.signals import StopSignals
 from caloscale.training.snapshot import network_variables
 from caloscale.training.state import NOWHERE, TrainingState, make_steps
-from caloscale.training.strategy import Engine, divide, open_engine
+from caloscale.training.strategy import Engine, divide
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +41,6 @@ HISTORY_STEPS = 20
 """Steps between two points of the training curves; between them nothing is read from the step."""
 VALIDATIONS = 25
 """Comparisons with validation showers in a training, about."""
-GENERATED_AT_ONCE = 64
-"""Showers that are generated at a time for such a comparison."""
 
 
 def train(run: Run, dataset: Path, output: Path) -> TrainingRecord:
@@ -62,14 +56,11 @@ def train(run: Run, dataset: Path, output: Path) -> TrainingRecord:
     clock = time.perf_counter()
     if run.train.deterministic:
         tf.config.experimental.enable_op_determinism()
-    with StopSignals() as signals:
-        # Several workers must be set up before TensorFlow does anything else.
-        engine = open_engine(run, os.environ)
-        signals.renew()
-        with among_peers(engine) as peers:
-            training = _Training(run, Path(dataset), Path(output), engine, clock)
-            with training.resume(peers, signals):
-                return training.run_to_end()
+    # Several workers must be set up before TensorFlow does anything else.
+    with StopSignals() as signals, among_peers(run, signals) as (engine, peers):
+        training = _Training(run, Path(dataset), Path(output), engine, clock)
+        with training.resume(peers, signals):
+            return training.run_to_end()
 
 
 class _Training:
@@ -249,7 +240,7 @@ class _Training:
         if self.best is not None and self.best.best_step == step:
             return
         epoch = round(step / self.showers.steps_per_epoch)
-        figures = physics_deviation(self.validation, self._generate(self.validation))
+        figures = physics_deviation(self.validation, generate_like(self.validation, self.state.released, self.run))
         earlier = [d for d in self.history.content["validation"].get("deviation", []) if d is not None]
         self.history.add_validation(epoch, figures)
         if writer is not None:
@@ -259,18 +250,6 @@ class _Training:
                 update={"best_epoch": epoch, "best_step": step, "best_deviation": figures["deviation"]}
             )
             self.continuity.save_best(network_variables(self.state.released), self.best)
-
-    def _generate(self, like: Showers) -> Showers:
-        """Showers of the generator as it would be released now, the same noise at every call."""
-        model, data = self.run.model, self.run.data
-        noise = np.random.default_rng(self.run.train.seed).standard_normal((len(like), noise_size(model)), np.float32)
-        cells = np.empty_like(like.cells_gev)
-        for first in range(0, len(like), GENERATED_AT_ONCE):
-            part = slice(first, first + GENERATED_AT_ONCE)
-            fed = latent(noise[part], like.energy_gev[part], like.angle_rad[part], model, data)
-            shower = self.state.released(fed, training=False)
-            cells[part] = to_gev(shower[..., 0].numpy(), data.preprocessing)
-        return Showers(cells, like.energy_gev, like.angle_rad, "generated")
 
     def _progress(self) -> Progress:
         best = self.best or self.before

@@ -7,17 +7,17 @@ once (its connection closes) or after a silence (it, or its network, is dead), w
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import logging
 import os
 import queue
-import secrets
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
@@ -32,8 +32,10 @@ SILENCE_SECONDS = 20.0
 """A worker that was not heard of for so long is lost."""
 LEAVE_SECONDS = 20.0
 """Time that this process has to end by itself after another was lost; together with the silence below a minute."""
-START_SECONDS = 300.0
-"""How long worker 0 waits until all others have connected."""
+GATHERING_SECONDS = 600.0
+"""How long a worker waits for all others at the start: machines come, and images are loaded, one after the other."""
+SETTLING_SECONDS = 120.0
+"""The silence that is allowed while TensorFlow sets up its own connections: no Python runs meanwhile."""
 _CHUNK = 2**20
 _BEAT, _WORD, _WORDS, _DATA, _BYE = b"B", b"W", b"L", b"D", b"X"
 
@@ -55,6 +57,7 @@ class Peers:
     ) -> None:
         self.index, self.connections = index, connections or {}
         self.lost: int | None = None
+        self._silence = SETTLING_SECONDS
         self._leave = leave or _exit
         self._closed = threading.Event()
         self._gone: set[int] = set()
@@ -70,6 +73,10 @@ class Peers:
     def is_chief(self) -> bool:
         """Whether this is worker 0, which decides and writes."""
         return self.index == 0
+
+    def settle(self) -> None:
+        """TensorFlow is set up: from now on silence counts."""
+        self._silence = SILENCE_SECONDS
 
     def gather(self, word: Word) -> list[Word]:
         """The words of all workers, in their order; every worker calls this equally often. Raises PeerLostError."""
@@ -149,8 +156,12 @@ class Peers:
     def _listen(self, peer: int) -> None:
         connection, received = self.connections[peer], self._received[peer]
         try:
-            while connection.poll(SILENCE_SECONDS):
+            heard = time.monotonic()
+            while (silence := time.monotonic() - heard) < self._silence:
+                if not connection.poll(BEAT_SECONDS):
+                    continue
                 message = connection.recv_bytes()
+                heard = time.monotonic()
                 kind, content = message[:1], message[1:]
                 if kind == _BYE:
                     self._gone.add(peer)
@@ -158,7 +169,7 @@ class Peers:
                     return
                 if kind != _BEAT:
                     received.put((kind, content))
-            reason = f"was silent for {SILENCE_SECONDS:g} s"
+            reason = f"was silent for {silence:.0f} s"
         except (EOFError, OSError):
             reason = "closed its connection"
         if not self._closed.is_set():
@@ -177,18 +188,20 @@ class Peers:
 
 
 class Meeting:
-    """Where the workers of a training find each other: worker 0 opens a port, and the others are told it."""
+    """Where worker 0 waits for the others: on the port of its own that TensorFlow takes over afterwards.
 
-    def __init__(self) -> None:
+    key: what a worker says first; one of another training does not know it.
+    """
+
+    def __init__(self, port: int, key: str) -> None:
         dual = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if dual else socket.AF_INET
-        self._server = socket.create_server(("", 0), family=family, dualstack_ipv6=dual)
-        self.port = int(self._server.getsockname()[1])
-        self.key = secrets.randbits(60)
+        self._server = socket.create_server(("", port), family=family, dualstack_ipv6=dual)
+        self.port, self.key = int(self._server.getsockname()[1]), key
 
     def wait(self, workers: int, leave: Callable[[int], Any] | None = None) -> Peers:
-        """All other workers, once they have connected. PeerLostError: one did not within START_SECONDS."""
-        deadline = time.monotonic() + START_SECONDS
+        """All other workers, once they have connected. PeerLostError: one did not within GATHERING_SECONDS."""
+        deadline = time.monotonic() + GATHERING_SECONDS
         connections: dict[int, Connection] = {}
         with self._server:
             while len(connections) < workers - 1:
@@ -197,7 +210,7 @@ class Meeting:
                     accepted, _ = self._server.accept()
                 except TimeoutError as error:
                     missing = sorted(set(range(1, workers)) - connections.keys())
-                    raise PeerLostError(missing[0], f"did not come within {START_SECONDS:g} s") from error
+                    raise PeerLostError(missing[0], f"did not come within {GATHERING_SECONDS:g} s") from error
                 connection = _wrapped(accepted)
                 index = self._who(connection, workers)
                 if index is not None:
@@ -210,26 +223,52 @@ class Meeting:
             if not connection.poll(5):
                 return None
             key, _, index = connection.recv_bytes(100).decode().partition(" ")
-            if hmac.compare_digest(key, str(self.key)) and 0 < int(index) < workers:
+            if hmac.compare_digest(key, self.key) and 0 < int(index) < workers:
                 return int(index)
         except (OSError, EOFError, ValueError):
             pass
         return None
 
 
-def join(host: str, port: int, key: int, index: int, leave: Callable[[int], Any] | None = None) -> Peers:
-    """Connect worker ``index`` to worker 0. Raises PeerLostError."""
-    try:
-        connection = _wrapped(socket.create_connection((host, port), timeout=SILENCE_SECONDS))
-        connection.send_bytes(f"{key} {index}".encode())
-    except OSError as error:
-        raise PeerLostError(0, f"cannot be reached at {host}:{port}: {error}") from error
-    return Peers(index, {0: connection}, leave)
+def join(host: str, port: int, key: str, index: int, leave: Callable[[int], Any] | None = None) -> Peers:
+    """Connect worker ``index`` to worker 0, which may start later. PeerLostError: not within GATHERING_SECONDS."""
+    deadline = time.monotonic() + GATHERING_SECONDS
+    while True:
+        try:
+            connection = _wrapped(socket.create_connection((host, port), timeout=10))
+            connection.send_bytes(f"{key} {index}".encode())
+            return Peers(index, {0: connection}, leave)
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise PeerLostError(0, f"cannot be reached at {host}:{port}: {error}") from error
+            time.sleep(0.2)
 
 
-def host_of(address: str) -> str:
-    """The host of ``host:port``, brackets of IPv6 addresses taken off."""
-    return address.rpartition(":")[0].strip("[]")
+def meet(cluster: Sequence[str], index: int) -> Peers:
+    """The workers of a cluster (``host:port``, the same list everywhere), connected, each of them at this point.
+
+    Raises PeerLostError.
+    """
+    if len(cluster) < 2:
+        return Peers()
+    host, port = split_address(cluster[0])
+    key = hashlib.sha256(json.dumps(list(cluster)).encode()).hexdigest()
+    if index == 0:
+        try:
+            meeting = Meeting(port, key)
+        except OSError as error:
+            raise PeerLostError(0, f"cannot listen on its port {port}: {error}") from error
+        peers = meeting.wait(len(cluster))
+    else:
+        peers = join(host, port, key, index)
+    peers.gather({"here": index})
+    return peers
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``host:port``, brackets of IPv6 addresses taken off."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def _wrapped(connected: socket.socket) -> Connection:
