@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from caloscale.errors import ShowerFileError
+from caloscale.errors import PeerLostError, ShowerFileError, Terminated
 from caloscale.stages.record import read_records, recorded
 
 
@@ -76,3 +76,11 @@ def test_ctrl_c_is_recorded_as_interrupted(tmp_path: Path) -> None:
         process.wait(20)
     record = read_records(tmp_path)["train"]
     assert (record.outcome, record.exit_code) == ("interrupted", 130)
+
+
+@pytest.mark.parametrize(("error", "code"), [(Terminated(), 143), (PeerLostError(1), 138)])
+def test_what_is_no_fault_of_the_stage_is_an_interruption(tmp_path: Path, error: BaseException, code: int) -> None:
+    with pytest.raises(type(error)), recorded("train", tmp_path):
+        raise error
+    record = read_records(tmp_path)["train"]
+    assert (record.outcome, record.exit_code) == ("interrupted", code)
