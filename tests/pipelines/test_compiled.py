@@ -13,7 +13,7 @@ import yaml
 from kfp.pipeline_spec import pipeline_spec_pb2  # noqa: F401 (fails early when kfp is broken)
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPONENTS = ["plan", "simulate", "preprocess", "train", "validate", "cost_report"]
+COMPONENTS = ["plan", "simulate", "preprocess", "train", "train_on_cluster", "validate", "cost_report"]
 
 
 def compile_pipeline(path: Path, **environment: str) -> dict:
@@ -77,3 +77,17 @@ def test_components_are_doors(name: str) -> None:
         n.func.attr for n in ast.walk(function) if isinstance(n, ast.Call) and ast.unparse(n.func).startswith("stages.")
     ]
     assert len(calls) == 1
+
+
+def test_the_pipeline_that_trains_on_machines_of_its_own() -> None:
+    """Plan, train on the cluster, validate, cost report; the run is named after the pipeline run."""
+    compiled = yaml.safe_load((ROOT / "pipelines/compiled/train_on_cluster.yaml").read_text())
+    inner = compiled["components"]["comp-exit-handler-1"]["dag"]["tasks"]
+    assert set(inner["train-on-cluster"]["dependentTasks"]) == {"plan", "preprocess"}
+    assert set(inner["validate"]["dependentTasks"]) == {"preprocess", "train-on-cluster"}
+    given = inner["train-on-cluster"]["inputs"]["parameters"]["pipeline_id"]
+    assert given["runtimeValue"]["constant"] == "{{$.pipeline_job_uuid}}"
+    assert not inner["train-on-cluster"]["cachingOptions"].get("enableCache", False)
+    assert (
+        compiled["root"]["dag"]["tasks"]["cost-report"]["triggerPolicy"]["strategy"] == "ALL_UPSTREAM_TASKS_COMPLETED"
+    )

@@ -41,6 +41,6 @@ def command() -> None:
     os.environ[PROGRESS_FILE_VARIABLE] = str(progress)
     with ProgressReporter(progress):
         stages.train(run, workspace, dataset, trained)
-    if chief:
+    if chief and given is None:  # with shards from elsewhere this is a step of a longer chain
         stages.validate(run, workspace, dataset, trained, scratch / "released")
         stages.report(run, workspace)

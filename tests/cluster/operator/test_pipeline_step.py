@@ -1,0 +1,84 @@
+"""The pipeline's training step on a real API server: the same run for each retry, none after a cancellation."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from caloscale.client.step import run_name, train_on_cluster
+from caloscale.connection import Connection
+from caloscale.errors import ClusterError
+from caloscale.planning.usage import RunUse
+from caloscale.spec import Run, load_run
+from tests.cluster.operator.conftest import Runs
+
+Add = Callable[..., list[str]]
+
+
+@pytest.fixture
+def document() -> Run:
+    settings = ["accelerator=nvidia-tesla-v100", "count=16", "perNode=8", "region=europe-west4"]
+    return load_run(preset="variable-angle", overrides=[f"hardware.{each}" for each in settings])
+
+
+def step(runs: Runs, document: Run, workspace: Path, model: Path) -> object:
+    connection = Connection(runs.plane.client())
+    places = {"workspace": str(workspace), "dataset": "gs://bucket/dataset"}
+    return train_on_cluster(
+        document, step="run-7", **places, model=model, connection=connection, namespace=runs.namespace
+    )
+
+
+def test_a_retried_step_follows_the_run_that_is_there(
+    runs: Runs, add_nodes: Add, document: Run, tmp_path: Path
+) -> None:
+    add_nodes(pool="v100", count=2)
+    runs.imitate("1s")
+    trained = tmp_path / "workspace" / "training" / "model"
+    trained.mkdir(parents=True)
+    (trained / "generator.keras").write_text("weights")
+    for attempt in ("first", "again"):
+        step(runs, document, tmp_path / "workspace", tmp_path / attempt)
+        assert (tmp_path / attempt / "generator.keras").read_text() == "weights"
+    (run,) = runs.plane.get("trainingruns", "-n", runs.namespace)["items"]
+    assert run["metadata"]["name"] == run_name(document, "run-7") and len(run["status"]["attempts"]) == 1
+    use = RunUse.model_validate_json((tmp_path / "workspace" / "usage.json").read_bytes())
+    assert use.attempts[0].nodes[0].nodes == 2 and run_name(document, "run-8") != run_name(document, "run-7")
+
+
+def test_a_run_that_fails_fails_the_step(runs: Runs, add_nodes: Add, document: Run, tmp_path: Path) -> None:
+    add_nodes(pool="v100", count=2)
+    runs.imitate("1s", exit_code=5)
+    with pytest.raises(ClusterError, match="exit code 5"):
+        step(runs, document, tmp_path, tmp_path / "model")
+
+
+def test_a_cancelled_step_takes_its_run_back(runs: Runs, add_nodes: Add, document: Run, tmp_path: Path) -> None:
+    """The step's process gets SIGTERM, as Kubeflow ends a pod."""
+    add_nodes(pool="v100", count=2)
+    runs.imitate(None)
+    (tmp_path / "run.yaml").write_text(document.model_dump_json(by_alias=True))
+    code = f"""
+        from pathlib import Path
+        from caloscale.client.step import train_on_cluster
+        from caloscale.spec import load_run
+        train_on_cluster(load_run({str(tmp_path / "run.yaml")!r}), step="run-7", workspace={str(tmp_path)!r},
+            dataset="gs://bucket/dataset", model=Path({str(tmp_path / "model")!r}), namespace={runs.namespace!r})
+    """
+    environment = {**os.environ, "KUBECONFIG": str(runs.plane.kubeconfig)}
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], env=environment)
+    runs.plane.wait_until(
+        lambda: bool(runs.plane.get("trainingruns", "-n", runs.namespace)["items"]), "the step has submitted its run"
+    )
+    runs.phase(run_name(document, "run-7"), "Running")
+    process.terminate()
+    assert process.wait(30) == 143
+    runs.plane.wait_until(
+        lambda: not runs.plane.get("trainingruns,tfjobs,pods", "-n", runs.namespace)["items"], "nothing is left"
+    )
