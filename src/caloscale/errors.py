@@ -10,6 +10,7 @@ CaloscaleError
 ├── SimulationError         Geant4 is not there or failed: exit code 3
 ├── TrainingError           the training cannot go on: exit code 5
 ├── ClusterError            a cluster that cannot be reached or refuses: exit code 4
+├── BenchError              what is measured, or its reference, failed: exit code 6
 ├── PeerLostError           another worker is gone: exit code 138, start again from the checkpoint
 └── DeviceError             accelerators that were given are not there: exit code 140, start again elsewhere
 
@@ -89,6 +90,12 @@ class ClusterError(CaloscaleError):
     """A Kubernetes cluster cannot be reached, or refuses what was asked of it."""
 
     exit_code = 4
+
+
+class BenchError(CaloscaleError):
+    """What is measured, or what it is compared with, failed."""
+
+    exit_code = 6
 
 
 class PeerLostError(CaloscaleError):

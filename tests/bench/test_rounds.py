@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.bench.rounds import BenchError, Contender, interleave, ratios, timing
+from caloscale.bench.rounds import Contender, interleave, ratios, timing
+from caloscale.errors import BenchError
 
 PRODUCT = {"precision": "float32", "size": 64}
 

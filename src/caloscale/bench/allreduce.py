@@ -15,7 +15,8 @@ from tempfile import TemporaryFile
 
 from caloscale.bench.document import AllReduceBench, AllReduceTime
 from caloscale.bench.machine import describe_machine
-from caloscale.bench.rounds import BenchError, timing
+from caloscale.bench.rounds import timing
+from caloscale.errors import BenchError
 from caloscale.planning.collective import ring_seconds
 from caloscale.progress import bar
 from caloscale.spec import Run

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from caloscale.bench.document import Geant4Time, GenerateBench, RuntimeTime
 from caloscale.bench.machine import describe_machine
-from caloscale.bench.rounds import BenchError, Contender, interleave, ratios
-from caloscale.errors import SimulationError
+from caloscale.bench.rounds import Contender, interleave, ratios
+from caloscale.errors import BenchError, SimulationError
 from caloscale.simulation import simulate
 from caloscale.spec import Run
 from caloscale.stages import load_tensorflow_quietly

@@ -14,18 +14,12 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from caloscale.bench.document import Timing
-from caloscale.errors import CaloscaleError
+from caloscale.errors import BenchError
 from caloscale.progress import bar
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 25
 SHORTEST_SECONDS = 0.3
 """Work of a round is repeated until it takes so long."""
-
-
-class BenchError(CaloscaleError):
-    """A contender failed."""
-
-    exit_code = 6
 
 
 class Contender:
