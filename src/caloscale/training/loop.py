@@ -25,6 +25,7 @@ from caloscale.training.failures import Retries, brief, failed, is_of_input, unr
 from caloscale.training.input import TrainingShowers, check_manifest
 from caloscale.training.peers import Peers
 from caloscale.training.profile import PROFILE_FILE, StepProfiler, keeper
+from caloscale.training.progress_file import ProgressFile
 from caloscale.training.record import History, TrainingRecord
 from caloscale.training.release import parameters, release, save_network, versions
 from caloscale.training.scalars import open_scalars, write_scalars
@@ -93,6 +94,8 @@ class _Training:
         self.first_step = self.number = 0
         self.stopped = False
         self.stopped_by: int | None = None
+        batch = self.showers.batch
+        self.told = ProgressFile(steps=self.steps, steps_per_epoch=self.showers.steps_per_epoch, batch=batch)
 
     @property
     def seconds(self) -> float:
@@ -112,6 +115,7 @@ class _Training:
             self.history = History(restored.history)
             self.best = restored if restored.best_epoch is not None else None
             self.first_step = self.number = restored.step
+            self.told.saved(restored.step)
             log.info("going on from step %d", restored.step)
         if self.placement.is_chief and not (restored and self.untrained.exists()):
             save_network(fresh if restored is None else TrainingState(self.run).networks.generator, self.untrained)
@@ -122,14 +126,23 @@ class _Training:
         stopped = self._steps()
         if self.stopped_by is not None:
             log.warning("stopped at step %d; the same command goes on from there", self.number)
-            self.continuity.stop(self.stopped_by)
+            try:
+                self.continuity.stop(self.stopped_by)
+            finally:
+                self._tell()
         self._validate()
         self._save()
         if self.placement.is_chief:
             self._write_history()
             self._release()
         self.continuity.finish()
+        self._tell()
         return self._record(stopped)
+
+    def _tell(self) -> None:
+        """Where the training stands, with all that is saved."""
+        self.told.saved(self.continuity.saver.safe_step)
+        self.told.step(self.number, now=True)
 
     def _steps(self) -> Literal["epochs", "maxMinutes"]:
         """The steps that are left; what ended them."""
@@ -196,6 +209,7 @@ class _Training:
         self.number += 1
         if self.number == self.first_step + 1:
             self.seconds_first_step = time.perf_counter() - self.clock
+            self.told.begin(self.number, self.seconds_first_step)
         number, per_epoch = self.number, self.showers.steps_per_epoch
         self.shown.update(self.showers.batch)
         if number % HISTORY_STEPS == 0 or number == self.steps:
@@ -206,6 +220,8 @@ class _Training:
         if decision.save or decision.stopped_by is not None:
             self._check_finite()
             self._save()
+        self.told.saved(self.continuity.saver.safe_step)
+        self.told.step(number)
         # All workers agree on this figure, so that they stop together.
         ended = self.run.train.max_minutes is not None and float(losses["progress"]) >= 1
         self.stopped_by = decision.stopped_by
@@ -218,6 +234,7 @@ class _Training:
         self._check_finite()
         figures = {name: float(value) for name, value in losses.items()}
         self.history.add_losses(number, figures)
+        self.told.losses(figures)
         discriminator = figures["discriminator_real"] + figures["discriminator_fake"]
         epoch = f"{number / self.showers.steps_per_epoch:.1f}/{self.run.train.epochs}"
         shown.set_postfix(

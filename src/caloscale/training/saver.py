@@ -11,7 +11,7 @@ from pathlib import Path
 from caloscale.errors import CaloscaleError, StorageError
 from caloscale.training.checkpoint import Progress
 from caloscale.training.checkpoint_file import Arrays
-from caloscale.training.store import BucketCopy, CheckpointFolder
+from caloscale.training.store import BucketCopy, CheckpointFolder, step_of
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +31,12 @@ class Saver:
     def __init__(self, folder: CheckpointFolder, bucket: BucketCopy | None = None) -> None:
         self.folder = folder
         self.saved_bytes = 0
+        self.safe_step = 0
+        """Step of the newest checkpoint of this process that is where it will be looked for, in the bucket if there is
+        one."""
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._copies = None if bucket is None else _Copies(bucket)
+        self._copies = None if bucket is None else _Copies(bucket, self._arrived)
 
     def save(self, arrays: Arrays, progress: Progress) -> None:
         """Save the checkpoint of a step. Raises what the save before it failed with (StorageError)."""
@@ -80,13 +83,20 @@ class Saver:
         self.saved_bytes += len(content)
         if self._copies is not None:
             self._copies.put(path, content)
+        else:
+            self._arrived(path)
+
+    def _arrived(self, path: Path) -> None:
+        step = step_of(path)
+        if step is not None:
+            self.safe_step = max(self.safe_step, step)
 
 
 class _Copies:
     """The newest version of each file that is not yet in the bucket, and the thread that brings them there."""
 
-    def __init__(self, bucket: BucketCopy) -> None:
-        self.bucket = bucket
+    def __init__(self, bucket: BucketCopy, arrived: Callable[[Path], None]) -> None:
+        self.bucket, self._arrived = bucket, arrived
         self._waiting: dict[str, tuple[Path, bytes]] = {}
         self._changed = threading.Condition()
         self._busy = False
@@ -120,6 +130,7 @@ class _Copies:
             try:
                 self.bucket.upload(path, content)
                 self._error = None
+                self._arrived(path)
             except CaloscaleError as error:
                 log.warning("%s\n  the training goes on; %s is tried again", error, path.name)
                 self._error = error

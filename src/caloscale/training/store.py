@@ -29,6 +29,12 @@ START_RETRY_SECONDS = 300.0
 _NAME = re.compile(r"step-(\d{9})\.npz")
 
 
+def step_of(path: Path) -> int | None:
+    """The step of a checkpoint by its name; None for another file."""
+    found = _NAME.fullmatch(path.name)
+    return int(found.group(1)) if found else None
+
+
 @dataclass(frozen=True)
 class Saved:
     """A checkpoint that was read."""

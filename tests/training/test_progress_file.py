@@ -1,0 +1,38 @@
+"""What a training says of itself to whoever watches."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from caloscale.progress import PROGRESS_FILE_VARIABLE
+from caloscale.status import RunProgress
+from caloscale.training import train
+from caloscale.training.progress_file import ProgressFile
+from tests.training.conftest import small_run
+
+
+def test_a_training_tells_its_end(shards: Path, tmp_path: Path, eagerly: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROGRESS_FILE_VARIABLE, str(tmp_path / "progress.json"))
+    record = train(small_run(), shards, tmp_path / "out")
+    told = RunProgress.model_validate_json((tmp_path / "progress.json").read_bytes())
+    assert (told.step, told.steps, told.checkpoint_step) == (record.steps, record.steps, record.steps)
+    assert (told.epoch, told.epochs) == (2.0, 2) and told.losses["generator"] > 0
+    assert told.seconds_first_step == pytest.approx(record.seconds_first_step) and told.step_seconds is not None
+
+
+def test_the_file_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    file = ProgressFile(steps=100, steps_per_epoch=10, batch=8, environment={PROGRESS_FILE_VARIABLE: str(path)})
+    for step in range(1, 60):
+        file.step(step, now=True)
+        assert json.loads(path.read_text())["step"] == step
+    assert [each.name for each in tmp_path.iterdir()] == ["progress.json"]
+
+
+def test_a_disk_that_is_full_does_not_end_a_training(tmp_path: Path) -> None:
+    (tmp_path / "folder").write_text("a file is in the way")
+    path = tmp_path / "folder" / "progress.json"
+    ProgressFile(steps=1, steps_per_epoch=1, batch=1, environment={PROGRESS_FILE_VARIABLE: str(path)}).step(1, now=True)
