@@ -33,15 +33,18 @@ def main() -> None:
     connection.count_with(metrics.count)
     controller = Controller(connection, settings, metrics)
     metrics.registry.register(RunsCollector(controller.store))
+    worker = threading.Thread(target=controller.run, name="controller", daemon=True)
+    # alive: waiting for the lease, or at work
+    checks = {"/healthz": lambda: worker.ident is None or worker.is_alive(), "/readyz": controller.synced.is_set}
     if settings.health_port:
-        serve_health(settings.health_port, {"/healthz": lambda: True, "/readyz": controller.synced.is_set})
+        serve_health(settings.health_port, checks)
     if settings.metrics_port:
         start_http_server(settings.metrics_port, registry=metrics.registry)
     leadership = Leadership(connection, settings.namespace, settings.identity)
     leadership.acquire()
     log.info("%s is active", settings.identity)
     threading.Thread(target=leadership.keep, args=(_lost,), name="lease", daemon=True).start()
-    threading.Thread(target=controller.run, name="controller", daemon=True).start()
+    worker.start()
     try:
         asyncio.run(
             kopf.operator(registry=register(controller), settings=kopf_settings(), clusterwide=True, standalone=True)

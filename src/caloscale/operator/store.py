@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ from caloscale.cluster.access import PROGRESS_KEY
 from caloscale.cluster.nodes import Node, Pool, node_of, pools_of
 from caloscale.cluster.pods import Job, Pod, job_of, pod_of
 from caloscale.status import FINISHED, RunProgress, RunStatus
+
+log = logging.getLogger(__name__)
 
 WATCHED = (names.KIND, "Node", "Pod", "TFJob", "JobSet", "ConfigMap")
 """Kinds that are followed."""
@@ -72,7 +75,11 @@ class Store:
             self._versions[key] = version
             if gone:
                 return self._drop(key, raw)
-            return self._take(key, raw)
+            try:
+                return self._take(key, raw)
+            except (KeyError, ValueError, TypeError) as error:  # a stranger's object must not stop everything
+                log.warning("%s %s/%s is left aside: %r", kind, key[1], key[2], error)
+                return set()
 
     def _take(self, key: tuple[str, str, str], raw: Mapping[str, Any]) -> set[RunKey]:
         kind, namespace, name = key

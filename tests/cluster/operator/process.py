@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from tools.cluster import ControlPlane
 
 ROOT = Path(__file__).parents[3]
 SYSTEM = "caloscale-system"
+SECONDS_TO_START = 180.0
 RIGHTS = (
     "CustomResourceDefinition",
     "Namespace",
@@ -39,7 +41,7 @@ class OperatorProcess:
         self.log = folder / "operator.log"
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = plane.free_port() if hasattr(plane, "free_port") else _free_port()
+        self.port = _free_port()
 
     def start(self) -> None:
         """Start it and wait until it knows the cluster."""
@@ -56,9 +58,10 @@ class OperatorProcess:
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "caloscale.operator"]
             self._process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
-        end = time.monotonic() + 60
+        end = time.monotonic() + SECONDS_TO_START
         while not self._ready():
             if self._process.poll() is not None or time.monotonic() > end:
+                self.kill()
                 raise AssertionError(f"the operator does not start:\n{self.log.read_text()[-3000:]}")
             time.sleep(0.1)
 
@@ -92,10 +95,7 @@ class OperatorProcess:
         """A kubeconfig with the token of the operator's service account."""
         path = self.folder / "kubeconfig"
         if not path.exists():
-            settings: dict[str, Any] = yaml.safe_load(self.plane.kubeconfig.read_text())
-            token = self.plane.kubectl("create", "token", "caloscale-operator", "-n", SYSTEM, "--duration=2h").strip()
-            settings["users"][0]["user"] = {"token": token}
-            path.write_text(yaml.safe_dump(settings))
+            path.write_bytes(self.plane.kubeconfig_of("caloscale-operator", SYSTEM).read_bytes())
         return path
 
 
@@ -109,7 +109,5 @@ def install_rights(plane: ControlPlane) -> list[dict[str, Any]]:
 
 
 def _free_port() -> int:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
