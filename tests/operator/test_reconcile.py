@@ -16,7 +16,7 @@ from caloscale.cluster.accounting import use_of
 from caloscale.planning.bill import bill
 from caloscale.status import RunStatus
 from tests.cluster_objects import examples as ex
-from tests.operator.world import World
+from tests.operator.world import START, World
 
 SPEC = """
 model: {preset: variable-angle}
@@ -307,6 +307,19 @@ def test_a_finished_run_is_removed_when_it_has_been_kept() -> None:
     w.now += dt.timedelta(hours=1)
     w.reconcile()
     assert "TrainingRun/gan" in w.removed
+
+
+def test_a_finished_run_is_removed_although_nothing_happens_any_more() -> None:
+    """No event comes after the last status: the operator must have set itself a time."""
+    w = world({"cluster": {"keepFinished": "1h"}}).until(ended)
+    for _ in range(200):
+        if "TrainingRun/gan" in w.removed:
+            break
+        assert w.again is not None, "nobody will look again"
+        w.now = max(w.now, w.again)
+        w.reconcile()
+    assert "TrainingRun/gan" in w.removed
+    assert w.now <= START + dt.timedelta(hours=2)
 
 
 @settings(max_examples=25, deadline=None)

@@ -223,8 +223,9 @@ class World:
             event = self._seen()
             if event != before or (self.again is not None and self.now >= self.again):
                 before = event
-                if self.reconcile(**kwargs).actions:
-                    self.reconcile(**kwargs)  # what it did is an event, too
+                actions = self.reconcile(**kwargs).actions
+                if any(not isinstance(action, Tell) for action in actions):
+                    self.reconcile(**kwargs)  # what it did is an event, too; what it told is followed by nobody
             if done(self):
                 return self
             self.tick()

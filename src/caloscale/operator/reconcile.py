@@ -36,12 +36,14 @@ def _decide(draft: Draft) -> Decision:
         return _refuse(draft, error)
     _reopen(draft)
     _observe(draft)
+    if draft.status.phase not in FINISHED:
+        if run.cluster.suspend:
+            suspend(draft)
+        else:
+            _go_on(draft, run)
+    # also of a run that has finished just now: no event may come any more that would have it looked at again
     if draft.status.phase in FINISHED:
         tidy(draft, run)
-    elif run.cluster.suspend:
-        suspend(draft)
-    else:
-        _go_on(draft, run)
     draft.put(observed_generation=draft.seen.generation)
     _account(draft)
     return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None))
