@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+from caloscale.cluster import names
+from caloscale.connection import Connection
 from tests.cluster.operator.process import OperatorProcess, install_rights
 from tools.cluster import ControlPlane, machines
 
@@ -38,6 +40,7 @@ class Runs:
 
     def __init__(self, plane: ControlPlane, api: client.ApiClient, namespace: str) -> None:
         self.plane, self.api, self.namespace = plane, api, namespace
+        self.server = Connection(api)  # kubectl costs half a second of processor time a call
 
     def imitate(self, run: str | None, exit_code: int = 0) -> None:
         """How long pods of this namespace run, and how they end."""
@@ -48,7 +51,7 @@ class Runs:
         spec = {block: {**SPEC.get(block, {}), **blocks.get(block, {})} for block in {*SPEC, *blocks}}
         if "topology" in spec["hardware"]:
             del spec["hardware"]["count"], spec["hardware"]["perNode"]
-        self.plane.apply([self.manifest(name, spec)])
+        self.server.apply(self.manifest(name, spec), manager="test")
 
     def manifest(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
         """A TrainingRun."""
@@ -57,7 +60,7 @@ class Runs:
 
     def status(self, name: str) -> dict[str, Any]:
         """Its status."""
-        return dict(self.plane.get("trainingrun", name, "-n", self.namespace).get("status", {}))
+        return dict((self.server.get(names.KIND, self.namespace, name) or {}).get("status", {}))
 
     def until(
         self, name: str, holds: Callable[[dict[str, Any]], object], what: str, seconds: float = 90
@@ -76,7 +79,7 @@ class Runs:
 
     def pods(self, name: str) -> list[dict[str, Any]]:
         """Its pods."""
-        return list(self.plane.get("pods", "-n", self.namespace, "-l", f"caloscale.dev/run={name}")["items"])
+        return list(self.server.each("Pod", self.namespace, selector=f"{names.RUN_LABEL}={name}"))
 
 
 @pytest.fixture

@@ -76,8 +76,8 @@ def test_the_shortage_is_told_and_ends_with_the_nodes(runs: Runs, add_nodes: Add
     add_nodes(pool="late", count=1)
     runs.imitate("1s")
     runs.create("gan")
-    status = runs.phase("gan", "Waiting")
-    assert status["message"] == "2 nodes with 8 free nvidia-tesla-v100 needed, 1 present: pool late is at 1/1"
+    told = "2 nodes with 8 free nvidia-tesla-v100 needed, 1 present: pool late is at 1/1"
+    runs.until("gan", lambda s: s.get("phase") == "Waiting" and s["message"] == told, told)
     assert not runs.pods("gan")
     add_nodes(pool="late", count=1)
     runs.phase("gan", "Succeeded")
