@@ -16,14 +16,18 @@ WEIGHTS = {"generator/000": np.arange(6, dtype=np.float32).reshape(2, 3), "step"
 CONTENT = encode(WEIGHTS, '{"a": 1}')
 
 
-@given(st.dictionaries(st.text("ab/0", min_size=1), hnp.arrays(np.float32, hnp.array_shapes(min_dims=0))), st.text())
+# Any bits are a number here; drawing floats is not repeatable where TensorFlow has switched off the smallest ones.
+BITS = hnp.arrays(np.uint32, hnp.array_shapes(min_dims=0)).map(lambda bits: bits.view(np.float32))
+
+
+@given(st.dictionaries(st.text("ab/0", min_size=1), BITS), st.text())
 def test_what_is_written_is_read(arrays, state):
     found, said = decode(encode(arrays, state))
     assert said == state
     assert list(found) == list(arrays)
     for name, array in arrays.items():
-        np.testing.assert_array_equal(found[name], array)
-        assert found[name].dtype == array.dtype
+        assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype)
+        assert found[name].tobytes() == array.tobytes()
 
 
 def test_numpy_opens_it():
