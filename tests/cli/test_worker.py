@@ -1,0 +1,49 @@
+"""What a pod of a run does, in this process: train from the environment, report, leave the model in the workspace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.client.test_reporting import Server, server
+from tests.training.conftest import eagerly, shards, small_run
+
+__all__ = ["eagerly", "server", "shards"]
+
+
+def test_a_worker_trains_reports_and_leaves_the_model(
+    server: Server,
+    shards: Path,
+    eagerly: None,
+    command: Callable,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environment = {
+        "CALOSCALE_RUN": small_run("train.epochs=1").model_dump_json(by_alias=True),
+        "CALOSCALE_WORKSPACE": tmp_path / "workspace",
+        "CALOSCALE_DATASET": shards,
+        "CALOSCALE_SCRATCH": tmp_path / "scratch",
+        "CALOSCALE_PROGRESS": "physics/gan-progress",
+    }
+    (tmp_path / "scratch").mkdir()
+    for name, value in environment.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("CALOSCALE_PROGRESS_FILE", "")  # the worker names its own; undone behind the test
+    done = command("worker")
+    assert done.code == 0, done.err
+    assert (tmp_path / "workspace" / "training" / "model" / "generator.keras").is_file()
+    assert not (tmp_path / "workspace" / "report.html").exists()  # with a dataset it is a step of a longer chain
+    path, body = server.seen[-1]
+    told = json.loads(body["data"]["progress.json"])
+    assert path.endswith("/namespaces/physics/configmaps/gan-progress")
+    assert (told["step"], told["steps"], told["checkpointStep"], told["epochs"]) == (5, 5, 5, 1)
+
+
+def test_outside_a_pod_it_says_what_to_do(command: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CALOSCALE_RUN", raising=False)
+    done = command("worker")
+    assert done.code == 2 and "caloscale train" in done.err
