@@ -95,7 +95,7 @@ BAD = {
     "topology and count": (
         ["plan", "--preset", "variable-angle"]
         + [f"--set=hardware.{field}" for field in ("accelerator=tpu-v3", "topology=2x2", "count=8")],
-        "of 8 chips",
+        "chips of topology 2x2, 4",
     ),
     "perNode": (
         ["plan", "--preset", "variable-angle", "--set", "hardware.count=7", "--set", "hardware.perNode=4"],
