@@ -270,6 +270,7 @@ def test_requests_of_the_operator_are_written_down(control_plane: ControlPlane, 
     assert (asked.verb, asked.namespace, asked.name, asked.code) == ("delete", namespace, "missing", 403)
     assert asked.user == "system:serviceaccount:caloscale-system:somebody"
     assert asked.writes
+    assert not asked.allowed
 
 
 def test_state_survives_a_killed_api_server(control_plane: ControlPlane, namespace: str, api: client.ApiClient) -> None:

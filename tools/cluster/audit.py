@@ -20,7 +20,9 @@ class Request:
     namespace: str
     name: str
     code: int
-    """HTTP status; 403: denied."""
+    """HTTP status; 403 also says that a namespace is on its way out, or that an admission policy refuses."""
+    allowed: bool
+    """Whether the user may: what RBAC says, whatever came of it."""
     agent: str
     """What the client calls itself."""
 
@@ -43,5 +45,6 @@ def read_request(line: str) -> Request:
         namespace=target.get("namespace", ""),
         name=target.get("name", ""),
         code=event.get("responseStatus", {}).get("code", 0),
+        allowed=event.get("annotations", {}).get("authorization.k8s.io/decision") != "forbid",
         agent=event.get("userAgent", ""),
     )

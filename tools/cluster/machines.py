@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from kubernetes import client
@@ -18,7 +19,7 @@ from tools.cluster.imitation import BROKEN, EXIT, RUN, Pool, node_objects, shutd
 THREADS = 16
 SECONDS_TO_READY = 120.0
 SECONDS_TO_SETTLE = 0.2
-GONE = 404
+NOT_FOUND, CONFLICT = 404, 409
 
 
 def add_pool(api: client.ApiClient, pool: Pool, *, first: int = 0) -> list[str]:
@@ -47,7 +48,7 @@ def remove_nodes(api: client.ApiClient, names: Iterable[str], *, notice: bool = 
             if pod.status.phase in ("Pending", "Running"):
                 _fail(core, pod)
     with ThreadPoolExecutor(THREADS) as threads:
-        list(threads.map(lambda name: _delete(core.delete_node, name), gone))
+        list(threads.map(lambda name: _delete_node(core, name), gone))
         # The scheduler learns of it a moment later and may still send a pod there.
         quiet = 0
         while quiet < 2:
@@ -89,11 +90,13 @@ def end_pods(
 ) -> list[str]:
     """Let the running pods of a namespace end with an exit code; returns their names."""
     core, ended = client.CoreV1Api(api), []
+    change = {"metadata": {"annotations": {RUN: after, EXIT: str(exit_code)}}}
     for pod in core.list_namespaced_pod(namespace, label_selector=selector).items:
+        name = pod.metadata.name
         if pod.metadata.deletion_timestamp is None and pod.status.phase in ("Pending", "Running"):
-            annotations = {RUN: after, EXIT: str(exit_code)}
-            core.patch_namespaced_pod(pod.metadata.name, namespace, {"metadata": {"annotations": annotations}})
-            ended.append(pod.metadata.name)
+            with _unless_gone():
+                core.patch_namespaced_pod(name, namespace, change)
+                ended.append(name)
     return ended
 
 
@@ -121,34 +124,30 @@ def _ready(node: dict[str, Any]) -> bool:
 
 def _fail(core: client.CoreV1Api, pod: client.V1Pod) -> None:
     status = shutdown_status([container.name for container in pod.spec.containers], _now())
-    try:
+    with _unless_gone():
         core.patch_namespaced_pod_status(pod.metadata.name, pod.metadata.namespace, {"status": status})
-    except ApiException as error:
-        if error.status != GONE:
-            raise
 
 
-def _delete(delete: object, name: str) -> None:
-    assert callable(delete)
-    try:
-        delete(name)
-    except ApiException as error:
-        if error.status != GONE:
-            raise
+def _delete_node(core: client.CoreV1Api, name: str) -> None:
+    with _unless_gone():
+        core.delete_node(name)
 
 
 def _delete_pod(core: client.CoreV1Api, pod: client.V1Pod) -> None:
-    def delete(name: str) -> None:
-        # Only this pod: a controller may have made one of the same name in the meantime.
-        options = client.V1DeleteOptions(
-            grace_period_seconds=0, preconditions=client.V1Preconditions(uid=pod.metadata.uid)
-        )
-        core.delete_namespaced_pod(name, pod.metadata.namespace, body=options)
+    # Only this pod: a controller may have made one of the same name in the meantime.
+    only = client.V1Preconditions(uid=pod.metadata.uid)
+    options = client.V1DeleteOptions(grace_period_seconds=0, preconditions=only)
+    with _unless_gone():
+        core.delete_namespaced_pod(pod.metadata.name, pod.metadata.namespace, body=options)
 
+
+@contextmanager
+def _unless_gone() -> Iterator[None]:
+    """What is done to an object that has gone in the meantime, or is another one now, needs not be done."""
     try:
-        _delete(delete, pod.metadata.name)
+        yield
     except ApiException as error:
-        if error.status != 409:
+        if error.status not in (NOT_FOUND, CONFLICT):
             raise
 
 
