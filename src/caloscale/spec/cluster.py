@@ -19,8 +19,8 @@ class Cluster(Block):
     """Kind of object that holds the workers. auto: JobSet for TPU slices, Pod for one worker, else TFJob."""
     add_nodes: bool = False
     """Launch although nodes are missing: for pools that an autoscaler fills, which it does only for pods that wait.
-    What has not come within recovery.waitForCapacity is given back, and the run goes on with what came. Without it
-    a run waits until the whole gang fits. Needs hardware.accelerator or hardware.machineType."""
+    What has not come within recovery.waitForCapacity is given back, and the run goes on with what came. Without it a
+    run waits until the whole gang fits. Needs hardware.accelerator or hardware.machineType."""
     image: str | None = Field(default=None, max_length=512)
     """Container image of the workers; absent: the one that the operator was installed with."""
     suspend: bool = False
