@@ -268,7 +268,8 @@ class Controller:
         try:
             self.connection.create(event)
         except (ApiException, HTTPError) as error:
-            log.info("%s/%s: event %s was not written: %s", *run, reason, error)
+            said = told(error) if isinstance(error, ApiException) else error
+            log.info("%s/%s: event %s was not written: %s", *run, reason, said)
 
     def catalogue(self) -> Catalogue:
         """Prices and measurements of today; read anew when the day or the files of prices change."""
