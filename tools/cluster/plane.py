@@ -142,7 +142,11 @@ class ControlPlane:
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:
-                raise ClusterError(f"waited {seconds:.0f} s in vain: {what}", remedy=f"logs are in {self.folder}/logs")
+                dead = [name for name, daemon in self.daemons.items() if daemon.process and daemon.process.poll()]
+                ended = f"; ended meanwhile: {', '.join(dead)}" if dead else ""
+                raise ClusterError(
+                    f"waited {seconds:.0f} s in vain: {what}{ended}", remedy=f"logs are in {self.folder}/logs"
+                )
             time.sleep(0.1)
 
     def requests(self, since: int = 0) -> list[Request]:

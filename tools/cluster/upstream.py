@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
@@ -49,7 +50,7 @@ def _training_operator(plane: ControlPlane, folder: Path) -> Daemon:
     data = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
     metadata = {"name": "training-operator-webhook-cert", "namespace": "kubeflow"}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
-    plane.apply([*_with_webhooks_at(wanted, webhook, authority), secret])
+    _apply(plane, [*_with_webhooks_at(wanted, webhook, authority), secret])
     command = ["--enable-scheme=tfjob", "--metrics-bind-address=0", f"--webhook-server-port={webhook}"]
     command += [f"--health-probe-bind-address=127.0.0.1:{health}", "--kube-api-qps=200", "--kube-api-burst=400"]
     command += ["--controller-threads=4"]
@@ -70,7 +71,7 @@ def _jobset(plane: ControlPlane, folder: Path) -> Daemon:
     """JobSet's controller."""
     webhook, health = free_ports(2)
     authority, pair = _webhook_certificate(folder, "jobset-ca", "jobset-webhook-service.jobset-system.svc")
-    plane.apply(_with_webhooks_at(_objects("jobset"), webhook, authority))
+    _apply(plane, _with_webhooks_at(_objects("jobset"), webhook, authority))
     configuration = {
         "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
         "kind": "Configuration",
@@ -89,9 +90,7 @@ def _jobset(plane: ControlPlane, folder: Path) -> Daemon:
 def _mpi_operator(plane: ControlPlane, folder: Path) -> Daemon:
     """mpi-operator for MPIJobs (v2beta1)."""
     (health,) = free_ports(1)
-    plane.apply(_with_webhooks_at(_objects("mpi-operator"), 0, None))
-    # It ends when the server does not yet know the kind.
-    plane.kubectl("wait", "--for=condition=Established", "crd/mpijobs.kubeflow.org", "--timeout=30s")
+    _apply(plane, _with_webhooks_at(_objects("mpi-operator"), 0, None))
     environment = _environment(plane, folder, "mpi-operator", "mpi-operator")
     command = [
         f"--kubeConfig={environment['KUBECONFIG']}",
@@ -105,6 +104,22 @@ def _mpi_operator(plane: ControlPlane, folder: Path) -> Daemon:
 OPERATORS: MappingProxyType[str, Callable[[ControlPlane, Path], Daemon]] = MappingProxyType(
     {"training-operator": _training_operator, "jobset": _jobset, "mpi-operator": _mpi_operator}
 )
+
+
+def _apply(plane: ControlPlane, objects: list[dict[str, Any]]) -> None:
+    """Apply, and wait until the server knows the new kinds: an operator that starts before looks for them no more."""
+    plane.apply(objects)
+    for each in objects:
+        if each["kind"] == "CustomResourceDefinition":
+            plane.kubectl("wait", "--for=condition=Established", f"crd/{each['metadata']['name']}", "--timeout=60s")
+            group, names = each["spec"]["group"], each["spec"]["names"]
+            version = next(one["name"] for one in each["spec"]["versions"] if one["served"])
+
+            def known(path: str = f"/apis/{group}/{version}", plural: str = names["plural"]) -> bool:
+                listed = json.loads(plane.kubectl("get", "--raw", path))
+                return any(resource["name"] == plural for resource in listed["resources"])
+
+            plane.wait_until(known, f"the server knows {names['kind']}")
 
 
 def _objects(name: str) -> list[dict[str, Any]]:
