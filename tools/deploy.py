@@ -46,7 +46,6 @@ def deploy(
     for objects in (first, others):
         text = "---\n".join(yaml.safe_dump(each) for each in objects)
         kubectl(context, "apply", "--server-side", "--force-conflicts", "--filename=-", stdin=text, show=True)
-    kubectl(context, "wait", "--for=condition=Established", "crd/trainingruns.caloscale.dev", "--timeout=30s")
     kubectl(context, "rollout", "status", f"deployment/{DEPLOYMENT}", "-n", namespace, "--timeout=180s", show=True)
 
 

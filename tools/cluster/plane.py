@@ -133,6 +133,20 @@ class ControlPlane:
         where = ["--namespace", namespace] if namespace else []
         self.kubectl("apply", "--server-side", "--force-conflicts", *where, "--filename=-", stdin=text)
 
+    def wait_for_kind(self, definition: dict[str, Any]) -> None:
+        """Wait until the server serves the kind of a CustomResourceDefinition and tells clients of it."""
+        spec = definition["spec"]
+        path = f"/apis/{spec['group']}/{next(each['name'] for each in spec['versions'] if each['served'])}"
+
+        def known() -> bool:
+            try:
+                listed = json.loads(self.kubectl("get", "--raw", path))
+            except ClusterError:
+                return False
+            return any(resource["name"] == spec["names"]["plural"] for resource in listed["resources"])
+
+        self.wait_until(known, f"the server knows {spec['names']['kind']}")
+
     def get(self, *arguments: str) -> dict[str, Any]:
         """``kubectl get ... --output=json`` as a dictionary."""
         return dict(json.loads(self.kubectl("get", *arguments, "--output=json")))

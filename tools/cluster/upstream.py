@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
@@ -111,15 +110,7 @@ def _apply(plane: ControlPlane, objects: list[dict[str, Any]]) -> None:
     plane.apply(objects)
     for each in objects:
         if each["kind"] == "CustomResourceDefinition":
-            plane.kubectl("wait", "--for=condition=Established", f"crd/{each['metadata']['name']}", "--timeout=60s")
-            group, names = each["spec"]["group"], each["spec"]["names"]
-            version = next(one["name"] for one in each["spec"]["versions"] if one["served"])
-
-            def known(path: str = f"/apis/{group}/{version}", plural: str = names["plural"]) -> bool:
-                listed = json.loads(plane.kubectl("get", "--raw", path))
-                return any(resource["name"] == plural for resource in listed["resources"])
-
-            plane.wait_until(known, f"the server knows {names['kind']}")
+            plane.wait_for_kind(each)
 
 
 def _objects(name: str) -> list[dict[str, Any]]:

@@ -104,7 +104,7 @@ def install_rights(plane: ControlPlane) -> list[dict[str, Any]]:
     text = plane.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "kind"))
     objects = [each for each in yaml.safe_load_all(text) if each["kind"] in RIGHTS]
     plane.apply(objects)
-    plane.kubectl("wait", "--for=condition=Established", "crd/trainingruns.caloscale.dev", "--timeout=20s")
+    plane.wait_for_kind(next(each for each in objects if each["kind"] == "CustomResourceDefinition"))
     return objects
 
 
