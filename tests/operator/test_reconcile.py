@@ -261,6 +261,14 @@ def test_what_an_autoscaler_could_not_make_is_given_back() -> None:
     assert w.attempts[0]["reason"] == "NoRoom" and w.status["layout"] == "2x8" and w.status["restarts"] == 0
 
 
+def test_pods_that_the_cluster_refuses_are_told_and_not_tried_for_ever() -> None:
+    w = world({"recovery": {"maxRestarts": 2, "backoff": "1s", "waitForCapacity": "60s"}})
+    w.refuses_pods = True
+    w.until(ended)
+    assert w.phase == "Failed" and len(w.attempts) == 3
+    assert "made no pods; kubectl describe says why" in w.status["message"]
+
+
 def test_a_deadline_ends_a_run() -> None:
     w = world({"budget": {"deadline": "6h"}}, steps=100_000)
     w.until(lambda w: w.phase == "Running")

@@ -33,7 +33,7 @@ class World:
         self.nodes = {node["metadata"]["name"]: node for node in nodes}
         self.pods: dict[str, dict[str, Any]] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
-        self.others: dict[str, dict[str, Any]] = {}
+        self.others: set[str] = set()
         self.spec, self.generation = spec, 1
         self.status: dict[str, Any] = {}
         self.steps, self.save_every = steps, save_every
@@ -45,6 +45,7 @@ class World:
         self.again: dt.datetime | None = None
         self.writes = 0
         self.most_live_jobs = 0
+        self.refuses_pods = False
         self.user_error: tuple[int, str] | None = None
         self._uid = itertools.count(1)
 
@@ -60,7 +61,7 @@ class World:
             pods=[pod_of(pod) for pod in raw],
             jobs=[job_of(job) for job in self.jobs.values()],
             progress=self.report,
-            has_access="gan-progress" in self.others,
+            has_access="ConfigMap/gan-progress" in self.others,
             nodes={name: node["status"]["conditions"][0]["status"] == "True" for name, node in self.nodes.items()},
             pools=lambda: pools_of([node_of(node) for node in self.nodes.values()], ()),
             catalogue=ex.CATALOGUE,
@@ -98,7 +99,7 @@ class World:
             live = [job for job in self.jobs.values() if job_of(job).state == "active"]
             self.most_live_jobs = max(self.most_live_jobs, len(live))
         else:
-            self.others[action.manifest["metadata"]["name"]] = action.manifest
+            self.others.add(f"{action.manifest['kind']}/{action.manifest['metadata']['name']}")
 
     # --- the cluster
 
@@ -113,6 +114,8 @@ class World:
 
     def _make_pods(self, job: dict[str, Any]) -> None:
         replica = job["spec"]["tfReplicaSpecs"]["Worker"]
+        if self.refuses_pods or "ServiceAccount/gan-progress" not in self.others:
+            return  # the API server refuses pods of an account that is not there
         for index in range(replica["replicas"]):
             name = f"{job['metadata']['name']}-worker-{index}"
             if name not in self.pods:

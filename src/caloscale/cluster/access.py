@@ -10,12 +10,15 @@ PROGRESS_KEY = "progress.json"
 
 
 def access_objects(launch: Launch) -> list[Manifest]:
-    """The ConfigMap for the progress, and account, role and binding that let the workers write into it."""
+    """The account, role and binding that let the workers write into a ConfigMap, and that ConfigMap.
+
+    It comes last: where it is, all the others are, also when the operator ended in between.
+    """
     owner = launch.owner
     account = launch.document.cluster.service_account
     name = names.progress_name(owner.name)
     rbac = "rbac.authorization.k8s.io"
-    objects: list[Manifest] = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(owner, launch)}]
+    objects: list[Manifest] = []
     if account is None:
         objects.append(
             {
@@ -39,6 +42,7 @@ def access_objects(launch: Launch) -> list[Manifest]:
             "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name},
             "subjects": [{"kind": "ServiceAccount", "name": account or name, "namespace": owner.namespace}],
         },
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(owner, launch)},
     ]
     return objects
 

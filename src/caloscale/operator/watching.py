@@ -109,4 +109,7 @@ def _stuck(draft: Draft, run: Run, live: AttemptStatus, pods: list[Pod]) -> Verd
     if live.running is not None or draft.now < due:
         draft.times += [due] if live.running is None else []
         return None
+    if not pods:  # a quota, an admission policy, a missing claim or account
+        kind = draft.status.placement.backend if draft.status.placement else "job"
+        return Verdict("JobLost", f"{kind} {live.job} made no pods; kubectl describe says why")
     return Verdict("NoRoom", f"{live.workers} workers did not find a node each in {run.recovery.wait_for_capacity}")
