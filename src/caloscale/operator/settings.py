@@ -24,7 +24,7 @@ class Settings:
     """CALOSCALE_HEALTH_PORT: /healthz and /readyz; 0: none."""
     metrics_port: int = 9090
     """CALOSCALE_METRICS_PORT: /metrics; 0: none."""
-    threads: int = 8
+    threads: int = 16
     """CALOSCALE_THREADS: reconciles at once; they wait for the API server most of the time."""
     debounce_seconds: float = 0.2
     """CALOSCALE_DEBOUNCE_SECONDS: a gang's events come together and are answered together, s."""
