@@ -261,6 +261,16 @@ def test_what_an_autoscaler_could_not_make_is_given_back() -> None:
     assert w.attempts[0]["reason"] == "NoRoom" and w.status["layout"] == "2x8" and w.status["restarts"] == 0
 
 
+def test_an_operator_that_ended_between_launch_and_job_makes_it_much_later() -> None:
+    w = world()
+    effects = iter([False])  # the status is written, and then it ends
+    w.reconcile(lambda: next(effects, True))
+    assert w.phase == "Starting" and not w.jobs
+    w.now += dt.timedelta(hours=1)
+    w.until(settled)
+    assert w.phase == "Succeeded" and len(w.attempts) == 1
+
+
 def test_pods_that_the_cluster_refuses_are_told_and_not_tried_for_ever() -> None:
     w = world({"recovery": {"maxRestarts": 2, "backoff": "1s", "waitForCapacity": "60s"}})
     w.refuses_pods = True

@@ -95,7 +95,9 @@ class World:
                     self.vanish(name, 143)
         elif action.manifest["kind"] in ("TFJob", "JobSet", "Pod"):
             name = action.manifest["metadata"]["name"]
-            self.jobs.setdefault(name, {**action.manifest, "status": {"conditions": []}})
+            metadata = {**action.manifest["metadata"], "creationTimestamp": self._text()}
+            made = {**action.manifest, "metadata": metadata, "status": {"conditions": []}}
+            self.jobs.setdefault(name, made)
             live = [job for job in self.jobs.values() if job_of(job).state == "active"]
             self.most_live_jobs = max(self.most_live_jobs, len(live))
         else:

@@ -142,6 +142,8 @@ class Job:
     """What its controller says."""
     deleting: bool
     """Whether it is on its way out."""
+    created: dt.datetime | None = None
+    """When it was made."""
 
 
 _STATES: dict[str, tuple[tuple[str, JobState], ...]] = {
@@ -176,4 +178,5 @@ def job_of(raw: Mapping[str, Any]) -> Job:
         state=state,
         message=message,
         deleting="deletionTimestamp" in metadata,
+        created=_moment(metadata.get("creationTimestamp")),
     )

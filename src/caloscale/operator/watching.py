@@ -6,7 +6,7 @@ import datetime as dt
 
 from caloscale.cluster.accounting import with_cost
 from caloscale.cluster.placement import shortage, verify_placement
-from caloscale.cluster.pods import Pod
+from caloscale.cluster.pods import Job, Pod
 from caloscale.cluster.resizing import resize
 from caloscale.operator.draft import Draft
 from caloscale.operator.ending import end
@@ -15,6 +15,8 @@ from caloscale.operator.verdict import Verdict, judge
 from caloscale.spec import Run, seconds_of
 from caloscale.status import AttemptStatus, Placed
 
+LEAST_WAIT_SECONDS = 60.0
+"""Pods have so long to be made and bound, however impatient the document is, s."""
 LOOK_AGAIN_SECONDS = 30.0
 """While something is awaited that some event should announce, look anyway after so long, s."""
 
@@ -24,7 +26,7 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
     pods = draft.pods_of(live)
     job = next((job for job in draft.seen.jobs if job.attempt == live.number), None)
     verdict = judge(live, pods, job, draft.seen.nodes)
-    verdict = verdict or _limits(draft, run, live) or _growth(draft, run) or _stuck(draft, run, live, pods)
+    verdict = verdict or _limits(draft, run, live) or _growth(draft, run) or _stuck(draft, run, live, job, pods)
     if verdict is not None:
         end(draft, run, live, verdict)
         return
@@ -101,11 +103,13 @@ def _growth(draft: Draft, run: Run) -> Verdict | None:
     return Verdict("Grown", f"{full.nodes} nodes can be had again")
 
 
-def _stuck(draft: Draft, run: Run, live: AttemptStatus, pods: list[Pod]) -> Verdict | None:
+def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: list[Pod]) -> Verdict | None:
     """Workers that found no node although there was room: somebody was faster."""
-    if draft.queue(run) is not None or sum(bool(pod.node) for pod in pods) >= live.workers:
+    if job is None or draft.queue(run) is not None or sum(bool(pod.node) for pod in pods) >= live.workers:
         return None
-    due = live.launched + dt.timedelta(seconds=max(seconds_of(run.recovery.wait_for_capacity), 60.0))
+    # the operator may have ended between launching and making the job
+    begun = max(live.launched, job.created or live.launched)
+    due = begun + dt.timedelta(seconds=max(seconds_of(run.recovery.wait_for_capacity), LEAST_WAIT_SECONDS))
     if live.running is not None or draft.now < due:
         draft.times += [due] if live.running is None else []
         return None
