@@ -88,14 +88,15 @@ def test_the_command_gives_the_same_as_the_pipeline(home: Path, by_command: subp
     assert by_command.returncode == 0, by_command.stdout[-3000:] + by_command.stderr[-3000:]
     summaries = [json.loads((home / "runs" / name / "summary.json").read_text()) for name in ("pipeline", "command")]
     # Between processes that did other things before, sums differ in the last bits.
-    separations = [{k: v["separation"] for k, v in s["physics"].items() if isinstance(v, dict)} for s in summaries]
-    assert separations[0] == pytest.approx(separations[1], rel=0.02, abs=1e-3)
     trained = (next(home.glob(f"runs/{name}/**/training/model")) for name in ("pipeline", "command"))
     weights = [weights_of(model / "generator.keras") for model in trained]
     assert weights[0].keys() == weights[1].keys() and len(weights[0]) > 10
     for name, value in weights[0].items():
         # 12 steps of Adam carry rounding on; another seed or order of showers would change a weight by its own size.
         assert np.linalg.norm(weights[1][name] - value) <= 0.01 * np.linalg.norm(value) + 1e-4, name
+    # Twelve showers are judged: one that falls into the next bin changes a separation by a twelfth.
+    separations = [{k: v["separation"] for k, v in s["physics"].items() if isinstance(v, dict)} for s in summaries]
+    assert separations[0] == pytest.approx(separations[1], abs=0.1)
     assert summaries[0]["train"]["steps"] == summaries[1]["train"]["steps"] == 12
     assert summaries[1]["simulation"]["reused"] and not summaries[0]["simulation"]["reused"]
 
