@@ -57,10 +57,10 @@ test: $(VENV)/.dev ## Lint and the tests (at most 10 minutes)
 	@$(MAKE) --no-print-directory lint
 	@$(BIN)/pytest -m 'not long and not control_plane' --numprocesses auto --maxprocesses 4 --dist loadfile --durations=15
 	@if $(BIN)/python -m tools.cluster built; then $(MAKE) --no-print-directory test-control-plane; \
-	else echo "the operator's tests on a real control plane were left out: make test-control-plane (builds it once, about 11 minutes)"; fi
+	else echo "the operator's tests on a real control plane were left out: make test-control-plane (builds it once, up to half an hour)"; fi
 
 .PHONY: control-plane-build
-control-plane-build: $(VENV)/.dev ## Build etcd, API server, operators... once into the cache (11 min)
+control-plane-build: $(VENV)/.dev ## Build etcd, API server, operators... once into the cache (up to half an hour)
 	@$(BIN)/python -m tools.cluster build
 
 .PHONY: test-control-plane

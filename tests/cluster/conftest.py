@@ -13,7 +13,7 @@ from kubernetes import client
 from tools.cluster import ControlPlane, Pool, is_built, machines
 
 HERE = Path(__file__).parent
-HOW_TO_BUILD = "no control plane: `make control-plane-build` builds it once (about 11 minutes)"
+HOW_TO_BUILD = "no control plane: `make control-plane-build` builds it once (up to half an hour)"
 
 
 @pytest.hookimpl(tryfirst=True)

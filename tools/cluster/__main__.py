@@ -39,7 +39,7 @@ def processes() -> dict[str, int]:
 
 @app.command()
 def build(nodes: Annotated[bool, typer.Option(help="Also what real nodes need (kubelet, ...).")] = False) -> None:
-    """Build the programs once into the cache (about 11 minutes on two cores); an interrupted build goes on."""
+    """Build the programs once into the cache (up to half an hour on two cores); an interrupted build goes on."""
     build_programs(nodes=nodes)
 
 

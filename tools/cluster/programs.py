@@ -72,7 +72,7 @@ def program(name: str) -> Path:
     if not path.is_file():
         target = "--nodes " if name in NODE else ""
         raise ClusterError(
-            f"{name} is not built", remedy=f"python -m tools.cluster build {target}(once, about 11 minutes)"
+            f"{name} is not built", remedy=f"python -m tools.cluster build {target}(once, up to half an hour)"
         )
     return path
 
