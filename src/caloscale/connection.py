@@ -14,7 +14,7 @@ from caloscale.cluster import names
 from caloscale.errors import ClusterError
 
 Object = dict[str, Any]
-CONFLICT, GONE, UNPROCESSABLE, NOT_FOUND, FORBIDDEN = 409, 410, 422, 404, 403
+CONFLICT, NOT_FOUND = 409, 404
 PAGE = 500
 """Objects that are listed at a time."""
 

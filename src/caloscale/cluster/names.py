@@ -36,7 +36,6 @@ GKE_TPU_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 REGION = "topology.kubernetes.io/region"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-POD_GROUP_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/managed-by")
 
 WORKER_CONTAINER = "tensorflow"
 """training-operator demands this name."""

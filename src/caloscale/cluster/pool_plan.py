@@ -23,8 +23,6 @@ TO_COME = "to come: "
 """Begin of the names of pools that have no node yet (`pools_to_come`)."""
 MOST_KNOWN = 1000
 """Plans that are kept."""
-UNPRICED_FIELDS = ("data.showers", "hardware.machineType", "machineType")
-"""Fields of problems that only keep a run from being estimated: unknown machines, data that are not at hand."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from caloscale.showers.arrays import Showers
 
 CELLS_AT_ONCE = 2_000_000
 """Cells that are looked at in one piece: 8 MB of cells, some 200 MB of working memory at worst."""
-MOMENT_ORDERS = 3
 SPARSITY_FLOOR_GEV = 15.15e-6
 """Smallest threshold of the sparsity, GeV: the one of the CaloChallenge, 15.15 keV."""
 

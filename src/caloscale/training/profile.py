@@ -91,10 +91,6 @@ class Profile(Block):
     statement: str
     """The same in a sentence."""
 
-    def of_part(self, part: str) -> float:
-        """Share of a part over all phases."""
-        return sum(share.share for share in self.shares if share.part == part)
-
 
 def divide(trace: Trace) -> tuple[dict[tuple[str, str], float], float, float, float, float]:
     """Seconds per (phase, part); of input wait; of idling; in matrix operations; all, from the first mark to the last.

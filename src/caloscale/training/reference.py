@@ -68,23 +68,6 @@ def draw(run: Run, size: int) -> Draws:
     return Draws(tf.random.normal(shape), updates, labels(1.0), labels(0.0))
 
 
-def reference_gradients(
-    run: Run, networks: Networks, batch: Mapping[str, Any], draws: Draws
-) -> tuple[list[Any], list[Any], list[Any]]:
-    """Gradients of the three kinds of tapes at the same weights: discriminator on real, on generated, generator.
-
-    batch: as `TrainingShowers.batches` gives it. Losses are sums over the batch divided by its size. Nothing is
-    updated but the moving averages of the normalisations.
-    """
-    targets = _targets(run, batch)
-    fake = _generate(run, networks, batch, draws.fakes, training=False)
-    real = batch["cells"][..., None]
-    _, of_real = _discriminator_tape(run, networks, real, draws.real_labels, targets)
-    partner, of_fake = _discriminator_tape(run, networks, fake, draws.fake_labels, targets)
-    of_generator = _generator_tape(run, networks, batch, draws.updates[0], targets, partner)
-    return of_real, of_fake, of_generator
-
-
 def reference_step(
     run: Run,
     networks: Networks,
