@@ -11,12 +11,8 @@ from typing import Any
 
 from kfp import compiler, dsl
 
-from components.cost_report.component import cost_report
-from components.plan.component import plan
-from components.preprocess.component import preprocess
-from components.simulate.component import simulate
 from components.train.component import train
-from components.validate.component import validate
+from pipelines.chain import chain
 
 COMPACT = "model: {preset: compact}"
 
@@ -38,28 +34,11 @@ def build(retries: bool = True) -> Any:
                 go on where the run stopped.
             run: The run document, as YAML or JSON; the default trains the compact network.
         """
-        bill = cost_report(run=run, workspace=workspace).set_display_name("Report and bill")
-        bill.set_caching_options(False)
-        with dsl.ExitHandler(bill, name="Run"):
-            planned = plan(run=run, workspace=workspace).set_display_name("Plan machines")
-            planned.set_caching_options(False)  # prices are those of the day
-            simulated = simulate(run=run, workspace=workspace).set_display_name("Simulate showers")
-            prepared = preprocess(run=run, workspace=workspace, showers=simulated.outputs["showers"])
-            prepared.set_display_name("Prepare showers")
-            trained = train(run=run, workspace=workspace, dataset=prepared.outputs["dataset"])
-            trained.set_display_name("Train").after(planned)
-            judged = validate(
-                run=run,
-                workspace=workspace,
-                dataset=prepared.outputs["dataset"],
-                trained=trained.outputs["trained"],
-            )
-            judged.set_display_name("Validate against Monte Carlo")
-            for task, attempts in ((planned, 1), (simulated, 2), (prepared, 2), (trained, 5), (judged, 1)):
-                if task is not planned:
-                    task.set_caching_options(True)
-                if retries:
-                    task.set_retry(num_retries=attempts, backoff_duration="60s", backoff_factor=2.0)
+
+        def train_here(dataset: Any) -> Any:
+            return train(run=run, workspace=workspace, dataset=dataset).set_display_name("Train")
+
+        chain(run, workspace, train_here, train_retries=5, retries=retries)
 
     return train_calorimeter_gan
 
