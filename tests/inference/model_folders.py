@@ -36,21 +36,6 @@ def make_model(path: Path, preset: str, overrides: tuple[str, ...]) -> Path:
     (path / "untrained").mkdir(parents=True)
     build(run.model, run.data).generator.save(str(path / "generator.keras"))
     build(run.model, run.data).generator.save(str(path / "untrained" / "generator.keras"))
-    card = ModelCard(
-        preset=preset,
-        shape=run.data.shape,
-        latent_size=run.model.latent_size,
-        preprocessing=run.data.preprocessing,
-        geometry=run.data.geometry,
-        energy_gev=run.data.energy_gev,
-        angle_deg=run.data.angle_deg,
-        source="geant4",
-        document=run.model_dump(mode="json", by_alias=True),
-        versions={},
-        step=1,
-        epoch=1,
-        deviation=0.1,
-        parameters={},
-    )
+    card = ModelCard.of(run, source="geant4", versions={}, parameters={}, step=1, epoch=1, deviation=0.1)
     (path / "model.json").write_text(card.model_dump_json(by_alias=True))
     return path

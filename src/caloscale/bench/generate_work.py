@@ -21,22 +21,7 @@ from caloscale.training.release import parameters, versions
 def write_untrained(run: Run, folder: Path) -> None:
     """A model folder with the generator of a run as it is before its first step."""
     networks: Networks = build(run.model, run.data)
-    card = ModelCard(
-        preset=run.model.preset,
-        shape=run.data.shape,
-        latent_size=run.model.latent_size,
-        preprocessing=run.data.preprocessing,
-        geometry=run.data.geometry,
-        energy_gev=run.data.energy_gev,
-        angle_deg=run.data.angle_deg,
-        source="parametrised",
-        document=run.model_dump(mode="json", by_alias=True),
-        versions=versions(),
-        step=0,
-        epoch=0,
-        deviation=0.0,
-        parameters=parameters(networks),
-    )
+    card = ModelCard.of(run, source="parametrised", versions=versions(), parameters=parameters(networks))
     folder.mkdir(parents=True, exist_ok=True)
     networks.generator.save(folder / GENERATOR)
     (folder / CARD).write_text(card.model_dump_json(by_alias=True), encoding="utf-8")

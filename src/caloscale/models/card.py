@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from caloscale.spec import Run
 from caloscale.spec.block import Block
 from caloscale.spec.data import Geometry, Preprocessing, Range
 
@@ -47,3 +48,34 @@ class ModelCard(Block):
     """Its figure of merit on validation showers."""
     parameters: dict[str, int]
     """Trainable parameters of generator and discriminator."""
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        *,
+        source: str,
+        versions: dict[str, str],
+        parameters: dict[str, int],
+        step: int = 0,
+        epoch: int = 0,
+        deviation: float = 0.0,
+    ) -> ModelCard:
+        """The card of a generator of this run."""
+        data = run.data
+        return cls(
+            preset=run.model.preset,
+            shape=data.shape,
+            latent_size=run.model.latent_size,
+            preprocessing=data.preprocessing,
+            geometry=data.geometry,
+            energy_gev=data.energy_gev,
+            angle_deg=data.angle_deg,
+            source=source,
+            document=run.model_dump(mode="json", by_alias=True),
+            versions=versions,
+            step=step,
+            epoch=epoch,
+            deviation=deviation,
+            parameters=parameters,
+        )

@@ -49,22 +49,14 @@ def release(
     networks: those that are given away. untrained: what `save_network` wrote of the generator before its
     first step.
     """
-    data = run.data
-    card = ModelCard(
-        preset=run.model.preset,
-        shape=data.shape,
-        latent_size=run.model.latent_size,
-        preprocessing=data.preprocessing,
-        geometry=data.geometry,
-        energy_gev=data.energy_gev,
-        angle_deg=data.angle_deg,
+    card = ModelCard.of(
+        run,
         source=manifest.source,
-        document=run.model_dump(mode="json", by_alias=True),
         versions=versions(),
+        parameters=parameters(networks),
         step=best.best_step or 0,
         epoch=best.best_epoch or 0,
         deviation=best.best_deviation or 0.0,
-        parameters=parameters(networks),
     )
     with atomic_writer(folder, replace_folder=True) as temporary:
         (temporary / UNTRAINED).mkdir(parents=True)
