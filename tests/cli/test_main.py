@@ -95,3 +95,10 @@ def test_bad_input_ends_with_2_and_a_remedy(case: str, tmp_path: Path) -> None:
     assert "remedy" in done.stderr or "Usage" in done.stderr
     left = [p for p in tmp_path.rglob("*") if p.is_file() and p.parts[-2] != "stages" and p.name != "run.yaml"]
     assert left == []
+
+
+@pytest.mark.parametrize("verb", ["train", "validate"])
+def test_a_bucket_is_not_taken_for_a_folder(verb: str, tmp_path: Path) -> None:
+    done = caloscale(verb, "--preset", "compact", "-w", "gs://bucket/run", cwd=tmp_path)
+    assert done.returncode == 2 and "gs://bucket/run" in done.stderr and "remedy" in done.stderr
+    assert list(tmp_path.iterdir()) == []

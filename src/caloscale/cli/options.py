@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from caloscale.errors import DocumentError
+from caloscale.errors import DocumentError, InputError
 from caloscale.spec import Run, load_run
 
 Document = Annotated[Path | None, typer.Argument(help="Run document (YAML); or give --preset.", show_default=False)]
@@ -39,3 +39,17 @@ def resolve(document: Path | None, preset: str | None, overrides: list[str] | No
             "no document", remedy=f"give a run document, or --preset, or a --workspace that holds {kept.name}"
         )
     return load_run(document, preset=preset, overrides=overrides or ())
+
+
+def folder_of(workspace: str) -> Path:
+    """The workspace as a folder of this machine; InputError when it is in a bucket."""
+    from caloscale.showers.storage import is_remote
+
+    if is_remote(workspace):
+        raise InputError(
+            "is in a bucket, and this verb looks there for what earlier stages left",
+            field="--workspace",
+            value=workspace,
+            remedy="name dataset and model by their options, or use a folder",
+        )
+    return Path(workspace)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import Document, Json, Overrides, Preset, Workspace, resolve
+from caloscale.cli.options import Document, Json, Overrides, Preset, Workspace, folder_of, resolve
 
 
 def command(
@@ -27,15 +27,14 @@ def command(
 
     _say_what_is_decided()
     run = resolve(document, preset, overrides, workspace)
-    folder = Path(workspace)
-    record = stages.train(run, workspace, dataset or folder / "dataset", folder / "training" / "model")
+    record = stages.train(run, workspace, dataset or folder_of(workspace) / "dataset")
     if as_json:
         typer.echo(record.model_dump_json(by_alias=True, indent=2))
     else:
         typer.echo(
             f"{record.steps} steps of {record.global_batch_size} on {record.replicas} {record.device}, "
             f"{record.epochs} epochs, {record.showers_per_second:.0f} showers/s, "
-            f"best epoch {record.best_epoch}; model in {folder / 'training' / 'model'}"
+            f"best epoch {record.best_epoch}; model in {workspace.rstrip('/')}/training/model"
         )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import Document, Json, Overrides, Preset, Workspace, resolve
+from caloscale.cli.options import Document, Json, Overrides, Preset, Workspace, folder_of, resolve
 
 
 def command(
@@ -23,7 +23,7 @@ def command(
     from caloscale import stages
 
     run = resolve(document, preset, overrides, workspace)
-    folder = Path(workspace)
+    folder = folder_of(workspace)
     outcome = stages.validate(
         run, workspace, dataset or folder / "dataset", model or folder / "training" / "model", folder / "model"
     )

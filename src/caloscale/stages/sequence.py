@@ -50,7 +50,7 @@ def run_all(run: Run, folder: Path) -> None:
     try:
         stages.simulate(run, folder, showers)
         stages.preprocess(run, folder, showers, dataset)
-        stages.train(run, folder, dataset, trained)
+        stages.train(run, folder, dataset)
         stages.validate(run, folder, dataset, trained, folder / "model")
     except CaloscaleError as error:
         stages.report(run, folder, failure=str(error))

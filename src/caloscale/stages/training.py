@@ -20,10 +20,10 @@ CHECKPOINTS = "training/checkpoints"
 """Where they are in a workspace; in a bucket they arrive while the training runs."""
 
 
-def train(run: Run, workspace: str | Path, dataset: Path, model: Path) -> TrainingRecord:
-    """Train on ``dataset`` and put the trained model into the folder ``model``.
+def train(run: Run, workspace: str | Path, dataset: Path, model: Path | None = None) -> TrainingRecord:
+    """Train on ``dataset`` and put the trained model into the folder ``model`` too, if one is given.
 
-    Checkpoints (unless checkpoint.uri says where), TensorBoard logs and history stay in ``<workspace>/training``; a
+    Model, checkpoints (unless checkpoint.uri says where), TensorBoard logs and history stay in ``<workspace>/training``; a
     training that was interrupted goes on from there. One worker of several when TF_CONFIG says so.
     """
     choose_keras(run, os.environ)
@@ -38,7 +38,7 @@ def train(run: Run, workspace: str | Path, dataset: Path, model: Path) -> Traini
         keep_document(run, folder)
         record = train_networks(_with_place(run, str(workspace)), dataset, folder / "training")
         trained = folder / "training" / "model"
-        if model.resolve() != trained.resolve():
+        if model is not None:
             shutil.copytree(trained, model, dirs_exist_ok=True)
         figures.update(record.model_dump(mode="json", by_alias=True))
         return record
