@@ -23,7 +23,8 @@ VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/versi
 def build(*, nodes: bool = False, report: Callable[[str], None] = print) -> Path:
     """Build what is missing and return the folder; a second call does nothing, an interrupted one goes on.
 
-    Cold: 32 minutes were seen on two busy cores and 4 GB in Go's caches; Go keeps what it has compiled. Raises ClusterError.
+    Cold: 32 minutes were seen on two busy cores and 4 GB in Go's caches; Go keeps what it has compiled.
+    Raises ClusterError.
     """
     place = folder()
     if is_built(nodes=nodes):

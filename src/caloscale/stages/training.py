@@ -23,8 +23,9 @@ CHECKPOINTS = "training/checkpoints"
 def train(run: Run, workspace: str | Path, dataset: Path, model: Path | None = None) -> TrainingRecord:
     """Train on ``dataset`` and put the trained model into the folder ``model`` too, if one is given.
 
-    Model, checkpoints (unless checkpoint.uri says where), TensorBoard logs and history stay in ``<workspace>/training``; a
-    training that was interrupted goes on from there. One worker of several when TF_CONFIG says so.
+    Model, checkpoints (unless checkpoint.uri says where), TensorBoard logs and history stay in
+    ``<workspace>/training``; a training that was interrupted goes on from there. One worker of several when
+    TF_CONFIG says so.
     """
     choose_keras(run, os.environ)
     load_tensorflow_quietly()
