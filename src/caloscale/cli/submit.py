@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from caloscale.spec import Run
 
 
-FAILED = 6
+FAILED = 7
 """Exit code of --follow when the run has failed."""
 
 
@@ -45,7 +45,7 @@ def command(
     context: Context = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="cluster: do not ask.")] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="cluster: wait for the end; exit code 6 when it fails.")
+        bool, typer.Option("--follow", "-f", help="cluster: wait for the end; exit code 7 when it fails.")
     ] = False,
     data: Annotated[
         str, typer.Option(help="azureml: folder of shards, such as azureml://datastores/NAME/paths/F.")

@@ -109,11 +109,12 @@ def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: l
         return None
     # the operator may have ended between launching and making the job
     begun = max(live.launched, job.created or live.launched)
-    due = begun + dt.timedelta(seconds=max(seconds_of(run.recovery.wait_for_capacity), LEAST_WAIT_SECONDS))
+    waited_s = max(seconds_of(run.recovery.wait_for_capacity), LEAST_WAIT_SECONDS)
+    due = begun + dt.timedelta(seconds=waited_s)
     if live.running is not None or draft.now < due:
         draft.times += [due] if live.running is None else []
         return None
     if not pods:  # a quota, an admission policy, a missing claim or account
         kind = draft.status.placement.backend if draft.status.placement else "job"
         return Verdict("JobLost", f"{kind} {live.job} made no pods; kubectl describe says why")
-    return Verdict("NoRoom", f"{live.workers} workers did not find a node each in {run.recovery.wait_for_capacity}")
+    return Verdict("NoRoom", f"{live.workers} workers did not find a node each in {waited_s:g} s")

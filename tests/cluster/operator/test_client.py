@@ -83,7 +83,7 @@ def test_a_failed_run_ends_a_follower_with_an_exit_code(cluster: Runs, add_nodes
     add_nodes(pool="v100", count=2)
     cluster.imitate("1s", exit_code=2)
     done = command("submit", *HARDWARE, "--name", "gan", "-n", cluster.namespace, "--yes", "--follow")
-    assert done.code == 6 and "exit code 2" in done.err
+    assert done.code == 7 and "exit code 2" in done.err
 
 
 def test_logs_carry_their_worker(cluster: Runs, add_nodes: Add, command: Callable) -> None:
