@@ -41,11 +41,13 @@ of their own and take turns; figures are medians over the rounds with their quar
 
 @dataclass(frozen=True)
 class Measurement:
-    """A command whose result is kept. printed: the result is what it prints, else the file that ``-o`` names."""
+    """A command whose result is kept. printed: the result is what it prints, else the file that ``--output`` names."""
 
     name: str
     command: tuple[str, ...]
     printed: bool = False
+    module: str = ""
+    """Absent: a verb of caloscale."""
 
     @property
     def result(self) -> Path:
@@ -56,19 +58,19 @@ class Measurement:
         """Measure."""
         print(f"$ {self.text}", flush=True)
         RESULTS.mkdir(parents=True, exist_ok=True)
-        called = [sys.executable, "-m", "caloscale.cli.main", *self.command]
+        called = [sys.executable, "-m", self.module or "caloscale.cli.main", *self.command]
         if self.printed:
             out = subprocess.run([*called, "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout
             kept = {"printed": json.loads(out), "machine": describe_machine().model_dump(mode="json", by_alias=True)}
             with atomic_writer(self.result) as temporary:
                 temporary.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
         else:
-            subprocess.run([*called, "--output", str(self.result)], check=True)
+            subprocess.run([*called, "--output", str(self.result)], check=True, cwd=ROOT)
 
     @property
     def text(self) -> str:
         """The command as one types it."""
-        return shlex.join(["caloscale", *self.command])
+        return shlex.join([*(("python", "-m", self.module) if self.module else ("caloscale",)), *self.command])
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,28 @@ def write_profile(measurement: Measurement) -> str:
     )
 
 
+def write_load(measurement: Measurement) -> str:
+    """What the operator bears, in Markdown."""
+    found = json.loads(measurement.result.read_text(encoding="utf-8"))
+    phases = ", ".join(f"{count} {phase}" for phase, count in found["phases"].items())
+    rows = [
+        ["how the runs ended", phases],
+        ["time to drain", f"{found['secondsToDrain']:.0f} s"],
+        ["writes to the API server in a run's life", f"{found['writesPerRun']:.1f}"],
+        ["most memory of the operator", f"{found['peakMemoryMiB']:.0f} MiB"],
+        ["its processor time", f"{found['processorSeconds']:.0f} s"],
+    ]
+    for title, what in (("reconcile", "a reconcile"), ("eventToStatus", "from an event of the cluster to the status")):
+        half, most = (found[f"{title}P{part}Seconds"] for part in (50, 99))
+        rows.append([what, f"half below {half:g} s, 99% below {most:g} s (of {found[f'{title}Count']:.0f})"])
+    return (
+        f"### {found['runs']} runs of {found['nodesPerRun']} nodes on {found['nodes']} nodes with 8 GPUs\n\n"
+        f"`{measurement.text}`\n\n{table(['what', 'figure'], rows)}\n\nControl plane, imitated nodes and operator "
+        f"share this machine; imitated workers run {found['runSeconds']} s.\n\n"
+        f"Machine: {machine_text(BenchMachine.model_validate(found['machine']))}.\n"
+    )
+
+
 SECTIONS = (
     Section(
         "step",
@@ -149,6 +173,18 @@ SECTIONS = (
         write_bench,
     ),
     Section("allreduce", "All-reduces", (bench("allreduce", "--preset", "variable-angle"),), write_bench),
+    Section(
+        "operator",
+        "The operator under load",
+        tuple(
+            Measurement(f"operator-{runs}", options, module="tools.operator_load")
+            for runs, options in (
+                (50, ("--nodes", "60", "--runs", "50")),
+                (500, ("--nodes", "1000", "--runs", "500", "--nodes-per-run", "2")),
+            )
+        ),
+        write_load,
+    ),
 )
 RUNS = "runs"
 

@@ -1,15 +1,17 @@
 """How the operator bears many runs, on a control plane of this machine with imitated nodes.
 
-python -m tools.operator_load --nodes 1000 --runs 500 --nodes-per-run 2
+    python -m tools.operator_load --nodes 1000 --runs 500 --nodes-per-run 2 [--output FILE]
 
-Prints what docs/operator.md lists: time to drain, requests a run, memory, reconcile times, from event to status.
+Prints time to drain, writes to the API server in a run's life, memory, reconcile times, times from an event to the
+status; `make bench BENCH=operator` puts them into docs/benchmarks.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,13 +24,15 @@ import psutil
 from kubernetes import client
 from prometheus_client.parser import text_string_to_metric_families
 
+from caloscale.bench.machine import describe_machine
 from caloscale.cluster import names
 from caloscale.connection import Connection
+from caloscale.showers.storage import atomic_writer
 from tests.cluster.operator.process import OperatorProcess, install_rights
 from tools.cluster import ControlPlane, Pool, machines
 
 NAMESPACE = "load"
-QUANTILES = ("caloscale_reconcile_seconds", "caloscale_event_to_status_seconds")
+HISTOGRAMS = {"reconcile": "caloscale_reconcile_seconds", "eventToStatus": "caloscale_event_to_status_seconds"}
 
 
 def main() -> None:
@@ -39,6 +43,7 @@ def main() -> None:
     parser.add_argument("--nodes-per-run", type=int, default=1)
     parser.add_argument("--run-seconds", type=int, default=20, help="how long imitated workers run")
     parser.add_argument("--most-seconds", type=int, default=1800)
+    parser.add_argument("--output", type=Path, help="the figures as JSON")
     given = parser.parse_args()
     with ControlPlane() as plane, tempfile.TemporaryDirectory() as folder:
         api = plane.client()
@@ -51,14 +56,19 @@ def main() -> None:
         operator = OperatorProcess(plane, Path(folder), CALOSCALE_METRICS_PORT=str(port))
         operator.start()
         try:
-            seconds, peak_mib = drain(Connection(api), psutil.Process(operator.pid), given)
-            report(port, given.runs, seconds, peak_mib)
+            drained = drain(Connection(api), psutil.Process(operator.pid), given)
+            figures = {**drained, **measured(port, given.runs), "loadAverage": os.getloadavg()[0]}
         finally:
             operator.stop()
+    text = json.dumps({**figures, "machine": describe_machine().model_dump(mode="json", by_alias=True)}, indent=2)
+    print(text)
+    if given.output:
+        with atomic_writer(given.output) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def drain(connection: Connection, process: psutil.Process, given: argparse.Namespace) -> tuple[float, float]:
-    """Create the runs and wait for their ends; returns the seconds and the operator's largest memory, MiB."""
+def drain(connection: Connection, process: psutil.Process, given: argparse.Namespace) -> dict[str, Any]:
+    """Create the runs, wait for their ends: seconds, phases, the operator's processor seconds, most memory in MiB."""
     begun, peak_mib = time.monotonic(), 0.0
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda i: connection.apply(training_run(i, given), manager="load"), range(given.runs)))
@@ -71,7 +81,17 @@ def drain(connection: Connection, process: psutil.Process, given: argparse.Names
         print(f"{time.monotonic() - begun:.0f} s {counts} {peak_mib:.0f} MiB", file=sys.stderr, flush=True)
         if counts.get("Succeeded", 0) + counts.get("Failed", 0) == given.runs:
             break
-    return time.monotonic() - begun, peak_mib
+    used = process.cpu_times()
+    return {
+        "nodes": given.nodes,
+        "runs": given.runs,
+        "nodesPerRun": given.nodes_per_run,
+        "runSeconds": given.run_seconds,
+        "phases": counts,
+        "secondsToDrain": time.monotonic() - begun,
+        "processorSeconds": used.user + used.system,
+        "peakMemoryMiB": peak_mib,
+    }
 
 
 def training_run(index: int, given: argparse.Namespace) -> dict[str, Any]:
@@ -90,21 +110,21 @@ def training_run(index: int, given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def report(port: int, runs: int, seconds: float, peak_mib: float) -> None:
-    """Print the figures of the operator's own metrics."""
+def measured(port: int, runs: int) -> dict[str, Any]:
+    """The operator's own metrics: writes a run, and upper bounds of half and of 99% of the times, seconds."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         families = {f.name: f for f in text_string_to_metric_families(answer.read().decode())}
     requests = families["caloscale_api_requests"].samples
     counted = [s for s in requests if s.name.endswith("_total") and s.labels["kind"] != "Lease"]
-    writes = sum(s.value for s in counted if s.labels["method"] != "GET")
-    print(f"time to drain {seconds:.0f} s; {writes / runs:.1f} writes a run; operator at most {peak_mib:.0f} MiB")
-    for name in QUANTILES:
+    figures: dict[str, Any] = {"writesPerRun": sum(s.value for s in counted if s.labels["method"] != "GET") / runs}
+    for title, name in HISTOGRAMS.items():
         buckets = [(float(s.labels["le"]), s.value) for s in families[name].samples if s.name.endswith("_bucket")]
         total = buckets[-1][1]
-        at = {q: next(le for le, count in buckets if count >= q * total) for q in (0.5, 0.99)}
-        print(f"{name}: half below {at[0.5]:g} s, 99% below {at[0.99]:g} s ({total:.0f} in all)")
-    load = subprocess.run(["uptime"], capture_output=True, text=True, check=False).stdout.rpartition("average: ")[2]
-    print(f"load average {load.strip()}")
+        for quantile in (0.5, 0.99):
+            below = next(bound for bound, count in buckets if count >= quantile * total)
+            figures[f"{title}P{100 * quantile:.0f}Seconds"] = below
+        figures[f"{title}Count"] = total
+    return figures
 
 
 if __name__ == "__main__":

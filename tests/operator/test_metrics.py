@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from prometheus_client import generate_latest
 
 from caloscale.operator.metrics import Metrics, RunsCollector
@@ -45,6 +48,16 @@ def test_runs_accelerators_and_money() -> None:
         'caloscale_api_requests_total{code="200",kind="TFJob",method="PATCH"} 1.0',
     ):
         assert line in text
+
+
+def test_the_dashboard_shows_what_there_is() -> None:
+    dashboard = Path(__file__).parents[2] / "manifests" / "base" / "dashboard.json"
+    asked = set(re.findall(r"\bcaloscale_\w+", dashboard.read_text(encoding="utf-8")))
+    metrics = Metrics()
+    metrics.registry.register(RunsCollector(Store()))
+    metrics.count("PATCH", "TFJob", 200)
+    served = set(re.findall(r"^(caloscale_\w+)", generate_latest(metrics.registry).decode(), re.MULTILINE))
+    assert asked and asked <= served
 
 
 def test_a_strangers_nonsense_is_left_aside() -> None:

@@ -43,7 +43,7 @@ class OperatorProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
 
-    def start(self) -> None:
+    def start(self, *, wait: bool = True) -> None:
         """Start it and wait until it knows the cluster."""
         environment = {
             **os.environ,
@@ -59,7 +59,7 @@ class OperatorProcess:
             command = [sys.executable, "-m", "caloscale.operator"]
             self._process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
         end = time.monotonic() + SECONDS_TO_START
-        while not self._ready():
+        while wait and not self._ready():
             if self._process.poll() is not None or time.monotonic() > end:
                 self.kill()
                 raise AssertionError(f"the operator does not start:\n{self.log.read_text()[-3000:]}")

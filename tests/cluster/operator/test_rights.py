@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import yaml
 
 from tests.cluster.operator.conftest import Runs
+from tests.cluster.operator.process import OperatorProcess
 from tools.cluster import ControlPlane
 from tools.cluster.audit import Request
 
 RBAC = Path(__file__).parents[3] / "manifests" / "base" / "rbac.yaml"
 OPERATOR = "system:serviceaccount:caloscale-system:caloscale-operator"
+KINDS: dict[str, dict[str, Any]] = {
+    "tfjob": {},
+    "jobset": {"cluster": {"backend": "JobSet"}},
+    "pod": {"hardware": {"count": 8}},
+}
 
 
 class Right(NamedTuple):
@@ -57,13 +66,8 @@ def test_every_right_is_used_and_none_is_missing(
     """A life of every kind of job, one stopped, one deleted by its time to live; the lease by the fixture."""
     add_nodes("v100", 3)
     runs.imitate("500ms")
-    kinds: dict[str, dict[str, Any]] = {
-        "tfjob": {},
-        "jobset": {"cluster": {"backend": "JobSet"}},
-        "pod": {"hardware": {"count": 8}, "cluster": {"keepFinished": "1s"}},
-    }
-    for name, blocks in kinds.items():
-        runs.create(name, **blocks)
+    for name, blocks in KINDS.items():
+        runs.create(name, **blocks, **({"cluster": {"keepFinished": "1s"}} if name == "pod" else {}))
     for name in ("tfjob", "jobset"):
         runs.phase(name, "Succeeded")
     until = time.monotonic() + 90
@@ -71,18 +75,85 @@ def test_every_right_is_used_and_none_is_missing(
         time.sleep(0.2)
     assert not left, "a finished run is deleted after its time to live"
     runs.imitate(None)
-    for name, blocks in kinds.items():
+    for name, blocks in KINDS.items():
         runs.create(f"stopped-{name}", **blocks)
         runs.phase(f"stopped-{name}", "Running")
-        control_plane.kubectl(
-            "patch", "trainingrun", f"stopped-{name}", "-n", runs.namespace, "--type=merge",
-            '--patch={"spec": {"cluster": {"suspend": true}}}',
-        )  # fmt: skip
+        _suspend(runs, f"stopped-{name}")
         runs.phase(f"stopped-{name}", "Suspended")
 
     requests = [request for request in control_plane.requests() if request.user == OPERATOR]
     assert [request for request in requests if not request.allowed] == []
     assert used(requests) == granted()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_without_any_right_something_is_denied(
+    runs: Runs, operator: OperatorProcess, control_plane: ControlPlane, add_nodes: Callable[..., list[str]]
+) -> None:
+    """Each is taken away in turn from an operator that starts and meets a life of every kind."""
+    add_nodes("v100", 4)
+    runs.imitate("5s")
+    superfluous = []
+    for right in sorted(granted()):
+        operator.kill()
+        seen = len(control_plane.requests())
+        with _without(control_plane, right):
+            operator.start(wait=False)
+            if not _denied(runs, control_plane, right, seen):
+                superfluous.append(right)
+        control_plane.kubectl("delete", "trainingruns", "--all", "-n", runs.namespace, "--wait=false")
+    operator.kill()
+    operator.start()
+    assert superfluous == []
+
+
+@contextmanager
+def _without(plane: ControlPlane, right: Right) -> Iterator[None]:
+    """The operator's roles less one right."""
+    objects = [each for each in yaml.safe_load_all(RBAC.read_text(encoding="utf-8")) if "rules" in each]
+    for each in objects:
+        if each["kind"] == "Role":
+            each["metadata"]["namespace"] = "caloscale-system"
+    less = copy.deepcopy(objects)
+    for rule in (rule for role in less for rule in role["rules"]):
+        if right.group in rule["apiGroups"] and right.resource in rule["resources"] and right.verb in rule["verbs"]:
+            rule["verbs"].remove(right.verb)
+    for role in less:
+        role["rules"] = [rule for rule in role["rules"] if rule["verbs"]]
+    plane.apply(less)
+    try:
+        yield
+    finally:
+        plane.apply(objects)
+
+
+def _denied(runs: Runs, plane: ControlPlane, right: Right, seen: int, seconds: float = 60) -> bool:
+    """Whether the operator is refused for want of a right while runs of all kinds live, end and are stopped."""
+    for name, blocks in KINDS.items():
+        # Others than those of the right before, which may still be on their way out.
+        runs.create(f"done-{name}-{seen}", **{**blocks, "cluster": {**blocks.get("cluster", {}), "keepFinished": "1s"}})
+        runs.create(f"stopped-{name}-{seen}", **blocks)
+    stopped: set[str] = set()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for request in plane.requests()[seen:]:
+            refused = not request.allowed or request.code == 403
+            if request.user == OPERATOR and refused and (request.group, request.resource) == right[:2]:
+                return True
+        for name in {f"stopped-{name}-{seen}" for name in KINDS} - stopped:
+            if runs.status(name).get("phase") == "Running":
+                _suspend(runs, name)
+                stopped.add(name)
+        time.sleep(0.2)
+    return False
+
+
+def _suspend(runs: Runs, name: str) -> None:
+    runs.plane.kubectl(
+        "patch", "trainingrun", name, "-n", runs.namespace, "--type=merge",
+        '--patch={"spec": {"cluster": {"suspend": true}}}',
+    )  # fmt: skip
 
 
 def _statuses(runs: Runs, name: str) -> list[dict[str, Any]]:
