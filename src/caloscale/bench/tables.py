@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from caloscale.bench.document import (
@@ -15,6 +16,7 @@ from caloscale.bench.document import (
 )
 
 Bench = StepBench | GenerateBench | InputBench | AllReduceBench
+WIDEST = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,15 @@ def machine_text(machine: BenchMachine) -> str:
     """One line about the machine."""
     versions = ", ".join(f"{name} {number}" for name, number in machine.versions.items())
     return (
-        f"{machine.processor}, {machine.cores} cores ({', '.join(machine.instructions) or 'no vector instructions'}), "
+        f"{machine.processor}, {machine.cores} cores ({_vectors(machine.instructions)}), "
         f"{machine.memory_gib:g} GiB; {versions}; {machine.date}; load average {machine.load_average:g} at the start"
     )
+
+
+def _vectors(instructions: Sequence[str]) -> str:
+    """The widest vectors, and the narrow numbers that they know."""
+    widest = next((text for name, text in WIDEST.items() if name in instructions), "no vector instructions")
+    return ", ".join([widest, *(kind for kind in ("bf16", "fp16", "vnni", "amx") if kind in " ".join(instructions))])
 
 
 def _spread(spread: Timing, digits: int = 3) -> str:
