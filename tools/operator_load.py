@@ -1,14 +1,17 @@
 """How the operator bears many runs, on a control plane of this machine with imitated nodes.
 
     python -m tools.operator_load --nodes 1000 --runs 500 --nodes-per-run 2 [--output FILE]
+    python -m tools.operator_load --nodes 60 --runs 50 --live
 
 Prints time to drain, writes to the API server in a run's life, memory, reconcile times, times from an event to the
-status; `make bench BENCH=operator` puts them into docs/benchmarks.md.
+status; `make bench BENCH=operator` puts them into docs/benchmarks.md. All runs are created at once; with --live the
+times are those of the runs' life afterwards: each reports every 15 seconds, and every second one of them ends.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import os
 import socket
@@ -16,6 +19,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from caloscale.bench.machine import describe_machine
 from caloscale.cluster import names
+from caloscale.cluster.access import PROGRESS_KEY
 from caloscale.connection import Connection
 from caloscale.showers.storage import atomic_writer
 from tests.cluster.operator.process import OperatorProcess, install_rights
@@ -33,31 +38,28 @@ from tools.cluster import ControlPlane, Pool, machines
 
 NAMESPACE = "load"
 HISTOGRAMS = {"reconcile": "caloscale_reconcile_seconds", "eventToStatus": "caloscale_event_to_status_seconds"}
+REPORT_SECONDS = 15.0
+"""How often worker 0 reports."""
+
+Counts = dict[str, dict[float, float]]
+"""By metric: how many were below a bound (requests: all, below infinity)."""
 
 
 def main() -> None:
     """Make nodes and runs, wait until all have ended, print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=100)
-    parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--nodes-per-run", type=int, default=1)
-    parser.add_argument("--run-seconds", type=int, default=20, help="how long imitated workers run")
-    parser.add_argument("--most-seconds", type=int, default=1800)
-    parser.add_argument("--output", type=Path, help="the figures as JSON")
-    given = parser.parse_args()
+    given = options()
     with ControlPlane() as plane, tempfile.TemporaryDirectory() as folder:
         api = plane.client()
         install_rights(plane)
         machines.add_pool(api, Pool("load", given.nodes))
         client.CoreV1Api(api).create_namespace({"metadata": {"name": NAMESPACE}})
-        machines.imitate_pods(api, NAMESPACE, run=f"{given.run_seconds}s")
+        machines.imitate_pods(api, NAMESPACE, run=None if given.live else f"{given.run_seconds}s")
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         operator = OperatorProcess(plane, Path(folder), CALOSCALE_METRICS_PORT=str(port))
         operator.start()
         try:
-            drained = drain(Connection(api), psutil.Process(operator.pid), given)
-            figures = {**drained, **measured(port, given.runs), "loadAverage": os.getloadavg()[0]}
+            figures = drain(plane, psutil.Process(operator.pid), port, given)
         finally:
             operator.stop()
     text = json.dumps({**figures, "machine": describe_machine().model_dump(mode="json", by_alias=True)}, indent=2)
@@ -67,31 +69,84 @@ def main() -> None:
             temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def drain(connection: Connection, process: psutil.Process, given: argparse.Namespace) -> dict[str, Any]:
-    """Create the runs, wait for their ends: seconds, phases, the operator's processor seconds, most memory in MiB."""
-    begun, peak_mib = time.monotonic(), 0.0
+def options() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--nodes-per-run", type=int, default=1)
+    parser.add_argument("--run-seconds", type=int, default=20, help="how long imitated workers run")
+    parser.add_argument("--live", action="store_true", help="workers run until they are ended, one run a second")
+    parser.add_argument("--most-seconds", type=int, default=1800)
+    parser.add_argument("--output", type=Path, help="the figures as JSON")
+    return parser.parse_args()
+
+
+def drain(plane: ControlPlane, process: psutil.Process, port: int, given: argparse.Namespace) -> dict[str, Any]:
+    """Create the runs and wait for their ends: seconds, phases, memory in MiB, and what the operator measured."""
+    connection, begun = Connection(plane.client()), time.monotonic()
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda i: connection.apply(training_run(i, given), manager="load"), range(given.runs)))
-    while time.monotonic() - begun < given.most_seconds:
-        time.sleep(2)
-        objects, _ = connection.snapshot(names.KIND)
-        phases = [each.get("status", {}).get("phase", "none") for each in objects]
-        peak_mib = max(peak_mib, process.memory_info().rss / 2**20)
-        counts = {phase: phases.count(phase) for phase in sorted(set(phases))}
-        print(f"{time.monotonic() - begun:.0f} s {counts} {peak_mib:.0f} MiB", file=sys.stderr, flush=True)
-        if counts.get("Succeeded", 0) + counts.get("Failed", 0) == given.runs:
-            break
+    before: Counts = {}
+    peak_mib = 0.0
+    if given.live:
+        _, peak_mib = follow(connection, process, given, ("Running",), begun)
+        before = counts(port)
+        live(connection, plane.client(), given)
+    phases, later_mib = follow(connection, process, given, ("Succeeded", "Failed"), begun)
     used = process.cpu_times()
     return {
         "nodes": given.nodes,
         "runs": given.runs,
         "nodesPerRun": given.nodes_per_run,
-        "runSeconds": given.run_seconds,
-        "phases": counts,
+        "runSeconds": None if given.live else given.run_seconds,
+        "phases": phases,
         "secondsToDrain": time.monotonic() - begun,
         "processorSeconds": used.user + used.system,
-        "peakMemoryMiB": peak_mib,
+        "peakMemoryMiB": max(peak_mib, later_mib),
+        "writesPerRun": sum(counts(port)["writes"].values()) / given.runs,
+        "loadAverage": os.getloadavg()[0],
+        **times(before, counts(port)),
     }
+
+
+def follow(
+    connection: Connection, process: psutil.Process, given: argparse.Namespace, ends: tuple[str, ...], begun: float
+) -> tuple[Counter[str], float]:
+    """Until all runs are in one of these phases: runs by phase, and the operator's largest memory, MiB."""
+    peak_mib = 0.0
+    while True:
+        objects, _ = connection.snapshot(names.KIND)
+        phases = Counter(each.get("status", {}).get("phase", "none") for each in objects)
+        peak_mib = max(peak_mib, process.memory_info().rss / 2**20)
+        seconds = time.monotonic() - begun
+        print(f"{seconds:.0f} s {dict(phases)} {peak_mib:.0f} MiB", file=sys.stderr, flush=True)
+        if sum(phases[end] for end in ends) == given.runs or seconds > given.most_seconds:
+            return phases, peak_mib
+        time.sleep(2)
+
+
+def live(connection: Connection, api: client.ApiClient, given: argparse.Namespace) -> None:
+    """Runs report in turn, each every 15 s, and every second one of them ends."""
+    begun = time.monotonic()
+    reports = ended = 0
+    while ended < given.runs:
+        elapsed = time.monotonic() - begun
+        while reports < elapsed * given.runs / REPORT_SECONDS:
+            if (index := reports % given.runs) >= ended:
+                report(connection, index, reports)
+            reports += 1
+        if elapsed > ended:
+            machines.end_pods(api, NAMESPACE, selector=f"{names.RUN_LABEL}=r{ended}")
+            ended += 1
+        time.sleep(0.02)
+
+
+def report(connection: Connection, index: int, step: int) -> None:
+    """As worker 0 of a run does."""
+    progress = {"epochs": 60, "step": step, "updated": dt.datetime.now(dt.UTC).isoformat()}
+    change = {"data": {PROGRESS_KEY: json.dumps(progress)}}
+    connection.merge("ConfigMap", NAMESPACE, names.progress_name(f"r{index}"), change)
 
 
 def training_run(index: int, given: argparse.Namespace) -> dict[str, Any]:
@@ -110,19 +165,28 @@ def training_run(index: int, given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def measured(port: int, runs: int) -> dict[str, Any]:
-    """The operator's own metrics: writes a run, and upper bounds of half and of 99% of the times, seconds."""
+def counts(port: int) -> Counts:
+    """The operator's own metrics: buckets of its times, and its writes."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         families = {f.name: f for f in text_string_to_metric_families(answer.read().decode())}
-    requests = families["caloscale_api_requests"].samples
-    counted = [s for s in requests if s.name.endswith("_total") and s.labels["kind"] != "Lease"]
-    figures: dict[str, Any] = {"writesPerRun": sum(s.value for s in counted if s.labels["method"] != "GET") / runs}
+    requests = [s for s in families["caloscale_api_requests"].samples if s.name.endswith("_total")]
+    writes = sum(s.value for s in requests if s.labels["kind"] != "Lease" and s.labels["method"] != "GET")
+    found: Counts = {"writes": {float("inf"): writes}}
     for title, name in HISTOGRAMS.items():
-        buckets = [(float(s.labels["le"]), s.value) for s in families[name].samples if s.name.endswith("_bucket")]
-        total = buckets[-1][1]
+        buckets = [s for s in families[name].samples if s.name.endswith("_bucket")]
+        found[title] = {float(s.labels["le"]): s.value for s in buckets}
+    return found
+
+
+def times(before: Counts, after: Counts) -> dict[str, float]:
+    """Upper bounds of half and of 99% of the times since `before`, seconds, and how many there were."""
+    figures = {}
+    for title in HISTOGRAMS:
+        below = {bound: count - before.get(title, {}).get(bound, 0.0) for bound, count in after[title].items()}
+        total = max(below.values())
         for quantile in (0.5, 0.99):
-            below = next(bound for bound, count in buckets if count >= quantile * total)
-            figures[f"{title}P{100 * quantile:.0f}Seconds"] = below
+            bound = min(bound for bound, count in below.items() if count >= quantile * total)
+            figures[f"{title}P{100 * quantile:.0f}Seconds"] = bound
         figures[f"{title}Count"] = total
     return figures
 
