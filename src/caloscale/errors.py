@@ -7,6 +7,7 @@ CaloscaleError
 │   ├── CheckpointError     a checkpoint or model that cannot be used
 │   ├── PriceError          a price that is missing, stale or nonsense
 │   └── StorageError        a disk that is full, a bucket that does not exist or refuses
+│       └── UnreachableError    a bucket that does not answer: exit code 144, try again later
 ├── SimulationError         Geant4 is not there or failed: exit code 3
 ├── TrainingError           the training cannot go on: exit code 5
 ├── ClusterError            a cluster that cannot be reached or refuses: exit code 4
@@ -72,6 +73,12 @@ class PriceError(InputError):
 
 class StorageError(InputError):
     """A disk is full or a bucket does not exist or refuses."""
+
+
+class UnreachableError(StorageError):
+    """A bucket does not answer, for now: nobody's mistake, and the same command goes on when it does."""
+
+    exit_code = 144
 
 
 class SimulationError(CaloscaleError):

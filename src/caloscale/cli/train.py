@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,7 +15,9 @@ def command(
     preset: Preset = None,
     overrides: Overrides = None,
     workspace: Workspace = "runs/here",
-    dataset: Annotated[Path | None, typer.Option(help="Folder of shards. Absent: <workspace>/dataset.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Folder of shards, or gs://bucket/prefix. Absent: <workspace>/dataset.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train generator and discriminator; goes on from the newest checkpoint in the workspace.

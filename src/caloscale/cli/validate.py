@@ -15,7 +15,9 @@ def command(
     preset: Preset = None,
     overrides: Overrides = None,
     workspace: Workspace = "runs/here",
-    dataset: Annotated[Path | None, typer.Option(help="Folder of shards. Absent: <workspace>/dataset.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Folder of shards, or gs://bucket/prefix. Absent: <workspace>/dataset.")
+    ] = None,
     model: Annotated[Path | None, typer.Option(help="Model folder. Absent: <workspace>/training/model.")] = None,
     as_json: Json = False,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -132,11 +133,11 @@ def read_manifest(folder: str | Path) -> Manifest:
         ) from error
 
 
-def check_shards(folder: str | Path, manifest: Manifest) -> None:
-    """Every shard is there with the size and checksum of the manifest; raises ShowerFileError naming the first
-    that is not.
+def check_shards(folder: str | Path, manifest: Manifest, shards: Sequence[Shard] | None = None) -> None:
+    """Every shard (of ``shards``, if given) is there with the size and checksum of the manifest; raises
+    ShowerFileError naming the first that is not.
     """
-    for shard in manifest.shards:
+    for shard in manifest.shards if shards is None else shards:
         path = Path(folder) / shard.file
         try:
             size = path.stat().st_size

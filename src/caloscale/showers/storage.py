@@ -12,13 +12,14 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from caloscale.errors import StorageError
+from caloscale.errors import StorageError, UnreachableError
 from caloscale.progress import bar
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ RETRY_SECONDS = 60.0
 """How long a request that fails for a passing reason (429, 5xx, a lost connection) is repeated."""
 _TIMEOUT_SECONDS = 30.0
 """How long one answer of the server is waited for."""
+_AT_ONCE = 8
+"""Objects that are copied at once: one connection fills no network."""
 _NOT_WORTH_A_BAR = 8_000_000
 _SCHEME = "gs://"
 _REMEDIES = {
@@ -128,13 +131,15 @@ def is_remote(path: str) -> bool:
     return path.startswith(_SCHEME)
 
 
-def download(uri: str, folder: Path, pattern: str | tuple[str, ...] = "*", *, without: str | None = None) -> list[Path]:
+def download(
+    uri: str, folder: Path, pattern: str | tuple[str, ...] = "*", *, without: tuple[str, ...] = ()
+) -> list[Path]:
     """Copy the objects under ``gs://bucket/prefix`` whose names match into ``folder``; their paths, sorted.
 
     ``prefix`` is a folder (all objects below it, their relative paths kept) or one object. The last part
-    of the name must match the pattern or one of the patterns; ``without`` is a folder that is left out.
+    of the name must match the pattern or one of the patterns; ``without`` are folders that are left out.
     Nothing there: an empty list. A file appears when it is complete. Raises StorageError naming the URI:
-    missing bucket, refused, unreachable, damaged on the way, disk full.
+    missing bucket, refused, damaged on the way, disk full; UnreachableError: the server does not answer.
     """
     bucket, prefix = _split(uri)
     patterns = (pattern,) if isinstance(pattern, str) else pattern
@@ -144,29 +149,45 @@ def download(uri: str, folder: Path, pattern: str | tuple[str, ...] = "*", *, wi
             for blob in client.list_blobs(bucket, prefix=prefix, retry=_retry(), timeout=_TIMEOUT_SECONDS)
             if (relative := _relative(blob.name, prefix, uri))
             and any(fnmatch(relative.name, p) for p in patterns)
-            and not (without and relative.is_relative_to(without))
+            and not any(relative.is_relative_to(one) for one in without)
         ]
         total = sum(blob.size or 0 for blob, _ in wanted)
         with _transfer_bar("download", total) as progress:
-            paths = [_fetch(blob, folder / relative, progress) for blob, relative in wanted]
+            paths = _side_by_side(lambda one: _fetch(one[0], folder / one[1], progress), wanted)
     return sorted(paths)
 
 
 def upload(source: Path, uri: str) -> None:
     """Copy a file to ``gs://bucket/name``, or what is in a folder to names below ``gs://bucket/prefix``.
 
-    A manifest.json goes last, so that nobody finds it before what it lists. Raises StorageError.
+    A manifest.json goes last, so that nobody finds it before what it lists. Raises as `download`.
     """
     bucket, prefix = _split(uri)
     files = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
-    files.sort(key=lambda path: path.name == "manifest.json")
     size = sum(path.stat().st_size for path in files)
+
+    def send(path: Path) -> None:
+        name = prefix if path == source else str(PurePosixPath(prefix, path.relative_to(source).as_posix()))
+        blob = client.bucket(bucket).blob(name)
+        blob.upload_from_filename(str(path), retry=_retry(), timeout=_TIMEOUT_SECONDS)
+        progress.update(path.stat().st_size)
+
     with _explained(uri), _client() as client, _transfer_bar("upload", size) as progress:
+        _side_by_side(send, [path for path in files if path.name != "manifest.json"])
         for path in files:
-            name = prefix if path == source else str(PurePosixPath(prefix, path.relative_to(source).as_posix()))
-            blob = client.bucket(bucket).blob(name)
-            blob.upload_from_filename(str(path), retry=_retry(), timeout=_TIMEOUT_SECONDS)
-            progress.update(path.stat().st_size)
+            if path.name == "manifest.json":
+                send(path)
+
+
+def _side_by_side(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    """The results in order; the first error ends it, when what has begun is done."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        begun = [pool.submit(work, item) for item in items]
+        try:
+            return [one.result() for one in begun]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def write_object(content: bytes, uri: str, *, retry_seconds: float | None = None) -> None:
@@ -187,15 +208,19 @@ def read_object(uri: str, *, retry_seconds: float | None = None) -> bytes | None
 
     retry_seconds: as in `write_object`.
     """
+    from google.api_core.exceptions import NotFound
+
     bucket, name = _split(uri)
     with _explained(uri), _client() as client:
         retry = _retry(retry_seconds)
-        blob = client.bucket(bucket).get_blob(name, retry=retry, timeout=_TIMEOUT_SECONDS)
-        if blob is None:
-            # A bucket that does not exist is not an empty one.
-            client.get_bucket(bucket, retry=retry, timeout=_TIMEOUT_SECONDS)
+        try:
+            blob = client.bucket(bucket).blob(name)
+            return bytes(blob.download_as_bytes(retry=retry, timeout=_TIMEOUT_SECONDS, checksum="auto"))
+        except NotFound:
+            # A bucket that does not exist is not an empty one; who may list may not always ask for the bucket itself.
+            some = client.list_blobs(bucket, prefix=name, max_results=1, retry=retry, timeout=_TIMEOUT_SECONDS)
+            next(iter(some), None)
             return None
-        return bytes(blob.download_as_bytes(retry=retry, timeout=_TIMEOUT_SECONDS, checksum="auto"))
 
 
 def delete_object(uri: str) -> None:
@@ -212,9 +237,12 @@ def _fetch(blob: Blob, path: Path, progress: Any) -> Path:
     from tqdm.utils import CallbackIOWrapper
 
     uri = f"{_SCHEME}{blob.bucket.name}/{blob.name}"
+    # What the list says of an object holds the address that the server has for itself, which an emulator may be
+    # reached by or not; a name alone is asked for where everything else is.
+    bare = blob.bucket.blob(blob.name)
     with atomic_writer(path) as temporary, _explained(uri), temporary.open("wb") as file:
         counted = CallbackIOWrapper(progress.update, file, "write")
-        blob.download_to_file(counted, retry=_retry(), timeout=_TIMEOUT_SECONDS, checksum="auto")
+        bare.download_to_file(counted, retry=_retry(), timeout=_TIMEOUT_SECONDS, checksum="auto")
     return path
 
 
@@ -273,11 +301,12 @@ def _explained(uri: str) -> Iterator[None]:
         raise StorageError(problem, file=uri, remedy=f"{remedy} on bucket {bucket!r}") from error
     except GoogleAuthError as error:
         problem, remedy = f"no valid credentials: {error}", "run `gcloud auth application-default login`"
-        raise StorageError(problem, file=uri, remedy=remedy) from error
+        in_a_pod = "; in a cluster see docs/gke.md (Workload Identity) or manifests/storage (an emulator)"
+        raise StorageError(problem, file=uri, remedy=remedy + in_a_pod) from error
     except (api.GoogleAPIError, InvalidResponse, DataCorruption, requests.RequestException, ConnectionError) as error:
         host = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
         problem, remedy = f"the server {host} does not serve it: {error}", "check the network, or try again later"
-        raise StorageError(problem, file=uri, remedy=remedy) from error
+        raise UnreachableError(problem, file=uri, remedy=remedy) from error
 
 
 def _transfer_bar(label: str, total: int) -> Any:

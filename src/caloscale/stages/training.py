@@ -7,8 +7,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from caloscale.showers.shard_folder import ShardFolder
 from caloscale.showers.storage import is_remote
 from caloscale.spec import Run
+from caloscale.spec.places import CHECKPOINTS
 from caloscale.stages import load_tensorflow_quietly
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace
@@ -16,12 +18,12 @@ from caloscale.training.keras_version import choose_keras
 from caloscale.training.record import TrainingRecord
 from caloscale.training.strategy import worker_of
 
-CHECKPOINTS = "training/checkpoints"
-"""Where they are in a workspace; in a bucket they arrive while the training runs."""
 
-
-def train(run: Run, workspace: str | Path, dataset: Path, model: Path | None = None) -> TrainingRecord:
-    """Train on ``dataset`` and put the trained model into the folder ``model`` too, if one is given.
+def train(
+    run: Run, workspace: str | Path, dataset: str | Path | ShardFolder, model: Path | None = None
+) -> TrainingRecord:
+    """Train on ``dataset`` (a folder of shards, here or in a bucket) and put the trained model into the folder
+    ``model`` too, if one is given.
 
     Model, checkpoints (unless checkpoint.uri says where), TensorBoard logs and history stay in
     ``<workspace>/training``; a training that was interrupted goes on from there. One worker of several when
@@ -35,7 +37,7 @@ def train(run: Run, workspace: str | Path, dataset: Path, model: Path | None = N
         # Worker 0 keeps all that is kept.
         with tempfile.TemporaryDirectory() as scratch:
             return train_networks(run, dataset, Path(scratch))
-    with open_workspace(workspace, without=CHECKPOINTS) as folder, recorded("train", folder) as figures:
+    with open_workspace(workspace) as folder, recorded("train", folder) as figures:
         keep_document(run, folder)
         record = train_networks(_with_place(run, str(workspace)), dataset, folder / "training")
         trained = folder / "training" / "model"

@@ -13,6 +13,7 @@ import numpy as np
 from caloscale.inference import Generator, load_generator
 from caloscale.physics import Evaluation, draw_figures, evaluate
 from caloscale.showers.arrays import Showers
+from caloscale.showers.shard_folder import ShardFolder, open_shards
 from caloscale.showers.shards import read_part
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run
@@ -44,13 +45,17 @@ class ValidationOutcome:
         return self.evaluation.roc_curve()
 
 
-def validate(run: Run, workspace: str | Path, dataset: Path, trained: Path, model: Path) -> ValidationOutcome:
+def validate(
+    run: Run, workspace: str | Path, dataset: str | Path | ShardFolder, trained: Path, model: Path
+) -> ValidationOutcome:
     """Judge the networks in ``trained``; the folder ``model`` gets them when all gates are kept, else the reason."""
-    with open_workspace(workspace) as folder, recorded("validate", folder) as figures:
+    with open_workspace(workspace) as folder, recorded("validate", folder) as figures, open_shards(dataset) as shards:
         keep_document(run, folder)
-        held_back = read_part(dataset, "validation")
+        shards.need_part("validation")
+        shards.need_part("train", limit=TRAINING_SHOWERS)
+        held_back = read_part(shards.path, "validation")
         reference = held_back[selection_showers(len(held_back)) :]
-        training = read_part(dataset, "train", limit=TRAINING_SHOWERS)
+        training = read_part(shards.path, "train", limit=TRAINING_SHOWERS)
         generator = load_generator(trained)
         generated, rate = _generate_like(reference, generator, run)
         figures.update(showersPerSecond=rate, generated=len(generated))

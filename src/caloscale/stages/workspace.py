@@ -6,20 +6,27 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from caloscale.errors import DocumentError
 from caloscale.showers.storage import atomic_writer, download, is_remote, upload
 from caloscale.spec import Run, build_run, dump_run
 from caloscale.spec.document import parse_yaml
+from caloscale.spec.places import LARGE
+
+PLACEMENT = ("hardware", "cluster", "budget", "recovery", "checkpoint")
+"""Blocks that say where and how long a run trains, not what it makes: these may differ from what the folder holds, as
+the operator fills in what was planned, and a budget may be raised."""
+BATCH = ("globalBatchSize", "batchPerReplica", "maxBatchPerReplica", "accumulate")
+"""Fields of the train block that are divided anew on other machines; checkpoints hold the global batch to its value."""
 
 
 @contextmanager
-def open_workspace(workspace: str | Path, without: str | None = None) -> Iterator[Path]:
+def open_workspace(workspace: str | Path) -> Iterator[Path]:
     """A local folder that is the workspace.
 
-    A path is used as it is (and made). gs://bucket/prefix is copied into a temporary folder, and what was
-    added or changed is uploaded at the end, also when the stage failed. Raises StorageError.
-    without: a folder in it that the stage itself keeps in the bucket; it is neither copied nor uploaded.
+    A path is used as it is (and made). gs://bucket/prefix is copied into a temporary folder (without the folders of
+    `LARGE`), and what was added or changed is uploaded at the end, also when the stage failed. Raises StorageError.
     """
     if not is_remote(str(workspace)):
         folder = Path(workspace)
@@ -28,22 +35,25 @@ def open_workspace(workspace: str | Path, without: str | None = None) -> Iterato
         return
     with tempfile.TemporaryDirectory(prefix="caloscale-") as name:
         folder = Path(name)
-        download(str(workspace), folder, without=without)
+        download(str(workspace), folder, without=LARGE)
         before = _times(folder)
         try:
             yield folder
         finally:
             for path, time in _times(folder).items():
-                inside = without is not None and path.is_relative_to(folder / without)
-                if before.get(path) != time and not inside:
+                large = any(path.is_relative_to(folder / one) for one in LARGE)
+                if before.get(path) != time and not large:
                     upload(path, f"{str(workspace).rstrip('/')}/{path.relative_to(folder).as_posix()}")
 
 
 def keep_document(run: Run, folder: Path) -> None:
-    """Write the resolved document; a folder that holds the run of another document is refused."""
+    """Write the resolved document; a folder that holds a run of another document is refused.
+
+    What only places the run may differ; then the file stays as it is.
+    """
     path = folder / "run.yaml"
     if path.is_file():
-        if build_run(parse_yaml(path.read_text(encoding="utf-8"), file=path), file=path) != run:
+        if _work_of(build_run(parse_yaml(path.read_text(encoding="utf-8"), file=path), file=path)) != _work_of(run):
             raise DocumentError(
                 "this folder holds a run of another document",
                 file=path,
@@ -52,6 +62,14 @@ def keep_document(run: Run, folder: Path) -> None:
         return
     with atomic_writer(path) as temporary:
         temporary.write_text(dump_run(run), encoding="utf-8")
+
+
+def _work_of(run: Run) -> dict[str, Any]:
+    """What the run makes, wherever it does."""
+    document = run.model_dump(mode="json", by_alias=True, exclude=set(PLACEMENT))
+    for field in BATCH:
+        document["train"].pop(field)
+    return document
 
 
 def _times(folder: Path) -> dict[Path, int]:

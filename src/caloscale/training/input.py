@@ -101,6 +101,11 @@ class TrainingShowers:
         return range(self.first // per_lane, math.ceil((self.first + self.share) / per_lane))
 
     @property
+    def own_shards(self) -> tuple[Shard, ...]:
+        """Shards that this worker reads."""
+        return tuple(shard for lane in self.own_lanes for shard in self.shards[lane :: self.lanes])
+
+    @property
     def reads_only_its_own(self) -> bool:
         """Whether no other worker reads the shards of this one."""
         return self.lanes % self.workers == 0
@@ -140,7 +145,7 @@ class TrainingShowers:
     def describe(self) -> str:
         """What this worker reads, for the log."""
         per_lane = self.batch // self.lanes
-        own = sum(len(self.shards[lane :: self.lanes]) for lane in self.own_lanes)
+        own = len(self.own_shards)
         shared = "" if self.reads_only_its_own else ", some of which other workers read too: shards do not divide"
         return (
             f"{own} of {len(self.shards)} shards{shared}; batches of {self.batch} in {self.lanes} lanes of {per_lane}, "
@@ -148,8 +153,8 @@ class TrainingShowers:
         )
 
     def broken_shard(self) -> ShowerFileError | None:
-        """What is wrong with the first shard that cannot be read as it was written; None: all can be read now."""
-        for shard in self.shards:
+        """What is wrong with the first own shard that cannot be read as it was written; None: all can be read now."""
+        for shard in self.own_shards:
             path = self.folder / shard.file
             try:
                 found = sum(len(batch["ecal_sum"]) for batch in read_batches(path, self.manifest.shape))

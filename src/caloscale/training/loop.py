@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from caloscale.errors import TrainingError
 from caloscale.progress import bar
-from caloscale.showers.manifest import check_shards, read_manifest
+from caloscale.showers.shard_folder import ShardFolder, open_shards
 from caloscale.showers.shards import read_part
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run
@@ -44,8 +44,8 @@ VALIDATIONS = 25
 """Comparisons with validation showers in a training, about."""
 
 
-def train(run: Run, dataset: Path, output: Path) -> TrainingRecord:
-    """Train the networks of a run on a folder of shards.
+def train(run: Run, dataset: str | Path | ShardFolder, output: Path) -> TrainingRecord:
+    """Train the networks of a run on a folder of shards, here or in a bucket.
 
     One worker of several (by TF_CONFIG) when there are several; worker 0 writes.
     Leaves in ``output``: model/ (the released generator, see `release`), checkpoints/, logs/ (TensorBoard) and
@@ -58,22 +58,21 @@ def train(run: Run, dataset: Path, output: Path) -> TrainingRecord:
     if run.train.deterministic:
         tf.config.experimental.enable_op_determinism()
     # Several workers must be set up before TensorFlow does anything else.
-    with StopSignals() as signals, among_peers(run, signals) as (engine, peers):
-        training = _Training(run, Path(dataset), Path(output), engine, clock)
+    with StopSignals() as signals, among_peers(run, signals) as (engine, peers), open_shards(dataset) as shards:
+        training = _Training(run, shards, Path(output), engine, clock)
         with training.resume(peers, signals):
             return training.run_to_end()
 
 
 class _Training:
-    def __init__(self, run: Run, dataset: Path, output: Path, engine: Engine, clock: float) -> None:
+    def __init__(self, run: Run, dataset: ShardFolder, output: Path, engine: Engine, clock: float) -> None:
         self.clock, self.cores = clock, time.process_time()
         self.run, self.output = run, output
         self.engine, self.placement = engine, engine.placement
-        self.manifest = read_manifest(dataset)
-        check_manifest(dataset, self.manifest, run.data)
-        check_shards(dataset, self.manifest)
+        self.manifest = dataset.manifest
+        check_manifest(dataset.path, self.manifest, run.data)
         self.showers = TrainingShowers(
-            dataset,
+            dataset.path,
             self.manifest,
             divide(run, self.placement),
             seed=run.train.seed,
@@ -82,7 +81,10 @@ class _Training:
             worker_index=self.placement.worker,
         )
         log.info("input: %s", self.showers.describe())
-        self.validation = read_part(dataset, "validation", limit=selection_showers(self.manifest.parts["validation"]))
+        selecting = selection_showers(self.manifest.parts["validation"])
+        dataset.need(self.showers.own_shards)
+        dataset.need_part("validation", limit=selecting)
+        self.validation = read_part(dataset.path, "validation", limit=selecting)
         self.state = TrainingState(run, self.engine)
         self.steps = run.train.epochs * self.showers.steps_per_epoch
         self.validated_epochs = max(1, run.train.epochs // VALIDATIONS)

@@ -64,6 +64,12 @@ class TrainingRecord(Block):
     versions: dict[str, str]
     """Versions of the software."""
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What a metrics page shows of it, by name."""
+        names = ("steps", "epochs", "seconds", "showers_per_second", "best_epoch")
+        return {name: float(getattr(self, name)) for name in names}
+
 
 class History:
     """Losses every few steps, physics every few epochs."""

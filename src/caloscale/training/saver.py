@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from caloscale.errors import CaloscaleError, StorageError
+from caloscale.errors import CaloscaleError, StorageError, UnreachableError
 from caloscale.training.checkpoint import Progress
 from caloscale.training.checkpoint_file import Arrays
 from caloscale.training.store import BucketCopy, CheckpointFolder, step_of
@@ -114,7 +114,9 @@ class _Copies:
         """Wait until all is there."""
         with self._changed:
             if not self._changed.wait_for(lambda: not self._waiting and not self._busy, seconds):
-                raise StorageError(
+                # A bucket that refuses is somebody's to mend; one that is slow or away is not.
+                refused = type(self._error) is StorageError
+                raise (StorageError if refused else UnreachableError)(
                     f"the last checkpoint did not get there within {seconds:g} s: {self._error or 'no answer yet'}",
                     file=self.bucket.uri,
                     remedy="the checkpoint is on this machine, and the same command brings it to a bucket that answers",

@@ -1,0 +1,51 @@
+"""The folder of a run, on a disk and in a bucket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caloscale import spec
+from caloscale.errors import DocumentError
+from caloscale.showers.storage import download, upload
+from caloscale.spec.places import LARGE
+from caloscale.stages.workspace import keep_document, open_workspace
+from tests.cluster_objects import examples as ex
+
+COMPACT = spec.load_run(preset="compact")
+
+
+def test_the_placed_document_is_the_same_run(tmp_path: Path) -> None:
+    """What a worker on a cluster reads has machines, batch and places filled in; the pipeline's steps do not."""
+    run = ex.run_of("hardware.accelerator=nvidia-tesla-v100", "hardware.count=16", "hardware.perNode=8")
+    keep_document(run, tmp_path)
+    placed = ex.launch_of(run, *(ex.node(f"n{i}") for i in range(2))).document
+    assert placed != run
+    keep_document(placed, tmp_path)
+    assert spec.load_run(tmp_path / "run.yaml") == run
+
+
+@pytest.mark.parametrize("override", ["train.seed=2", "data.seed=2", "model.latentSize=7", "validation.showers=3"])
+def test_another_training_is_refused(tmp_path: Path, override: str) -> None:
+    keep_document(COMPACT, tmp_path)
+    with pytest.raises(DocumentError, match="another document"):
+        keep_document(spec.load_run(preset="compact", overrides=[override]), tmp_path)
+
+
+def test_large_folders_stay_where_they_are(bucket_server: str, tmp_path: Path) -> None:
+    """Neither fetched nor uploaded with the rest."""
+    for name in ("run.txt", "training/history.json", *(f"{large}/big" for large in LARGE)):
+        (tmp_path / "before" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "before" / name).write_text("before")
+    upload(tmp_path / "before", f"{bucket_server}/run")
+    with open_workspace(f"{bucket_server}/run") as folder:
+        assert {path.name for path in folder.rglob("*") if path.is_file()} == {"run.txt", "history.json"}
+        for name in ("run.txt", "new", f"{LARGE[0]}/big", f"{LARGE[1]}/new"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("after")
+    download(f"{bucket_server}/run", tmp_path / "after")
+    said = {str(path.relative_to(tmp_path / "after")): path.read_text() for path in (tmp_path / "after").rglob("*.*")}
+    assert said == {"run.txt": "after", "training/history.json": "before"}
+    assert (tmp_path / "after/new").read_text() == "after" and not (tmp_path / "after" / LARGE[1] / "new").exists()
+    assert (tmp_path / "after" / LARGE[0] / "big").read_text() == "before"
