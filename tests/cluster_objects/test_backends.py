@@ -14,6 +14,7 @@ import yaml
 from caloscale.cluster.access import access_objects
 from caloscale.cluster.backends import render
 from caloscale.cluster.launch import Launch
+from caloscale.cluster.pod_template import workspace_of
 from caloscale.spec import parse_run
 from tests.cluster_objects import examples as ex
 
@@ -95,8 +96,9 @@ def test_every_pod_is_hardened(name: str) -> None:
     assert security["readOnlyRootFilesystem"] is True
     writable = {m["mountPath"] for m in container["volumeMounts"] if not m.get("readOnly")}
     for variable in ("HOME", "TMPDIR", "CALOSCALE_CACHE", "CALOSCALE_WORKSPACE"):
-        value = next(e["value"] for e in container["env"] if e["name"] == variable)
-        assert value.startswith(("gs://", *writable))
+        values = [e["value"] for e in container["env"] if e["name"] == variable]
+        assert all(value.startswith(("gs://", *writable)) for value in values)
+        assert values or variable == "CALOSCALE_WORKSPACE"  # nowhere that outlives the pod
     assert spec["terminationGracePeriodSeconds"] >= 30 and spec["automountServiceAccountToken"] is False
     assert {"cpu", "memory"} <= set(container["resources"]["requests"])
     assert "hostNetwork" not in spec and "hostPath" not in json.dumps(spec)
@@ -161,3 +163,22 @@ def test_a_worker_may_write_into_one_config_map_only() -> None:
         {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["gan-progress"], "verbs": ["patch"]}
     ]
     assert set(objects) == {"ConfigMap", "ServiceAccount", "Role", "RoleBinding"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "place"),
+    [
+        ((), None),
+        (("checkpoint.uri=/workspace/c",), None),
+        (("checkpoint.uri=gs://physics/gan/",), "gs://physics/gan/run"),
+        (("checkpoint.uri=gs://physics/gan", "cluster.workspace=gs://other/run"), "gs://other/run"),
+    ],
+)
+def test_a_run_is_not_lost_with_its_pods_where_a_bucket_is_named(settings: tuple[str, ...], place: str | None) -> None:
+    assert workspace_of(ex.run_of(*settings)) == place
+
+
+def test_workers_take_the_environment_of_their_namespace() -> None:
+    """The operator's own variables go before it: Kubernetes takes env after envFrom."""
+    (container,) = template_of(render(LAUNCHES["tfjob-cpu"]()))["spec"]["containers"]
+    assert container["envFrom"] == [{"configMapRef": {"name": "caloscale-workers", "optional": True}}]

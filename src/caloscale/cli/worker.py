@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from caloscale.errors import InputError
 from caloscale.progress import PROGRESS_FILE_VARIABLE
 
+if TYPE_CHECKING:
+    from caloscale.spec import Run
+
 
 def command() -> None:
     """Train as one of the workers of a run on a cluster; everything comes from the environment of the pod."""
-    from caloscale import stages
-    from caloscale.client.reporting import ProgressReporter, worker_index
-    from caloscale.cluster.pod_template import DATASET_VARIABLE, DOCUMENT_VARIABLE, SCRATCH, WORKSPACE_VARIABLE
-    from caloscale.showers.storage import download, is_remote
+    from caloscale.client.cancellation import ended_by_sigterm
+    from caloscale.cluster.pod_template import DOCUMENT_VARIABLE
     from caloscale.spec import parse_run
 
     text = os.environ.get(DOCUMENT_VARIABLE)
@@ -24,23 +27,28 @@ def command() -> None:
             field=DOCUMENT_VARIABLE,
             remedy="train here with caloscale train or caloscale run",
         )
-    run = parse_run(text)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("caloscale").setLevel(logging.INFO)
+    with ended_by_sigterm():
+        _work(parse_run(text))
+
+
+def _work(run: Run) -> None:
+    """Shards, training, and behind it what worker 0 does alone."""
+    from caloscale import stages
+    from caloscale.client.reporting import ProgressReporter, worker_index
+    from caloscale.cluster.pod_template import DATASET_VARIABLE, SCRATCH, WORKSPACE_VARIABLE
+
     chief = worker_index(os.environ) == 0
     scratch = Path(os.environ.get("CALOSCALE_SCRATCH", SCRATCH))
-    workspace = os.environ.get(WORKSPACE_VARIABLE, str(scratch / "run")) if chief else str(scratch / "run")
-    showers, dataset, trained = scratch / "showers", scratch / "dataset", scratch / "model"
-    given = os.environ.get(DATASET_VARIABLE)
-    if given is not None and is_remote(given):
-        download(given, dataset)
-    elif given is not None:
-        dataset = Path(given)
-    else:
-        stages.simulate(run, workspace, showers)
-        stages.preprocess(run, workspace, showers, dataset)
+    shared, given = os.environ.get(WORKSPACE_VARIABLE), os.environ.get(DATASET_VARIABLE)
+    workspace = shared if shared is not None and chief else str(scratch / "run")
+    shards = stages.provide_shards(run, scratch, workspace=shared, given=given, chief=chief)
+    trained = scratch / "model"
     progress = scratch / "progress.json"
     os.environ[PROGRESS_FILE_VARIABLE] = str(progress)
     with ProgressReporter(progress):
-        stages.train(run, workspace, dataset, trained)
+        stages.train(run, workspace, shards, trained)
     if chief and given is None:  # with shards from elsewhere this is a step of a longer chain
-        stages.validate(run, workspace, dataset, trained, scratch / "released")
+        stages.validate(run, workspace, shards, trained, scratch / "released")
         stages.report(run, workspace)

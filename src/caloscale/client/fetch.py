@@ -7,14 +7,17 @@ from pathlib import Path
 
 from caloscale.client.runs import RunOnCluster
 from caloscale.cluster.accounting import use_of
+from caloscale.cluster.pod_template import workspace_of
 from caloscale.errors import ClusterError
 from caloscale.showers.storage import atomic_writer, download, is_remote
 from caloscale.spec import build_run, dump_run
+from caloscale.spec.places import LARGE
 from caloscale.status import RunStatus
 
 
 def fetch(run: RunOnCluster, folder: Path) -> list[str]:
-    """Bring a run into a folder: its document, status.json, usage.json (for `caloscale bill`), and its workspace.
+    """Bring a run into a folder: its document, status.json, usage.json (for `caloscale bill`), and its workspace but
+    for showers and checkpoints, which are large.
 
     Returns what could not be brought, a sentence each. Raises ClusterError when the folder holds another run.
     """
@@ -28,15 +31,17 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
             if first != other:
                 raise ClusterError(f"{folder} holds another run of that name\n  remedy: another --to, or delete it")
     missing = []
-    workspace = document.cluster.workspace
+    workspace = workspace_of(document)
     if workspace is not None and is_remote(workspace):
-        download(workspace, folder)
+        download(workspace, folder, without=LARGE)
     elif document.cluster.volume_claim is not None:
         missing.append(
             f"the workspace is on volume claim {document.cluster.volume_claim}: mount it in a pod and use kubectl cp"
         )
     else:
-        missing.append("the run has no cluster.workspace: report and model ended with its pods")
+        missing.append(
+            "the run has neither cluster.workspace nor a bucket as checkpoint.uri: report and model ended with its pods"
+        )
     _write(folder / "status.json", run.status.model_dump_json(by_alias=True, exclude_none=True, indent=2))
     if not (folder / "run.yaml").exists():
         _write(folder / "run.yaml", dump_run(document).rstrip("\n"))

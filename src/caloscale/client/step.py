@@ -6,24 +6,22 @@ import datetime as dt
 import hashlib
 import logging
 import shutil
-import signal
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from caloscale.client.cancellation import ended_by_sigterm
 from caloscale.client.runs import RunOnCluster, delete, describe, follow, manifest_of, submit
 from caloscale.cluster.accounting import use_of
 from caloscale.connection import Connection, active_namespace, connect
 from caloscale.errors import ClusterError, StorageError, Terminated
-from caloscale.showers.storage import atomic_writer, download, is_remote, upload
+from caloscale.showers.manifest import MANIFEST
+from caloscale.showers.storage import atomic_writer, download, is_remote, read_object, upload
 from caloscale.spec import Run
+from caloscale.spec.places import DATASET, MODEL
 
 log = logging.getLogger(__name__)
 
 USAGE_FILE = "usage.json"
-MODEL_FOLDER = "training/model"
 
 
 def run_name(run: Run, step: str) -> str:
@@ -38,22 +36,27 @@ def train_on_cluster(
     workspace: str,
     dataset: str,
     model: Path,
+    shards: Path | None = None,
     connection: Connection | None = None,
     namespace: str | None = None,
 ) -> RunOnCluster:
     """Train as a TrainingRun of this cluster, and put the trained networks into the folder ``model``.
 
-    ``step``: id of the pipeline run; again with the same id follows the run that is there. ``workspace`` and
-    ``dataset`` must be places that the workers see. When the step is cancelled (SIGTERM, Ctrl-C) the run is deleted,
-    after a checkpoint. What was used goes into the workspace, for the bill. Raises ClusterError when the run fails.
+    ``step``: id of the pipeline run; again with the same id follows the run that is there. ``workspace`` must be a
+    place that the workers see. So must be ``dataset``, unless ``shards`` is a folder of this machine with the same
+    shards: when ``dataset`` is in no bucket of Google Cloud Storage, they are put into the workspace. When the step is
+    cancelled (SIGTERM, Ctrl-C) the run is deleted, after a checkpoint. What was used goes into the workspace, for the
+    bill. Raises ClusterError when the run fails.
     """
     connected = connect() if connection is None else connection
     where = namespace or own_namespace()
     name = run_name(run, step)
+    if shards is not None and not is_remote(dataset):
+        dataset = share_shards(shards, f"{workspace.rstrip('/')}/{DATASET}")
     cluster = run.cluster.model_copy(update={"workspace": workspace, "dataset": dataset})
     submit(connected, manifest_of(run.model_copy(update={"cluster": cluster}), name, where))
     last: RunOnCluster | None = None
-    with _cancelled_by_sigterm():
+    with ended_by_sigterm():
         try:
             for last in follow(connected, where, name):
                 log.info("%s", describe(last))
@@ -65,7 +68,7 @@ def train_on_cluster(
     _keep_use(last, workspace)
     if last.status.phase != "Succeeded":
         raise ClusterError(f"{name} failed: {last.status.message}\n  remedy: see caloscale logs {name} -n {where}")
-    source = f"{workspace.rstrip('/')}/{MODEL_FOLDER}"
+    source = f"{workspace.rstrip('/')}/{MODEL}"
     if is_remote(source):
         download(source, model)
     elif Path(source).is_dir():
@@ -75,6 +78,31 @@ def train_on_cluster(
             "holds no trained networks", file=source, remedy="give a workspace that the workers see, too"
         )
     return last
+
+
+def metrics_of(run: RunOnCluster) -> dict[str, float]:
+    """What a finished run shows on a metrics page."""
+    progress, cost = run.status.progress, run.status.cost
+    figures = {"attempts": float(len(run.status.attempts))}
+    if progress is not None:
+        figures |= {"steps": float(progress.step), "epochs": progress.epoch}
+    if progress is not None and progress.showers_per_second is not None:
+        figures["showers_per_second"] = progress.showers_per_second
+    if cost is not None and cost.usd is not None:
+        figures["usd"] = cost.usd
+    return figures
+
+
+def share_shards(shards: Path, place: str) -> str:
+    """Put shards where the workers find them, unless they are there; the manifest goes last."""
+    manifest = (shards / MANIFEST).read_bytes()
+    if is_remote(place):
+        if read_object(f"{place}/{MANIFEST}") != manifest:
+            upload(shards, place)
+    elif not (Path(place) / MANIFEST).is_file() or (Path(place) / MANIFEST).read_bytes() != manifest:
+        with atomic_writer(Path(place), replace_folder=True) as folder:
+            shutil.copytree(shards, folder)
+    return place
 
 
 def own_namespace() -> str:
@@ -97,20 +125,3 @@ def _keep_use(run: RunOnCluster, workspace: str) -> None:
         file = Path(folder) / USAGE_FILE
         file.write_text(text, encoding="utf-8")
         upload(file, f"{workspace.rstrip('/')}/{USAGE_FILE}")
-
-
-@contextmanager
-def _cancelled_by_sigterm() -> Iterator[None]:
-    """SIGTERM as an exception, so that what was submitted can be taken back; only in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

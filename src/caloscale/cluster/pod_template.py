@@ -8,13 +8,14 @@ from typing import Any
 from caloscale.cluster import names
 from caloscale.cluster.launch import Launch, Manifest
 from caloscale.cluster.nodes import CPU
+from caloscale.spec import Run
 
 USER = 10001
 """User of the workers; the images make it."""
 DOCUMENT_VARIABLE = "CALOSCALE_RUN"
 """Environment variable with the run document (JSON)."""
 WORKSPACE_VARIABLE = "CALOSCALE_WORKSPACE"
-"""Environment variable with the folder of the run."""
+"""Environment variable with the folder of the run that all workers see, where there is one."""
 DATASET_VARIABLE = "CALOSCALE_DATASET"
 """Environment variable with the folder of prepared shards, where there is one."""
 PROGRESS_VARIABLE = "CALOSCALE_PROGRESS"
@@ -25,8 +26,20 @@ SHARED = "/workspace"
 """Where cluster.volumeClaim is mounted."""
 TOKEN_SECONDS = 3600
 TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 (a folder)
+ENVIRONMENT = "caloscale-workers"
+"""ConfigMap of the run's namespace with further environment variables of all workers, if there is one: an emulator's
+STORAGE_EMULATOR_HOST, a proxy. Not for secrets."""
 SHARED_MEMORY = "8Gi"
 """Size of /dev/shm: NCCL and the input pipeline need more than the 64 MiB of a container."""
+
+
+def workspace_of(document: Run) -> str | None:
+    """Where a run on a cluster leaves its folder: cluster.workspace; else beside its checkpoints, where these are in a
+    bucket; else nowhere that outlives its pods.
+    """
+    uri = document.checkpoint.uri
+    beside = f"{uri.rstrip('/')}/run" if uri is not None and uri.startswith("gs://") else None
+    return document.cluster.workspace or beside
 
 
 def pod_template(launch: Launch, environment: list[Manifest] | None = None) -> Manifest:
@@ -94,7 +107,9 @@ def _container(launch: Launch, environment: list[Manifest]) -> Manifest:
         "name": names.WORKER_CONTAINER,
         "image": launch.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["caloscale", "worker"],
+        # behind the image's entrypoint, tini: the first process of a container does not hear every signal
+        "args": ["caloscale", "worker"],
+        "envFrom": [{"configMapRef": {"name": ENVIRONMENT, "optional": True}}],
         "env": [*_environment(launch), *environment],
         "ports": [{"name": "tfjob-port", "containerPort": names.WORKER_PORT}],
         "resources": _resources(launch),
@@ -115,13 +130,14 @@ def _environment(launch: Launch) -> list[Manifest]:
     document = launch.document.model_dump(mode="json", by_alias=True)
     values = {
         DOCUMENT_VARIABLE: json.dumps(document, separators=(",", ":")),
-        WORKSPACE_VARIABLE: cluster.workspace or f"{SCRATCH}/run",
         PROGRESS_VARIABLE: f"{owner.namespace}/{names.progress_name(owner.name)}",
         "CALOSCALE_ATTEMPT": str(launch.attempt),
         "CALOSCALE_CACHE": f"{SCRATCH}/cache",
         "HOME": SCRATCH,
         "TMPDIR": "/tmp",  # noqa: S108 (an emptyDir of the pod)
     }
+    if workspace := workspace_of(launch.document):
+        values[WORKSPACE_VARIABLE] = workspace
     if cluster.dataset:
         values[DATASET_VARIABLE] = cluster.dataset
     return [{"name": name, "value": value} for name, value in values.items()]

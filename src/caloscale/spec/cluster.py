@@ -27,9 +27,10 @@ class Cluster(Block):
     """Stop after a checkpoint and give the nodes back; false again goes on from there."""
     workspace: str | None = Field(default=None, max_length=1024)
     """Folder of the run that all workers see: gs://bucket/prefix, or a path below /workspace with volumeClaim.
-    Absent: the pod's own disk, which ends with it."""
+    Absent: run/ below checkpoint.uri, when that is in a bucket; else the pod's own disk, which ends with it."""
     dataset: str | None = Field(default=None, max_length=1024)
-    """Shards that were prepared before; absent: each worker prepares data.source for itself."""
+    """Shards that were prepared before: gs://bucket/prefix, of which each worker fetches what it reads, or a path below
+    /workspace. Absent: worker 0 prepares data.source, once, in the workspace; without one each worker for itself."""
     volume_claim: str | None = Field(default=None, max_length=253)
     """PersistentVolumeClaim (ReadWriteMany when there are several workers) that is mounted at /workspace."""
     service_account: str | None = Field(default=None, max_length=253)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from caloscale.stages.generation import Generation, GenerationRecord, generate
     from caloscale.stages.planning import plan
     from caloscale.stages.preprocessing import preprocess
+    from caloscale.stages.provision import provide_shards
     from caloscale.stages.reporting import report
     from caloscale.stages.sequence import new_run_folder, print_outcome, run_all
     from caloscale.stages.simulation import simulate
@@ -30,6 +31,7 @@ __all__ = [
     "plan",
     "preprocess",
     "print_outcome",
+    "provide_shards",
     "report",
     "run_all",
     "simulate",
@@ -45,6 +47,7 @@ _MODULES = {
     "plan": "planning",
     "preprocess": "preprocessing",
     "print_outcome": "sequence",
+    "provide_shards": "provision",
     "report": "reporting",
     "run_all": "sequence",
     "simulate": "simulation",
@@ -60,7 +63,7 @@ def __getattr__(name: str) -> Any:
     """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in ("preprocess", "validate"):
+    if name in ("preprocess", "provide_shards", "validate"):
         load_tensorflow_quietly()
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 

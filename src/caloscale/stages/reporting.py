@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from caloscale import __version__
+from caloscale.errors import PriceError
 from caloscale.physics import Evaluation, Figure, draw_run_figures, render_report
 from caloscale.planning.cost import Cost, StageUse, price_run
 from caloscale.planning.prices import load_prices
@@ -94,6 +95,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
         training=history,
         cost=cost.model_dump(mode="json", by_alias=True),
         plan=_planned(folder),
+        rented=_rented(folder),
         profile=profile,
         stages=stages,
         summary=summary.model_dump(mode="json", by_alias=True),
@@ -116,6 +118,16 @@ def _planned(folder: Path) -> dict[str, Any] | None:
         "best": best and best.model_dump(mode="json", by_alias=True),
         "bill": billed and billed.model_dump(mode="json", by_alias=True),
     }
+
+
+def _rented(folder: Path) -> dict[str, Any] | None:
+    """The bill of the machines that the run held on a cluster; None where it ran on one's own."""
+    if not (folder / USAGE_FILE).is_file() or read_use(folder).own_machine:
+        return None
+    try:
+        return bill_of(folder).model_dump(mode="json", by_alias=True)
+    except PriceError as missing:
+        return {"problem": str(missing)}
 
 
 def _price(run: Run, folder: Path, records: dict[str, StageRecord]) -> Cost:

@@ -1,0 +1,65 @@
+"""The shards of a run that trains on a cluster: prepared once, by worker 0, for all workers and attempts."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from caloscale.showers.manifest import MANIFEST
+from caloscale.showers.shard_folder import ShardFolder
+from caloscale.showers.storage import is_remote, read_object, upload
+from caloscale.spec import Run
+from caloscale.spec.places import DATASET
+from caloscale.stages.preprocessing import preprocess
+from caloscale.stages.simulation import simulate
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 2.0
+"""Between two looks of a worker that waits for the shards."""
+
+
+def provide_shards(
+    run: Run, scratch: Path, *, workspace: str | None, given: str | None = None, chief: bool = True
+) -> ShardFolder:
+    """The shards that a worker trains on; ``scratch`` is its own disk.
+
+    ``given``: shards that were prepared before. Else, with a ``workspace`` (a folder that all workers see, or a place
+    in a bucket), worker 0 simulates or fetches and prepares the showers, puts the shards there, and the others wait
+    for them; a later attempt finds them there. Without one, each worker prepares them for itself: they are equal.
+    Raises what these stages raise.
+    """
+    if given is None and workspace is None:
+        return ShardFolder(_prepare(run, str(scratch / "run"), scratch / "showers", scratch / DATASET))
+    place = given or f"{str(workspace).rstrip('/')}/{DATASET}"
+    if given is None and not _is_whole(place):
+        if not chief:
+            _wait_for(place)
+        elif is_remote(place):
+            made = _prepare(run, str(workspace), scratch / "showers", scratch / DATASET)
+            upload(made, place)
+            return ShardFolder(made)
+        else:
+            _prepare(run, str(workspace), scratch / "showers", Path(place))
+    return ShardFolder(scratch / DATASET, place) if is_remote(place) else ShardFolder(Path(place))
+
+
+def _prepare(run: Run, workspace: str, showers: Path, dataset: Path) -> Path:
+    simulate(run, workspace, showers)
+    preprocess(run, workspace, showers, dataset)
+    return dataset
+
+
+def _is_whole(place: str) -> bool:
+    """Whether shards are there: their manifest comes last."""
+    if is_remote(place):
+        return read_object(f"{place}/{MANIFEST}") is not None
+    return (Path(place) / MANIFEST).is_file()
+
+
+def _wait_for(place: str) -> None:
+    """Return when the shards are there; should worker 0 fail, the operator ends this worker, too."""
+    log.info("waiting for worker 0, which prepares the showers in %s", place)
+    while not _is_whole(place):
+        time.sleep(POLL_SECONDS)

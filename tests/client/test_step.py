@@ -1,0 +1,56 @@
+"""What the pipeline's training step does around its run; the run itself is in tests/cluster/operator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caloscale.client.runs import RunOnCluster
+from caloscale.client.step import metrics_of, share_shards
+from caloscale.showers.storage import download
+from caloscale.status import RunCost, RunProgress, RunStatus
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for name in ("manifest.json", "train-00000.tfrecord"):
+        (folder / name).write_text(name)
+    return folder
+
+
+def content(place: str, tmp_path: Path) -> dict[str, str]:
+    folder = Path(place)
+    if place.startswith("gs://"):
+        folder = tmp_path / f"copy-{len(list(tmp_path.iterdir()))}"
+        download(place, folder)
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("where", ["bucket", "volume"])
+def test_shards_that_workers_cannot_see_go_into_the_workspace(
+    request: pytest.FixtureRequest, shards: Path, tmp_path: Path, where: str
+) -> None:
+    """Artifacts in Kubeflow's own object store, say. A retried step finds them there; other shards replace them."""
+    root = str(tmp_path / "volume") if where == "volume" else request.getfixturevalue("bucket_server")
+    place = share_shards(shards, f"{root}/run/dataset")
+    assert content(place, tmp_path) == {name: name for name in ("manifest.json", "train-00000.tfrecord")}
+    (shards / "train-00000.tfrecord").write_text("not looked at while the manifest is the same")
+    share_shards(shards, place)
+    assert content(place, tmp_path)["train-00000.tfrecord"] == "train-00000.tfrecord"
+    for path in shards.iterdir():
+        path.write_text("another")
+    share_shards(shards, place)
+    assert set(content(place, tmp_path).values()) == {"another"}
+
+
+def test_the_metrics_of_a_run_say_only_what_is_known() -> None:
+    progress = RunProgress(step=40, epoch=2.0, showers_per_second=1200.0)
+    known = RunStatus(progress=progress, cost=RunCost(usd=1.25))
+    for status, figures in (
+        (known, {"attempts": 0, "steps": 40, "epochs": 2.0, "showers_per_second": 1200.0, "usd": 1.25}),
+        (RunStatus(cost=RunCost()), {"attempts": 0}),
+    ):
+        assert metrics_of(RunOnCluster("gan", "physics", {}, status, "")) == figures

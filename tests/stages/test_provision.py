@@ -1,0 +1,66 @@
+"""The shards of a run on a cluster: made once by worker 0, found by the others and by later attempts."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from caloscale import stages
+from caloscale.errors import ShowerFileError
+from caloscale.showers.files import write_showers
+from caloscale.spec import Run
+from caloscale.stages import provision
+from tests.training.conftest import random_showers, small_run
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    for number in range(3):
+        write_showers(tmp_path / "raw" / f"{number}.h5", random_showers(8, number), attributes={})
+    return tmp_path / "raw"
+
+
+@pytest.fixture(params=["bucket", "volume"])
+def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "volume":
+        return str(tmp_path / "volume" / "run")
+    return f"{request.getfixturevalue('bucket_server')}/{request.node.name}"
+
+
+def run_on(raw: Path) -> Run:
+    return small_run(f"data.source={raw}", "data.showers=16")
+
+
+def test_worker_0_prepares_and_the_others_wait(
+    raw: Path, workspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provision, "POLL_SECONDS", 0.05)
+    run, found = run_on(raw), []
+
+    def other() -> None:
+        found.append(stages.provide_shards(run, tmp_path / "1", workspace=workspace, chief=False))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    made = stages.provide_shards(run, tmp_path / "0", workspace=workspace)
+    thread.join(20)
+    assert found[0].manifest == made.manifest and made.manifest.parts["train"] == 16
+    found[0].need()
+    made.need()
+
+    shutil.rmtree(raw)  # a later attempt, on a new disk, needs them no more
+    again = stages.provide_shards(run, tmp_path / "2", workspace=workspace)
+    again.need()
+    assert again.manifest == made.manifest
+    with pytest.raises(ShowerFileError):
+        stages.provide_shards(run, tmp_path / "3", workspace=f"{workspace}-other")
+
+
+def test_without_a_common_workspace_each_prepares_the_same(raw: Path, tmp_path: Path) -> None:
+    made = [stages.provide_shards(run_on(raw), tmp_path / str(i), workspace=None, chief=i == 0) for i in range(2)]
+    assert made[0].manifest == made[1].manifest and made[0].path != made[1].path
+    given = stages.provide_shards(run_on(raw), tmp_path / "2", workspace=None, given=str(made[0].path))
+    assert given.path == made[0].path
