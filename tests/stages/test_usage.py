@@ -73,6 +73,11 @@ def test_what_was_written_about_rented_machines_stays(tmp_path: Path) -> None:
     keep(tmp_path, "train", 10)
     keep_use(COMPACT, tmp_path, DAY)
     assert (tmp_path / "usage.json").read_text() == text
+    page, made = stages.report(COMPACT, tmp_path).html, bill_of(tmp_path)
+    assert made.nodes[0].node_hours == pytest.approx(2 * 60 / 3600) and f">{made.usd:.4f}<" in page
+    (tmp_path / "usage.json").write_text(text.replace("us-central1", "nowhere1"))
+    page = stages.report(COMPACT, tmp_path).html
+    assert "nowhere1" in page and "remedy" in page
 
 
 def test_the_page_shows_the_plan_beside_the_bill(tmp_path: Path) -> None:

@@ -16,12 +16,22 @@ def command(
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """Bring a run into a folder: report and model from its workspace, and what it used, for `caloscale bill`."""
+    """Bring a run into a folder: report and model from its workspace, and what it used, for `caloscale bill`.
+
+    The report of a run that has finished is made again: its workers could not know the bill.
+    """
+    from caloscale import stages
     from caloscale.client.fetch import fetch
     from caloscale.client.runs import find_run
+    from caloscale.spec import build_run
+    from caloscale.status import FINISHED
 
     connection, where = reach(context, namespace)
     folder = to or Path("runs") / name
-    for problem in fetch(find_run(connection, where, name), folder):
+    run = find_run(connection, where, name)
+    for problem in fetch(run, folder):
         typer.echo(f"not brought: {problem}", err=True)
+    if run.status.phase in FINISHED and (folder / "stages").is_dir():
+        failure = None if run.status.phase == "Succeeded" else run.status.message
+        stages.report(build_run(run.spec), folder, failure=failure)
     typer.echo(f"{name} is in {folder}; caloscale bill {folder} says what it cost")

@@ -50,6 +50,7 @@ def render_report(
     summary: Mapping[str, Any] | None = None,
     failure: str | None = None,
     plan: Mapping[str, Any] | None = None,
+    rented: Mapping[str, Any] | None = None,
     profile: Mapping[str, Any] | None = None,
 ) -> str:
     """The page of a run as HTML: images are inlined, nothing is loaded from elsewhere, all text is escaped.
@@ -60,8 +61,9 @@ def render_report(
     and values. cost: the bill (camelCase, `planning.cost.Cost`). stages: mappings with stage (or name), seconds,
     coreSeconds, outcome, error, peakMemoryMib. summary: summary.json, for the measured speeds.
     plan: what was planned, with ``verdict``, ``headline``, ``remarks``, ``best`` (`planning.plan.Candidate`, camelCase,
-    or None) and ``bill`` (`planning.bill.Bill`, camelCase, or None). profile: of the training step
-    (`training.profile.Profile`, camelCase). Raises OSError when a figure cannot be read.
+    or None) and ``bill`` (`planning.bill.Bill`, camelCase, or None). rented: the bill (the same) of machines that were
+    held on a cluster, or ``problem``, why there is none. profile: of the training step (`training.profile.Profile`,
+    camelCase). Raises OSError when a figure cannot be read.
     """
     summary = summary or {}
     rows = [dict(stage) | {"name": stage.get("name") or stage.get("stage")} for stage in stages]
@@ -87,6 +89,7 @@ def render_report(
             stages=rows,
             cost=cost,
             plan=plan,
+            rented=rented,
             profile=_profile(profile),
             provenance=provenance,
         )
