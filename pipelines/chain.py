@@ -1,6 +1,5 @@
-"""The steps that all pipelines share, around the one in which they differ: where the training runs."""
+"""The steps that all pipelines share: where the training runs, the document says."""
 
-from collections.abc import Callable
 from typing import Any
 
 from kfp import dsl
@@ -9,14 +8,18 @@ from components.cost_report.component import cost_report
 from components.plan.component import plan
 from components.preprocess.component import preprocess
 from components.simulate.component import simulate
+from components.train.component import train
 from components.validate.component import validate
 
+RETRIES = {"plan": 1, "simulate": 2, "preprocess": 2, "train": 5, "validate": 1}
+"""In a cluster a step fails because a node goes away, and again is right."""
 
-def chain(run: Any, workspace: Any, train: Callable[[Any], Any], *, train_retries: int, retries: bool = True) -> None:
+
+def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
     """Plan, showers, training, validation, and at exit report and bill, also when one of them failed.
 
-    train: makes the training's task from the dataset that was prepared; its output `trained` is validated.
-    retries: whether steps that fail are tried again (the training `train_retries` times).
+    here: on one's own machine a step is not tried again (what fails there fails again, after a wait), and the
+    training stays in its step, whatever the document says.
     """
     bill = cost_report(run=run, workspace=workspace).set_display_name("Report and bill")
     bill.set_caching_options(False)
@@ -26,15 +29,13 @@ def chain(run: Any, workspace: Any, train: Callable[[Any], Any], *, train_retrie
         simulated = simulate(run=run, workspace=workspace).set_display_name("Simulate showers")
         prepared = preprocess(run=run, workspace=workspace, showers=simulated.outputs["showers"])
         prepared.set_display_name("Prepare showers")
-        trained = train(prepared.outputs["dataset"]).after(planned)
-        judged = validate(
-            run=run,
-            workspace=workspace,
-            dataset=prepared.outputs["dataset"],
-            trained=trained.outputs["trained"],
-        )
+        dataset = prepared.outputs["dataset"]
+        pipeline_id = "" if here else dsl.PIPELINE_JOB_ID_PLACEHOLDER
+        trained = train(run=run, workspace=workspace, pipeline_id=pipeline_id, dataset=dataset)
+        trained.set_display_name("Train").after(planned)
+        trained.set_caching_options(False)  # what is done is in the workspace, and another run has another id
+        judged = validate(run=run, workspace=workspace, dataset=dataset, trained=trained.outputs["trained"])
         judged.set_display_name("Validate against Monte Carlo")
-        if retries:
-            attempts = ((planned, 1), (simulated, 2), (prepared, 2), (trained, train_retries), (judged, 1))
-            for task, count in attempts:
-                task.set_retry(num_retries=count, backoff_duration="60s", backoff_factor=2.0)
+        if not here:
+            for task in (planned, simulated, prepared, trained, judged):
+                task.set_retry(num_retries=RETRIES[task.name], backoff_duration="60s", backoff_factor=2.0)

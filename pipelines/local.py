@@ -36,7 +36,7 @@ def run_here(given: argparse.Namespace) -> int:
     )
     try:
         with log.open("a", encoding="utf-8") as kept, contextlib.redirect_stdout(PipelineLog(sys.stdout, kept)):
-            build(retries=False)(workspace=str(folder), run=spec.dump_run(run))
+            build(here=True)(workspace=str(folder), run=spec.dump_run(run))
     except KeyboardInterrupt:
         print(f"\nstopped; the same command with the name {folder.name} goes on from here", file=sys.stderr)
         return 130

@@ -11,14 +11,13 @@ from typing import Any
 
 from kfp import compiler, dsl
 
-from components.train.component import train
 from pipelines.chain import chain
 
 COMPACT = "model: {preset: compact}"
 
 
-def build(retries: bool = True) -> Any:
-    """The pipeline. On one's own machine a step is not retried: what fails there fails again, after a wait."""
+def build(here: bool = False) -> Any:
+    """The pipeline; `here`: as one runs it on one's own machine."""
 
     @dsl.pipeline(
         name="train-calorimeter-gan",
@@ -29,16 +28,12 @@ def build(retries: bool = True) -> Any:
         """Train a calorimeter GAN and judge it.
 
         Args:
-            workspace: Folder or gs://bucket/prefix in which the run keeps records, checkpoints and the report.
-                In a cluster it must be a bucket or a mounted volume. The same workspace and document again
-                go on where the run stopped.
-            run: The run document, as YAML or JSON; the default trains the compact network.
+            workspace: gs://bucket/prefix in which the run keeps records, checkpoints and the report (or the path of a
+                volume that all steps mount). The same workspace and document again go on where the run stopped.
+            run: The run document, as YAML or JSON. The default trains the compact network in its step, in minutes.
+                With a hardware block the training becomes a TrainingRun on machines of its own.
         """
-
-        def train_here(dataset: Any) -> Any:
-            return train(run=run, workspace=workspace, dataset=dataset).set_display_name("Train")
-
-        chain(run, workspace, train_here, train_retries=5, retries=retries)
+        chain(run, workspace, here=here)
 
     return train_calorimeter_gan
 

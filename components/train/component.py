@@ -9,23 +9,34 @@ from components import IMAGE
 def train(
     run: str,
     workspace: str,
+    pipeline_id: str,
     dataset: dsl.Input[dsl.Dataset],
     trained: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
 ) -> None:
-    """Train generator and discriminator; a retried step goes on from the last checkpoint in the workspace.
+    """Train generator and discriminator: in this step, or as a TrainingRun when the document has a hardware block.
+
+    A retried step goes on from the last checkpoint in the workspace, or follows the TrainingRun that is there; a
+    cancelled step deletes its TrainingRun, after a checkpoint.
 
     Args:
         run: The run document, as YAML or JSON.
-        workspace: Folder or gs://bucket/prefix in which the run keeps its records and checkpoints.
+        workspace: Folder or gs://bucket/prefix in which the run keeps its records and checkpoints; workers see it too.
+        pipeline_id: Id of the pipeline run; it names the TrainingRun. Empty: train in this step, whatever the document.
         dataset: TFRecord shards and their manifest.
         trained: The trained networks with their card.
-        metrics: Steps, showers per second and times.
+        metrics: Steps, showers per second, times; of a TrainingRun also attempts and money.
     """
     from pathlib import Path
 
     from caloscale import spec, stages
+    from caloscale.client import step
 
-    record = stages.train(spec.parse_run(run), workspace, Path(dataset.path), Path(trained.path))
-    for name in ("steps", "epochs", "seconds", "showers_per_second", "best_epoch"):
-        metrics.log_metric(name, getattr(record, name))
+    document, shards, model = spec.parse_run(run), Path(dataset.path), Path(trained.path)
+    if document.hardware is None or not pipeline_id:
+        figures = stages.train(document, workspace, shards, model).metrics
+    else:
+        places = {"workspace": workspace, "dataset": dataset.uri, "shards": shards, "model": model}
+        figures = step.metrics_of(step.train_on_cluster(document, step=pipeline_id, **places))
+    for name, value in figures.items():
+        metrics.log_metric(name, value)

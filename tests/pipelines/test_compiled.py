@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 import yaml
 from kfp.pipeline_spec import pipeline_spec_pb2  # noqa: F401 (fails early when kfp is broken)
 
+from caloscale.spec import parse_run
+
 ROOT = Path(__file__).resolve().parents[2]
-COMPONENTS = ["plan", "simulate", "preprocess", "train", "train_on_cluster", "validate", "cost_report"]
+COMPONENTS = ["plan", "simulate", "preprocess", "train", "validate", "cost_report"]
 
 
 def compile_pipeline(path: Path, **environment: str) -> dict:
@@ -50,7 +53,7 @@ def test_the_chain_and_what_runs_at_exit(compiled: dict) -> None:
     }
     assert all(task["retryPolicy"]["maxRetryCount"] >= 1 for task in inner.values())
     cached = {name for name, task in inner.items() if task["cachingOptions"].get("enableCache", False)}
-    assert cached == set(inner) - {"plan"}  # prices are those of the day
+    assert cached == set(inner) - {"plan", "train"}  # prices are those of the day; each pipeline run has its own id
     last = compiled["root"]["dag"]["tasks"]["cost-report"]
     assert last["triggerPolicy"]["strategy"] == "ALL_UPSTREAM_TASKS_COMPLETED"
     assert not last["cachingOptions"].get("enableCache", False)
@@ -79,15 +82,28 @@ def test_components_are_doors(name: str) -> None:
     assert len(calls) == 1
 
 
-def test_the_pipeline_that_trains_on_machines_of_its_own() -> None:
-    """Plan, train on the cluster, validate, cost report; the run is named after the pipeline run."""
-    compiled = yaml.safe_load((ROOT / "pipelines/compiled/train_on_cluster.yaml").read_text())
-    inner = compiled["components"]["comp-exit-handler-1"]["dag"]["tasks"]
-    assert set(inner["train-on-cluster"]["dependentTasks"]) == {"plan", "preprocess"}
-    assert set(inner["validate"]["dependentTasks"]) == {"preprocess", "train-on-cluster"}
-    given = inner["train-on-cluster"]["inputs"]["parameters"]["pipeline_id"]
-    assert given["runtimeValue"]["constant"] == "{{$.pipeline_job_uuid}}"
-    assert not inner["train-on-cluster"]["cachingOptions"].get("enableCache", False)
-    assert (
-        compiled["root"]["dag"]["tasks"]["cost-report"]["triggerPolicy"]["strategy"] == "ALL_UPSTREAM_TASKS_COMPLETED"
-    )
+def test_a_document_with_hardware_becomes_a_run_named_after_the_pipeline_run(compiled: dict) -> None:
+    """In both pipelines, which differ in name and default document: the placeholder is what the driver fills in."""
+    second = yaml.safe_load((ROOT / "pipelines/compiled/train_on_cluster.yaml").read_text())
+    inner = [each["components"]["comp-exit-handler-1"]["dag"]["tasks"] for each in (compiled, second)]
+    assert inner[0] == inner[1]
+    given = inner[0]["train"]["inputs"]["parameters"]["pipeline_id"]
+    assert given == {"runtimeValue": {"constant": "{{$.pipeline_job_uuid}}"}}
+    assert parse_run(second["root"]["inputDefinitions"]["parameters"]["run"]["defaultValue"]).hardware is not None
+
+
+@pytest.mark.parametrize("name", ["train_calorimeter_gan", "train_on_cluster"])
+def test_what_is_uploaded_has_fixed_images_and_a_form_that_explains_itself(name: str) -> None:
+    """The committed files: no local path, floating tag or install step; defaults that the parser takes."""
+    text = (ROOT / "pipelines/compiled" / f"{name}.yaml").read_text()
+    assert not re.search(r"pip3? install|apt-get|--no-index|/home/|/root/|/tmp/|localhost", text)
+    compiled = yaml.safe_load(text)
+    for executor in compiled["deploymentSpec"]["executors"].values():
+        image = executor["container"]["image"]
+        assert re.fullmatch(r"[\w./-]+(:\d+\.\d+\.\d+|@sha256:[0-9a-f]{64})", image), image
+    parameters = compiled["root"]["inputDefinitions"]["parameters"]
+    assert not parameters["workspace"].get("isOptional"), "nobody should train into a folder that he did not choose"
+    parse_run(parameters["run"]["defaultValue"])
+    for parameter in parameters.values():
+        assert 80 < len(parameter["description"]) < 400 and parameter["description"].endswith(".")
+    assert compiled["pipelineInfo"]["description"].endswith(".")
