@@ -1,0 +1,98 @@
+"""Steps of the compiled pipelines with their own commands, within the launcher of the tests, against a bucket.
+
+No Kubeflow Pipelines server runs here: `compiled_pipeline` plays its driver, `launcher` its launcher.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from caloscale import spec, stages
+from caloscale.showers.storage import download, read_object
+from tests.pipelines.test_local import TINY
+from tests.smoke.compiled_pipeline import CompiledPipeline, Step, pod_of, run_here
+
+ROOT = Path(__file__).resolve().parents[2]
+FIRST = ROOT / "pipelines/compiled/train_calorimeter_gan.yaml"
+PLANNED = "{model: {preset: variable-angle}, hardware: {accelerator: nvidia-tesla-v100, count: 8}}"
+
+
+def pipeline(bucket: str, run: str, name: str) -> CompiledPipeline:
+    places = {"root": f"{bucket}/pipelines", "run_id": name}
+    return CompiledPipeline(FIRST, {"workspace": f"{bucket}/runs/{name}", "run": run}, **places)
+
+
+def environment(home: Path) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "STORAGE_EMULATOR_HOST")}
+    return {**kept, "HOME": str(home), "TMPDIR": str(home), "CALOSCALE_CACHE": str(home / "cache")}
+
+
+def text_of(uri: str) -> str:
+    content = read_object(uri)
+    assert content is not None, uri
+    return content.decode()
+
+
+def test_a_step_writes_its_artifacts_into_the_bucket(bucket_server: str, tmp_path: Path) -> None:
+    """The first one, with its command as compiled; what it gives is what the stage gives here."""
+    walk = pipeline(bucket_server, PLANNED, "one")
+
+    def first_alone(step: Step) -> int:
+        return run_here(step, tmp_path, environment(tmp_path)) if step.name == "plan" else 7
+
+    assert not walk.run(first_alone)
+    assert walk.ended == {"plan": 0, "simulate": 7, "cost-report": 7}, (tmp_path / "plan.log").read_text()
+    here = stages.plan(spec.parse_run(PLANNED), tmp_path / "here")
+    assert text_of(walk.artifact("plan", "plan")) == here.table
+    assert "nvidia-tesla-v100" in here.table
+    names = {path.name for path in download(f"{bucket_server}/runs/one", tmp_path / "workspace")}
+    assert names == {"run.yaml", "plan.json"}
+    assert (tmp_path / "workspace/run.yaml").read_text() == (tmp_path / "here/run.yaml").read_text()
+
+
+def test_pods_have_what_the_compiled_pipeline_says(bucket_server: str) -> None:
+    """And what the steps before one said of its input; a failed step stops the rest but for the report."""
+    walk = pipeline(bucket_server, TINY, "pods")
+    seen: list[Step] = []
+    walk.run(lambda step: seen.append(step) or int(step.name == "train"))
+    assert [step.name for step in seen] == ["plan", "simulate", "preprocess", "train", "cost-report"]
+    train, report = seen[3], seen[4]
+    values = train.executor_input["inputs"]["parameterValues"]
+    assert values == {"run": TINY, "workspace": "gs://showers/runs/pods", "pipeline_id": "pods"}
+    (dataset,) = train.executor_input["inputs"]["artifacts"]["dataset"]["artifacts"]
+    assert dataset["uri"] == "gs://showers/pipelines/pods/preprocess/dataset"
+    assert report.executor_input["inputs"]["parameterValues"]["status"]["state"] == "FAILED"
+    (container,) = pod_of(train, name="train", account="steps", environment={})["spec"]["containers"]
+    assert container["image"] == train.image
+    before, after = container["command"][: container["command"].index("--")], train.command
+    assert container["command"] == [*before, "--", *after] and before[:2] == ["python3", "/launcher/launcher.py"]
+    assert json.loads(before[-1]) == train.executor_input == json.loads(after[after.index("--executor_input") + 1])
+
+
+@pytest.mark.long
+def test_the_whole_pipeline_gives_what_the_command_gives(bucket_server: str, tmp_path: Path) -> None:
+    walk = pipeline(bucket_server, TINY, "whole")
+    succeeded = walk.run(lambda step: run_here(step, tmp_path, environment(tmp_path)))
+    logs = {path.stem: path.read_text()[-1500:] for path in tmp_path.glob("*.log")}
+    assert succeeded, (walk.ended, logs)
+    assert list(walk.ended) == ["plan", "simulate", "preprocess", "train", "validate", "cost-report"]
+    download(walk.parameters["workspace"], tmp_path / "fetched")
+    by_pipeline = json.loads((tmp_path / "fetched/summary.json").read_text())
+    run = spec.parse_run(TINY)
+    stages.run_all(run, tmp_path / "here")
+    by_command = json.loads((tmp_path / "here/summary.json").read_text())
+    for part in ("data", "outcome"):
+        assert by_pipeline[part] == by_command[part]
+    assert by_pipeline["train"]["steps"] == by_command["train"]["steps"] == 12
+    # Twelve showers are judged: one that falls into the next bin changes a separation by a twelfth.
+    physics = [
+        {k: v["separation"] for k, v in s["physics"].items() if isinstance(v, dict)} for s in (by_pipeline, by_command)
+    ]
+    assert physics[0] == pytest.approx(physics[1], abs=0.1)
+    assert text_of(walk.artifact("cost-report", "report")).startswith("<!")
+    trained = {path.name for path in download(walk.artifact("train", "trained"), tmp_path / "trained")}
+    assert "generator.keras" in trained

