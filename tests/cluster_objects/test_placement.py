@@ -200,4 +200,4 @@ def test_a_thousand_nodes_are_read_and_planned_on() -> None:
     pooled = time.perf_counter()
     choice = choose_placement(run, found, ex.CATALOGUE)
     print(f"pools {1000 * (pooled - start):.1f} ms, placement {1000 * (time.perf_counter() - pooled):.1f} ms")
-    assert choice.placed is not None and sum(pool.free() for pool in found) == 1000
+    assert choice.placed is not None and sum(pool.free for pool in found) == 1000

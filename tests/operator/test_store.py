@@ -75,10 +75,10 @@ def test_more_room_concerns_those_who_wait() -> None:
     store.put("Node", versioned(ex.node("n0"), 2))
     store.put("Pod", pod("stranger", 3, run=""))
     (pool,) = store.pools_for(GAN)[0]
-    assert pool.free() == 0
+    assert pool.free == 0
     assert store.put("Pod", pod("stranger", 4, "Succeeded", run="")) == {GAN}
     (pool,) = store.pools_for(GAN)[0]
-    assert pool.free() == 1
+    assert pool.free == 1
 
 
 def test_a_runs_own_workers_do_not_stand_in_its_way() -> None:
@@ -86,8 +86,8 @@ def test_a_runs_own_workers_do_not_stand_in_its_way() -> None:
     store.put("TrainingRun", run(1, phase="Running"))
     store.put("Node", versioned(ex.node("n0"), 2))
     store.put("Pod", pod("gan-1-worker-0", 3))
-    assert store.pools_for(GAN)[0][0].free() == 1
-    assert store.pools_for(RunKey("physics", "other"))[0][0].free() == 0
+    assert store.pools_for(GAN)[0][0].free == 1
+    assert store.pools_for(RunKey("physics", "other"))[0][0].free == 0
 
 
 def test_launched_and_not_yet_bound_counts() -> None:
@@ -111,9 +111,9 @@ def test_launched_and_not_yet_bound_counts() -> None:
     attempt = {"number": 1, "job": "gan-1", "nodes": 2, "workers": 2, "launched": "2026-11-21T10:00:00Z"}
     store.put("TrainingRun", run(3, phase="Starting", placement=placed, attempts=[attempt]))
     other = RunKey("physics", "other")
-    assert store.pools_for(other)[0][0].free() == 0
+    assert store.pools_for(other)[0][0].free == 0
     store.put("Pod", pod("gan-1-worker-0", 4))
-    assert store.pools_for(other)[0][0].free() == 0  # one is bound, the other is coming
+    assert store.pools_for(other)[0][0].free == 0  # one is bound, the other is coming
 
 
 def test_when_a_pod_went_is_remembered() -> None:

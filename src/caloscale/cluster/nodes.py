@@ -158,18 +158,19 @@ class Pool:
     coming: int = 0
     """Workers of launched runs that will take a node and are not bound to one yet."""
 
-    @property
+    @functools.cached_property
     def worker_cpus(self) -> float:
         """Processors that a worker with a whole node asks for: room is left for the node's own pods."""
         return _share(min((node.cpus for node in self.nodes), default=1.0))
 
-    @property
+    @functools.cached_property
     def worker_memory_gib(self) -> float:
         """Memory that a worker with a whole node asks for, GiB."""
         return _share(min((node.memory_gib for node in self.nodes), default=1.0))
 
+    @functools.cached_property
     def free(self) -> int:
-        """Nodes that a worker can have whole."""
+        """How many nodes a worker can have whole."""
         counted = sum(self._is_free(node) for node in self.nodes)
         return max(counted - self.coming, 0)
 

@@ -63,7 +63,7 @@ def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> C
 def shortage(placed: Placed, pools: Sequence[Pool]) -> str | None:
     """What is missing for a placement, exactly; None: the whole gang fits now."""
     pool = pool_of(placed, pools)
-    free = pool.free() if pool is not None else 0
+    free = pool.free if pool is not None else 0
     if free >= placed.nodes:
         return None
     there = len(pool.nodes) if pool is not None else 0

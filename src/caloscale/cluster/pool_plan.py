@@ -56,7 +56,7 @@ def pool_of(placed: Placed, pools: Sequence[Pool]) -> Pool | None:
     """The pool of a placement; None when no node of it is there. One that was to come may have any name."""
     alike = [pool for pool in pools if _is_of(placed, pool)]
     if placed.pool.startswith(TO_COME):
-        return max(alike, key=lambda pool: pool.free(), default=None)
+        return max(alike, key=lambda pool: pool.free, default=None)
     return next((pool for pool in alike if pool.key.name == placed.pool), None)
 
 

@@ -23,7 +23,7 @@ def shrink(run: Run, placed: Placed, pools: Sequence[Pool]) -> Placed | None:
     if pool is None:
         return None
     placed = placed.model_copy(update={"pool": pool.key.name, "node_selector": dict(pool.nodes[0].selector)})
-    for nodes in range(min(pool.free(), placed.planned_nodes - 1), run.recovery.min_nodes - 1, -1):
+    for nodes in range(min(pool.free, placed.planned_nodes - 1), run.recovery.min_nodes - 1, -1):
         if (smaller := resize(run, placed, nodes)) is not None:
             return smaller
     return None
