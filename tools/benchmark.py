@@ -132,13 +132,15 @@ def write_load(measurement: Measurement) -> str:
         ends = f"99% below {most:g} s" if math.isfinite(most) else "more than 1% above 30 s"
         start = f"half below {half:g} s, " if math.isfinite(half) else "more than half above 30 s, "
         rows.append([what, f"{start}{ends} (of {found[f'{title}Count']:.0f})"])
-    scene = (
-        f"All are created at once; imitated workers run {found['runSeconds']} s."
-        if found["runSeconds"] is not None
-        else "The times are those while the runs live: each reports every 15 s, and every second one of them ends."
-    )
+    each = "a node" if found["nodesPerRun"] == 1 else f"{found['nodesPerRun']} nodes"
+    if found["runSeconds"] is None:
+        title = f"{found['runs']} living runs"
+        scene = "The times are those while the runs live: each reports every 15 s, and every second one of them ends."
+    else:
+        title = f"{found['runs']} runs created at once"
+        scene = f"Imitated workers run {found['runSeconds']} s."
     return (
-        f"### {found['runs']} runs of {found['nodesPerRun']} nodes on {found['nodes']} nodes with 8 GPUs\n\n"
+        f"### {title}, {each} each, on {found['nodes']} nodes with 8 GPUs\n\n"
         f"`{measurement.text}`\n\n{table(['what', 'figure'], rows)}\n\n{scene} Control plane, imitated nodes and "
         "operator share this machine.\n\n"
         f"Machine: {machine_text(BenchMachine.model_validate(found['machine']))}.\n"
