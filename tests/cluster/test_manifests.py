@@ -122,6 +122,27 @@ def test_nothing_privileged_gets_into_our_namespaces(namespace_name: str, deploy
         core.create_namespaced_pod(namespace_name, {"metadata": {"name": "root"}, "spec": {"containers": [container]}})
 
 
+@pytest.mark.parametrize("name", ["claim", "gke"])
+def test_every_way_to_storage_is_valid_before_the_server(name: str, deployed: ControlPlane) -> None:
+    where = str(MANIFESTS / "storage" / name)
+    said = deployed.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-k", where)
+    assert "serviceaccount/caloscale-worker" in said
+
+
+def test_the_emulators_pod_is_admitted_into_the_namespace_of_runs(deployed: ControlPlane) -> None:
+    deployed.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(MANIFESTS / "storage" / "kind"))
+    core = client.CoreV1Api(deployed.client())
+    deployed.wait_until(
+        lambda: any(
+            pod.status.phase == "Running"
+            for pod in core.list_namespaced_pod(
+                "caloscale-runs", label_selector="app.kubernetes.io/name=caloscale-storage"
+            ).items
+        ),
+        "the emulator's pod runs",
+    )
+
+
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_every_overlay_is_valid_before_the_server(overlay: str, deployed: ControlPlane) -> None:
     where = str(MANIFESTS / "overlays" / overlay)
