@@ -75,6 +75,15 @@ deploy: $(VENV)/.dev ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= TR
 undeploy: $(VENV)/.dev ## Off it again (FORCE=--force: with all runs)
 	@$(BIN)/python -m tools.deploy undeploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --namespace '$(NAMESPACE)' $(FORCE)
 
+.PHONY: images
+images: $(VENV)/.dev ## Build the images: TARGETS= ENGINE= BASE_IMAGE= EXTRAS= ARCHIVE=1, PUSH=1 REGISTRY=
+	@$(BIN)/python -m tools.images build $(TARGETS) --engine '$(ENGINE)' --registry '$(REGISTRY)' --base '$(BASE_IMAGE)' \
+	  $(if $(PUSH),--push) $(if $(ARCHIVE),--archive) $(if $(filter undefined,$(origin EXTRAS)),,--extras '$(EXTRAS)')
+
+.PHONY: base-image
+base-image: $(VENV)/.dev ## A base for images from Debian's packages, where no registry can be reached (root, buildah)
+	@$(BIN)/python -m tools.images base $(if $(REFRESH),--refresh)
+
 .PHONY: test-long
 test-long: $(VENV)/.dev ## The tests that take minutes each
 	@$(BIN)/pytest -m long --timeout 3600 --durations=15

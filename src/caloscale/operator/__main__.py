@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import threading
 
 import kopf
 from prometheus_client import start_http_server
 
 from caloscale.connection import connect
+from caloscale.errors import CaloscaleError
 from caloscale.operator.controller import Controller
 from caloscale.operator.handlers import kopf_settings, register
 from caloscale.operator.health import serve_health
@@ -61,4 +63,8 @@ def _lost() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except CaloscaleError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,11 @@
+"""The images of caloscale: built by Docker, Podman or Buildah from the files in docker/, pushed, or kept as archives.
+
+``python -m tools.images build``; ``archives()`` gives the files that nodes without a registry import.
+"""
+
+from __future__ import annotations
+
+from tools.images.archives import archives
+from tools.images.errors import ImageError
+
+__all__ = ["ImageError", "archives"]

@@ -1,0 +1,120 @@
+"""``make base-image``: a base from Debian's packages, where no registry of images can be reached."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from caloscale.progress import bar
+from tools.images.engines import Engine
+from tools.images.errors import ImageError
+
+SUITE = "bookworm"
+IMAGE = f"localhost/caloscale/debian-base:{SUITE}"
+MIRROR = "http://deb.debian.org/debian"
+SOURCES = "deb {mirror} {suite} main\ndeb {mirror} {suite}-updates main\ndeb {security} {suite}-security main\n"
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# What an image does not read, by glob in its root.
+UNUSED = ("var/cache/apt/archives/*.deb", "var/lib/apt/lists/*", "usr/share/doc/*", "usr/share/man/*", "var/log/*")
+# debootstrap's notes of what it has done, each once for a package.
+STEPS = ("I: Retrieving", "I: Validating", "I: Extracting", "I: Unpacking", "I: Configuring")
+PACKAGES = 105
+
+
+def make_base(engine: Engine, *, refresh: bool = False) -> str:
+    """Make the image from Debian's packages, with today's security updates, and return its name.
+
+    Does nothing when it is there, unless ``refresh``. Raises ImageError: not Buildah, not root, no debootstrap, or a
+    step failed.
+    """
+    if engine.image_id(IMAGE) and not refresh:
+        print(f"{IMAGE}: is there")
+        return IMAGE
+    _check(engine)
+    with TemporaryDirectory(prefix="caloscale-base-", dir="/var/tmp") as folder:
+        root = Path(folder) / "root"
+        mirrors = find_mirrors(_index_targets())
+        _bootstrap(root, mirrors["mirror"])
+        (root / "etc/apt/sources.list").write_text(SOURCES.format(suite=SUITE, **mirrors), encoding="utf-8")
+        _commit(engine, root)
+    print(f"{IMAGE}: made")
+    return IMAGE
+
+
+def find_mirrors(index_targets: str) -> dict[str, str]:
+    """Debian's mirrors that this machine uses, from lines `address suite`; Debian's own where it uses none."""
+    mirrors = {"mirror": MIRROR, "security": f"{MIRROR}-security"}
+    for line in index_targets.splitlines():
+        address, _, suite = line.strip().partition(" ")
+        if suite == SUITE:
+            mirrors["mirror"] = address.rstrip("/")
+        elif suite == f"{SUITE}-security":
+            mirrors["security"] = address.rstrip("/")
+    return mirrors
+
+
+def _check(engine: Engine) -> None:
+    if engine.name != "buildah":
+        raise ImageError(
+            f"the base is made by Buildah, not by {engine.name}", remedy="apt-get install buildah; ENGINE=buildah"
+        )
+    if os.geteuid() != 0:
+        raise ImageError("debootstrap needs root", remedy="sudo make base-image, or give BASE_IMAGE=...")
+    if shutil.which("debootstrap") is None:
+        raise ImageError("debootstrap is not installed", remedy="apt-get install debootstrap")
+
+
+def _index_targets() -> str:
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Origin: Debian"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return ""
+
+
+def _bootstrap(root: Path, mirror: str) -> None:
+    """Debian's essential packages, with a bar over what debootstrap says that it does."""
+    command = ["debootstrap", "--variant=minbase", SUITE, str(root), mirror]
+    with (
+        bar("debootstrap", PACKAGES * len(STEPS), "steps") as shown,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
+    ):
+        told = []
+        for line in process.stdout or ():
+            told.append(line.rstrip())
+            shown.update(line.startswith(STEPS))
+    if process.returncode:
+        raise ImageError("debootstrap failed:\n" + "\n".join(told[-10:]), remedy="read the message above")
+
+
+def _commit(engine: Engine, root: Path) -> None:
+    """The folder as an image, after Debian's security updates."""
+    container = _run(engine, "from", "scratch").strip()
+    try:
+        _run(engine, "copy", container, str(root), "/")
+        options = ["--network=host", "--isolation=chroot"]
+        update = "apt-get update && apt-get --yes upgrade && apt-get clean"
+        _run(engine, "run", *options, container, "--", "sh", "-ec", update)
+        mounted = Path(_run(engine, "mount", container).strip())
+        for pattern in UNUSED:
+            for path in mounted.glob(pattern):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        _run(engine, "umount", container)
+        _run(engine, "config", "--cmd=sh", f"--env=PATH={SEARCH_PATH}", container)
+        # One layer: what was removed is not below.
+        _run(engine, "commit", "--squash", container, IMAGE)
+    finally:
+        _run(engine, "rm", container)
+
+
+def _run(engine: Engine, *arguments: str) -> str:
+    command: Sequence[str] = [engine.program, *arguments]
+    done = subprocess.run(command, env=engine.environment(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-10:])
+        raise ImageError(f"buildah {arguments[0]} failed:\n{said}", remedy="read the message above")
+    return done.stdout
