@@ -72,9 +72,11 @@ class Connection:
                 return None
             raise
 
-    def each(self, kind: str, namespace: str | None = None, *, selector: str = "") -> Iterator[Object]:
-        """All objects of a kind; none where the cluster does not know the kind."""
-        for page in self._pages(kind, namespace, selector):
+    def each(
+        self, kind: str, namespace: str | None = None, *, selector: str = "", fields: str = ""
+    ) -> Iterator[Object]:
+        """All objects of a kind, by labels or fields; none where the cluster does not know the kind."""
+        for page in self._pages(kind, namespace, selector, fields):
             yield from _items(page)
 
     def snapshot(self, kind: str, *, selector: str = "") -> tuple[list[Object], int]:
@@ -86,10 +88,10 @@ class Connection:
             version = int(page["metadata"]["resourceVersion"])
         return objects, version
 
-    def _pages(self, kind: str, namespace: str | None, selector: str) -> Iterator[Object]:
+    def _pages(self, kind: str, namespace: str | None, selector: str, fields: str = "") -> Iterator[Object]:
         token = ""
         while True:
-            query = {"limit": PAGE, "labelSelector": selector, "continue": token}
+            query = {"limit": PAGE, "labelSelector": selector, "fieldSelector": fields, "continue": token}
             try:
                 page = self._call("GET", kind, RESOURCES[kind].path(namespace), query)
             except ApiException as error:

@@ -174,6 +174,7 @@ Reason = Literal[
     "Grown",
     "JobLost",
     "NoRoom",
+    "CannotStart",
 ]
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caloscale.cluster.accounting import use_of
+from caloscale.cluster.pods import Trouble
 from caloscale.planning.bill import bill
 from caloscale.status import RunStatus
 from tests.cluster_objects import examples as ex
@@ -277,6 +278,40 @@ def test_pods_that_the_cluster_refuses_are_told_and_not_tried_for_ever() -> None
     w.until(ended)
     assert w.phase == "Failed" and len(w.attempts) == 3
     assert "made no pods; kubectl describe says why" in w.status["message"]
+
+
+def blocked(w: World) -> dict[str, Any]:
+    return next((c for c in w.status.get("conditions", []) if c["type"] == "Blocked"), {})
+
+
+def test_an_image_that_does_not_come_is_told_at_once_and_not_paid_for_ever() -> None:
+    w = world()
+    w.has_image = False
+    w.until(blocked)
+    assert (w.now - START).total_seconds() < 5 and w.phase == "Starting"
+    assert blocked(w)["reason"] == "ImagePullBackOff" and 'pulling image "nowhere:1"' in blocked(w)["message"]
+    assert "remedy: see that the image exists under this name" in w.status["message"]
+    w.until(settled)
+    assert w.phase == "Failed" and [a["reason"] for a in w.attempts] == ["CannotStart"]
+    assert 55 <= w.attempts[0]["nodeHours"] * 3600 / 4 < 70, "recovery.waitForCapacity is 60 s"
+    w.has_image, w.generation = True, 2  # the document names another image
+    w.until(settled)
+    assert w.phase == "Succeeded" and blocked(w)["status"] == "False"
+
+
+def test_warnings_of_the_cluster_are_told_while_workers_do_not_start() -> None:
+    w = world()
+    w.refuses_pods = True
+    quota = 'pods "gan-1-worker-0" is forbidden: exceeded quota: small'
+    w.warnings = [Trouble("gan-1", "FailedCreatePod", quota)]
+    w.until(blocked)
+    remedy = "raise the quota of the namespace (kubectl describe quota), or ask for less in hardware"
+    assert blocked(w)["message"] == f"gan-1: {quota}; remedy: {remedy}"
+    assert [event.reason for event in w.events].count("FailedCreatePod") == 1
+    w.refuses_pods = False
+    w.warnings = []
+    w.until(lambda w: w.phase == "Running")
+    assert blocked(w)["status"] == "False"
 
 
 def test_a_deadline_ends_a_run() -> None:

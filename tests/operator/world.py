@@ -14,7 +14,7 @@ from typing import Any
 
 from caloscale.cluster.launch import Owner
 from caloscale.cluster.nodes import node_of, pools_of
-from caloscale.cluster.pods import job_of, pod_of
+from caloscale.cluster.pods import Trouble, job_of, pod_of
 from caloscale.operator.observation import Apply, Decision, Observed, Remove, Tell
 from caloscale.operator.reconcile import reconcile
 from caloscale.status import RunProgress, RunStatus
@@ -46,6 +46,8 @@ class World:
         self.writes = 0
         self.most_live_jobs = 0
         self.refuses_pods = False
+        self.has_image = True
+        self.warnings: list[Trouble] = []
         self.user_error: tuple[int, str] | None = None
         self._uid = itertools.count(1)
 
@@ -66,6 +68,7 @@ class World:
             pools=lambda: pools_of([node_of(node) for node in self.nodes.values()], ()),
             catalogue=ex.CATALOGUE,
             image=ex.IMAGE,
+            warnings=self.warnings,
         )
 
     def reconcile(self, dies: Callable[[], bool] = lambda: False) -> Decision:
@@ -147,6 +150,13 @@ class World:
             taken.add(free)
             pod["spec"]["nodeName"] = free
             text = self._text()
+            if not self.has_image:
+                waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "nowhere:1"'}
+                bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": text}
+                statuses = [{"name": "tensorflow", "state": {"waiting": waiting}}]
+                pod["status"] = {"phase": "Pending", "conditions": [bound], "containerStatuses": statuses}
+                pod["since"] = self.now
+                continue
             pod["status"] = {
                 "phase": "Running",
                 "conditions": [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from caloscale.cluster.names import ATTEMPT_LABEL, GPU, RUN_LABEL, TPU, WORKER_CONTAINER
 from caloscale.cluster.nodes import Use
@@ -14,6 +14,21 @@ from caloscale.cluster.quantity import number
 ENDED = ("Succeeded", "Failed")
 RETRYABLE_REASONS = {"Evicted", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeLost", "NodeAffinity"}
 """Reasons of a pod's failure that are the node's, not the worker's."""
+
+IMAGE_TROUBLES = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+"""Reasons of a container that waits for an image which does not come."""
+_TROUBLES = IMAGE_TROUBLES | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+
+
+class Trouble(NamedTuple):
+    """Why something does not start."""
+
+    where: str
+    """Pod or job."""
+    reason: str
+    """In one word, as Kubernetes has it."""
+    message: str
+    """In Kubernetes' own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +67,8 @@ class Pod:
     """By when it is to be gone."""
     accelerators: int
     """Accelerators that it was given."""
+    trouble: Trouble | None
+    """Why its worker cannot start; None: nothing is known against it."""
 
     @property
     def alive(self) -> bool:
@@ -91,6 +108,7 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
         or ("deletionTimestamp" in metadata and phase not in ENDED),
         deleting=_moment(metadata.get("deletionTimestamp")),
         accelerators=accelerators,
+        trouble=_trouble(metadata["name"], status),
     )
 
 
@@ -113,6 +131,15 @@ def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:
         if ended := (container.get("state") or {}).get("terminated"):
             return dict(ended)
     return {}
+
+
+def _trouble(name: str, status: Mapping[str, Any]) -> Trouble | None:
+    """What keeps a container from starting."""
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in _TROUBLES:
+            return Trouble(name, waiting["reason"], waiting.get("message", ""))
+    return None
 
 
 def _moment(text: str | None) -> dt.datetime | None:

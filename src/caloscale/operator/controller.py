@@ -18,6 +18,7 @@ from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
 from caloscale.cluster.launch import Owner
+from caloscale.cluster.pods import Trouble
 from caloscale.cluster.pool_plan import Catalogue
 from caloscale.connection import CONFLICT, Connection, told
 from caloscale.errors import PriceError
@@ -26,6 +27,7 @@ from caloscale.operator.observation import Action, Apply, Decision, Observed, Re
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
 from caloscale.operator.store import WATCHED, RunKey, Store
+from caloscale.operator.troubles import troubles_of, wants_warnings
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.prices import load_prices
 from caloscale.status import RunStatus
@@ -162,8 +164,9 @@ class Controller:
         """One reconcile: decide, write the status, act. Returns in how many seconds to look again."""
         with self._wake:
             first = self._first_event.pop(run, None)
+        warnings = self._warnings(run)
         with self._deciding:  # two runs must not take the same node
-            observed = self._observe(run)
+            observed = self._observe(run, warnings)
             if observed is None:
                 return None
             seen, version = observed
@@ -183,7 +186,17 @@ class Controller:
             return None
         return max((decision.again - now).total_seconds(), 0.05)
 
-    def _observe(self, run: RunKey) -> tuple[Observed, str] | None:
+    def _warnings(self, run: RunKey) -> list[Trouble]:
+        """What the cluster says against workers that take long to start; asked for before others have to wait."""
+        with self.store.lock:
+            known = self.store.runs.get(run)
+        live = known.status.live if known is not None else None
+        if known is None or live is None or not wants_warnings(known.status, dt.datetime.now(dt.UTC)):
+            return []
+        events = self.connection.each("Event", run.namespace, fields="type=Warning")
+        return troubles_of(events, live.job, live.launched)
+
+    def _observe(self, run: RunKey, warnings: list[Trouble]) -> tuple[Observed, str] | None:
         """A run and its resource version; None when it is gone or going."""
         store = self.store
         with store.lock:
@@ -205,6 +218,7 @@ class Controller:
                 catalogue=self.catalogue(),
                 image=self.settings.image,
                 gone_pods=store.went,
+                warnings=warnings,
             )
             return seen, metadata["resourceVersion"]
 

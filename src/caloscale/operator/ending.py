@@ -39,6 +39,9 @@ def end(draft: Draft, run: Run, live: AttemptStatus, verdict: Verdict) -> None:
         draft.later(LINGER_SECONDS)
         return
     draft.remove_jobs()
+    if reason == "CannotStart":
+        draft.finish("Failed", reason, verdict.message)
+        return
     if reason in ("Budget", "Deadline"):
         draft.finish("Failed", reason, f"{verdict.message}; remedy: raise it in the document, and the run goes on")
         return

@@ -9,7 +9,7 @@ from typing import Any
 
 from caloscale.cluster.launch import Manifest, Owner
 from caloscale.cluster.nodes import Pool
-from caloscale.cluster.pods import Job, Pod
+from caloscale.cluster.pods import Job, Pod, Trouble
 from caloscale.cluster.pool_plan import Catalogue
 from caloscale.status import RunProgress, RunStatus
 
@@ -44,6 +44,8 @@ class Observed:
     """Image of the workers when the document names none."""
     gone_pods: Mapping[str, dt.datetime] = field(default_factory=dict)
     """By uid: when pods that are gone were seen to go."""
+    warnings: Sequence[Trouble] = ()
+    """What the cluster says against workers that take long to start, newest first."""
 
 
 @dataclass(frozen=True)

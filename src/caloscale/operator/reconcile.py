@@ -20,8 +20,8 @@ from caloscale.status import FINISHED, AttemptStatus, Phase
 
 COST_REFRESH_SECONDS = 60.0
 """A running meter alone makes no status more often than this, s."""
-REOPENED = ("InvalidDocument", "Budget", "Deadline", "RestartBudget")
-"""Failures that an edit of the document (budget, recovery) may mend."""
+REOPENED = ("InvalidDocument", "Budget", "Deadline", "RestartBudget", "CannotStart")
+"""Failures that an edit of the document (budget, recovery, image) may mend."""
 
 
 def reconcile(seen: Observed, now: dt.datetime) -> Decision:

@@ -11,6 +11,7 @@ from caloscale.cluster.resizing import resize
 from caloscale.operator.draft import Draft
 from caloscale.operator.ending import end
 from caloscale.operator.starting import make_objects
+from caloscale.operator.troubles import CONDITION, PATIENCE_SECONDS, sentence, worst
 from caloscale.operator.verdict import Verdict, judge
 from caloscale.spec import Run, seconds_of
 from caloscale.status import AttemptStatus, Placed
@@ -46,12 +47,29 @@ def _follow(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> None:
     if placed is None or len(running) < placed.workers:
         if live.running is None:
             draft.put(phase="Starting", message=f"{len(running)} of {live.workers} workers run")
+            _tell_trouble(draft, pods)
         return
     if live.running is None:
         draft.replace(live.model_copy(update={"running": draft.now}))
         draft.put(phase="Running", message=f"{live.workers} workers on {live.nodes} nodes")
         draft.tell("Normal", "Running", f"attempt {live.number}: {live.workers} workers on {live.nodes} nodes")
+        if draft.status.condition(CONDITION) is not None:
+            draft.condition(CONDITION, "False", "Running", "all workers run")
         _verify(draft, placed, running)
+
+
+def _tell_trouble(draft: Draft, pods: list[Pod]) -> None:
+    """Say why workers do not start, and look again for it."""
+    draft.later(PATIENCE_SECONDS)
+    trouble = worst(pods, draft.seen.warnings)
+    if trouble is None:
+        return
+    told = sentence(trouble)
+    known = draft.status.condition(CONDITION)
+    if known is None or known.status != "True":
+        draft.tell("Warning", trouble.reason, told)
+    draft.condition(CONDITION, "True", trouble.reason, told)
+    draft.put(message=f"{draft.status.message}; {told}")
 
 
 def _verify(draft: Draft, placed: Placed, pods: list[Pod]) -> None:
@@ -104,8 +122,10 @@ def _growth(draft: Draft, run: Run) -> Verdict | None:
 
 
 def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: list[Pod]) -> Verdict | None:
-    """Workers that found no node although there was room: somebody was faster."""
-    if job is None or draft.queue(run) is not None or sum(bool(pod.node) for pod in pods) >= live.workers:
+    """Workers that did not start in time: no node after all, no image, no quota. What they hold costs money."""
+    bound = sum(bool(pod.node) for pod in pods) >= live.workers
+    trouble = worst(pods, draft.seen.warnings)
+    if job is None or draft.queue(run) is not None or (bound and not any(pod.trouble for pod in pods)):
         return None
     # the operator may have ended between launching and making the job
     begun = max(live.launched, job.created or live.launched)
@@ -114,7 +134,10 @@ def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: l
     if live.running is not None or draft.now < due:
         draft.times += [due] if live.running is None else []
         return None
+    if bound and trouble is not None:
+        return Verdict("CannotStart", sentence(trouble))
     if not pods:  # a quota, an admission policy, a missing claim or account
         kind = draft.status.placement.backend if draft.status.placement else "job"
-        return Verdict("JobLost", f"{kind} {live.job} made no pods; kubectl describe says why")
+        why = sentence(trouble) if trouble is not None else "kubectl describe says why"
+        return Verdict("JobLost", f"{kind} {live.job} made no pods; {why}")
     return Verdict("NoRoom", f"{live.workers} workers did not find a node each in {waited_s:g} s")

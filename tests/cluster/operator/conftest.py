@@ -77,6 +77,13 @@ class Runs:
         """Wait for a phase."""
         return self.until(name, lambda s: s.get("phase") in phases, f"phase {phases}", seconds)
 
+    def quota(self, gpus: int) -> None:
+        """How many GPUs all pods of this namespace may ask for together."""
+        hard = {"requests.nvidia.com/gpu": str(gpus)}
+        metadata = {"name": "gpus", "namespace": self.namespace}
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}}
+        self.plane.apply([quota])
+
     def pods(self, name: str) -> list[dict[str, Any]]:
         """Its pods."""
         return list(self.server.each("Pod", self.namespace, selector=f"{names.RUN_LABEL}={name}"))

@@ -17,6 +17,12 @@ from tests.cluster.operator.conftest import Runs
 from tools.cluster import ControlPlane, machines
 
 Add = Callable[..., list[str]]
+
+
+def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
+    return next((each for each in status.get("conditions", []) if each["type"] == kind), {})
+
+
 BACKENDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "tfjob": ({"pool": "v100", "count": 2}, {}),
     "jobset": ({"pool": "v100-js", "count": 2}, {"cluster": {"backend": "JobSet"}}),
@@ -107,6 +113,20 @@ def test_a_users_error_fails_at_once(runs: Runs, add_nodes: Add) -> None:
     assert failed["reason"] == "UserError" and "exit code 2" in failed["message"]
     events = runs.plane.get("events", "-n", runs.namespace)["items"]
     assert {"Launched", "Running", "UserError"} <= {e["reason"] for e in events if e["involvedObject"]["name"] == "gan"}
+
+
+def test_a_quota_that_is_too_small_is_told_with_the_remedy(runs: Runs, add_nodes: Add) -> None:
+    """The job's controller may not make the pods: its warning reaches the run, and a raised quota ends it."""
+    add_nodes("v100", 2)
+    runs.imitate(None)
+    runs.quota(gpus=8)
+    runs.create("gan")
+    blocked = runs.until("gan", lambda s: condition(s, "Blocked"), "the trouble is told", seconds=60)
+    told = condition(blocked, "Blocked")["message"]
+    assert "exceeded quota: gpus" in told and "remedy: raise the quota of the namespace" in told
+    runs.quota(gpus=16)
+    running = runs.phase("gan", "Running", seconds=120)
+    assert condition(running, "Blocked")["status"] == "False" and len(running["attempts"]) == 1
 
 
 def test_suspend_and_resume(runs: Runs, add_nodes: Add) -> None:

@@ -80,6 +80,9 @@ def test_every_right_is_used_and_none_is_missing(
         runs.phase(f"stopped-{name}", "Running")
         _suspend(runs, f"stopped-{name}")
         runs.phase(f"stopped-{name}", "Suspended")
+    runs.quota(gpus=0)
+    runs.create("blocked")
+    runs.until("blocked", lambda s: any(c["type"] == "Blocked" for c in s.get("conditions", [])), "trouble is told")
 
     requests = [request for request in control_plane.requests() if request.user == OPERATOR]
     assert [request for request in requests if not request.allowed] == []
@@ -102,7 +105,7 @@ def test_without_any_right_something_is_denied(
             operator.start(wait=False)
             if not _denied(runs, control_plane, right, seen):
                 superfluous.append(right)
-        control_plane.kubectl("delete", "trainingruns", "--all", "-n", runs.namespace, "--wait=false")
+        control_plane.kubectl("delete", "trainingruns,resourcequotas", "--all", "-n", runs.namespace, "--wait=false")
     operator.kill()
     operator.start()
     assert superfluous == []
@@ -134,6 +137,8 @@ def _denied(runs: Runs, plane: ControlPlane, right: Right, seen: int, seconds: f
         # Others than those of the right before, which may still be on their way out.
         runs.create(f"done-{name}-{seen}", **{**blocks, "cluster": {**blocks.get("cluster", {}), "keepFinished": "1s"}})
         runs.create(f"stopped-{name}-{seen}", **blocks)
+    if right.resource == "events" and right.verb == "list":
+        runs.quota(gpus=0)
     stopped: set[str] = set()
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -1,0 +1,63 @@
+"""Why workers do not start, in words that say what to do. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from caloscale.cluster.pods import IMAGE_TROUBLES, Pod, Trouble
+from caloscale.status import RunStatus
+
+PATIENCE_SECONDS = 10.0
+"""Workers have so long to start before anybody asks for warnings, and again between two questions, s."""
+MOST_CHARACTERS = 500
+"""So much of a message fits into a condition that a person reads."""
+CONDITION = "Blocked"
+"""Type of the condition that says it."""
+
+
+def wants_warnings(status: RunStatus, now: dt.datetime) -> bool:
+    """Whether a live attempt takes so long to start that the cluster's warnings should be read."""
+    live = status.live
+    if live is None or live.running is not None:
+        return False
+    return (now - live.launched).total_seconds() >= PATIENCE_SECONDS
+
+
+def troubles_of(events: Iterable[Mapping[str, Any]], job: str, since: dt.datetime) -> list[Trouble]:
+    """Warnings about a job, its pods and what is between them, newest first; ``events``: API objects."""
+    found = []
+    for event in events:
+        name = event["involvedObject"].get("name", "")
+        moment = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
+        about_it = name == job or name.startswith(f"{job}-")
+        if event.get("type") == "Warning" and about_it and moment and dt.datetime.fromisoformat(moment) >= since:
+            found.append((moment, Trouble(name, event.get("reason", ""), event.get("message", ""))))
+    return [trouble for _, trouble in sorted(found, key=lambda pair: pair[0], reverse=True)]
+
+
+def worst(pods: Sequence[Pod], warnings: Sequence[Trouble]) -> Trouble | None:
+    """What a person should hear first: what a pod says of itself, then the newest warning."""
+    own = [pod.trouble for pod in pods if pod.trouble is not None]
+    return next(iter([*own, *warnings]), None)
+
+
+def sentence(trouble: Trouble) -> str:
+    """The trouble with its remedy."""
+    return f"{trouble.where}: {trouble.message[:MOST_CHARACTERS] or trouble.reason}; remedy: {_remedy(trouble)}"
+
+
+def _remedy(trouble: Trouble) -> str:
+    if trouble.reason in IMAGE_TROUBLES:
+        return (
+            "see that the image exists under this name and that the nodes may pull it (cluster.image; private: "
+            "imagePullSecrets of cluster.serviceAccount)"
+        )
+    if "exceeded quota" in trouble.message:
+        return "raise the quota of the namespace (kubectl describe quota), or ask for less in hardware"
+    if trouble.reason in ("FailedMount", "CreateContainerConfigError"):
+        return "make what is missing in the run's namespace, or correct its name in the document"
+    if trouble.reason == "FailedScheduling":
+        return "free or add nodes; what each node lacks is said above"
+    return f"kubectl describe says more of {trouble.where}"

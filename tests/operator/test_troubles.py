@@ -1,0 +1,63 @@
+"""Why workers do not start."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from caloscale.cluster.pods import Trouble, pod_of
+from caloscale.operator.troubles import sentence, troubles_of, wants_warnings, worst
+from caloscale.status import AttemptStatus, RunStatus
+
+NOW = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
+
+
+def event(name: str, seconds: int, kind: str = "Warning", **stamps: Any) -> dict[str, Any]:
+    moment = (NOW + dt.timedelta(seconds=seconds)).isoformat()
+    return {
+        "metadata": {"creationTimestamp": moment},
+        "involvedObject": {"name": name},
+        "type": kind,
+        "reason": "FailedMount",
+        "message": f"at {seconds}",
+        **stamps,
+    }
+
+
+def pod(waiting: dict[str, str]) -> dict[str, Any]:
+    status = {"phase": "Pending", "containerStatuses": [{"name": "tensorflow", "state": {"waiting": waiting}}]}
+    return {"metadata": {"name": "gan-1-worker-0"}, "spec": {}, "status": status}
+
+
+def test_only_new_warnings_about_this_attempt_count_the_newest_first() -> None:
+    events = [
+        event("gan-1-worker-0", 5),
+        event("gan-1", 9),
+        event("gan-1-worker-1", -3),  # before the launch: another attempt of that name, long ago
+        event("gan-12-worker-0", 7),
+        event("gan-1-worker-0", 8, "Normal"),
+        event("gan-1-worker-0", 6, lastTimestamp=None, eventTime=None),
+    ]
+    assert [trouble.message for trouble in troubles_of(events, "gan-1", NOW)] == ["at 9", "at 6", "at 5"]
+
+
+def test_warnings_are_asked_for_when_workers_take_long() -> None:
+    live = AttemptStatus(number=1, job="gan-1", nodes=1, workers=1, launched=NOW)
+    status = RunStatus(phase="Starting", attempts=(live,))
+    assert not wants_warnings(status, NOW + dt.timedelta(seconds=5))
+    assert wants_warnings(status, NOW + dt.timedelta(seconds=10))
+    running = status.model_copy(update={"attempts": (live.model_copy(update={"running": NOW}),)})
+    assert not wants_warnings(running, NOW + dt.timedelta(seconds=10))
+
+
+def test_what_a_pod_says_of_itself_goes_before_warnings() -> None:
+    told = pod_of(pod({"reason": "CreateContainerConfigError", "message": 'secret "key" not found'}))
+    fine = pod_of(pod({"reason": "ContainerCreating"}))
+    warning = Trouble("gan-1", "FailedScheduling", "0/3 nodes are available")
+    assert worst([fine], []) is None and worst([fine], [warning]) == warning
+    first = worst([fine, told], [warning])
+    assert first is not None and first.reason == "CreateContainerConfigError"
+    assert sentence(first) == (
+        'gan-1-worker-0: secret "key" not found; remedy: make what is missing in the run\'s namespace, or correct its '
+        "name in the document"
+    )
