@@ -48,6 +48,7 @@ class World:
         self.refuses_pods = False
         self.has_image = True
         self.warnings: list[Trouble] = []
+        self.went: dict[str, dt.datetime] = {}
         self.user_error: tuple[int, str] | None = None
         self._uid = itertools.count(1)
 
@@ -68,6 +69,7 @@ class World:
             pools=lambda: pools_of([node_of(node) for node in self.nodes.values()], ()),
             catalogue=ex.CATALOGUE,
             image=ex.IMAGE,
+            gone_pods=self.went,
             warnings=self.warnings,
         )
 
@@ -212,6 +214,7 @@ class World:
     def vanish(self, name: str, exit_code: int = 143) -> None:
         """A pod is deleted; a worker that is told to end saves first."""
         pod = self.pods.pop(name)
+        self.went[pod["metadata"]["uid"]] = self.now
         if exit_code == 143 and pod["status"]["phase"] == "Running":
             self.saved = max(self.saved, self.step)
         self._close(pod)
@@ -238,23 +241,21 @@ class World:
             event = self._seen()
             if event != before or (self.again is not None and self.now >= self.again):
                 before = event
-                actions = self.reconcile(**kwargs).actions
-                if any(not isinstance(action, Tell) for action in actions):
-                    self.reconcile(**kwargs)  # what it did is an event, too; what it told is followed by nobody
+                self.reconcile(**kwargs)
             if done(self):
                 return self
             self.tick()
         raise AssertionError(f"never came to pass; the status is {json.dumps(self.status, indent=1)}")
 
     def _seen(self) -> str:
-        """Changes with everything that a watch would announce."""
+        """Changes with everything that a watch would announce: a job that the operator has made is no news to it."""
         pods = [
             (name, p["metadata"]["uid"], p["status"]["phase"], p["spec"].get("nodeName"))
             for name, p in self.pods.items()
         ]
-        jobs = [(name, str(job["status"])) for name, job in self.jobs.items()]
+        jobs = [(name, str(job["status"])) for name, job in self.jobs.items() if job["status"]["conditions"]]
         ready = [(name, node["status"]["conditions"][0]["status"]) for name, node in self.nodes.items()]
-        return f"{pods}{jobs}{ready}{self.generation}{self.report and self.report.updated}"
+        return f"{pods}{jobs}{self.removed}{ready}{self.generation}{self.report and self.report.updated}"
 
     @property
     def phase(self) -> str:

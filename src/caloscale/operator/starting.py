@@ -14,6 +14,7 @@ from caloscale.cluster.pools_to_come import pools_to_come
 from caloscale.cluster.resizing import shrink, worker_document
 from caloscale.operator.draft import Draft
 from caloscale.operator.observation import Apply
+from caloscale.operator.troubles import PATIENCE_SECONDS
 from caloscale.spec import Run, seconds_of
 from caloscale.status import AttemptStatus, Phase, Placed
 
@@ -161,3 +162,4 @@ def make_objects(draft: Draft, run: Run, attempt: AttemptStatus) -> None:
     if not draft.seen.has_access:
         draft.actions += [Apply(manifest) for manifest in access_objects(launch)]
     draft.actions.append(Apply(render(launch)))
+    draft.later(PATIENCE_SECONDS)  # should no pod be made, nothing announces it

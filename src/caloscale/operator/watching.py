@@ -18,8 +18,6 @@ from caloscale.status import AttemptStatus, Placed
 
 LEAST_WAIT_SECONDS = 60.0
 """Pods have so long to be made and bound, however impatient the document is, s."""
-LOOK_AGAIN_SECONDS = 30.0
-"""While something is awaited that some event should announce, look anyway after so long, s."""
 
 
 def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
@@ -33,7 +31,6 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
         return
     if job is None:  # launched, but the operator ended before the job was made, or it is on its way
         make_objects(draft, run, live)
-        draft.later(LOOK_AGAIN_SECONDS)
     elif job.state == "suspended":
         draft.put(phase="Waiting", message=f"queue {draft.queue(run)} has not admitted it yet")
     else:
