@@ -170,3 +170,16 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     with pytest.raises(StorageError, match=r"no valid credentials[\s\S]*gcloud auth"):
         download("gs://b/x", tmp_path)
+
+
+def test_credentials_that_cannot_be_had_for_now_are_nobodys_mistake(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The server that gives out tokens is away, as a new node's metadata server may be."""
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    given = {"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r"}
+    (tmp_path / "user.json").write_text(json.dumps({**given, "token_uri": "http://127.0.0.1:1/"}))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "user.json"))
+    monkeypatch.setattr(storage, "RETRY_SECONDS", 0.5)
+    with pytest.raises(UnreachableError, match="gs://b/x"):
+        download("gs://b/x", tmp_path)

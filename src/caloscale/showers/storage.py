@@ -287,7 +287,7 @@ def _explained(uri: str) -> Iterator[None]:
     """Turn what the client libraries raise into a StorageError with the URI and a remedy."""
     import requests
     from google.api_core import exceptions as api
-    from google.auth.exceptions import GoogleAuthError
+    from google.auth.exceptions import GoogleAuthError, TransportError
     from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 
     bucket = uri.removeprefix(_SCHEME).partition("/")[0]
@@ -302,7 +302,9 @@ def _explained(uri: str) -> Iterator[None]:
     except GoogleAuthError as error:
         problem, remedy = f"no valid credentials: {error}", "run `gcloud auth application-default login`"
         in_a_pod = "; in a cluster see docs/gke.md (Workload Identity) or manifests/storage (an emulator)"
-        raise StorageError(problem, file=uri, remedy=remedy + in_a_pod) from error
+        # A node's metadata server may be late, or say itself that it should be asked again.
+        passing = isinstance(error, TransportError) or error.retryable
+        raise (UnreachableError if passing else StorageError)(problem, file=uri, remedy=remedy + in_a_pod) from error
     except (api.GoogleAPIError, InvalidResponse, DataCorruption, requests.RequestException, ConnectionError) as error:
         host = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
         problem, remedy = f"the server {host} does not serve it: {error}", "check the network, or try again later"
