@@ -16,6 +16,7 @@ IMAGE     ?=
 TRAINER   ?=
 NAMESPACE ?= caloscale-system
 FORCE     ?=
+CLUSTER   ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help
@@ -66,6 +67,19 @@ control-plane-build: $(VENV)/.dev ## Build etcd, API server, operators... once i
 .PHONY: test-control-plane
 test-control-plane: control-plane-build ## The operator's tests on a real control plane
 	@$(BIN)/pytest tests/cluster -m 'control_plane and not long' --durations=10
+
+.PHONY: cluster-up
+cluster-up: $(VENV)/.dev ## Three real nodes on this machine: CLUSTER=native (root) or kind (Docker, Podman)
+	@if [ '$(CLUSTER)' != kind ] && [ "$$(id -u)" = 0 ]; then $(BIN)/python -m tools.cluster build --nodes; fi
+	@$(BIN)/python -m tools.cluster nodes up --cluster '$(CLUSTER)'
+
+.PHONY: cluster-down
+cluster-down: $(VENV)/.dev ## End them; nothing stays
+	@$(BIN)/python -m tools.cluster nodes down --cluster '$(CLUSTER)'
+
+.PHONY: cluster-status
+cluster-status: $(VENV)/.dev ## What is missing for them, what runs
+	@$(BIN)/python -m tools.cluster nodes status --cluster '$(CLUSTER)'
 
 .PHONY: deploy
 deploy: $(VENV)/.dev ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= TRAINER= NAMESPACE=

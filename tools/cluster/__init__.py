@@ -7,8 +7,8 @@ are imitated: the scheduler, the controllers and the upstream operators are real
 from __future__ import annotations
 
 from tools.cluster.errors import ClusterError
-from tools.cluster.imitation import Pool
 from tools.cluster.plane import ControlPlane
+from tools.cluster.pools import Pool
 from tools.cluster.programs import is_built
 
 __all__ = ["ClusterError", "ControlPlane", "Pool", "is_built"]

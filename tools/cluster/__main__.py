@@ -16,13 +16,15 @@ from caloscale.errors import CaloscaleError
 from tools.cluster.build import build as build_programs
 from tools.cluster.daemons import end_process
 from tools.cluster.errors import ClusterError
-from tools.cluster.imitation import Pool
 from tools.cluster.machines import add_pool
+from tools.cluster.nodes import app as nodes_app
 from tools.cluster.plane import ControlPlane
+from tools.cluster.pools import Pool
 from tools.cluster.programs import CONTROL_PLANE, NODE, folder, is_built
 from tools.cluster.servers import CONTEXT, Settings
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="A Kubernetes control plane on this machine.")
+app.add_typer(nodes_app, name="nodes")
 
 
 def running_folder() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import ipaddress
 from collections.abc import Mapping, Sequence
@@ -71,11 +72,16 @@ def write_signing_key(folder: Path) -> KeyPair:
     return KeyPair(public, _write_key(folder / "service-accounts.key", key))
 
 
+def embedded(pair: KeyPair) -> dict[str, str]:
+    """A client's credentials for a kubeconfig that is read where the files are not."""
+    return {"client-certificate-data": _encoded(pair.certificate), "client-key-data": _encoded(pair.key)}
+
+
 def write_kubeconfig(
     path: Path, server: str, authority: Authority, credentials: Mapping[str, str], *, context: str
 ) -> Path:
     """A kubeconfig with one cluster, one user and one context, all named `context`."""
-    cluster = {"server": server, "certificate-authority": str(authority.certificate)}
+    cluster = {"server": server, "certificate-authority-data": _encoded(authority.certificate)}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -88,6 +94,10 @@ def write_kubeconfig(
     path.touch(mode=0o600)
     path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     return path
+
+
+def _encoded(file: Path) -> str:
+    return base64.b64encode(file.read_bytes()).decode()
 
 
 def _name(name: str, groups: Sequence[str] = ()) -> x509.Name:

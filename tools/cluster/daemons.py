@@ -104,16 +104,23 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
-def answers(port: int, path: str, *, tls: bool = False, certificate: tuple[Path, Path] | None = None) -> bool:
-    """Whether a server on 127.0.0.1 answers a GET with 200. Its certificate is not checked: it is asked for life."""
+def answers(
+    port: int,
+    path: str,
+    *,
+    tls: bool = False,
+    certificate: tuple[Path, Path] | None = None,
+    host: str = "127.0.0.1",
+) -> bool:
+    """Whether a server answers a GET with 200. Its certificate is not checked: it is asked for life."""
     connection: http.client.HTTPConnection
     if tls:
         context = ssl._create_unverified_context()  # noqa: S323
         if certificate:
             context.load_cert_chain(*certificate)
-        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=2, context=context)
+        connection = http.client.HTTPSConnection(host, port, timeout=2, context=context)
     else:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        connection = http.client.HTTPConnection(host, port, timeout=2)
     try:
         connection.request("GET", path)
         return connection.getresponse().status == 200

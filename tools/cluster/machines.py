@@ -14,7 +14,8 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tools.cluster.errors import ClusterError
-from tools.cluster.imitation import BROKEN, EXIT, RUN, Pool, node_objects, shutdown_status
+from tools.cluster.imitation import BROKEN, EXIT, RUN, node_objects, shutdown_status
+from tools.cluster.pools import Pool
 
 THREADS = 16
 SECONDS_TO_READY = 120.0

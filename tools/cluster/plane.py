@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import yaml
-from kubernetes import client, config
+from kubernetes import client
 
+from tools.cluster.access import Access
 from tools.cluster.audit import Request, read_request
 from tools.cluster.daemons import Daemon
 from tools.cluster.errors import ClusterError
 from tools.cluster.imitation import inheritance_policy
-from tools.cluster.programs import program
 from tools.cluster.servers import Servers, Settings
 from tools.cluster.upstream import OPERATORS, install
 
-SECONDS_TO_WAIT = 30.0
 
-
-class ControlPlane:
+class ControlPlane(Access):
     """etcd, API server, controller manager, scheduler, kwok, and upstream operators, on 127.0.0.1 alone.
+
+    For real nodes (tools.cluster.native) the settings give the API server another address, and leave kwok out.
 
     ``with ControlPlane() as plane`` starts them in a temporary folder; on leaving, all processes and the folder are
     gone, also when the program is killed (the kernel then ends the processes, only the folder stays).
@@ -67,10 +63,13 @@ class ControlPlane:
             for daemon in (self.servers.etcd(), self.servers.api()):
                 self.run(daemon)
             # These need the API server but not each other.
-            others = [self.servers.controllers(), self.servers.scheduler(), self.servers.kwok()]
+            others = [self.servers.controllers(), self.servers.scheduler()]
+            if self._settings.imitates:
+                others.append(self.servers.kwok())
             for daemon in others:
                 self.run(daemon, wait=False)
-            self.apply(inheritance_policy())
+            if self._settings.imitates:
+                self.apply(inheritance_policy())
             for name in self._operators:
                 install(self, name)
             for daemon in [*others, *(self.daemons[name] for name in self._operators)]:
@@ -107,66 +106,15 @@ class ControlPlane:
         """The administrator's kubeconfig."""
         return self.servers.kubeconfig
 
-    def kubeconfig_of(self, service_account: str, namespace: str) -> Path:
-        """A kubeconfig with a token of a service account, as its pods get one; good for a day."""
-        request = {"spec": {"audiences": [], "expirationSeconds": 86400}}
-        core = client.CoreV1Api(self.client())
-        answer = core.create_namespaced_service_account_token(service_account, namespace, request)
-        return self.servers.kubeconfig_with(answer.status.token, f"{namespace}.{service_account}")
-
-    def client(self, kubeconfig: Path | None = None) -> client.ApiClient:
-        """A client of the Kubernetes API; the administrator's unless told otherwise."""
-        return config.new_client_from_config(str(kubeconfig or self.kubeconfig))
-
-    def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
-        """What kubectl prints; raises ClusterError with what it complains about."""
-        command = [str(program("kubectl")), f"--cache-dir={self.folder / 'kubectl'}", *arguments]
-        environment = {**os.environ, "KUBECONFIG": str(kubeconfig or self.kubeconfig)}
-        done = subprocess.run(command, input=stdin, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ClusterError(f"kubectl {' '.join(arguments[:3])}: {done.stderr.strip()}", remedy="see the message")
-        return done.stdout
-
-    def apply(self, objects: Iterable[dict[str, Any]] | str, *, namespace: str | None = None) -> None:
-        """Server-side apply of objects, or of YAML text."""
-        text = objects if isinstance(objects, str) else "---\n".join(json.dumps(each) + "\n" for each in objects)
-        where = ["--namespace", namespace] if namespace else []
-        self.kubectl("apply", "--server-side", "--force-conflicts", *where, "--filename=-", stdin=text)
-
-    def wait_for_kind(self, definition: dict[str, Any]) -> None:
-        """Wait until the server serves the kind of a CustomResourceDefinition and tells clients of it."""
-        spec = definition["spec"]
-        path = f"/apis/{spec['group']}/{next(each['name'] for each in spec['versions'] if each['served'])}"
-
-        def known() -> bool:
-            try:
-                listed = json.loads(self.kubectl("get", "--raw", path))
-            except ClusterError:
-                return False
-            return any(resource["name"] == spec["names"]["plural"] for resource in listed["resources"])
-
-        self.wait_until(known, f"the server knows {spec['names']['kind']}")
-
-    def get(self, *arguments: str) -> dict[str, Any]:
-        """``kubectl get ... --output=json`` as a dictionary."""
-        return dict(json.loads(self.kubectl("get", *arguments, "--output=json")))
-
-    def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = SECONDS_TO_WAIT) -> None:
-        """Wait for a condition; raises ClusterError that says what did not happen."""
-        end = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > end:
-                dead = [name for name, daemon in self.daemons.items() if daemon.process and daemon.process.poll()]
-                ended = f"; ended meanwhile: {', '.join(dead)}" if dead else ""
-                raise ClusterError(
-                    f"waited {seconds:.0f} s in vain: {what}{ended}", remedy=f"logs are in {self.folder}/logs"
-                )
-            time.sleep(0.1)
-
     def requests(self, since: int = 0) -> list[Request]:
         """What the service accounts of caloscale-system asked of the API server, from the `since`-th request on."""
         text = self.servers.audit_log.read_text(encoding="utf-8") if self.servers.audit_log.exists() else ""
-        return [read_request(line) for line in text.splitlines()[since:]]
+        # The last line may still be on its way.
+        return [read_request(line) for line in text.splitlines(keepends=True)[since:] if line.endswith("\n")]
+
+    def ended_programs(self) -> list[str]:
+        """Programs that ended although nobody told them to."""
+        return [name for name, daemon in self.daemons.items() if daemon.process and daemon.process.poll()]
 
     @property
     def memory_mib(self) -> dict[str, float]:

@@ -37,6 +37,7 @@ NODE = MappingProxyType(
         "kubelet": f"{KUBERNETES}/cmd/kubelet",
         "kube-proxy": f"{KUBERNETES}/cmd/kube-proxy",
         "coredns": "./cmd/coredns",
+        "pause": "./cmd/pause",
     }
 )
 # Manifests that are rendered from the modules' own kustomize bases: name -> (module, folder in it).

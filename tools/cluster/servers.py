@@ -15,6 +15,7 @@ from tools.cluster.programs import program
 CONTEXT = "caloscale-control-plane"
 # Whose requests are written down, for tests of rights and of the number of requests.
 AUDITED = ("system:serviceaccounts:caloscale-system",)
+LOOPBACK = "127.0.0.1"
 SERVICES = "10.96.0.0/16"
 SERVICE_HOSTS = (
     "localhost",
@@ -37,12 +38,18 @@ class Settings:
     """How long pods stay on a node that is not ready (Kubernetes: 300)."""
     grace_seconds: int = 40
     """Silence after which a node counts as lost."""
+    address: str = LOOPBACK
+    """Where the API server listens; real nodes cannot reach 127.0.0.1."""
+    imitates: bool = True
+    """Whether there is kwok for imitated nodes."""
+    context: str = CONTEXT
+    """Name in the kubeconfigs."""
 
 
 class Servers:
     """Keys, ports and folders of one control plane, and its programs as daemons that are not yet started.
 
-    Every port is on 127.0.0.1, chosen when the object is made.
+    Every port is on 127.0.0.1 (the API server's: on the settings' address), chosen when the object is made.
     """
 
     def __init__(self, folder: Path, settings: Settings) -> None:
@@ -51,21 +58,17 @@ class Servers:
         self.log_folder.mkdir(parents=True)
         names = ("etcd", "etcd_peer", "api", "controller", "scheduler", "kwok")
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
-        self.url = f"https://127.0.0.1:{self.ports['api']}"
+        self.url = f"https://{settings.address}:{self.ports['api']}"
         self.authority = Authority(folder / "pki", "caloscale-ca")
         self._front = Authority(folder / "pki", "front-proxy-ca")
         self._tokens = write_signing_key(folder / "pki")
         self._kubelet = self.authority.issue("kubelet", "kubelet", hosts=SERVICE_HOSTS)
-        self._api = self.authority.issue("kube-apiserver", "kube-apiserver", hosts=SERVICE_HOSTS)
+        hosts = sorted({*SERVICE_HOSTS, settings.address})
+        self._api = self.authority.issue("kube-apiserver", "kube-apiserver", hosts=hosts)
         self._admin = self.authority.issue("admin", "admin", groups=["system:masters"])
         self.kubeconfig = self._kubeconfig(folder / "kubeconfig", self._admin)
         self.audit_log = self.log_folder / "audit.jsonl"
         """What service accounts of AUDITED asked of the API server, a JSON line each."""
-
-    def kubeconfig_with(self, token: str, name: str) -> Path:
-        """A kubeconfig for whoever a token belongs to."""
-        path = self.folder / "kubeconfigs" / name
-        return write_kubeconfig(path, self.url, self.authority, {"token": token}, context=CONTEXT)
 
     def daemon(self, name: str, command: list[str], ready: object, **environment: str) -> Daemon:
         """A program of ours with its log in this control plane's folder."""
@@ -89,10 +92,13 @@ class Servers:
         toleration = self.settings.toleration_seconds
         options = {
             "etcd-servers": f"http://127.0.0.1:{self.ports['etcd']}",
-            "bind-address": "127.0.0.1",
-            "advertise-address": "127.0.0.1",
+            "bind-address": self.settings.address,
+            "advertise-address": self.settings.address,
             "secure-port": self.ports["api"],
-            "endpoint-reconciler-type": "none",
+            # Pods find the server through the service `kubernetes`, whose endpoint cannot be 127.0.0.1.
+            "endpoint-reconciler-type": "none" if self.settings.address == LOOPBACK else "lease",
+            # Webhooks in pods are reached by the pods' addresses: services' addresses are known to nodes only.
+            "enable-aggregator-routing": "true",
             "tls-cert-file": self._api.certificate,
             "tls-private-key-file": self._api.key,
             "client-ca-file": self.authority.certificate,
@@ -186,7 +192,7 @@ class Servers:
 
     def _kubeconfig(self, path: Path, user: KeyPair) -> Path:
         credentials = {"client-certificate": str(user.certificate), "client-key": str(user.key)}
-        return write_kubeconfig(path, self.url, self.authority, credentials, context=CONTEXT)
+        return write_kubeconfig(path, self.url, self.authority, credentials, context=self.settings.context)
 
     def _audit_policy(self) -> Path:
         rules = [
@@ -200,7 +206,7 @@ class Servers:
 
     def _api_ready(self) -> bool:
         admin = (self._admin.certificate, self._admin.key)
-        return answers(self.ports["api"], "/readyz", tls=True, certificate=admin)
+        return answers(self.ports["api"], "/readyz", tls=True, certificate=admin, host=self.settings.address)
 
     def _healthy(self, port: str, path: str) -> object:
         return lambda: answers(self.ports[port], path, tls=True)

@@ -35,21 +35,9 @@ def _training_operator(plane: ControlPlane, folder: Path) -> Daemon:
     """training-operator for TFJobs; MPIJobs are the mpi-operator's, the other kinds nobody's."""
     webhook, health = free_ports(2)
     authority, pair = _webhook_certificate(folder, "training-operator-ca", "training-operator.kubeflow.svc")
-    wanted = [
-        each
-        for each in _objects("training-operator")
-        if each["kind"] != "CustomResourceDefinition" or each["spec"]["names"]["kind"] == "TFJob"
-    ]
-    for each in wanted:
-        if "webhooks" in each:
-            each["webhooks"] = [hook for hook in each["webhooks"] if "tfjob" in hook["name"]]
-    # The operator looks after its certificate itself and is content with one that is valid.
-    files = {"ca.crt": authority.certificate, "ca.key": authority.files.key}
-    files |= {"tls.crt": pair.certificate, "tls.key": pair.key}
-    data = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
-    metadata = {"name": "training-operator-webhook-cert", "namespace": "kubeflow"}
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
-    _apply(plane, [*_with_webhooks_at(wanted, webhook, authority), secret])
+    wanted = tfjobs_only(_without_pods(objects_of("training-operator")))
+    secret = webhook_secret("training-operator-webhook-cert", "kubeflow", authority, pair)
+    plane.apply_with_kinds([*_with_webhooks_at(wanted, webhook, authority), secret])
     command = ["--enable-scheme=tfjob", "--metrics-bind-address=0", f"--webhook-server-port={webhook}"]
     command += [f"--health-probe-bind-address=127.0.0.1:{health}", "--kube-api-qps=200", "--kube-api-burst=400"]
     command += ["--controller-threads=4"]
@@ -70,7 +58,7 @@ def _jobset(plane: ControlPlane, folder: Path) -> Daemon:
     """JobSet's controller."""
     webhook, health = free_ports(2)
     authority, pair = _webhook_certificate(folder, "jobset-ca", "jobset-webhook-service.jobset-system.svc")
-    _apply(plane, _with_webhooks_at(_objects("jobset"), webhook, authority))
+    plane.apply_with_kinds(_with_webhooks_at(_without_pods(objects_of("jobset")), webhook, authority))
     configuration = {
         "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
         "kind": "Configuration",
@@ -89,7 +77,7 @@ def _jobset(plane: ControlPlane, folder: Path) -> Daemon:
 def _mpi_operator(plane: ControlPlane, folder: Path) -> Daemon:
     """mpi-operator for MPIJobs (v2beta1)."""
     (health,) = free_ports(1)
-    _apply(plane, _with_webhooks_at(_objects("mpi-operator"), 0, None))
+    plane.apply_with_kinds(_with_webhooks_at(_without_pods(objects_of("mpi-operator")), 0, None))
     environment = _environment(plane, folder, "mpi-operator", "mpi-operator")
     command = [
         f"--kubeConfig={environment['KUBECONFIG']}",
@@ -105,18 +93,34 @@ OPERATORS: MappingProxyType[str, Callable[[ControlPlane, Path], Daemon]] = Mappi
 )
 
 
-def _apply(plane: ControlPlane, objects: list[dict[str, Any]]) -> None:
-    """Apply, and wait until the server knows the new kinds: an operator that starts before looks for them no more."""
-    plane.apply(objects)
-    for each in objects:
-        if each["kind"] == "CustomResourceDefinition":
-            plane.wait_for_kind(each)
-
-
-def _objects(name: str) -> list[dict[str, Any]]:
-    """The operator's manifest without what only serves to run it as a pod."""
+def objects_of(name: str) -> list[dict[str, Any]]:
+    """The operator's own manifest."""
     documents = yaml.load_all(manifest(name).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    return [each for each in documents if each and each["kind"] not in _POD_OBJECTS]
+    return [each for each in documents if each]
+
+
+def tfjobs_only(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """training-operator's objects without the other kinds of jobs and their webhooks."""
+    for each in objects:
+        if "webhooks" in each:
+            each["webhooks"] = [hook for hook in each["webhooks"] if "tfjob" in hook["name"]]
+    return [
+        each
+        for each in objects
+        if each["kind"] != "CustomResourceDefinition" or each["spec"]["names"]["kind"] == "TFJob"
+    ]
+
+
+def webhook_secret(name: str, namespace: str, authority: Authority, pair: KeyPair) -> dict[str, Any]:
+    """The secret with a webhook's certificate; operators that make their own are content with one that is valid."""
+    files = {"ca.crt": authority.certificate, "ca.key": authority.files.key}
+    files |= {"tls.crt": pair.certificate, "tls.key": pair.key}
+    data = {file: base64.b64encode(path.read_bytes()).decode() for file, path in files.items()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "data": data}
+
+
+def _without_pods(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each for each in objects if each["kind"] not in _POD_OBJECTS]
 
 
 def _with_webhooks_at(objects: list[dict[str, Any]], port: int, authority: Authority | None) -> list[dict[str, Any]]:

@@ -1,0 +1,40 @@
+"""An image with the Python that runs the tests and nothing else: what pods of the tests run, made without an engine."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from tools.cluster.native.archives import Entry, write_archive
+
+IMAGE = "caloscale/test-python:1"
+PYTHON = "/usr/bin/python3"
+# Parts of the standard library that no test needs.
+LEFT_OUT = ("__pycache__", "site-packages", "dist-packages", "test", "idlelib", "ensurepip", "lib2to3", "tkinter")
+
+
+def write_python_image(archive: Path) -> Path:
+    """Write the image's archive (about 30 MB)."""
+    program, library = Path(sys.executable).resolve(), Path(sysconfig.get_path("stdlib"))
+    files = {
+        path: str(path)
+        for path in library.rglob("*")
+        if path.is_file()
+        and not set(path.relative_to(library).parts) & set(LEFT_OUT)
+        and not path.parent.name.startswith("config-")
+    }
+    binaries = [program, *(path for path in files if ".so" in path.suffixes)]
+    files |= {path: str(path) for path in _libraries(binaries)}
+    entries = [Entry(source, path) for source, path in files.items()]
+    # Where the interpreter looks for its library, and where the tests look for it.
+    entries += [Entry(program, path) for path in {str(program), PYTHON}]
+    return write_archive(archive, IMAGE, entries, entrypoint=[str(program), "-u"], user="65532")
+
+
+def _libraries(binaries: list[Path]) -> set[Path]:
+    """Shared libraries of programs, at the paths where the loader looks for them."""
+    told = subprocess.run(["ldd", *map(str, binaries)], capture_output=True, text=True, check=False).stdout
+    return {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", told, re.MULTILINE)}

@@ -1,0 +1,90 @@
+"""What real nodes are told."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import tomllib
+from pathlib import Path
+
+import yaml
+
+from tools.cluster.imitation import node_objects
+from tools.cluster.native.configuration import (
+    machine_description,
+    node_files,
+    planned_nodes,
+)
+from tools.cluster.native.names import corefile, dns_objects
+from tools.cluster.native.network import Network
+from tools.cluster.pools import Pool
+from tools.cluster.real import DEFAULT_POOLS
+from tools.cluster.servers import SERVICES
+
+NODES = planned_nodes(DEFAULT_POOLS, Network(3))
+FOLDERS = {"folder": Path("/cache/nodes/x"), "programs": Path("/cache/bin"), "shared": Path("/cache/shared")}
+
+
+def files(index: int) -> dict[str, str]:
+    return node_files(NODES[index], cni_folder=Path("/usr/lib/cni"), snapshotter="overlayfs")
+
+
+def test_the_default_is_one_node_for_operators_and_two_with_accelerators() -> None:
+    assert [node.name for node in NODES] == ["system-0000", "v100-1-spot-0000", "v100-1-spot-0001"]
+    assert [node.number for node in NODES] == [1, 2, 3]
+
+
+def test_real_nodes_register_as_imitated_ones_look() -> None:
+    """The same labels and taints, whether kwok or a kubelet stands behind a node."""
+    for pool in (*DEFAULT_POOLS, Pool("tpu", 1, accelerator="tpu-v3-slice", topology="4x4", per_node=4)):
+        (imitated, *_), (real, *_) = node_objects(pool), planned_nodes([pool], Network(0))
+        description = machine_description(real, [real], **FOLDERS)
+        (kubelet,) = (each for each in description["programs"] if each["name"] == "kubelet")
+        (labels,) = (word for word in kubelet["command"] if word.startswith("--node-labels="))
+        pairs = (pair.split("=") for pair in labels.removeprefix("--node-labels=").split(","))
+        assert dict(pairs) == imitated["metadata"]["labels"]
+        told = yaml.safe_load(node_files(real, cni_folder=Path("/x"), snapshotter="native")["kubelet.yaml"])
+        assert told["registerWithTaints"] == imitated["spec"]["taints"]
+
+
+def test_containerd_is_configured_in_toml() -> None:
+    told = tomllib.loads(files(1)["containerd.toml"])
+    cri = told["plugins"]["io.containerd.grpc.v1.cri"]
+    assert cri["cni"]["bin_dir"] == "/usr/lib/cni"
+    assert cri["containerd"]["snapshotter"] == "overlayfs"
+    assert cri["sandbox_image"] == "docker.io/caloscale/pause:1"
+
+
+def test_pods_of_two_nodes_have_different_ranges_in_the_cluster() -> None:
+    ranges = []
+    for index in (1, 2):
+        bridge = json.loads(files(index)["net.d/10-pods.conflist"])["plugins"][0]
+        ranges.append(ipaddress.ip_network(bridge["ipam"]["ranges"][0][0]["subnet"]))
+    assert not ranges[0].overlaps(ranges[1])
+    everything = ipaddress.ip_network(yaml.safe_load(files(1)["kube-proxy.yaml"])["clusterCIDR"])
+    assert all(each.subnet_of(everything) for each in ranges)
+
+
+def test_nothing_of_a_node_lies_outside_its_folder() -> None:
+    """What kubelets and containerd write goes below /run, /var/lib or /var/log, and these are the node's own."""
+    description = machine_description(NODES[1], NODES, **FOLDERS)
+    mounted = {command[-1] for command in description["mounts"] if command[1] in ("-t", "--bind")}
+    assert {"/run", "/var/lib", "/var/log", "/var/lib/kubelet", "/var/lib/containerd"} <= mounted
+    assert yaml.safe_load(files(1)["kubelet.yaml"])["volumePluginDir"].startswith("/var/lib/")
+    containerd = tomllib.loads(files(1)["containerd.toml"])
+    written = [containerd["root"], containerd["state"], containerd["plugins"]["io.containerd.internal.v1.opt"]["path"]]
+    assert all(path.startswith(("/var/lib/", "/run/")) for path in written)
+    assert all(program["log"].startswith("/var/log/") for program in description["programs"])
+    json.dumps(description)
+
+
+def test_dns_is_where_kubelets_tell_pods_it_is() -> None:
+    service, endpoint = dns_objects("172.30.103.1", 5353)
+    (asked,) = yaml.safe_load(files(0)["kubelet.yaml"])["clusterDNS"]
+    assert service["spec"]["clusterIP"] == asked
+    assert ipaddress.ip_address(asked) in ipaddress.ip_network(SERVICES)
+    assert endpoint["endpoints"][0]["addresses"] == ["172.30.103.1"]
+    assert {port["port"] for port in endpoint["ports"]} == {5353}
+    text = corefile("172.30.103.1", 5353, 5354, Path("/k"))
+    assert text.startswith(".:5353 {\n  bind 172.30.103.1\n")
+    assert text.count("{") == text.count("}")

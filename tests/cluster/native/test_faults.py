@@ -1,0 +1,128 @@
+"""Nodes that are drained, lost, cut off, and what becomes of their pods."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.cluster.native.pods import SLEEP, SPOT, SYSTEM, Core, is_ready, node_ready, phase, pod
+from tools.cluster.errors import ClusterError
+from tools.cluster.native import NativeCluster
+from tools.cluster.readiness import offered
+from tools.cluster.real import DEFAULT_POOLS, SHARED
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+
+def deployment(replicas: int) -> dict[str, Any]:
+    template = pod("keeps", SLEEP, gpus=1)
+    template["spec"]["restartPolicy"] = "Always"
+    labels = {"app": "keeps"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "keeps"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
+        },
+    }
+
+
+def running(core: Core, namespace: str) -> dict[str, str]:
+    """Nodes of the pods that run and are not on their way out, by the pods' names."""
+    return {
+        each.metadata.name: each.spec.node_name
+        for each in core.list_namespaced_pod(namespace).items
+        if each.metadata.deletion_timestamp is None and is_ready(core, each.metadata.name, namespace)
+    }
+
+
+def test_a_drained_node_gives_its_pods_away(cluster: NativeCluster, core: Core, namespace: str) -> None:
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "keeps"}}}
+    guard = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "guard"}, "spec": budget}
+    cluster.apply([deployment(1), guard], namespace=namespace)
+    cluster.wait_until(lambda: len(running(core, namespace)) == 1, "it runs")
+    ((_, node),) = running(core, namespace).items()
+    with pytest.raises(ClusterError, match="disruption budget"):
+        cluster.drain(node, seconds=3)
+    cluster.kubectl("delete", "pdb", "guard", "-n", namespace)
+    cluster.drain(node)
+    cluster.wait_until(
+        lambda: list(running(core, namespace).values()) == [each for each in SPOT if each != node], "it moved"
+    )
+    cluster.uncordon(node)
+    assert not core.read_node(node).spec.unschedulable
+
+
+def test_accelerators_survive_a_kubelet(cluster: NativeCluster, core: Core, namespace: str) -> None:
+    """And so do containers: nobody but the kubelet is killed."""
+    cluster.apply([pod("stays", SLEEP, node=SPOT[0], gpus=1)], namespace=namespace)
+    cluster.wait_until(lambda: is_ready(core, "stays", namespace), "the pod is ready")
+    (before,) = core.read_namespaced_pod("stays", namespace).status.container_statuses
+    kubelet = cluster.node_logs(SPOT[0]) / "machine.log"
+    cluster.end_program(SPOT[0], "kubelet")
+    cluster.wait_until(lambda: "kubelet ended with -9; started again" in kubelet.read_text(encoding="utf-8"), "again")
+    time.sleep(10)
+    assert offered(cluster.client(), SPOT[0], DEFAULT_POOLS[1]) == 1
+    (after,) = core.read_namespaced_pod("stays", namespace).status.container_statuses
+    assert (after.container_id, after.restart_count) == (before.container_id, 0)
+
+
+def test_a_lost_node_is_noticed_and_comes_back(cluster: NativeCluster, core: Core, namespace: str) -> None:
+    cluster.apply([deployment(2)], namespace=namespace)
+    cluster.wait_until(lambda: sorted(running(core, namespace).values()) == SPOT, "both run")
+    lost, started = SPOT[1], time.monotonic()
+    cluster.lose_node(lost)
+    assert cluster.running_nodes() == [SYSTEM, SPOT[0]]
+    cluster.wait_until(lambda: node_ready(core, lost) == "Unknown", "the node is missed", 60)
+    noticed = time.monotonic() - started
+    cluster.wait_until(lambda: list(running(core, namespace).values()) == [SPOT[0]], "its pod counts no more", 60)
+    evicted, started = time.monotonic() - started, time.monotonic()
+    cluster.return_node(lost)
+    returned = time.monotonic() - started
+    assert node_ready(core, lost) == "True"
+    assert offered(cluster.client(), lost, DEFAULT_POOLS[1]) == 1
+    cluster.wait_until(lambda: sorted(running(core, namespace).values()) == SPOT, "both run again", 60)
+    print(f"\nlost: noticed after {noticed:.1f} s, pod evicted after {evicted:.1f} s; back after {returned:.1f} s")
+
+
+def test_a_node_without_its_cable_runs_on_unheard(cluster: NativeCluster, core: Core, namespace: str) -> None:
+    script = f"""
+import pathlib, time
+while True:
+    pathlib.Path("{SHARED}/clock").write_text(str(time.time()))
+    time.sleep(0.1)
+"""
+    made = pod(
+        "clock",
+        script,
+        node=SPOT[0],
+        volumes=[{"name": "shared", "hostPath": {"path": SHARED}}],
+        container={"volumeMounts": [{"name": "shared", "mountPath": SHARED}]},
+    )
+    made["spec"]["tolerations"] = [{"operator": "Exists"}]  # so that nobody evicts it
+    cluster.apply([made], namespace=namespace)
+    clock = cluster.shared_folder / "clock"
+    cluster.wait_until(clock.exists, "the clock ticks")
+    cluster.cut_off(SPOT[0])
+    try:
+        cluster.wait_until(lambda: node_ready(core, SPOT[0]) == "Unknown", "the node is missed", 60)
+        then = float(clock.read_text(encoding="utf-8") or "0")
+        wait_for(lambda: float(clock.read_text(encoding="utf-8") or "0") > then + 1)
+    finally:
+        cluster.reconnect(SPOT[0])
+    cluster.wait_until(lambda: node_ready(core, SPOT[0]) == "True", "the node is heard again", 60)
+    assert phase(core, "clock", namespace) == "Running"
+    assert offered(cluster.client(), SPOT[0], DEFAULT_POOLS[1]) == 1
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)

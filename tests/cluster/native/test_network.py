@@ -1,0 +1,74 @@
+"""Addresses and cables of real nodes."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tools.cluster.native.network import (
+    MOST_NETWORKS,
+    MOST_NODES,
+    Network,
+    bridge_commands,
+    cable_commands,
+    free_networks,
+    node_commands,
+)
+
+LONGEST_INTERFACE_NAME = 15
+
+
+def test_no_address_is_given_twice() -> None:
+    """Nodes, pods and machines of all clusters that may live side by side."""
+    networks = [Network(index) for index in range(MOST_NETWORKS)]
+    hosts = [network.host_address for network in networks]
+    hosts += [network.node_address(number) for network in networks for number in range(1, MOST_NODES + 1)]
+    assert len(set(hosts)) == len(hosts)
+    ranges = [ipaddress.ip_network(network.pod_range(n)) for network in networks for n in range(1, MOST_NODES + 1)]
+    assert not any(first.overlaps(second) for first, second in zip(sorted(ranges), sorted(ranges)[1:], strict=False))
+    assert all(address.is_private for address in map(ipaddress.ip_address, hosts))
+
+
+@given(index=st.integers(0, MOST_NETWORKS - 1), number=st.integers(1, MOST_NODES))
+def test_everything_of_a_node_lies_in_its_network(index: int, number: int) -> None:
+    network = Network(index)
+    nodes, pods = network.ranges
+    assert ipaddress.ip_address(network.node_address(number)) in nodes
+    assert ipaddress.ip_network(network.pod_range(number)).subnet_of(pods)  # type: ignore[arg-type]
+    assert len(network.cable(number)) <= LONGEST_INTERFACE_NAME
+
+
+def test_node_numbers_have_limits() -> None:
+    with pytest.raises(ValueError, match="1 to 64, not 65"):
+        Network(0).node_address(65)
+
+
+def test_a_used_name_or_range_is_passed_over() -> None:
+    links = [{"ifname": "lo"}, {"ifname": "caloscale0"}]
+    routes = [{"dst": "default"}, {"dst": "172.30.101.0/24"}, {"dst": "10.202.7.9"}, {"dst": "192.168.0.0/16"}]
+    assert [network.index for network in free_networks(links, routes)] == [3, 4, 5, 6, 7]
+    assert len(free_networks([], [])) == MOST_NETWORKS
+    # A private network of a company.
+    assert free_networks([], [{"dst": "172.16.0.0/12"}]) == []
+
+
+def test_a_node_knows_the_way_to_all_pods_but_its_own() -> None:
+    network = Network(2)
+    commands = node_commands(network, 2, [1, 2, 3])
+    ways = {command[3]: command[5] for command in commands if command[:3] == ["ip", "route", "add"]}
+    assert ways == {
+        "default": network.host_address,
+        network.pod_range(1): network.node_address(1),
+        network.pod_range(3): network.node_address(3),
+    }
+
+
+def test_commands_name_the_bridge_and_the_first_process() -> None:
+    network = Network(1)
+    assert all("caloscale1" in command for command in bridge_commands(network))
+    add = cable_commands(network, 4, 4711)[0]
+    assert add[-2:] == ["netns", "4711"]
+    assert "caloscale1-4" in add

@@ -1,0 +1,252 @@
+"""Real pods on real nodes: logs, names, grace, whole nodes, jobs. Root and some Debian packages are needed."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.cluster.native.pods import (
+    ACCELERATOR,
+    SLEEP,
+    SPOT,
+    SYSTEM,
+    TOLERATIONS,
+    Core,
+    is_ready,
+    log,
+    node_ready,
+    phase,
+    pod,
+)
+from tests.cluster.native.python_image import IMAGE, PYTHON
+from tools.cluster.errors import ClusterError
+from tools.cluster.imitation import node_objects
+from tools.cluster.native import NativeCluster
+from tools.cluster.real import DEFAULT_POOLS, SHARED
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+
+def test_nodes_look_like_those_of_the_pools(cluster: NativeCluster, core: Core) -> None:
+    imitated = {node["metadata"]["name"]: node for pool in DEFAULT_POOLS for node in node_objects(pool)}
+    real = {node.metadata.name: node for node in core.list_node().items}
+    assert set(real) == set(imitated) == set(cluster.nodes)
+    for name, node in imitated.items():
+        assert node["metadata"]["labels"].items() <= real[name].metadata.labels.items()
+        taints = [
+            {"key": each.key, "value": each.value, "effect": each.effect} for each in real[name].spec.taints or []
+        ]
+        assert taints == node["spec"]["taints"]
+        wanted = node["status"]["capacity"].get(ACCELERATOR)
+        assert (real[name].status.capacity.get(ACCELERATOR), real[name].status.allocatable.get(ACCELERATOR)) == (
+            wanted,
+            wanted,
+        )
+        assert node_ready(core, name) == "True"
+
+
+def test_a_pod_runs_and_talks(cluster: NativeCluster, core: Core, namespace: str) -> None:
+    started = time.monotonic()
+    cluster.apply([pod("talks", SLEEP)], namespace=namespace)
+    cluster.wait_until(lambda: is_ready(core, "talks", namespace), "the pod is ready")
+    print(f"\npod ready after {time.monotonic() - started:.1f} s")
+    assert core.read_namespaced_pod("talks", namespace).spec.node_name == SYSTEM
+    assert log(core, "talks", namespace) == "hello from talks\n"
+    script = "import os; print(os.getuid(), os.getpid() > 1, os.path.exists('/etc/passwd'))"
+    told = cluster.kubectl("exec", "talks", "-n", namespace, "--", PYTHON, "-c", script)
+    assert told.split() == ["65532", "True", "False"]
+
+
+TELL = """
+import socket, sys, threading
+me, other = sys.argv[1:]
+with socket.create_server(("", 2222)) as server:
+    def answer():
+        connection, _ = server.accept()
+        connection.sendall(f"this is {me}".encode())
+        connection.close()
+    thread = threading.Thread(target=answer)
+    thread.start()
+    import time
+    for _ in range(300):
+        try:
+            with socket.create_connection((f"{other}.pair", 2222), 2) as connection:
+                print(connection.recv(100).decode(), flush=True)
+                break
+        except OSError:
+            time.sleep(0.1)
+    thread.join()
+"""
+
+
+def test_pods_on_two_nodes_find_each_other_by_name(cluster: NativeCluster, core: Core, namespace: str) -> None:
+    headless = {"clusterIP": "None", "selector": {"app": "pair"}, "publishNotReadyAddresses": True}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "pair"}, "spec": headless}
+    pods = []
+    for (name, other), node in zip((("a", "b"), ("b", "a")), SPOT, strict=True):
+        made = pod(name, "", node=node, labels={"app": "pair"}, hostname=name, subdomain="pair")
+        made["spec"]["containers"][0]["command"] = [PYTHON, "-u", "-c", TELL, name, other]
+        pods.append(made)
+    cluster.apply([service, *pods], namespace=namespace)
+    for name, other in (("a", "b"), ("b", "a")):
+        cluster.wait_until(lambda name=name: phase(core, name, namespace) == "Succeeded", f"{name} ends")
+        assert log(core, name, namespace) == f"this is {other}\n"
+
+
+def test_a_pod_reaches_the_server_and_a_service(cluster: NativeCluster, core: Core, namespace: str) -> None:
+    script = """
+import ssl, urllib.request
+folder = "/var/run/secrets/kubernetes.io/serviceaccount/"
+context = ssl.create_default_context(cafile=folder + "ca.crt")
+request = urllib.request.Request("https://kubernetes.default.svc/version")
+request.add_header("Authorization", "Bearer " + open(folder + "token").read())
+print(urllib.request.urlopen(request, context=context).read().decode())
+"""
+    cluster.apply([pod("asks", script, node=SPOT[0])], namespace=namespace)
+    cluster.wait_until(lambda: phase(core, "asks", namespace) == "Succeeded", "the pod ends")
+    assert json.loads(log(core, "asks", namespace)) == json.loads(cluster.kubectl("get", "--raw=/version"))
+
+
+def test_a_pod_is_told_before_it_must_go(cluster: NativeCluster, core: Core, namespace: str) -> None:
+    """SIGTERM, then time to save; what it saves on the shared disk is seen by this machine and by other nodes."""
+    script = f"""
+import pathlib, signal, sys, time
+def leave(*_):
+    time.sleep(1)
+    pathlib.Path("{SHARED}/saved").write_text("in time")
+    sys.exit(143)
+signal.signal(signal.SIGTERM, leave)
+print("ready", flush=True)
+while True: time.sleep(1)
+"""
+    made = pod(
+        "saves",
+        script,
+        node=SPOT[0],
+        terminationGracePeriodSeconds=20,
+        volumes=[{"name": "shared", "hostPath": {"path": SHARED}}],
+        container={"volumeMounts": [{"name": "shared", "mountPath": SHARED}]},
+    )
+    cluster.apply([made], namespace=namespace)
+    cluster.wait_until(lambda: phase(core, "saves", namespace) == "Running", "the pod runs")
+    cluster.wait_until(lambda: log(core, "saves", namespace) == "ready\n", "it listens")
+    core.delete_namespaced_pod("saves", namespace)
+    cluster.wait_until(lambda: not core.list_namespaced_pod(namespace).items, "it is gone")
+    assert (cluster.shared_folder / "saved").read_text(encoding="utf-8") == "in time"
+    assert cluster.inside(SPOT[1], "cat", f"{SHARED}/saved") == "in time"
+
+
+def test_a_worker_takes_a_whole_node(cluster: NativeCluster, core: Core, namespace: str) -> None:
+    cluster.apply([pod(f"worker-{index}", SLEEP, gpus=1) for index in range(3)], namespace=namespace)
+    names = [f"worker-{index}" for index in range(3)]
+    cluster.wait_until(lambda: [phase(core, name, namespace) for name in names].count("Running") == 2, "two run")
+    pods = [core.read_namespaced_pod(name, namespace) for name in names]
+    assert sorted(each.spec.node_name for each in pods if each.spec.node_name) == SPOT
+    (waits,) = (each for each in pods if not each.spec.node_name)
+    assert f"Insufficient {ACCELERATOR}" in waits.status.conditions[0].message
+
+
+def test_too_much_memory_ends_a_pod(cluster: NativeCluster, core: Core, namespace: str) -> None:
+    script = "a = bytearray(); [a.extend(bytes(1 << 20)) for _ in range(1000)]"
+    cluster.apply([pod("greedy", script, node=SPOT[1], limits={"memory": "64Mi"})], namespace=namespace)
+    cluster.wait_until(lambda: phase(core, "greedy", namespace) == "Failed", "it is killed")
+    (status,) = core.read_namespaced_pod("greedy", namespace).status.container_statuses
+    assert (status.state.terminated.reason, status.state.terminated.exit_code) == ("OOMKilled", 137)
+
+
+def test_an_image_that_is_not_there_is_named(cluster: NativeCluster, core: Core, namespace: str) -> None:
+    cluster.apply([pod("missing", SLEEP, container={"image": "caloscale/missing:1"})], namespace=namespace)
+
+    def waiting() -> bool:
+        states = core.read_namespaced_pod("missing", namespace).status.container_statuses or []
+        return any(each.state.waiting and "ErrImage" in each.state.waiting.reason for each in states)
+
+    cluster.wait_until(waiting, "the kubelet says that there is no such image", 60)
+
+
+RING = """
+import json, os, socket, threading, time
+told = json.loads(os.environ["TF_CONFIG"])
+index, workers = told["task"]["index"], told["cluster"]["worker"]
+with socket.create_server(("", 2222)) as server:
+    def answer():
+        connection, _ = server.accept()
+        connection.sendall(str(index).encode())
+        connection.close()
+    thread = threading.Thread(target=answer)
+    thread.start()
+    host, port = workers[1 - index].split(":")
+    for _ in range(300):
+        try:
+            with socket.create_connection((host, int(port)), 2) as connection:
+                print("heard of", connection.recv(9).decode(), flush=True)
+                break
+        except OSError:
+            time.sleep(0.1)
+    thread.join()
+"""
+
+
+def tfjob(name: str, *, container: str = "tensorflow") -> dict[str, Any]:
+    limits = {ACCELERATOR: 1}
+    described = {"name": container, "image": IMAGE, "command": [PYTHON, "-u", "-c", RING]}
+    described |= {"imagePullPolicy": "IfNotPresent", "resources": {"limits": limits}}
+    template = {"spec": {"tolerations": TOLERATIONS, "containers": [described]}}
+    worker = {"replicas": 2, "restartPolicy": "Never", "template": template}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": name},
+        "spec": {"runPolicy": {"cleanPodPolicy": "None"}, "tfReplicaSpecs": {"Worker": worker}},
+    }
+
+
+def test_a_tfjob_trains_on_two_nodes(cluster: NativeCluster, core: Core, namespace: str) -> None:
+    started = time.monotonic()
+    cluster.apply([tfjob("pair")], namespace=namespace)
+
+    def succeeded() -> bool:
+        status = cluster.get("tfjob", "pair", "-n", namespace).get("status", {})
+        return any(each["type"] == "Succeeded" and each["status"] == "True" for each in status.get("conditions", []))
+
+    cluster.wait_until(succeeded, "the TFJob succeeds", 60)
+    print(f"\nTFJob of two workers: {time.monotonic() - started:.1f} s")
+    pods = core.list_namespaced_pod(namespace).items
+    assert sorted(each.spec.node_name for each in pods) == SPOT
+    for index in range(2):
+        assert log(core, f"pair-worker-{index}", namespace) == f"heard of {1 - index}\n"
+
+
+def test_upstream_refuses_a_bad_tfjob_from_its_pod(cluster: NativeCluster, namespace: str) -> None:
+    with pytest.raises(ClusterError, match=r"validator\.tfjob\.training-operator\.kubeflow\.org.*denied"):
+        cluster.apply([tfjob("bad", container="other")], namespace=namespace)
+
+
+def test_a_jobset_runs_on_two_nodes(cluster: NativeCluster, core: Core, namespace: str) -> None:
+    script = """
+import socket, time
+for _ in range(300):
+    try:
+        print(len({socket.gethostbyname(f"pair-w-0-{i}.pair") for i in range(2)})); break
+    except OSError: time.sleep(0.1)
+time.sleep(2)
+"""
+    template = pod("x", script, gpus=1)["spec"]
+    job = {"parallelism": 2, "completions": 2, "backoffLimit": 0, "template": {"spec": template}}
+    replicated = {"name": "w", "replicas": 1, "template": {"spec": job}}
+    metadata = {"name": "pair"}
+    spec = {"replicatedJobs": [replicated]}
+    cluster.apply(
+        [{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}],
+        namespace=namespace,
+    )
+
+    def completed() -> bool:
+        status = cluster.get("jobset", "pair", "-n", namespace).get("status", {})
+        return bool(status.get("terminalState") == "Completed")
+
+    cluster.wait_until(completed, "the JobSet completes", 60)
+    assert {log(core, each.metadata.name, namespace) for each in core.list_namespaced_pod(namespace).items} == {"2\n"}

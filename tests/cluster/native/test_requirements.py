@@ -1,0 +1,111 @@
+"""A clear word on what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tools.cluster import nodes
+from tools.cluster.__main__ import app
+from tools.cluster.errors import ClusterError
+from tools.cluster.native import NativeCluster, requirements
+from tools.cluster.native.network import Network
+from tools.cluster.native.plan import Plan, programs_of, read_plan, remove_cluster
+from tools.cluster.pools import Pool
+from tools.cluster.real import DEFAULT_POOLS
+
+
+def test_missing_packages_come_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(requirements, "SYSTEM_FOLDERS", ())
+    monkeypatch.setattr(requirements, "CNI_FOLDERS", (tmp_path,))
+    monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path))
+    with pytest.raises(ClusterError) as raised:
+        requirements.check()
+    assert (
+        "apt-get install --no-install-recommends conntrack containerd containernetworking-plugins iproute2 iptables "
+        "mount runc util-linux\n" in str(raised.value)
+    )
+    assert "python -m tools.cluster build --nodes" in str(raised.value)
+
+
+def test_plugins_and_commands_are_found_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "CNI_FOLDERS", (tmp_path / "none", tmp_path))
+    assert requirements.cni_folder() is None
+    for name in requirements.CNI_PLUGINS:
+        (tmp_path / name).touch()
+    assert requirements.cni_folder() == tmp_path
+    (tmp_path / "runc").touch(mode=0o755)
+    monkeypatch.setattr(requirements, "SYSTEM_FOLDERS", (str(tmp_path),))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert requirements.where("runc") == str(tmp_path / "runc")
+
+
+def test_who_is_not_root_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert any(
+        "only root" in problem and "sudo make cluster-up" in problem for problem in requirements.missing_of_machine()
+    )
+
+
+def test_kind_where_it_is_installed_and_else_native_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (tmp_path / "podman").touch(mode=0o755)
+    assert nodes.choose() == "native"
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(ClusterError, match="kind with Docker or Podman is not installed, and this is not root"):
+        nodes.choose()
+    (tmp_path / "kind").touch(mode=0o755)
+    assert nodes.choose() == "kind"
+    # What runs is what status and down mean.
+    Plan(Network(0), DEFAULT_POOLS).write(nodes.running_folder())
+    assert nodes.choose() == "native"
+    assert nodes.choose("kind") == "kind"
+
+
+def test_the_commands_say_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    run = CliRunner().invoke
+    assert "is no kind of cluster" in str(run(app, ["nodes", "up", "--cluster", "swarm"]).exception)
+    assert "kind is missing: go install sigs.k8s.io/kind@v" in str(
+        run(app, ["nodes", "up", "--cluster=kind"]).exception
+    )
+    assert "no cluster of real nodes runs" in str(run(app, ["nodes", "import", "--cluster=native", "x"]).exception)
+    told = run(app, ["nodes", "status", "--cluster=native"]).output
+    assert "no cluster of real nodes runs: make cluster-up" in told
+    assert "apt-get install" in told
+
+
+def test_operators_need_a_node_and_must_be_known() -> None:
+    with pytest.raises(ClusterError, match="no node for the operators"):
+        NativeCluster(pools=[Pool("v100", 1)])
+    with pytest.raises(ClusterError, match="unknown operators"):
+        NativeCluster(operators=["volcano"])
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert read_plan(tmp_path) is None
+    plan = Plan(Network(4), (*DEFAULT_POOLS, Pool("more", 1, labels={"a": "b"})))
+    plan.write(tmp_path)
+    assert read_plan(tmp_path) == plan
+    assert json.loads((tmp_path / "cluster.json").read_text(encoding="utf-8"))["network"] == 4
+    assert programs_of(tmp_path) == {}
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "check", lambda: None)
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ClusterError, match="holds other things"):
+        NativeCluster(tmp_path).start()
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_removing_what_never_was_does_nothing(tmp_path: Path) -> None:
+    assert remove_cluster(tmp_path / "none") == []

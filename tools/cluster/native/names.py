@@ -1,0 +1,58 @@
+"""DNS of a cluster of real nodes: CoreDNS as a process of this machine behind the usual service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tools.cluster.daemons import Daemon, answers, free_ports
+from tools.cluster.native.configuration import CLUSTER_DNS, CLUSTER_DOMAIN
+from tools.cluster.servers import Servers
+
+SERVICE = "kube-dns"
+
+
+def start_dns(servers: Servers, address: str) -> tuple[Daemon, list[dict[str, Any]]]:
+    """CoreDNS, not yet started, that answers on `address`, and the objects by which pods find it.
+
+    It knows the cluster's names only: pods reach nothing outside this machine.
+    """
+    port, ready = free_ports(2)
+    path = servers.folder / "Corefile"
+    path.write_text(corefile(address, port, ready, servers.kubeconfig), encoding="utf-8")
+    daemon = servers.daemon("coredns", ["-conf", str(path)], lambda: answers(ready, "/ready"))
+    return daemon, dns_objects(address, port)
+
+
+def corefile(address: str, port: int, ready: int, kubeconfig: Path) -> str:
+    """CoreDNS' configuration."""
+    return f""".:{port} {{
+  bind {address}
+  errors
+  ready 127.0.0.1:{ready}
+  kubernetes {CLUSTER_DOMAIN} in-addr.arpa ip6.arpa {{
+    kubeconfig {kubeconfig}
+    pods insecure
+    ttl 5
+  }}
+}}
+"""
+
+
+def dns_objects(address: str, port: int) -> list[dict[str, Any]]:
+    """The service `kube-dns`, whose only endpoint is a process of this machine."""
+    names = (("dns", "UDP"), ("dns-tcp", "TCP"))
+    metadata = {"name": SERVICE, "namespace": "kube-system"}
+    offered = [{"name": name, "port": 53, "targetPort": port, "protocol": protocol} for name, protocol in names]
+    spec = {"clusterIP": CLUSTER_DNS, "ports": offered}
+    return [
+        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec},
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {**metadata, "labels": {"kubernetes.io/service-name": SERVICE}},
+            "addressType": "IPv4",
+            "ports": [{"name": name, "port": port, "protocol": protocol} for name, protocol in names],
+            "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+        },
+    ]

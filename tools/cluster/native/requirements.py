@@ -1,0 +1,113 @@
+"""What real nodes need of this machine, and a clear word on what is missing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import psutil
+
+from tools.cluster.errors import ClusterError
+from tools.cluster.native.cgroups import missing_controllers, read_trees
+from tools.cluster.programs import is_built
+
+# Command: its Debian package.
+COMMANDS = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "conntrack": "conntrack",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "mount": "mount",
+}
+CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
+CNI_PLUGINS = ("bridge", "host-local", "loopback", "portmap")
+CNI_PACKAGE = "containernetworking-plugins"
+SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+
+
+def check() -> None:
+    """Raise ClusterError that lists all that is missing, with the line that gets it."""
+    if platform.system() != "Linux":
+        raise ClusterError("real nodes need Linux", remedy="make cluster-up CLUSTER=kind, with Docker or Podman")
+    problems, packages = missing_of_machine(), missing_packages()
+    if packages:
+        problems.append(f"packages are missing: apt-get install --no-install-recommends {' '.join(packages)}")
+    if not is_built(nodes=True):
+        problems.append("kubelet and others are not built: python -m tools.cluster build --nodes")
+    if problems:
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise ClusterError(f"no real nodes here:{listed}", remedy="mend these, or make cluster-up CLUSTER=kind")
+
+
+def missing_packages() -> list[str]:
+    """Debian packages to install."""
+    found = {command for command in COMMANDS if where(command)}
+    missing = {package for command, package in COMMANDS.items() if command not in found}
+    return sorted(missing | (set() if cni_folder() else {CNI_PACKAGE}))
+
+
+def missing_of_machine() -> list[str]:
+    """What no package mends."""
+    problems = []
+    if os.geteuid() != 0:
+        problems.append("only root may make namespaces, mounts and bridges: sudo make cluster-up")
+    for module, proof in (("overlay", _knows_overlay), ("br_netfilter", BRIDGE_FILTER.exists)):
+        if not proof() and not (_load(module) and proof()):
+            problems.append(f"the kernel has no {module}: modprobe {module}")
+    if lacking := missing_controllers(read_trees()):
+        problems.append(f"no cgroup controllers {', '.join(lacking)}: mount them, or boot with systemd")
+    if _drops_bridged():
+        problems.append(
+            "this machine's firewall drops what passes a bridge (Docker does that): "
+            "sysctl net.bridge.bridge-nf-call-iptables=0, or CLUSTER=kind"
+        )
+    return problems
+
+
+def cni_folder() -> Path | None:
+    """Where the plugins lie that give pods their network."""
+    return next(
+        (folder for folder in CNI_FOLDERS if all((folder / name).is_file() for name in CNI_PLUGINS)),
+        None,
+    )
+
+
+def snapshotter(folder: Path) -> str:
+    """How containerd keeps layers in a folder: overlay, or copies where the folder itself is an overlay."""
+    parts = [part for part in psutil.disk_partitions(all=True) if folder.is_relative_to(part.mountpoint)]
+    # The last of the longest is what is mounted on top.
+    on = max(reversed(parts), key=lambda part: len(part.mountpoint), default=None)
+    return "native" if on is not None and on.fstype == "overlay" else "overlayfs"
+
+
+def where(command: str) -> str | None:
+    """Path of a command; root's folders are looked through even where PATH lacks them."""
+    return shutil.which(command, path=os.pathsep.join((os.environ.get("PATH", ""), *SYSTEM_FOLDERS)))
+
+
+def _knows_overlay() -> bool:
+    lines = Path("/proc/filesystems").read_text(encoding="utf-8").splitlines()
+    return any(line.split()[-1] == "overlay" for line in lines)
+
+
+def _load(module: str) -> bool:
+    modprobe = where("modprobe")
+    return modprobe is not None and subprocess.run([modprobe, "-q", module], check=False).returncode == 0
+
+
+def _drops_bridged() -> bool:
+    iptables = where("iptables")
+    if iptables is None or os.geteuid() != 0 or not BRIDGE_FILTER.exists():
+        return False
+    if BRIDGE_FILTER.read_text(encoding="utf-8").strip() != "1":
+        return False
+    done = subprocess.run([iptables, "-S", "FORWARD"], capture_output=True, text=True, check=False)
+    return done.stdout.startswith("-P FORWARD DROP")

@@ -1,0 +1,94 @@
+"""What clusters of real nodes have in common, and can be told to suffer."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tools.cluster.access import Access
+from tools.cluster.pools import Pool
+
+# As caloscale node-pools names them: a machine for operators, and spot machines with one V100 each.
+DEFAULT_POOLS = (
+    Pool("system", 1, accelerator="", machine_type="e2-standard-4"),
+    Pool("v100-1-spot", 2, per_node=1, spot=True, machine_type="n1-standard-8"),
+)
+# Where pods find the folder that all nodes share.
+SHARED = "/run/shared"
+OPERATORS = ("training-operator", "jobset")
+
+
+class RealCluster(Access):
+    """A cluster whose nodes run containers. Accelerators are advertised, there is nothing behind them."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start everything and wait until it is ready; on failure nothing stays."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End all of it; nothing stays."""
+
+    @property
+    @abstractmethod
+    def context(self) -> str:
+        """Name of the kubeconfig's context."""
+
+    @property
+    @abstractmethod
+    def nodes(self) -> list[str]:
+        """Names of all nodes for pods, in the order of the pools, also of those that are lost."""
+
+    @property
+    def shared_folder(self) -> Path:
+        """A folder that every node sees as SHARED, as it would see a network disk."""
+        return self.folder / "shared"
+
+    @abstractmethod
+    def import_image(self, archive: Path, *, nodes: Iterable[str] | None = None) -> list[str]:
+        """Put the images of an archive (OCI, docker) into nodes, all that run unless told otherwise; their names."""
+
+    @abstractmethod
+    def lose_node(self, name: str) -> None:
+        """A node goes without notice: kubelet, containerd and containers are killed at once; its disk stays."""
+
+    @abstractmethod
+    def return_node(self, name: str) -> None:
+        """A lost node boots again, with its disk; returns when it is ready and offers its accelerators again."""
+
+    @abstractmethod
+    def cut_off(self, name: str) -> None:
+        """A node's cable is pulled: its containers run on, but nobody hears them."""
+
+    @abstractmethod
+    def reconnect(self, name: str) -> None:
+        """A node's cable is put back."""
+
+    @abstractmethod
+    def end_program(self, name: str, program: str) -> None:
+        """Kill a node's kubelet or containerd, which the node starts again."""
+
+    @abstractmethod
+    def inside(self, name: str, *command: str) -> str:
+        """Run a command in a node, as its root; returns what it prints."""
+
+    def drain(self, name: str, *, seconds: int = 120) -> None:
+        """Evict a node's pods with notice and let no new ones come; raises ClusterError when they do not go."""
+        options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={seconds}s")
+        self.kubectl("drain", name, *options)
+
+    def uncordon(self, name: str) -> None:
+        """Let pods come to a drained node again."""
+        self.kubectl("uncordon", name)
