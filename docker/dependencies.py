@@ -1,9 +1,10 @@
-"""Installs what an image runs, but not caloscale itself, into the environment of the image. Runs while it is built.
+"""What an image runs, but for caloscale itself: lists it, and installs it. Runs while an image is built.
 
-    python dependencies.py --into /opt/caloscale --extras cpu,simulate --constraint constraints.txt
+    python dependencies.py list --extras cpu,simulate > requirements.txt
+    python dependencies.py install --into /opt/caloscale --requirement requirements.txt --constraint constraints.txt
 
-The lists are those of pyproject.toml (or of a file), so an image is built from the pins of everything else; a change
-of our code does not touch this layer. It needs Python 3.11 and pip, and nothing else.
+The list is that of pyproject.toml. The two are two steps, so that packages are installed again when the list or a pin
+changes, and not for another line of pyproject.toml. It needs Python 3.11 and pip, and nothing else.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from pathlib import Path
 
 # Headers to compile operations of one's own against, and the compiler's parser that reads them: 350 MB.
 NEVER_USED = ("tensorflow/include", "tensorflow/xla_aot_runtime_src", "clang")
-# It asks for the package `tensorflow`, which would come beside tensorflow-cpu and overwrite it.
-WITHOUT_REQUIREMENTS = ("tf_keras",)
 
 
 def requirements(pyproject: Path, extras: list[str]) -> list[str]:
@@ -46,19 +45,24 @@ def remove_unused(into: Path) -> None:
 
 
 def main() -> None:
-    """Install."""
+    """List or install."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--into", type=Path, required=True, help="the environment (venv)")
-    parser.add_argument("--extras", default="", help="extras of pyproject.toml, with commas")
-    parser.add_argument("--requirement", help="a file of requirements instead of pyproject.toml")
-    parser.add_argument("--constraint", action="append", default=[], help="a file of pins; may be given again")
+    steps = parser.add_subparsers(dest="step", required=True)
+    listing = steps.add_parser("list")
+    listing.add_argument("--extras", default="", help="extras of pyproject.toml, with commas")
+    installing = steps.add_parser("install")
+    installing.add_argument("--into", type=Path, required=True, help="the environment (venv)")
+    installing.add_argument("--requirement", required=True, help="a file of requirements")
+    installing.add_argument("--constraint", action="append", default=[], help="a file of pins; may be given again")
+    installing.add_argument("--alone", action="append", default=[], help="a package without its requirements")
     given = parser.parse_args()
-    extras = [each for each in given.extras.split(",") if each]
-    if given.requirement:
-        install(given.into, ["--requirement", given.requirement], given.constraint)
+    if given.step == "list":
+        extras = [each for each in given.extras.split(",") if each]
+        print("\n".join(requirements(Path("pyproject.toml"), extras)))
         return
-    install(given.into, requirements(Path("pyproject.toml"), extras), given.constraint)
-    install(given.into, list(WITHOUT_REQUIREMENTS), given.constraint, "--no-deps")
+    install(given.into, ["--requirement", given.requirement], given.constraint)
+    if given.alone:
+        install(given.into, given.alone, given.constraint, "--no-deps")
     remove_unused(given.into)
 
 

@@ -21,21 +21,20 @@ RUN python3 -c 'import ensurepip, venv' 2>/dev/null \
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore \
     PIP_CONFIG_FILE=/run/secrets/pip.conf
 WORKDIR /source
-COPY constraints.txt docker/pins.txt ./
+COPY docker/pins.txt ./
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=certificates.pem \
     python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/caloscale \
     && /opt/pip/bin/pip install --quiet --constraint pins.txt setuptools
-COPY pyproject.toml docker/dependencies.py ./
 
 # Not the requirements of training: this list is all that the operator imports.
 FROM build AS dependencies
-COPY docker/operator-requirements.txt ./
+COPY constraints.txt docker/dependencies.py docker/operator-requirements.txt ./
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=certificates.pem \
-    /opt/pip/bin/python dependencies.py --into /opt/caloscale --requirement operator-requirements.txt \
+    /opt/pip/bin/python dependencies.py install --into /opt/caloscale --requirement operator-requirements.txt \
     --constraint constraints.txt --constraint pins.txt
 
 FROM build AS package
-COPY LICENSE NOTICE README.md ./
+COPY pyproject.toml LICENSE NOTICE README.md ./
 COPY src src
 RUN /opt/pip/bin/pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir /wheels . \
     && /opt/pip/bin/pip --python /opt/caloscale/bin/python install --quiet --no-deps --no-index --no-warn-script-location \

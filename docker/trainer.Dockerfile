@@ -23,35 +23,43 @@ RUN python3 -c 'import ensurepip, venv' 2>/dev/null \
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore \
     PIP_CONFIG_FILE=/run/secrets/pip.conf
 WORKDIR /source
-COPY constraints.txt docker/pins.txt ./
+COPY docker/pins.txt ./
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=certificates.pem \
     python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/caloscale \
     && /opt/pip/bin/pip install --quiet --constraint pins.txt setuptools
-COPY pyproject.toml docker/dependencies.py ./
 
-# What is needed, without our code: this layer stays when the code changes.
-FROM build AS dependencies-cpu
+FROM python AS requirements
 ARG EXTRAS=simulate
+WORKDIR /source
+COPY pyproject.toml docker/dependencies.py ./
+RUN for each in cpu gpu tpu; do python3 dependencies.py list --extras ${each},${EXTRAS} > ${each}.txt; done
+
+# What is needed, without our code: these layers stay when the code changes. tf_keras asks for the package `tensorflow`,
+# which would come beside tensorflow-cpu and overwrite it.
+FROM build AS dependencies-cpu
+COPY constraints.txt docker/dependencies.py ./
+COPY --from=requirements /source/cpu.txt requirements.txt
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=certificates.pem \
-    /opt/pip/bin/python dependencies.py --into /opt/caloscale --extras cpu,${EXTRAS} \
+    /opt/pip/bin/python dependencies.py install --into /opt/caloscale --requirement requirements.txt --alone tf_keras \
     --constraint constraints.txt --constraint pins.txt
 
 FROM build AS dependencies-gpu
-ARG EXTRAS=simulate
+COPY constraints.txt docker/dependencies.py ./
+COPY --from=requirements /source/gpu.txt requirements.txt
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=certificates.pem \
-    /opt/pip/bin/python dependencies.py --into /opt/caloscale --extras gpu,${EXTRAS} \
+    /opt/pip/bin/python dependencies.py install --into /opt/caloscale --requirement requirements.txt --alone tf_keras \
     --constraint constraints.txt --constraint pins.txt
 
 FROM build AS dependencies-tpu
-ARG EXTRAS=simulate
-COPY constraints-tpu.txt ./
+COPY constraints-tpu.txt docker/dependencies.py ./
+COPY --from=requirements /source/tpu.txt requirements.txt
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=certificates.pem \
-    /opt/pip/bin/python dependencies.py --into /opt/caloscale --extras tpu,${EXTRAS} \
+    /opt/pip/bin/python dependencies.py install --into /opt/caloscale --requirement requirements.txt --alone tf_keras \
     --constraint constraints-tpu.txt --constraint pins.txt
 
 # Our code alone, below the same paths, without the network.
 FROM build AS package
-COPY LICENSE NOTICE README.md ./
+COPY pyproject.toml LICENSE NOTICE README.md ./
 COPY src src
 RUN /opt/pip/bin/pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir /wheels . \
     && /opt/pip/bin/pip --python /opt/caloscale/bin/python install --quiet --no-deps --no-index --no-warn-script-location \
