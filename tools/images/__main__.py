@@ -20,7 +20,7 @@ from tools.images.machine import pip_settings, revision, secrets, wheel_folders
 from tools.images.targets import REGISTRY, ROOT, choose, qualified
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
-Targets = Annotated[list[str] | None, typer.Argument(help="trainer-cpu, trainer-gpu, trainer-tpu, operator.")]
+Targets = Annotated[list[str] | None, typer.Argument(help="trainer-cpu, trainer-gpu, trainer-tpu, operator, storage.")]
 EngineName = Annotated[str, typer.Option(help="docker, podman or buildah; empty: the first that works here.")]
 
 

@@ -45,12 +45,14 @@ class Build:
 
     def arguments(self) -> dict[str, str]:
         """Build arguments of the Dockerfile."""
-        given = {"VERSION": self.version, "REVISION": self.revision}
-        if self.base:
-            given["BASE_IMAGE"] = self.base
+        given = {"BASE_IMAGE": self.base} if self.base else {}
         if self.extras is not None and self.target.repository == "trainer":
             given["EXTRAS"] = self.extras
         return given
+
+    def labels(self) -> dict[str, str]:
+        """Labels of this build; not build arguments, as Buildah 1.28 takes a LABEL of arguments from its cache."""
+        return {"org.opencontainers.image.version": self.version, "org.opencontainers.image.revision": self.revision}
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class Engine:
         command += [f"--file={context / wanted.target.dockerfile}", f"--target={wanted.target.stage}"]
         command += [f"--tag={wanted.image}"]
         command += [f"--build-arg={name}={value}" for name, value in wanted.arguments().items()]
+        command += [f"--label={name}={value}" for name, value in wanted.labels().items()]
         command += [f"--secret=id={name},src={path}" for name, path in wanted.secrets.items()]
         return [*command, str(context)]
 

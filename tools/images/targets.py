@@ -38,6 +38,7 @@ TARGETS = MappingProxyType(
         "trainer-gpu": Target("docker/trainer.Dockerfile", "gpu", "trainer", "-gpu"),
         "trainer-tpu": Target("docker/trainer.Dockerfile", "tpu", "trainer", "-tpu"),
         "operator": Target("docker/operator.Dockerfile", "operator", "operator"),
+        "storage": Target("docker/storage.Dockerfile", "storage", "storage"),
     }
 )
 USUAL = ("trainer-cpu", "operator")
