@@ -48,8 +48,4 @@ EXPOSE 8080 9090
 ENTRYPOINT ["/usr/bin/tini", "--", "python", "-m", "caloscale.operator"]
 COPY --from=dependencies /opt/caloscale /opt/caloscale
 COPY --from=package /package /
-ARG VERSION=unknown
-ARG REVISION=unknown
-LABEL org.opencontainers.image.title="caloscale operator" \
-      org.opencontainers.image.version=${VERSION} \
-      org.opencontainers.image.revision=${REVISION}
+LABEL org.opencontainers.image.title="caloscale operator"

@@ -24,8 +24,4 @@ USER 65532:65532
 EXPOSE 4443
 # Folders in /buckets are the buckets that are there from the start; objects are files in /data.
 ENTRYPOINT ["/fake-gcs-server", "-scheme=http", "-port=4443", "-backend=filesystem", "-filesystem-root=/data", "-data=/buckets", "-log-level=warn"]
-ARG VERSION=unknown
-ARG REVISION=unknown
-LABEL org.opencontainers.image.title="caloscale storage (emulator of Google Cloud Storage)" \
-      org.opencontainers.image.version=${VERSION} \
-      org.opencontainers.image.revision=${REVISION}
+LABEL org.opencontainers.image.title="caloscale storage (emulator of Google Cloud Storage)"

@@ -78,11 +78,7 @@ CMD ["caloscale", "--help"]
 FROM runtime AS cpu
 COPY --from=dependencies-cpu /opt/caloscale /opt/caloscale
 COPY --from=package /package /
-ARG VERSION=unknown
-ARG REVISION=unknown
-LABEL org.opencontainers.image.title="caloscale trainer (cpu)" \
-      org.opencontainers.image.version=${VERSION} \
-      org.opencontainers.image.revision=${REVISION}
+LABEL org.opencontainers.image.title="caloscale trainer (cpu)"
 
 FROM runtime AS gpu
 # Where GKE's device plugin mounts the driver; others (NVIDIA's toolkit) mount it where the linker looks anyway.
@@ -90,17 +86,9 @@ ENV LD_LIBRARY_PATH=/usr/local/nvidia/lib64 \
     NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=dependencies-gpu /opt/caloscale /opt/caloscale
 COPY --from=package /package /
-ARG VERSION=unknown
-ARG REVISION=unknown
-LABEL org.opencontainers.image.title="caloscale trainer (gpu)" \
-      org.opencontainers.image.version=${VERSION} \
-      org.opencontainers.image.revision=${REVISION}
+LABEL org.opencontainers.image.title="caloscale trainer (gpu)"
 
 FROM runtime AS tpu
 COPY --from=dependencies-tpu /opt/caloscale /opt/caloscale
 COPY --from=package /package /
-ARG VERSION=unknown
-ARG REVISION=unknown
-LABEL org.opencontainers.image.title="caloscale trainer (tpu)" \
-      org.opencontainers.image.version=${VERSION} \
-      org.opencontainers.image.revision=${REVISION}
+LABEL org.opencontainers.image.title="caloscale trainer (tpu)"

@@ -91,10 +91,10 @@ def test_each_engine_s_command(name: str) -> None:
         "--file=/tree/docker/trainer.Dockerfile",
         "--target=gpu",
         f"--tag=registry.example/team/trainer:{__version__}-gpu",
-        "--build-arg=VERSION=1.2",
-        "--build-arg=REVISION=abc",
         "--build-arg=BASE_IMAGE=debian:12",
         "--build-arg=EXTRAS=infer",
+        "--label=org.opencontainers.image.version=1.2",
+        "--label=org.opencontainers.image.revision=abc",
         "--secret=id=pip.conf,src=/s/pip.conf",
         "/tree",
     ]

@@ -17,6 +17,8 @@ from tools.images.targets import TARGETS
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted({target.dockerfile for target in TARGETS.values()})
+# The storage emulator is one program of somebody else.
+OURS = [name for name in TARGETS if name != "storage"]
 Stage = list[tuple[str, str]]
 
 
@@ -57,7 +59,7 @@ def test_stages_begin_with_the_build_argument_or_another_stage(dockerfile: str) 
     stages, parents = stages_of(dockerfile)
     (argument,) = of(stages[""], "ARG")
     assert re.fullmatch(r"BASE_IMAGE=[a-z]+:\d+\.\d+\.\d+-slim-\w+", argument), "a fixed tag"
-    known = ["${BASE_IMAGE}"]
+    known = ["${BASE_IMAGE}", "scratch"]
     for name, parent in parents.items():
         assert parent in known
         known.append(name)
@@ -66,16 +68,18 @@ def test_stages_begin_with_the_build_argument_or_another_stage(dockerfile: str) 
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_an_image_runs_as_a_number_behind_tini_and_says_what_it_is(name: str) -> None:
+def test_an_image_runs_as_a_number_and_says_what_it_is(name: str) -> None:
     target = TARGETS[name]
     made = with_ancestors(target.dockerfile, target.stage)
     user = of(made, "USER")[-1]
     assert re.fullmatch(r"(\d+):\1", user) and int(user.split(":")[0]) >= 10_000
-    assert of(made, "ENTRYPOINT")[-1].startswith('["/usr/bin/tini", "--"')
-    labels = " ".join(of(made, "LABEL"))
-    for label in ("title", "version", "revision"):
-        assert f"org.opencontainers.image.{label}=" in labels
-    assert "version=${VERSION}" in labels and "revision=${REVISION}" in labels
+    assert re.fullmatch(r'org\.opencontainers\.image\.title="caloscale [\w() ]+"', of(made, "LABEL")[-1])
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_process_1_is_tini(name: str) -> None:
+    target = TARGETS[name]
+    assert of(with_ancestors(target.dockerfile, target.stage), "ENTRYPOINT")[-1].startswith('["/usr/bin/tini", "--"')
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -92,7 +96,7 @@ def test_nothing_of_the_build_is_in_an_image(name: str) -> None:
     assert copied and all(rest.startswith("--from=") for rest in copied)
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", OURS)
 def test_a_change_of_our_code_leaves_the_large_layer(name: str) -> None:
     target = TARGETS[name]
     own = stages_of(target.dockerfile)[0][target.stage]
@@ -102,9 +106,8 @@ def test_a_change_of_our_code_leaves_the_large_layer(name: str) -> None:
         assert not {"src", "pyproject.toml", "README.md"} & set(rest.split())
     package = with_ancestors(target.dockerfile, second.split()[0].removeprefix("--from="))
     assert "src src" in of(package, "COPY")
-    # Version and revision change with every commit: what is below them would be made anew.
-    kinds = [instruction for instruction, _ in own]
-    assert kinds.index("ARG") > max(place for place, kind in enumerate(kinds) if kind == "COPY")
+    # Version and revision change with every commit: they are no part of the Dockerfile (see Build.labels).
+    assert not of(with_ancestors(target.dockerfile, target.stage), "ARG")
 
 
 @pytest.mark.parametrize("dockerfile", FILES)
@@ -116,7 +119,7 @@ def test_steps_that_fetch_packages_get_the_machine_s_settings(dockerfile: str) -
                 fetching.append(run)
                 assert "--mount=type=secret,id=pip.conf" in run and "--mount=type=secret,id=certificates.pem" in run
                 assert "constraint" in run
-    assert len(fetching) >= 2
+    assert fetching
     # Nothing else may fetch anything.
     assert not re.search(r"curl|wget|git clone", (ROOT / dockerfile).read_text(encoding="utf-8"))
 
