@@ -70,7 +70,6 @@ test-control-plane: control-plane-build ## The operator's tests on a real contro
 
 .PHONY: cluster-up
 cluster-up: $(VENV)/.dev ## Three real nodes on this machine: CLUSTER=native (root) or kind (Docker, Podman)
-	@if [ '$(CLUSTER)' != kind ] && [ "$$(id -u)" = 0 ]; then $(BIN)/python -m tools.cluster build --nodes; fi
 	@$(BIN)/python -m tools.cluster nodes up --cluster '$(CLUSTER)'
 
 .PHONY: cluster-down

@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from kubernetes import client, config
@@ -18,12 +18,12 @@ from kubernetes import client, config
 from tools.cluster.errors import ClusterError
 from tools.cluster.programs import folder, program
 
-SECONDS_TO_WAIT = 30.0
-
 
 class Access(ABC):
     """A cluster's API, as its administrator."""
 
+    patience: ClassVar[float] = 30.0
+    """Seconds that `wait_until` waits unless told otherwise."""
     folder: Path
     """Where what this access writes (caches, kubeconfigs) goes, and where the cluster's logs are."""
 
@@ -90,8 +90,9 @@ class Access(ABC):
         """``kubectl get ... --output=json`` as a dictionary."""
         return dict(json.loads(self.kubectl("get", *arguments, "--output=json")))
 
-    def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = SECONDS_TO_WAIT) -> None:
+    def wait_until(self, condition: Callable[[], bool], what: str, seconds: float | None = None) -> None:
         """Wait for a condition; raises ClusterError that says what did not happen."""
+        seconds = self.patience if seconds is None else seconds
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:

@@ -12,10 +12,12 @@ from typing import Annotated
 import typer
 
 from caloscale.errors import InputError
+from tools.cluster.build import build
 from tools.cluster.errors import ClusterError
 from tools.cluster.kind import VERSION, KindCluster, engine
 from tools.cluster.native import NativeCluster, requirements, running_folder
 from tools.cluster.native.plan import abandoned, programs_of, read_plan, remove_cluster, remove_orphans
+from tools.cluster.programs import is_built
 from tools.cluster.real import RealCluster
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="A cluster of real nodes on this machine.")
@@ -56,7 +58,11 @@ def development_cluster(wanted: str = "") -> RealCluster:
 @app.command()
 def up(cluster: Which = "") -> None:
     """Start a cluster of three nodes and leave it running."""
-    chosen, started = choose(cluster), time.monotonic()
+    chosen = choose(cluster)
+    if chosen == "native" and not is_built(nodes=True):
+        requirements.check(programs=False)
+        build(nodes=True)
+    started = time.monotonic()
     made: RealCluster = NativeCluster(running_folder(), outlives_us=True) if chosen == "native" else KindCluster()
     made.start()
     print(f"up in {time.monotonic() - started:.0f} s: {', '.join(made.nodes)}; context {made.context}")

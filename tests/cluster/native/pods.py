@@ -50,4 +50,6 @@ def node_ready(core: Core, name: str) -> str:
 
 
 def log(core: Core, name: str, namespace: str) -> str:
-    return str(core.read_namespaced_pod_log(name, namespace))
+    """As it is: the client would make a number of a log that is one."""
+    answer = core.read_namespaced_pod_log(name, namespace, _preload_content=False)
+    return str(answer.data.decode())

@@ -79,15 +79,15 @@ def test_a_lost_node_is_noticed_and_comes_back(cluster: NativeCluster, core: Cor
     lost, started = SPOT[1], time.monotonic()
     cluster.lose_node(lost)
     assert cluster.running_nodes() == [SYSTEM, SPOT[0]]
-    cluster.wait_until(lambda: node_ready(core, lost) == "Unknown", "the node is missed", 60)
+    cluster.wait_until(lambda: node_ready(core, lost) == "Unknown", "the node is missed")
     noticed = time.monotonic() - started
-    cluster.wait_until(lambda: list(running(core, namespace).values()) == [SPOT[0]], "its pod counts no more", 60)
+    cluster.wait_until(lambda: list(running(core, namespace).values()) == [SPOT[0]], "its pod counts no more")
     evicted, started = time.monotonic() - started, time.monotonic()
     cluster.return_node(lost)
     returned = time.monotonic() - started
     assert node_ready(core, lost) == "True"
     assert offered(cluster.client(), lost, DEFAULT_POOLS[1]) == 1
-    cluster.wait_until(lambda: sorted(running(core, namespace).values()) == SPOT, "both run again", 60)
+    cluster.wait_until(lambda: sorted(running(core, namespace).values()) == SPOT, "both run again")
     print(f"\nlost: noticed after {noticed:.1f} s, pod evicted after {evicted:.1f} s; back after {returned:.1f} s")
 
 
@@ -111,12 +111,12 @@ while True:
     cluster.wait_until(clock.exists, "the clock ticks")
     cluster.cut_off(SPOT[0])
     try:
-        cluster.wait_until(lambda: node_ready(core, SPOT[0]) == "Unknown", "the node is missed", 60)
+        cluster.wait_until(lambda: node_ready(core, SPOT[0]) == "Unknown", "the node is missed")
         then = float(clock.read_text(encoding="utf-8") or "0")
         wait_for(lambda: float(clock.read_text(encoding="utf-8") or "0") > then + 1)
     finally:
         cluster.reconnect(SPOT[0])
-    cluster.wait_until(lambda: node_ready(core, SPOT[0]) == "True", "the node is heard again", 60)
+    cluster.wait_until(lambda: node_ready(core, SPOT[0]) == "True", "the node is heard again")
     assert phase(core, "clock", namespace) == "Running"
     assert offered(cluster.client(), SPOT[0], DEFAULT_POOLS[1]) == 1
 

@@ -164,7 +164,7 @@ def test_an_image_that_is_not_there_is_named(cluster: NativeCluster, core: Core,
         states = core.read_namespaced_pod("missing", namespace).status.container_statuses or []
         return any(each.state.waiting and "ErrImage" in each.state.waiting.reason for each in states)
 
-    cluster.wait_until(waiting, "the kubelet says that there is no such image", 60)
+    cluster.wait_until(waiting, "the kubelet says that there is no such image")
 
 
 RING = """
@@ -212,7 +212,7 @@ def test_a_tfjob_trains_on_two_nodes(cluster: NativeCluster, core: Core, namespa
         status = cluster.get("tfjob", "pair", "-n", namespace).get("status", {})
         return any(each["type"] == "Succeeded" and each["status"] == "True" for each in status.get("conditions", []))
 
-    cluster.wait_until(succeeded, "the TFJob succeeds", 60)
+    cluster.wait_until(succeeded, "the TFJob succeeds")
     print(f"\nTFJob of two workers: {time.monotonic() - started:.1f} s")
     pods = core.list_namespaced_pod(namespace).items
     assert sorted(each.spec.node_name for each in pods) == SPOT
@@ -248,5 +248,5 @@ time.sleep(2)
         status = cluster.get("jobset", "pair", "-n", namespace).get("status", {})
         return bool(status.get("terminalState") == "Completed")
 
-    cluster.wait_until(completed, "the JobSet completes", 60)
+    cluster.wait_until(completed, "the JobSet completes")
     assert {log(core, each.metadata.name, namespace) for each in core.list_namespaced_pod(namespace).items} == {"2\n"}

@@ -62,7 +62,7 @@ def namespaces_of(pid: int) -> list[str]:
 
 def own_namespaces(processes: Iterable[int]) -> set[str]:
     """Namespaces of processes that are not this machine's own."""
-    return {name for pid in processes for name in namespaces_of(pid)} - set(namespaces_of(1))
+    return {name for pid in processes for name in namespaces_of(pid)} - set(namespaces_of(os.getpid()))
 
 
 def bridge_of(folder: Path) -> str:

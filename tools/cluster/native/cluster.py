@@ -109,8 +109,8 @@ class NativeCluster(RealCluster):
         """End all of it and remove the folder: no process, mount, namespace, link, route, rule or cgroup stays."""
         if not hasattr(self, "folder"):
             return
-        for machine in self._machines.values():
-            machine.kill()
+        with ThreadPoolExecutor(max(1, len(self._machines))) as threads:
+            list(threads.map(Machine.kill, self._machines.values()))
         if self._plane is not None:
             self._plane.stop()
         remove_cluster(self.folder)

@@ -33,14 +33,14 @@ SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 
 
-def check() -> None:
-    """Raise ClusterError that lists all that is missing, with the line that gets it."""
+def check(*, programs: bool = True) -> None:
+    """Raise ClusterError that lists all that is missing (of our own programs only on wish), and how to get it."""
     if platform.system() != "Linux":
         raise ClusterError("real nodes need Linux", remedy="make cluster-up CLUSTER=kind, with Docker or Podman")
     problems, packages = missing_of_machine(), missing_packages()
     if packages:
         problems.append(f"packages are missing: apt-get install --no-install-recommends {' '.join(packages)}")
-    if not is_built(nodes=True):
+    if programs and not is_built(nodes=True):
         problems.append("kubelet and others are not built: python -m tools.cluster build --nodes")
     if problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
