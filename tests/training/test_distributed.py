@@ -136,7 +136,8 @@ def check_workers(single, outcomes, keras):
     for outcome in outcomes:
         assert (outcome.facts["strategy"], outcome.facts["replicas"]) == ("multi-worker", workers)
         assert outcome.facts["keras"] == keras
-        assert outcome.facts["packing"] == 0
+        # Two numbers have one sum; a ring of more begins the sum of each part at another worker.
+        assert outcome.facts["packing"] <= (0 if workers == 2 else 1e-6)
         assert single["custom"].distance(outcome) < TOLERANCE
         # Each worker has the same state to the last bit: it made the same updates.
         assert outcome.distance(outcomes[0]) == 0

@@ -1,0 +1,100 @@
+"""TrainingRuns on real nodes, as a test sees them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from caloscale.showers.storage import download
+from tools.cluster.real import RealCluster
+
+NAMESPACE = "caloscale-runs"
+EVERY_SECONDS = 3.0
+"""Between two checkpoints."""
+
+
+class Runs:
+    """Runs of the compact network on two workers, each alone on its node with its (advertised) accelerator."""
+
+    def __init__(self, cluster: RealCluster, bucket: str, showers: str) -> None:
+        self.cluster, self.bucket, self.showers = cluster, bucket, showers
+
+    def create(self, name: str, *, epochs: int = 40, **blocks: dict[str, Any]) -> None:
+        """Apply a TrainingRun: the usual document with changes by block."""
+        usual: dict[str, dict[str, Any]] = {
+            "model": {"preset": "compact"},
+            "data": {"source": self.showers, "showers": 72, "energyGev": [5, 20], "validationFraction": 0.25},
+            "train": {"epochs": epochs, "globalBatchSize": 12, "deterministic": True},
+            "checkpoint": {"everySeconds": EVERY_SECONDS, "keep": 3},
+            "hardware": {
+                "accelerator": "nvidia-tesla-v100",
+                "count": 2,
+                "perNode": 1,
+                "purchase": "spot",
+                "region": "europe-west4",
+                "advertised": True,
+            },
+            "cluster": {"workspace": f"{self.bucket}/runs/{name}"},
+            "recovery": {"backoff": "1s", "waitForCapacity": "10m"},
+            "validation": {"showers": 64, "energyBins": 1, "bootstraps": 20},
+        }
+        spec = {block: {**usual.get(block, {}), **blocks.get(block, {})} for block in {*usual, *blocks}}
+        metadata = {"name": name, "namespace": NAMESPACE}
+        run = {"apiVersion": "caloscale.dev/v1alpha1", "kind": "TrainingRun", "metadata": metadata, "spec": spec}
+        self.cluster.apply([run])
+
+    def status(self, name: str) -> dict[str, Any]:
+        """Its status."""
+        return dict(self.cluster.get("trainingrun", name, "-n", NAMESPACE).get("status", {}))
+
+    def until(
+        self, name: str, holds: Callable[[dict[str, Any]], object], what: str, seconds: float = 300
+    ) -> dict[str, Any]:
+        """Wait until something holds of a run's status; returns the status."""
+        end = time.monotonic() + seconds
+        while not holds(status := self.status(name)):
+            if time.monotonic() > end or (status.get("phase") == "Failed" and "Failed" not in what):
+                pods = self.cluster.kubectl("get", "pods", "-n", NAMESPACE, "--output=wide")
+                raise AssertionError(f"{name}: {what} never came to pass; the status is {status}\n{pods}")
+            time.sleep(0.5)
+        return status
+
+    def trains(self, name: str, steps: int = 1) -> dict[str, Any]:
+        """Wait until a checkpoint of so many steps is saved."""
+        return self.until(
+            name, lambda s: s.get("progress", {}).get("checkpointStep", 0) >= steps, f"{steps} steps are saved", 600
+        )
+
+    def ends(self, name: str) -> dict[str, Any]:
+        """Wait for its success, and until all that it held is given back."""
+        return self.until(
+            name,
+            lambda s: s.get("phase") == "Succeeded" and not any(attempt.get("holds") for attempt in s["attempts"]),
+            "success",
+            900,
+        )
+
+    def pods(self, name: str) -> list[dict[str, Any]]:
+        """Its pods, the first worker first."""
+        found = self.cluster.get("pods", "-n", NAMESPACE, "-l", f"caloscale.dev/run={name}")["items"]
+        return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+
+    def weights(self, name: str, folder: Path) -> dict[str, np.ndarray]:
+        """All arrays of the last checkpoint in the bucket."""
+        download(f"{self.bucket}/runs/{name}/training/checkpoints", folder / name)
+        newest = max((folder / name).glob("step-*.npz"))
+        with np.load(newest) as arrays:
+            return {key: arrays[key] for key in arrays.files}
+
+    def delete_all(self) -> None:
+        """Delete all runs and wait until their pods are gone."""
+        self.cluster.kubectl("delete", "trainingruns", "--all", "-n", NAMESPACE, "--timeout=120s")
+        self.cluster.wait_until(
+            lambda: not self.cluster.get("pods", "-n", NAMESPACE, "-l", "caloscale.dev/run")["items"],
+            "no worker is left",
+            120,
+        )

@@ -1,0 +1,224 @@
+"""The product on real nodes: workers in containers, gradients over the pod network, a bucket; and what disturbs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.smoke.runs import EVERY_SECONDS, NAMESPACE, Runs
+from tools.cluster.errors import ClusterError
+from tools.cluster.native import NativeCluster
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+
+DISTURBED_AT = 20
+"""Steps that are saved before something happens."""
+
+
+@pytest.fixture(scope="session")
+def undisturbed(
+    cluster: NativeCluster,
+    bucket: str,
+    showers: str,
+    timings: dict[str, float],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, np.ndarray]:
+    """The last weights of a run that nothing disturbs; what a person sees of it is tested on the way."""
+    runs, name = Runs(cluster, bucket, showers), "undisturbed"
+    seen: list[str] = []
+    watching = threading.Event()
+    begun = time.monotonic()
+    runs.create(name)
+    follower = threading.Thread(target=_follow, args=(runs, name, seen, watching))
+    follower.start()
+    try:
+        runs.until(name, lambda s: s.get("progress", {}).get("step", 0) >= 1, "the first step", 600)
+        timings["applyToFirstStepSeconds"] = time.monotonic() - begun
+        pods = runs.pods(name)
+        assert len({pod["spec"]["nodeName"] for pod in pods}) == len(pods) == 2, "a node for each worker"
+        for pod in pods:
+            (container,) = pod["spec"]["containers"]
+            assert container["resources"]["limits"]["nvidia.com/gpu"] == "1", "all accelerators of its node"
+        status = runs.ends(name)
+    finally:
+        watching.set()
+        follower.join()
+    assert {"Starting", "Running", "Succeeded"} <= set(seen)
+    assert len(status["attempts"]) == 1 and status["layout"] == "2x1"
+    assert {c["type"]: c["status"] for c in status["conditions"]}["PlacementVerified"] == "True"
+    _fetched(runs, name, tmp_path_factory.mktemp("fetched") / name)
+    return runs.weights(name, tmp_path_factory.mktemp("weights"))
+
+
+def _follow(runs: Runs, name: str, seen: list[str], ended: threading.Event) -> None:
+    """The phases as `kubectl get trun -w` shows them."""
+    command = ["get", "trun", name, "-n", NAMESPACE, "--no-headers"]
+    while not ended.is_set():
+        row = runs.cluster.kubectl(*command).split()
+        if len(row) > 1 and row[1] not in seen:
+            seen.append(row[1])
+        time.sleep(0.5)
+
+
+def _fetched(runs: Runs, name: str, folder: Path) -> None:
+    """Report, model and bill, as `caloscale fetch` brings them."""
+    options = ["--namespace", NAMESPACE, "--context", runs.cluster.context, "--to", str(folder)]
+    for command in (["fetch", name, *options], ["bill", str(folder), "--json"]):
+        done = subprocess.run([sys.executable, "-m", "caloscale.cli.main", *command], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    bill = json.loads(done.stdout)
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    assert (folder / "report.html").stat().st_size > 10_000
+    assert summary["outcome"] == "succeeded" and summary["physics"] is not None
+    assert summary["train"]["workers"] == 2
+    status = runs.status(name)
+    assert bill["usd"] == pytest.approx(status["cost"]["usd"], abs=1e-4) and status["cost"]["usd"] > 0
+    assert list(folder.rglob("*.keras"))
+
+
+def test_a_run_from_apply_to_report(undisturbed: dict[str, np.ndarray]) -> None:
+    """All of it is in the fixture, on which the others lean."""
+    assert all(np.isfinite(array).all() for array in undisturbed.values() if array.dtype.kind == "f")
+
+
+def lose_a_node(runs: Runs, name: str) -> None:
+    """Kubelet and containers are killed without notice; the machine is back after 30 s."""
+    node = runs.pods(name)[1]["spec"]["nodeName"]
+    runs.cluster.lose_node(node)
+    time.sleep(30)
+    runs.cluster.return_node(node)
+
+
+def drain_a_node(runs: Runs, name: str) -> None:
+    """The disruption budget holds the drain up, until somebody takes the budget away."""
+    node = runs.pods(name)[1]["spec"]["nodeName"]
+    with pytest.raises(ClusterError, match="disruption budget"):
+        runs.cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=5s")
+    kept = runs.cluster.get("pdb", "caloscale-workers", "-n", NAMESPACE)
+    runs.cluster.kubectl("delete", "pdb", "caloscale-workers", "-n", NAMESPACE)
+    runs.cluster.drain(node)
+    runs.cluster.uncordon(node)
+    runs.cluster.apply([{**kept, "metadata": {"name": "caloscale-workers", "namespace": NAMESPACE}, "status": None}])
+
+
+def run_out_of_memory(runs: Runs, name: str) -> None:
+    """The kernel ends a worker that asks for more than its container may have."""
+    pod = runs.pods(name)[1]
+    (container,) = pod["status"]["containerStatuses"]
+    identity = container["containerID"].rpartition("/")[2]
+    limit = (
+        f"d=$(find /sys/fs/cgroup -type d -name '*{identity}*' | grep -E 'memory|unified|kubepods' | head -1); "
+        'if [ -e "$d/memory.usage_in_bytes" ]; then echo $(($(cat $d/memory.usage_in_bytes) + 1000000)) '
+        "> $d/memory.limit_in_bytes; else echo $(($(cat $d/memory.current) + 1000000)) > $d/memory.max; fi"
+    )
+    assert isinstance(runs.cluster, NativeCluster)
+    runs.cluster.inside(pod["spec"]["nodeName"], "sh", "-c", limit)
+    status = runs.until(name, lambda s: len(s["attempts"]) == 2, "the worker is out of memory")
+    assert status["attempts"][0]["exitCode"] in (137, 138), status["attempts"][0]
+
+
+def take_the_bucket_away(runs: Runs, name: str) -> None:
+    """For 30 s nobody answers behind its name."""
+    service = ["service", "caloscale-storage", "-n", NAMESPACE]
+    for selector, seconds in (("nobody", 30), ("caloscale-storage", 0)):
+        patch = {"spec": {"selector": {"app.kubernetes.io/name": selector}}}
+        runs.cluster.kubectl("patch", *service, f"--patch={json.dumps(patch)}")
+        time.sleep(seconds)
+
+
+def delete_the_operator(runs: Runs, name: str) -> None:
+    """Its pod goes; another one comes."""
+    where = ["-n", "caloscale-system"]
+    runs.cluster.kubectl("delete", "pod", *where, "-l", "app.kubernetes.io/name=caloscale-operator")
+    runs.cluster.kubectl("rollout", "status", "deployment/caloscale-operator", *where, "--timeout=180s")
+
+
+@pytest.mark.parametrize(
+    ("disturb", "attempts"),
+    [
+        (lose_a_node, 2),
+        (drain_a_node, 2),
+        (run_out_of_memory, 2),
+        (take_the_bucket_away, 1),
+        (delete_the_operator, 1),
+    ],
+)
+def test_a_run_recovers_by_itself(
+    disturb: Callable[[Runs, str], None],
+    attempts: int,
+    runs: Runs,
+    undisturbed: dict[str, np.ndarray],
+    timings: dict[str, float],
+    tmp_path: Path,
+) -> None:
+    """Steps lost: at most those of one checkpoint interval. The last weights: bit for bit the undisturbed ones."""
+    name = disturb.__name__.replace("_", "-")
+    runs.create(name)
+    runs.trains(name, DISTURBED_AT)
+    begun = time.monotonic()
+    disturb(runs, name)
+    if attempts > 1:
+        runs.until(name, lambda s: len(s["attempts"]) > 1 and _goes_on(s), "the next attempt makes steps", 600)
+        timings[f"{disturb.__name__}ToNextStepSeconds"] = time.monotonic() - begun
+    status = runs.ends(name)
+    assert len(status["attempts"]) == attempts, [attempt.get("message") for attempt in status["attempts"]]
+    first = status["attempts"][0]
+    assert first.get("stepsLost", 0) <= _steps_of_an_interval(status)
+    assert sum(attempt["usd"] for attempt in status["attempts"]) == pytest.approx(status["cost"]["usd"], abs=2e-4)
+    found = runs.weights(name, tmp_path)
+    assert found.keys() == undisturbed.keys()
+    for key, array in undisturbed.items():
+        np.testing.assert_array_equal(found[key], array, err_msg=key)
+
+
+def _goes_on(status: dict[str, Any]) -> bool:
+    """Whether the newest attempt has made a step behind the one from which it went on."""
+    newest = status["attempts"][-1]
+    return bool(newest.get("running")) and status.get("progress", {}).get("step", 0) > newest.get("firstStep", 0)
+
+
+def _steps_of_an_interval(status: dict[str, Any]) -> float:
+    """Steps between two checkpoints, with a second for writing one."""
+    return (EVERY_SECONDS + 1) / float(status["progress"]["stepSeconds"]) + 1
+
+
+def blocked(status: dict[str, Any]) -> str:
+    return next((c["message"] for c in status.get("conditions", []) if c["type"] == "Blocked"), "")
+
+
+def failed(status: dict[str, Any]) -> str:
+    found = [c["message"] for c in status.get("conditions", []) if c["type"] == "Failed" and c["status"] == "True"]
+    return found[0] if found else ""
+
+
+def test_what_is_wrong_is_told_within_a_minute(runs: Runs) -> None:
+    """An image that does not exist, a bucket that does not, an account that does not."""
+    one = {"hardware": {"count": 1}}
+    runs.create("bad-image", cluster={"image": "caloscale/trainer:9.9.9"}, **one)
+    told = blocked(runs.until("bad-image", blocked, "the image is told", 60))
+    assert "caloscale/trainer:9.9.9" in told and "remedy: see that the image exists" in told
+
+    runs.create("bad-bucket", data={"source": "gs://no-such-bucket/showers"}, **one)
+    told = failed(runs.until("bad-bucket", failed, "Failed with the bucket", 90))
+    assert "gs://no-such-bucket/showers" in told and "exit code 2" in told and "remedy" in told
+
+
+def test_a_quota_that_is_too_small_is_told_within_a_minute(runs: Runs) -> None:
+    metadata = {"name": "gpus", "namespace": NAMESPACE}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata}
+    runs.cluster.apply([{**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}])
+    try:
+        runs.create("small-quota")
+        told = blocked(runs.until("small-quota", blocked, "the quota is told", 60))
+        assert "exceeded quota: gpus" in told and "remedy: raise the quota" in told
+    finally:
+        runs.cluster.kubectl("delete", "resourcequota", "gpus", "-n", NAMESPACE)
