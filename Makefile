@@ -97,6 +97,11 @@ images: $(VENV)/.dev ## Build the images: TARGETS= ENGINE= BASE_IMAGE= EXTRAS= A
 base-image: $(VENV)/.dev ## A base for images from Debian's packages, where no registry can be reached (root, buildah)
 	@$(BIN)/python -m tools.images base $(if $(REFRESH),--refresh)
 
+.PHONY: smoke
+smoke: $(VENV)/.dev ## Images, real nodes, trainings that lose them: CLUSTER=native (root) or kind
+	@$(MAKE) --no-print-directory images ARCHIVE=1 TARGETS='trainer-cpu operator storage'
+	@CLUSTER='$(CLUSTER)' $(BIN)/pytest tests/smoke -m long --timeout 3600 --durations=10
+
 .PHONY: test-long
 test-long: $(VENV)/.dev ## The tests that take minutes each
 	@$(BIN)/pytest -m long --timeout 3600 --durations=15

@@ -17,6 +17,7 @@ import pytest
 from tests.smoke.runs import EVERY_SECONDS, NAMESPACE, Runs
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import NativeCluster
+from tools.cluster.real import RealCluster
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -26,7 +27,7 @@ DISTURBED_AT = 20
 
 @pytest.fixture(scope="session")
 def undisturbed(
-    cluster: NativeCluster,
+    cluster: RealCluster,
     bucket: str,
     showers: str,
     timings: dict[str, float],
@@ -120,7 +121,8 @@ def run_out_of_memory(runs: Runs, name: str) -> None:
         'if [ -e "$d/memory.usage_in_bytes" ]; then echo $(($(cat $d/memory.usage_in_bytes) + 1000000)) '
         "> $d/memory.limit_in_bytes; else echo $(($(cat $d/memory.current) + 1000000)) > $d/memory.max; fi"
     )
-    assert isinstance(runs.cluster, NativeCluster)
+    if not isinstance(runs.cluster, NativeCluster):
+        pytest.skip("a container's limit is lowered by hand, inside its node")
     runs.cluster.inside(pod["spec"]["nodeName"], "sh", "-c", limit)
     status = runs.until(name, lambda s: len(s["attempts"]) == 2, "the worker is out of memory")
     assert status["attempts"][0]["exitCode"] in (137, 138), status["attempts"][0]
