@@ -82,6 +82,11 @@ def test_a_lost_node_is_noticed_and_comes_back(cluster: NativeCluster, core: Cor
     cluster.wait_until(lambda: node_ready(core, lost) == "Unknown", "the node is missed")
     noticed = time.monotonic() - started
     cluster.wait_until(lambda: list(running(core, namespace).values()) == [SPOT[0]], "its pod counts no more")
+    # Nobody can say that its containers have ended, so its pod stays, on its way out, until the node is back.
+    there = {
+        each.spec.node_name: each.metadata.deletion_timestamp for each in core.list_namespaced_pod(namespace).items
+    }
+    assert there[lost] is not None
     evicted, started = time.monotonic() - started, time.monotonic()
     cluster.return_node(lost)
     returned = time.monotonic() - started
