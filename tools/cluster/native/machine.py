@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -46,7 +47,9 @@ class Machine:
         make_group(read_trees(), self.node.group)
         command = [*UNSHARE, "--propagation=private", sys.executable, "-I", "-S", str(INIT)]
         command.append(str(self.folder / DESCRIPTION))
-        self._daemon = Daemon(self.node.name, command, self.log, lambda: True, outlives_us=self._outlives_us)
+        # The kernel ends a process with the thread that started it, not only with the whole program.
+        outlives_us = self._outlives_us or threading.current_thread() is not threading.main_thread()
+        self._daemon = Daemon(self.node.name, command, self.log, lambda: True, outlives_us=outlives_us)
         self._daemon.start()
         end = time.monotonic() + SECONDS_TO_FORK
         while (first := self.first_process()) is None:

@@ -12,7 +12,7 @@ import psutil
 
 from tools.cluster.errors import ClusterError
 from tools.cluster.native.cgroups import missing_controllers, read_trees
-from tools.cluster.programs import is_built
+from tools.cluster.programs import folder, is_built
 
 # Command: its Debian package.
 COMMANDS = {
@@ -58,7 +58,9 @@ def missing_of_machine() -> list[str]:
     """What no package mends."""
     problems = []
     if os.geteuid() != 0:
-        problems.append("only root may make namespaces, mounts and bridges: sudo make cluster-up")
+        # Root has a cache of its own, in which nothing is built.
+        cache = folder().parent.parent
+        problems.append(f"only root may make namespaces and bridges: sudo CALOSCALE_CACHE={cache} make cluster-up")
     for module, proof in (("overlay", _knows_overlay), ("br_netfilter", BRIDGE_FILTER.exists)):
         if not proof() and not (_load(module) and proof()):
             problems.append(f"the kernel has no {module}: modprobe {module}")
@@ -75,14 +77,14 @@ def missing_of_machine() -> list[str]:
 def cni_folder() -> Path | None:
     """Where the plugins lie that give pods their network."""
     return next(
-        (folder for folder in CNI_FOLDERS if all((folder / name).is_file() for name in CNI_PLUGINS)),
+        (place for place in CNI_FOLDERS if all((place / name).is_file() for name in CNI_PLUGINS)),
         None,
     )
 
 
-def snapshotter(folder: Path) -> str:
+def snapshotter(place: Path) -> str:
     """How containerd keeps layers in a folder: overlay, or copies where the folder itself is an overlay."""
-    parts = [part for part in psutil.disk_partitions(all=True) if folder.is_relative_to(part.mountpoint)]
+    parts = [part for part in psutil.disk_partitions(all=True) if place.is_relative_to(part.mountpoint)]
     # The last of the longest is what is mounted on top.
     on = max(reversed(parts), key=lambda part: len(part.mountpoint), default=None)
     return "native" if on is not None and on.fstype == "overlay" else "overlayfs"
