@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,16 @@ from caloscale.client.runs import RunOnCluster
 from caloscale.cluster.backends import render
 from caloscale.showers.files import write_showers
 from caloscale.showers.storage import download, read_object, upload
-from caloscale.spec import Run
+from caloscale.spec import Run, load_run
 from caloscale.stages.record import StageRecord
 from caloscale.status import RunStatus
+from tests.cli.conftest import command
 from tests.client.test_reporting import Server, server
 from tests.cluster_objects import examples as ex
-from tests.training.conftest import DETECTOR, random_showers
+from tests.training.conftest import DETECTOR, eagerly, random_showers
 from tests.training.processes import exit_codes, free_ports, wait_for
 
-__all__ = ["server"]
+__all__ = ["command", "eagerly", "server"]
 
 QUICK = ("train.generatorUpdates=1", "train.spread=0", "train.decay=constant", "checkpoint.everySeconds=0.2")
 JUDGED = ("validation.showers=64", "validation.energyBins=1", "validation.bootstraps=20")
@@ -134,6 +136,44 @@ def test_a_run_lives_in_its_bucket(bucket_server: str, server: Server, tmp_path:
     assert not any(name.startswith(("dataset", "training/checkpoints")) for name in names)
     assert json.loads((tmp_path / "fetched" / "summary.json").read_text())["outcome"] == "succeeded"
     assert len(download(f"{workspace}/dataset", tmp_path / "shards")) > 8
+
+
+@pytest.mark.long
+def test_one_worker_goes_the_whole_way(
+    bucket_server: str,
+    server: Server,
+    eagerly: None,
+    command: Callable,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In this process, without compiling: from raw showers in a bucket to a report there, and a second attempt."""
+    workspace = f"{bucket_server}/runs/one"
+    for number in range(4):
+        write_showers(tmp_path / "raw" / f"showers-{number}.h5", random_showers(10, number), attributes={})
+    upload(tmp_path / "raw", f"{bucket_server}/raw-one")
+    settings = [each for each in DETECTOR if not each.startswith(("data.showers", "data.source", "train.epochs"))]
+    settings += [f"data.source={bucket_server}/raw-one", "train.epochs=1", "checkpoint.keep=1"]
+    run = load_run(preset="compact", overrides=[*settings, *QUICK, *JUDGED])
+    monkeypatch.setenv("CALOSCALE_WORKSPACE", workspace)
+    monkeypatch.setenv("CALOSCALE_PROGRESS", "physics/gan-progress")
+    monkeypatch.setenv("CALOSCALE_PROGRESS_FILE", "")  # the worker names its own; undone behind the test
+    monkeypatch.delenv("CALOSCALE_DATASET", raising=False)
+    for attempt in (1, 2):  # the second finds all done, with a budget that was raised meanwhile
+        raised = run.model_copy(update={"budget": run.budget.model_copy(update={"max_usd": 10.0 * attempt})})
+        monkeypatch.setenv("CALOSCALE_RUN", raised.model_dump_json(by_alias=True))
+        monkeypatch.setenv("CALOSCALE_SCRATCH", str(tmp_path / f"scratch-{attempt}"))
+        (tmp_path / f"scratch-{attempt}").mkdir()
+        done = command("worker")
+        assert done.code == 0, done.err
+    assert record(workspace, "train").figures["resumedFromStep"] == record(workspace, "train").figures["steps"]
+    spec = json.loads(run.model_dump_json(by_alias=True, exclude_none=True))
+    spec["cluster"]["workspace"] = workspace
+    fetch(RunOnCluster("one", "physics", spec, RunStatus(), ""), tmp_path / "fetched")
+    names = {str(path.relative_to(tmp_path / "fetched")) for path in (tmp_path / "fetched").rglob("*")}
+    assert {"report.html", "summary.json", "training/model/generator.keras", "training/history.json"} <= names
+    assert not any(name.startswith(("dataset", "training/checkpoints")) for name in names)
+    assert json.loads((tmp_path / "fetched" / "summary.json").read_text())["outcome"] == "succeeded"
 
 
 @pytest.mark.long
