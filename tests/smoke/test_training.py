@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from tests.smoke.runs import EVERY_SECONDS, NAMESPACE, Runs
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import NativeCluster
+from tools.cluster.programs import program
 from tools.cluster.real import RealCluster
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
@@ -35,13 +37,9 @@ def undisturbed(
 ) -> dict[str, np.ndarray]:
     """The last weights of a run that nothing disturbs; what a person sees of it is tested on the way."""
     runs, name = Runs(cluster, bucket, showers), "undisturbed"
-    seen: list[str] = []
-    watching = threading.Event()
     begun = time.monotonic()
     runs.create(name)
-    follower = threading.Thread(target=_follow, args=(runs, name, seen, watching))
-    follower.start()
-    try:
+    with _watched(runs, name, tmp_path_factory.mktemp("watched") / "rows") as rows:
         runs.until(name, lambda s: s.get("progress", {}).get("step", 0) >= 1, "the first step", 600)
         timings["applyToFirstStepSeconds"] = time.monotonic() - begun
         pods = runs.pods(name)
@@ -50,24 +48,27 @@ def undisturbed(
             (container,) = pod["spec"]["containers"]
             assert container["resources"]["limits"]["nvidia.com/gpu"] == "1", "all accelerators of its node"
         status = runs.ends(name)
-    finally:
-        watching.set()
-        follower.join()
-    assert {"Starting", "Running", "Succeeded"} <= set(seen)
+        runs.cluster.wait_until(lambda: "Succeeded" in rows.read_text(encoding="utf-8"), "the watch shows success")
+    shown = rows.read_text(encoding="utf-8")
+    assert all(phase in shown for phase in ("Starting", "Running", "Succeeded")), shown
     assert len(status["attempts"]) == 1 and status["layout"] == "2x1"
     assert {c["type"]: c["status"] for c in status["conditions"]}["PlacementVerified"] == "True"
     _fetched(runs, name, tmp_path_factory.mktemp("fetched") / name)
     return runs.weights(name, tmp_path_factory.mktemp("weights"))
 
 
-def _follow(runs: Runs, name: str, seen: list[str], ended: threading.Event) -> None:
-    """The phases as `kubectl get trun -w` shows them."""
-    command = ["get", "trun", name, "-n", NAMESPACE, "--no-headers"]
-    while not ended.is_set():
-        row = runs.cluster.kubectl(*command).split()
-        if len(row) > 1 and row[1] not in seen:
-            seen.append(row[1])
-        time.sleep(0.5)
+@contextmanager
+def _watched(runs: Runs, name: str, rows: Path) -> Iterator[Path]:
+    """What `kubectl get trun -w` shows meanwhile."""
+    command = [str(program("kubectl")), "get", "trun", name, "-n", NAMESPACE, "--watch"]
+    environment = {**os.environ, "KUBECONFIG": str(runs.cluster.kubeconfig)}
+    with rows.open("w", encoding="utf-8") as file:
+        watch = subprocess.Popen(command, env=environment, stdout=file)
+    try:
+        yield rows
+    finally:
+        watch.terminate()
+        watch.wait()
 
 
 def _fetched(runs: Runs, name: str, folder: Path) -> None:
