@@ -208,19 +208,16 @@ def read_object(uri: str, *, retry_seconds: float | None = None) -> bytes | None
 
     retry_seconds: as in `write_object`.
     """
-    from google.api_core.exceptions import NotFound
-
     bucket, name = _split(uri)
     with _explained(uri), _client() as client:
         retry = _retry(retry_seconds)
-        try:
-            blob = client.bucket(bucket).blob(name)
-            return bytes(blob.download_as_bytes(retry=retry, timeout=_TIMEOUT_SECONDS, checksum="auto"))
-        except NotFound:
+        if client.bucket(bucket).get_blob(name, retry=retry, timeout=_TIMEOUT_SECONDS) is None:
             # A bucket that does not exist is not an empty one; who may list may not always ask for the bucket itself.
             some = client.list_blobs(bucket, prefix=name, max_results=1, retry=retry, timeout=_TIMEOUT_SECONDS)
             next(iter(some), None)
             return None
+        bare = client.bucket(bucket).blob(name)  # see `_fetch`
+        return bytes(bare.download_as_bytes(retry=retry, timeout=_TIMEOUT_SECONDS, checksum="auto"))
 
 
 def delete_object(uri: str) -> None:
