@@ -73,6 +73,12 @@ def test_accelerators_survive_a_kubelet(cluster: NativeCluster, core: Core, name
     assert (after.container_id, after.restart_count) == (before.container_id, 0)
 
 
+def leaving(core: Core, namespace: str) -> list[str]:
+    """Nodes of pods that are on their way out."""
+    pods = core.list_namespaced_pod(namespace).items
+    return [each.spec.node_name for each in pods if each.metadata.deletion_timestamp is not None]
+
+
 def test_a_lost_node_is_noticed_and_comes_back(cluster: NativeCluster, core: Core, namespace: str) -> None:
     cluster.apply([deployment(2)], namespace=namespace)
     cluster.wait_until(lambda: sorted(running(core, namespace).values()) == SPOT, "both run")
@@ -81,12 +87,8 @@ def test_a_lost_node_is_noticed_and_comes_back(cluster: NativeCluster, core: Cor
     assert cluster.running_nodes() == [SYSTEM, SPOT[0]]
     cluster.wait_until(lambda: node_ready(core, lost) == "Unknown", "the node is missed")
     noticed = time.monotonic() - started
-    cluster.wait_until(lambda: list(running(core, namespace).values()) == [SPOT[0]], "its pod counts no more")
     # Nobody can say that its containers have ended, so its pod stays, on its way out, until the node is back.
-    there = {
-        each.spec.node_name: each.metadata.deletion_timestamp for each in core.list_namespaced_pod(namespace).items
-    }
-    assert there[lost] is not None
+    cluster.wait_until(lambda: leaving(core, namespace) == [lost], "its pod is evicted")
     evicted, started = time.monotonic() - started, time.monotonic()
     cluster.return_node(lost)
     returned = time.monotonic() - started
