@@ -75,7 +75,12 @@ def _fetched(runs: Runs, name: str, folder: Path) -> None:
     """Report, model and bill, as `caloscale fetch` brings them."""
     options = ["--namespace", NAMESPACE, "--context", runs.cluster.context, "--to", str(folder)]
     for command in (["fetch", name, *options], ["bill", str(folder), "--json"]):
-        done = subprocess.run([sys.executable, "-m", "caloscale.cli.main", *command], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "caloscale.cli.main", *command],
+            env={**os.environ, "KUBECONFIG": str(runs.cluster.kubeconfig)},
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, done.stderr
     bill = json.loads(done.stdout)
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
