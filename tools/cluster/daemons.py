@@ -83,13 +83,21 @@ def end_process(pid: int, *, kill: bool = False) -> None:
     try:
         process = psutil.Process(pid)
         process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-        try:
-            process.wait(SECONDS_TO_END)
-        except psutil.TimeoutExpired:
+        if not _has_ended(process, SECONDS_TO_END):
             process.kill()
-            process.wait(SECONDS_TO_END)
+            _has_ended(process, SECONDS_TO_END)
     except psutil.NoSuchProcess:
         return
+
+
+def _has_ended(process: psutil.Process, seconds: float) -> bool:
+    """Whether it ends in time. One whose parent has not taken leave of it yet has ended, too."""
+    end = time.monotonic() + seconds
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def free_ports(count: int) -> list[int]:
