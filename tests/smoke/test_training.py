@@ -86,7 +86,8 @@ def _fetched(runs: Runs, name: str, folder: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     assert (folder / "report.html").stat().st_size > 10_000
     assert summary["outcome"] == "succeeded" and summary["physics"] is not None
-    assert summary["train"]["workers"] == 2
+    record = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))
+    assert record["figures"]["workers"] == 2 and record["figures"]["steps"] == summary["train"]["steps"]
     status = runs.status(name)
     assert bill["usd"] == pytest.approx(status["cost"]["usd"], abs=1e-4) and status["cost"]["usd"] > 0
     assert list(folder.rglob("*.keras"))
