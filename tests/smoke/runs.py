@@ -84,11 +84,11 @@ class Runs:
         return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
 
     def weights(self, name: str, folder: Path) -> dict[str, np.ndarray]:
-        """All arrays of the last checkpoint in the bucket."""
+        """Weights, statistics and optimisers of the last checkpoint in the bucket."""
         download(f"{self.bucket}/runs/{name}/training/checkpoints", folder / name)
         newest = max((folder / name).glob("step-*.npz"))
         with np.load(newest) as arrays:
-            return {key: arrays[key] for key in arrays.files}
+            return {key: arrays[key] for key in arrays.files if key != "state.json"}  # has times in it, too
 
     def delete_all(self) -> None:
         """Delete all runs and wait until their pods are gone."""
