@@ -20,6 +20,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,8 @@ def main() -> None:
             temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def options() -> argparse.Namespace:
-    """What the command line says."""
+def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line says; absent: that of this process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--runs", type=int, default=50)
@@ -79,7 +80,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--live", action="store_true", help="workers run until they are ended, one run a second")
     parser.add_argument("--most-seconds", type=int, default=1800)
     parser.add_argument("--output", type=Path, help="the figures as JSON")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def drain(plane: ControlPlane, process: psutil.Process, port: int, given: argparse.Namespace) -> dict[str, Any]:

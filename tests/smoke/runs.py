@@ -28,7 +28,8 @@ class Runs:
         usual: dict[str, dict[str, Any]] = {
             "model": {"preset": "compact"},
             "data": {"source": self.showers, "showers": 72, "energyGev": [5, 20], "validationFraction": 0.25},
-            "train": {"epochs": epochs, "globalBatchSize": 12, "deterministic": True},
+            # Far from maxMinutes: where time steers the learning rate, no two trainings are the same.
+            "train": {"epochs": epochs, "globalBatchSize": 12, "deterministic": True, "maxMinutes": 1e6},
             "checkpoint": {"everySeconds": EVERY_SECONDS, "keep": 3},
             "hardware": {
                 "accelerator": "nvidia-tesla-v100",

@@ -124,9 +124,10 @@ def run_out_of_memory(runs: Runs, name: str) -> None:
     (container,) = pod["status"]["containerStatuses"]
     identity = container["containerID"].rpartition("/")[2]
     limit = (
-        f"d=$(find /sys/fs/cgroup -type d -name '*{identity}*' | grep -E 'memory|unified|kubepods' | head -1); "
-        'if [ -e "$d/memory.usage_in_bytes" ]; then echo $(($(cat $d/memory.usage_in_bytes) + 1000000)) '
-        "> $d/memory.limit_in_bytes; else echo $(($(cat $d/memory.current) + 1000000)) > $d/memory.max; fi"
+        f"for d in $(find /sys/fs/cgroup -type d -name '*{identity}*'); do "
+        "if [ -e $d/memory.usage_in_bytes ]; then "
+        "echo $(($(cat $d/memory.usage_in_bytes) + 1000000)) > $d/memory.limit_in_bytes; "
+        "elif [ -e $d/memory.current ]; then echo $(($(cat $d/memory.current) + 1000000)) > $d/memory.max; fi; done"
     )
     if not isinstance(runs.cluster, NativeCluster):
         pytest.skip("a container's limit is lowered by hand, inside its node")
