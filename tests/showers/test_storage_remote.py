@@ -132,6 +132,16 @@ def test_refused(server: type[_Fixed], tree: Path, tmp_path: Path) -> None:
     assert 1 <= sum(line.startswith("POST") for line in server.seen) <= 4, "once for each file that was under way"
 
 
+def test_only_objects_are_asked_for_and_nothing_goes_on_behind(server: type[_Fixed], tmp_path: Path) -> None:
+    """Requests for the bucket itself need a right that roles for objects do not have."""
+    server.status = 200
+    before = set(threading.enumerate())
+    assert download("gs://b/x", tmp_path / "x") == []
+    started = {one.name for one in set(threading.enumerate()) - before if "process_request" not in one.name}
+    assert started <= {"tqdm_monitor"}
+    assert [line.split("?")[0] for line in server.seen] == ["GET /storage/v1/b/b/o"]
+
+
 def test_unauthorised(server: type[_Fixed], tmp_path: Path) -> None:
     server.status = 401
     with pytest.raises(StorageError, match="no valid credentials"):

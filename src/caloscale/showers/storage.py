@@ -267,6 +267,9 @@ def _client() -> Iterator[Client]:
 
     # Buckets are global: a project is needed only to make one, which nothing here does.
     client = storage.Client(project=os.environ.get("GOOGLE_CLOUD_PROJECT", "none"))
+    # For the sake of traces it would ask for the bucket itself, in a thread that outlives the client and with a
+    # right (storage.buckets.get) that roles for objects do not have.
+    client._bucket_metadata_cache = None
     try:
         yield client
     finally:
