@@ -25,6 +25,7 @@ from caloscale.bench.machine import describe_machine
 from caloscale.bench.tables import bench_table, machine_text
 from caloscale.physics.figures_profile import profile_rows
 from caloscale.showers.storage import atomic_writer
+from tools.benchmark_nodes import node_times, smoke_times
 from tools.benchmark_runs import runs_section, table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,6 +50,8 @@ class Measurement:
     printed: bool = False
     module: str = ""
     """Absent: a verb of caloscale."""
+    made: bool = False
+    """A target of make that knows where its result belongs."""
 
     @property
     def result(self) -> Path:
@@ -59,6 +62,9 @@ class Measurement:
         """Measure."""
         print(f"$ {self.text}", flush=True)
         RESULTS.mkdir(parents=True, exist_ok=True)
+        if self.made:
+            subprocess.run(["make", *self.command], check=True, cwd=ROOT)
+            return
         called = [sys.executable, "-m", self.module or "caloscale.cli.main", *self.command]
         if self.printed:
             out = subprocess.run([*called, "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -71,6 +77,8 @@ class Measurement:
     @property
     def text(self) -> str:
         """The command as one types it."""
+        if self.made:
+            return shlex.join(["make", *self.command])
         return shlex.join([*(("python", "-m", self.module) if self.module else ("caloscale",)), *self.command])
 
 
@@ -147,6 +155,12 @@ def write_load(measurement: Measurement) -> str:
     )
 
 
+def write_nodes(measurement: Measurement) -> str:
+    """Images and real nodes in Markdown."""
+    found = json.loads(measurement.result.read_text(encoding="utf-8"))
+    return (smoke_times if measurement.made else node_times)(found, measurement.text)
+
+
 SECTIONS = (
     Section(
         "step",
@@ -196,6 +210,12 @@ SECTIONS = (
             )
         ),
         write_load,
+    ),
+    Section(
+        "nodes",
+        "Images and real nodes (root)",
+        (Measurement("nodes", (), module="tools.node_times"), Measurement("smoke", ("smoke",), made=True)),
+        write_nodes,
     ),
 )
 RUNS = "runs"

@@ -54,7 +54,10 @@ LAUNCHES = {
         ex.node("n0"),
     ),
     "pod-claim": lambda: ex.launch_of(
-        ex.run_of(*V100, "hardware.count=8", "cluster.volumeClaim=showers", "cluster.dataset=/workspace/dataset"),
+        ex.run_of(
+            *(*V100, "hardware.count=8", "cluster.volumeClaim=showers", "cluster.dataset=/workspace/dataset"),
+            "cluster.credentialsSecret=bucket-key",
+        ),
         ex.node("n0"),
     ),
 }

@@ -182,6 +182,19 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         download("gs://b/x", tmp_path)
 
 
+@pytest.mark.parametrize(
+    "content", ["", "not JSON", "{}", json.dumps({"type": "service_account", "private_key": "cut off"})]
+)
+def test_a_key_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str) -> None:
+    """As somebody fills cluster.credentialsSecret with the wrong file."""
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    (tmp_path / "key.json").write_text(content)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+    with pytest.raises(StorageError, match=r"no valid credentials[\s\S]*cluster.credentialsSecret") as caught:
+        download("gs://b/x", tmp_path)
+    assert caught.value.exit_code == 2 and not isinstance(caught.value, UnreachableError)
+
+
 def test_credentials_that_cannot_be_had_for_now_are_nobodys_mistake(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

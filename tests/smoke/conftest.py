@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from caloscale.bench.machine import describe_machine
+from caloscale.showers.storage import atomic_writer, upload
 from tests.smoke.runs import NAMESPACE, Runs
 from tools.cluster.errors import ClusterError
 from tools.cluster.kind import KindCluster
@@ -30,10 +32,12 @@ TIMINGS = ROOT / "runs" / "bench" / "smoke.json"
 def timings() -> Iterator[dict[str, float]]:
     """Seconds that the tests note; kept for docs/benchmarks.md, those that were not measured now as they were."""
     noted: dict[str, float] = {}
+    machine = describe_machine().model_dump(mode="json", by_alias=True)  # with its load before all this
     yield noted
     before = json.loads(TIMINGS.read_text(encoding="utf-8")) if TIMINGS.is_file() else {}
-    TIMINGS.parent.mkdir(parents=True, exist_ok=True)
-    TIMINGS.write_text(json.dumps({**before, **noted}, indent=2) + "\n", encoding="utf-8")
+    seconds = {**before.get("seconds", {}), **noted}
+    with atomic_writer(TIMINGS) as temporary:
+        temporary.write_text(json.dumps({"seconds": seconds, "machine": machine}, indent=2) + "\n", encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -74,8 +78,6 @@ def bucket(cluster: RealCluster) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def showers(bucket: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Geant4 showers in the bucket."""
-    from caloscale.showers.storage import upload
-
     folder = tmp_path_factory.mktemp("geant4")
     simulate = ["simulate", "--preset", "compact", "--set", "data.showers=96", "--set", "data.energyGev=[5,20]"]
     places = ["--output", str(folder / "showers")]

@@ -19,6 +19,7 @@ from caloscale.spec import parse_run
 from tests.smoke.compiled_pipeline import CompiledPipeline, Step, launcher_objects, pod_of
 from tests.smoke.runs import NAMESPACE, Runs
 from tools.cluster.real import RealCluster
+from tools.images import archives
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -47,6 +48,13 @@ def document(showers: str, epochs: int) -> str:
             "validation": {"showers": 64, "energyBins": 1, "bootstraps": 20},
         }
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trainer_on_the_system_node(cluster: RealCluster) -> None:
+    """The image of the steps, on the node that has no accelerator."""
+    (archive,) = archives(["trainer-cpu"]).values()
+    cluster.import_image(archive, nodes=cluster.nodes[:1])
 
 
 class Pods:

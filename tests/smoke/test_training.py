@@ -211,11 +211,16 @@ def failed(status: dict[str, Any]) -> str:
 
 
 def test_what_is_wrong_is_told_within_a_minute(runs: Runs) -> None:
-    """An image that does not exist, a bucket that does not, an account that does not."""
+    """An image that does not exist, a secret, a bucket."""
     one = {"hardware": {"count": 1}}
     runs.create("bad-image", cluster={"image": "caloscale/trainer:9.9.9"}, **one)
     told = blocked(runs.until("bad-image", blocked, "the image is told", 60))
     assert "caloscale/trainer:9.9.9" in told and "remedy: see that the image exists" in told
+
+    runs.create("bad-secret", cluster={"credentialsSecret": "no-such-key"}, **one)
+    told = blocked(runs.until("bad-secret", blocked, "the secret is told", 60))
+    assert 'secret "no-such-key" not found' in told and "remedy: make what is missing" in told
+    runs.delete_all()
 
     runs.create("bad-bucket", data={"source": "gs://no-such-bucket/showers"}, **one)
     told = failed(runs.until("bad-bucket", failed, "Failed with the bucket", 90))

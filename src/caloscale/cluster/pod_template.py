@@ -10,7 +10,7 @@ from caloscale.cluster.launch import Launch, Manifest
 from caloscale.cluster.nodes import CPU
 from caloscale.spec import Run
 
-USER = 10001
+USER = 65532
 """User of the workers; the images make it."""
 DOCUMENT_VARIABLE = "CALOSCALE_RUN"
 """Environment variable with the run document (JSON)."""
@@ -29,6 +29,10 @@ TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 (a 
 ENVIRONMENT = "caloscale-workers"
 """ConfigMap of the run's namespace with further environment variables of all workers, if there is one: an emulator's
 STORAGE_EMULATOR_HOST, a proxy. Not for secrets."""
+CREDENTIALS = "/var/run/secrets/caloscale"
+"""Where the Secret cluster.credentialsSecret is mounted."""
+KEY = "key.json"
+"""Its entry with the key."""
 SHARED_MEMORY = "8Gi"
 """Size of /dev/shm: NCCL and the input pipeline need more than the 64 MiB of a container."""
 
@@ -140,6 +144,8 @@ def _environment(launch: Launch) -> list[Manifest]:
         values[WORKSPACE_VARIABLE] = workspace
     if cluster.dataset:
         values[DATASET_VARIABLE] = cluster.dataset
+    if cluster.credentials_secret:
+        values["GOOGLE_APPLICATION_CREDENTIALS"] = f"{CREDENTIALS}/{KEY}"
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
@@ -172,6 +178,9 @@ def _volumes(launch: Launch) -> list[Manifest]:
     ]
     if claim := launch.document.cluster.volume_claim:
         volumes.append({"name": "workspace", "persistentVolumeClaim": {"claimName": claim}})
+    if secret := launch.document.cluster.credentials_secret:
+        items = [{"key": KEY, "path": KEY}]
+        volumes.append({"name": "credentials", "secret": {"secretName": secret, "items": items, "defaultMode": 0o440}})
     return volumes
 
 
@@ -184,4 +193,6 @@ def _mounts(launch: Launch) -> list[dict[str, Any]]:
     ]
     if launch.document.cluster.volume_claim:
         mounts.append({"name": "workspace", "mountPath": SHARED})
+    if launch.document.cluster.credentials_secret:
+        mounts.append({"name": "credentials", "mountPath": CREDENTIALS, "readOnly": True})
     return mounts

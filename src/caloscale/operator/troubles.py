@@ -57,7 +57,8 @@ def _remedy(trouble: Trouble) -> str:
     if "exceeded quota" in trouble.message:
         return "raise the quota of the namespace (kubectl describe quota), or ask for less in hardware"
     if trouble.reason in ("FailedMount", "CreateContainerConfigError"):
-        return "make what is missing in the run's namespace, or correct its name in the document"
+        missing = "make what is missing in the run's namespace (the Secret of cluster.credentialsSecret with key.json)"
+        return f"{missing}, or correct its name in the document"
     if trouble.reason == "FailedScheduling":
         return "free or add nodes; what each node lacks is said above"
     return f"kubectl describe says more of {trouble.where}"

@@ -301,7 +301,10 @@ def _explained(uri: str) -> Iterator[None]:
         raise StorageError(problem, file=uri, remedy=f"{remedy} on bucket {bucket!r}") from error
     except GoogleAuthError as error:
         problem, remedy = f"no valid credentials: {error}", "run `gcloud auth application-default login`"
-        in_a_pod = "; in a cluster see docs/gke.md (Workload Identity) or manifests/storage (an emulator)"
+        in_a_pod = (
+            "; in a cluster see docs/gke.md (Workload Identity), cluster.credentialsSecret (a key) or "
+            "manifests/storage (an emulator)"
+        )
         # A node's metadata server may be late, or say itself that it should be asked again.
         passing = isinstance(error, TransportError) or error.retryable
         raise (UnreachableError if passing else StorageError)(problem, file=uri, remedy=remedy + in_a_pod) from error

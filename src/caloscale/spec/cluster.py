@@ -36,6 +36,9 @@ class Cluster(Block):
     service_account: str | None = Field(default=None, max_length=253)
     """Service account of the workers, such as one that may use the bucket. Absent: one is made that can do nothing
     but report this run's progress."""
+    credentials_secret: str | None = Field(default=None, max_length=253)
+    """Secret of the run's namespace that holds a key of Google Cloud as key.json, for workers elsewhere. Google's own
+    clusters need none (Workload Identity)."""
     grace_seconds: int = Field(default=60, ge=30, le=3600)
     """Time that a worker has for its checkpoint when it is told to end, s. A spot node gives 15 to 120 s."""
     keep_finished: Duration | None = None

@@ -94,7 +94,8 @@ class Train(Block):
     seed: int = Field(1, ge=0)
     """Seed of weights, noise, label flips and order of the showers."""
     deterministic: bool = False
-    """Bit-for-bit repeatable, slower."""
+    """Bit-for-bit repeatable, slower. Where maxMinutes ends a training before its epochs do, the time steers the
+    learning rate and where it ends: then the same numbers need maxMinutes out of reach."""
 
     def replica_batch(self, replicas: int) -> int:
         """Showers in a batch of one of ``replicas``; raises ValueError when globalBatchSize is no multiple of them."""
