@@ -25,6 +25,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 DISTURBED_AT = 20
 """Steps that are saved before something happens."""
+ARRIVES_SECONDS = 2.0
+"""So long a checkpoint may take from the step that it is of into the bucket, on a machine that trains meanwhile."""
 
 
 @pytest.fixture(scope="session")
@@ -170,7 +172,7 @@ def test_a_run_recovers_by_itself(
     timings: dict[str, float],
     tmp_path: Path,
 ) -> None:
-    """Steps lost: at most those of one checkpoint interval. The last weights: bit for bit the undisturbed ones."""
+    """Work lost: at most that of one checkpoint interval. The last weights: bit for bit the undisturbed ones."""
     name = disturb.__name__.replace("_", "-")
     runs.create(name)
     runs.trains(name, DISTURBED_AT)
@@ -182,7 +184,7 @@ def test_a_run_recovers_by_itself(
     status = runs.ends(name)
     assert len(status["attempts"]) == attempts, [attempt.get("message") for attempt in status["attempts"]]
     first = status["attempts"][0]
-    assert first.get("stepsLost", 0) <= _steps_of_an_interval(status)
+    assert first.get("lostSeconds", 0) <= EVERY_SECONDS + ARRIVES_SECONDS, first
     assert sum(attempt["usd"] for attempt in status["attempts"]) == pytest.approx(status["cost"]["usd"], abs=2e-4)
     found = runs.weights(name, tmp_path)
     assert found.keys() == undisturbed.keys()
@@ -194,11 +196,6 @@ def _goes_on(status: dict[str, Any]) -> bool:
     """Whether the newest attempt has made a step behind the one from which it went on."""
     newest = status["attempts"][-1]
     return bool(newest.get("running")) and status.get("progress", {}).get("step", 0) > newest.get("firstStep", 0)
-
-
-def _steps_of_an_interval(status: dict[str, Any]) -> float:
-    """Steps between two checkpoints, with a second for writing one."""
-    return (EVERY_SECONDS + 1) / float(status["progress"]["stepSeconds"]) + 1
 
 
 def blocked(status: dict[str, Any]) -> str:
