@@ -98,9 +98,9 @@ base-image: $(VENV)/.dev ## A base for images from Debian's packages, where no r
 	@$(BIN)/python -m tools.images base $(if $(REFRESH),--refresh)
 
 .PHONY: smoke
-smoke: $(VENV)/.dev ## Images, real nodes, trainings that lose them: CLUSTER=native (root) or kind
-	@$(MAKE) --no-print-directory images ARCHIVE=1 TARGETS='trainer-cpu operator storage'
-	@CLUSTER='$(CLUSTER)' $(BIN)/pytest tests/smoke -m long --timeout 3600 --durations=10
+smoke: $(VENV)/.dev ## Images, real nodes, trainings that lose them: CLUSTER=native (root) or kind; or CONTEXT= REGISTRY= OVERLAY=
+	@$(if $(CONTEXT),true,$(MAKE) --no-print-directory images ARCHIVE=1 TARGETS='trainer-cpu operator storage')
+	@CLUSTER='$(CLUSTER)' CONTEXT='$(CONTEXT)' REGISTRY='$(REGISTRY)' OVERLAY='$(OVERLAY)' $(BIN)/pytest tests/smoke -m long --timeout 3600 --durations=10
 
 .PHONY: test-long
 test-long: $(VENV)/.dev ## The tests that take minutes each

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +16,11 @@ import pytest
 
 from caloscale.bench.machine import describe_machine
 from caloscale.showers.storage import atomic_writer, upload
-from tests.smoke.runs import NAMESPACE, Runs
+from tests.smoke.runs import NAMESPACE, Runs, image_of
+from tools.cluster.access import kubectl_program
 from tools.cluster.errors import ClusterError
 from tools.cluster.kind import KindCluster
+from tools.cluster.named import NamedCluster
 from tools.cluster.native import NativeCluster
 from tools.cluster.nodes import choose
 from tools.cluster.real import RealCluster
@@ -43,36 +47,64 @@ def timings() -> Iterator[dict[str, float]]:
 @pytest.fixture(scope="session")
 def cluster(timings: dict[str, float]) -> Iterator[RealCluster]:
     """Three real nodes, two of them with an advertised accelerator; operator and bucket deployed."""
-    try:
-        kind = choose(os.environ.get("CLUSTER", ""))
-        files = archives(IMAGES)
-    except (ClusterError, ImageError) as error:
-        pytest.skip(f"{error}; make smoke does it all")
     begun = time.monotonic()
-    with KindCluster() if kind == "kind" else NativeCluster() as made:
+    with _cluster() as made:
         timings["clusterUpSeconds"] = time.monotonic() - begun
         begun = time.monotonic()
-        system, *others = made.nodes
-        for name, archive in zip(IMAGES, files.values(), strict=True):
-            made.import_image(archive, nodes=others if name == "trainer-cpu" else [system])
-        timings["imagesIntoNodesSeconds"] = time.monotonic() - begun
+        if not isinstance(made, NamedCluster):
+            system, *others = made.nodes
+            for name, archive in zip(IMAGES, archives(IMAGES).values(), strict=True):
+                made.import_image(archive, nodes=others if name == "trainer-cpu" else [system])
+            timings["imagesIntoNodesSeconds"] = time.monotonic() - begun
         begun = time.monotonic()
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("KUBECONFIG", str(made.kubeconfig))
-            deploy(context=made.context)
+            deploy(
+                context=made.context,
+                overlay=os.environ.get("OVERLAY") or "kind",
+                image=image_of("operator"),
+                trainer=image_of("trainer"),
+            )
         timings["deploySeconds"] = time.monotonic() - begun
-        made.apply(made.kubectl("kustomize", str(ROOT / "manifests" / "storage" / "kind")))
+        storage = made.kubectl("kustomize", str(ROOT / "manifests" / "storage" / "kind"))
+        made.apply(re.sub(r"image: \S+", f"image: {image_of('storage')}", storage))
         made.kubectl("rollout", "status", "deployment/caloscale-storage", "-n", NAMESPACE, "--timeout=180s")
         yield made
 
 
+def _cluster() -> RealCluster:
+    """The cluster of CONTEXT, when make was told one; else one of our own, of the kind CLUSTER."""
+    if context := os.environ.get("CONTEXT"):
+        return NamedCluster(context)
+    try:
+        archives(IMAGES)
+        return KindCluster() if choose(os.environ.get("CLUSTER", "")) == "kind" else NativeCluster()
+    except (ClusterError, ImageError) as error:
+        pytest.skip(f"{error}; make smoke does it all")
+
+
 @pytest.fixture(scope="session")
 def bucket(cluster: RealCluster) -> Iterator[str]:
-    """The cluster's bucket, reached from here by the address of its pod."""
-    (pod,) = cluster.get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=caloscale-storage")["items"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STORAGE_EMULATOR_HOST", f"http://{pod['status']['podIP']}:4443")
-        yield "gs://caloscale"
+    """The cluster's bucket, reached from here through the API server."""
+    forward = ["port-forward", "--namespace", NAMESPACE, "deployment/caloscale-storage", ":4443"]
+    process = subprocess.Popen(
+        [kubectl_program(), *forward],
+        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        port = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
+        assert port is not None, "kubectl says where it listens"
+        reader = threading.Thread(target=process.stdout.read)
+        reader.start()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port.group(1)}")
+            yield "gs://caloscale"
+    finally:
+        process.terminate()
+        process.wait()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,19 +11,50 @@ from typing import Any
 
 import numpy as np
 
+from caloscale import __version__
 from caloscale.showers.storage import download
 from tools.cluster.real import RealCluster
 
 NAMESPACE = "caloscale-runs"
+ACCELERATOR, COUNT = "cloud.google.com/gke-accelerator", "cloud.google.com/gke-accelerator-count"
+SPOT = "cloud.google.com/gke-spot"
 EVERY_SECONDS = 3.0
 """Between two checkpoints."""
 
 
+def image_of(name: str) -> str:
+    """Name of an image: from the registry that make was told (REGISTRY), else as the nodes have it."""
+    return f"{os.environ.get('REGISTRY') or 'caloscale'}/{name}:{__version__}"
+
+
+def hardware_of(nodes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Two whole nodes of the first accelerator of which there are two; without one, processors."""
+    labels = [node["metadata"]["labels"] for node in nodes]
+    marks = [
+        (each[ACCELERATOR], each.get(SPOT, ""), each["topology.kubernetes.io/region"])
+        for each in labels
+        if ACCELERATOR in each
+    ]
+    for index, (accelerator, spot, region) in enumerate(marks):
+        if marks.count(marks[index]) > 1:
+            per_node = next(int(each[COUNT]) for each in labels if each.get(ACCELERATOR) == accelerator)
+            return {
+                "accelerator": accelerator,
+                "count": 2 * per_node,
+                "perNode": per_node,
+                "purchase": "spot" if spot == "true" else "on-demand",
+                "region": region,
+                "advertised": True,
+            }
+    return {"accelerator": "cpu", "count": 2}
+
+
 class Runs:
-    """Runs of the compact network on two workers, each alone on its node with its (advertised) accelerator."""
+    """Runs of the compact network on two workers, each alone on its node with all its (advertised) accelerators."""
 
     def __init__(self, cluster: RealCluster, bucket: str, showers: str) -> None:
         self.cluster, self.bucket, self.showers = cluster, bucket, showers
+        self.hardware = hardware_of(cluster.get("nodes")["items"])
 
     def create(self, name: str, *, epochs: int = 40, **blocks: dict[str, Any]) -> None:
         """Apply a TrainingRun: the usual document with changes by block."""
@@ -29,16 +62,14 @@ class Runs:
             "model": {"preset": "compact"},
             "data": {"source": self.showers, "showers": 72, "energyGev": [5, 20], "validationFraction": 0.25},
             # Far from maxMinutes: where time steers the learning rate, no two trainings are the same.
-            "train": {"epochs": epochs, "globalBatchSize": 12, "deterministic": True, "maxMinutes": 1e6},
-            "checkpoint": {"everySeconds": EVERY_SECONDS, "keep": 3},
-            "hardware": {
-                "accelerator": "nvidia-tesla-v100",
-                "count": 2,
-                "perNode": 1,
-                "purchase": "spot",
-                "region": "europe-west4",
-                "advertised": True,
+            "train": {
+                "epochs": epochs,
+                "globalBatchSize": math.lcm(12, self.hardware["count"]),
+                "deterministic": True,
+                "maxMinutes": 1e6,
             },
+            "checkpoint": {"everySeconds": EVERY_SECONDS, "keep": 3},
+            "hardware": self.hardware,
             "cluster": {"workspace": f"{self.bucket}/runs/{name}"},
             "recovery": {"backoff": "1s", "waitForCapacity": "10m"},
             "validation": {"showers": 64, "energyBins": 1, "bootstraps": 20},

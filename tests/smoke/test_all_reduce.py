@@ -8,10 +8,9 @@ import statistics
 
 import pytest
 
-from caloscale import __version__
 from caloscale.bench.allreduce import gradient_shapes
 from caloscale.spec import parse_run
-from tests.smoke.runs import NAMESPACE
+from tests.smoke.runs import NAMESPACE, image_of
 from tools.cluster.real import RealCluster
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
@@ -43,7 +42,7 @@ def test_pods_of_two_nodes_reduce_together(cluster: RealCluster, bucket: str, ti
 def _job(settings: str) -> dict[str, object]:
     container = {
         "name": "tensorflow",
-        "image": f"caloscale/trainer:{__version__}",
+        "image": image_of("trainer"),
         "args": [PYTHON, "-m", "caloscale.bench.allreduce_worker", settings],
         "env": [{"name": "TF_CPP_MIN_LOG_LEVEL", "value": "2"}],
         "resources": {"limits": {"nvidia.com/gpu": "1"}},

@@ -17,6 +17,7 @@ import pytest
 
 from tests.smoke.runs import EVERY_SECONDS, NAMESPACE, Runs
 from tools.cluster.errors import ClusterError
+from tools.cluster.named import NotOursError
 from tools.cluster.native import NativeCluster
 from tools.cluster.programs import program
 from tools.cluster.real import RealCluster
@@ -48,7 +49,9 @@ def undisturbed(
         assert len({pod["spec"]["nodeName"] for pod in pods}) == len(pods) == 2, "a node for each worker"
         for pod in pods:
             (container,) = pod["spec"]["containers"]
-            assert container["resources"]["limits"]["nvidia.com/gpu"] == "1", "all accelerators of its node"
+            offered = cluster.get("node", pod["spec"]["nodeName"])["status"]["allocatable"].get("nvidia.com/gpu")
+            asked = container["resources"].get("limits", {}).get("nvidia.com/gpu")
+            assert asked == offered, "all accelerators of its node"
         status = runs.ends(name)
         runs.cluster.wait_until(lambda: "Succeeded" in rows.read_text(encoding="utf-8"), "the watch shows success")
     shown = rows.read_text(encoding="utf-8")
@@ -177,7 +180,10 @@ def test_a_run_recovers_by_itself(
     runs.create(name)
     runs.trains(name, DISTURBED_AT)
     begun = time.monotonic()
-    disturb(runs, name)
+    try:
+        disturb(runs, name)
+    except NotOursError as error:
+        pytest.skip(str(error))
     if attempts > 1:
         runs.until(name, lambda s: len(s["attempts"]) > 1 and _goes_on(s), "the next attempt makes steps", 600)
         timings[f"{disturb.__name__}ToNextStepSeconds"] = time.monotonic() - begun

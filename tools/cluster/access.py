@@ -52,7 +52,7 @@ class Access(ABC):
 
     def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
         """What kubectl prints; raises ClusterError with what it complains about."""
-        command = [_kubectl(), f"--cache-dir={self.folder / 'kubectl'}", *arguments]
+        command = [kubectl_program(), f"--cache-dir={self.folder / 'kubectl'}", *arguments]
         environment = {**os.environ, "KUBECONFIG": str(kubeconfig or self.kubeconfig)}
         done = subprocess.run(command, input=stdin, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -108,7 +108,7 @@ class Access(ABC):
         return []
 
 
-def _kubectl() -> str:
+def kubectl_program() -> str:
     """The one that was built, of the server's version; else that of the machine."""
     built = folder() / "bin" / "kubectl"
     installed = None if built.is_file() else shutil.which("kubectl")

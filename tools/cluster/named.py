@@ -1,0 +1,106 @@
+"""A cluster of somebody's, by the context that names it: used as it is; its machines are left alone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Never
+
+from tools.cluster.access import kubectl_program
+from tools.cluster.errors import ClusterError
+from tools.cluster.real import RealCluster
+
+NEEDED = {"tfjobs.kubeflow.org": "training-operator", "jobsets.jobset.x-k8s.io": "jobset"}
+"""Kinds that must be known, and the folder of manifests/third-party that brings them."""
+
+
+class NotOursError(ClusterError):
+    """Machines of a cluster that is not ours are not disturbed."""
+
+
+class NamedCluster(RealCluster):
+    """``with NamedCluster("my-context") as cluster`` takes the context of the user's kubeconfig; nothing is started."""
+
+    def __init__(self, context: str) -> None:
+        self._context = context
+
+    def start(self) -> None:
+        """Look whether it answers and knows what is needed; raises ClusterError with what is missing."""
+        self.folder = Path(tempfile.mkdtemp(prefix="caloscale-named-"))
+        try:
+            self._note_context()
+            kinds = self.kubectl("get", "customresourcedefinitions", "--output=name")
+            missing = [folder for kind, folder in NEEDED.items() if f"/{kind}" not in kinds]
+            if missing:
+                commands = " && ".join(
+                    f"kubectl apply --context {self._context} --server-side -k manifests/third-party/{folder}"
+                    for folder in missing
+                )
+                raise ClusterError(f"{self._context} does not have {', '.join(missing)}", remedy=commands)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Forget it; what runs there runs on."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """A copy of the user's kubeconfig with this context alone."""
+        return self.folder / "kubeconfig"
+
+    @property
+    def context(self) -> str:
+        """Name of its context."""
+        return self._context
+
+    @property
+    def nodes(self) -> list[str]:
+        """Names of its nodes."""
+        return [str(node["metadata"]["name"]) for node in self.get("nodes")["items"]]
+
+    def import_image(self, archive: Path, *, nodes: Iterable[str] | None = None) -> list[str]:
+        """Nothing: its nodes pull images, or have them."""
+        del archive, nodes
+        return []
+
+    def lose_node(self, name: str) -> None:
+        """Refused."""
+        self._refuse(name)
+
+    def return_node(self, name: str) -> None:
+        """Refused."""
+        self._refuse(name)
+
+    def cut_off(self, name: str) -> None:
+        """Refused."""
+        self._refuse(name)
+
+    def reconnect(self, name: str) -> None:
+        """Refused."""
+        self._refuse(name)
+
+    def end_program(self, name: str, program: str) -> None:
+        """Refused."""
+        del program
+        self._refuse(name)
+
+    def inside(self, name: str, *command: str) -> str:
+        """Refused."""
+        del command
+        self._refuse(name)
+
+    def _note_context(self) -> None:
+        command = [kubectl_program(), "config", "view", "--minify", "--flatten", "--raw", f"--context={self._context}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ClusterError(f"context {self._context}: {done.stderr.strip()}", remedy="kubectl config get-contexts")
+        self.kubeconfig.touch(mode=0o600)
+        self.kubeconfig.write_text(done.stdout, encoding="utf-8")
+
+    def _refuse(self, name: str) -> Never:
+        raise NotOursError(f"node {name} of {self._context} is not ours", remedy="CLUSTER=native or kind")
