@@ -1,0 +1,29 @@
+"""The overlays for GKE on real nodes: nothing in them is only for GKE, so they are deployed and not only looked at."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.smoke.runs import image_of
+from tools.cluster.named import NamedCluster
+from tools.cluster.real import RealCluster
+from tools.deploy import deploy
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize("overlay", ["gke-gpu", "gke-tpu"])
+def test_the_operator_runs_as_on_gke(overlay: str, cluster: RealCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for the rollout by itself; then the pod is one of a machine that stays, and is not pushed aside."""
+    if isinstance(cluster, NamedCluster):
+        pytest.skip("somebody's cluster has the overlay that make was told")
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    images = {"image": image_of("operator"), "trainer": image_of("trainer")}
+    try:
+        deploy(context=cluster.context, overlay=overlay, **images)
+        listed = cluster.get("pods", "-n", "caloscale-system", "-l", "app.kubernetes.io/name=caloscale-operator")
+        (pod,) = [each for each in listed["items"] if "deletionTimestamp" not in each["metadata"]]
+        assert pod["spec"]["priorityClassName"] == "caloscale-operator" and pod["spec"]["priority"] == 1_000_000
+        assert pod["spec"]["nodeName"] == cluster.nodes[0], "the one node that is no spot machine"
+    finally:
+        deploy(context=cluster.context, overlay="kind", **images)
