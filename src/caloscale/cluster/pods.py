@@ -59,6 +59,8 @@ class Pod:
     """When its worker ended."""
     exit_code: int | None
     """Exit code of its worker."""
+    out_of_memory: bool
+    """Whether the kernel ended its worker for that."""
     message: str
     """Last lines of its log, or why it was ended."""
     disrupted: bool
@@ -102,6 +104,7 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
         or (_moment(status.get("startTime")) or _moment(metadata.get("creationTimestamp")) if node else None),
         ended=_moment(ended.get("finishedAt")) if phase in ENDED else None,
         exit_code=ended.get("exitCode"),
+        out_of_memory=ended.get("reason") == "OOMKilled",
         message=str(told or "").strip(),
         disrupted=disruption.get("status") == "True"
         or reason in RETRYABLE_REASONS

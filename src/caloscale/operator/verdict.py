@@ -10,6 +10,7 @@ from caloscale.status import AttemptStatus, Reason
 
 RETRYABLE_FROM = 128
 """Exit codes from here on are the machine's (signals, lost peers, devices); below, the user's."""
+OUT_OF_MEMORY = "was out of memory (OOMKilled; a smaller train.maxBatchPerReplica takes less) and ended"
 LOG_CHARACTERS = 600
 """So much of the end of a log fits into a condition that a person reads."""
 
@@ -34,7 +35,11 @@ def judge(attempt: AttemptStatus, pods: Sequence[Pod], job: Job | None, nodes: M
     """
     if job is not None and job.state == "succeeded":
         return Verdict("Completed", "all steps are done")
-    failed = sorted((pod for pod in pods if pod.phase == "Failed"), key=lambda pod: (pod.ended is None, pod.ended or 0))
+    # What followed from a worker without memory may be known before that itself.
+    failed = sorted(
+        (pod for pod in pods if pod.phase == "Failed"),
+        key=lambda pod: (not pod.out_of_memory, pod.ended is None, pod.ended or 0),
+    )
     for pod in failed:
         if not pod.disrupted and pod.exit_code is not None and 0 < pod.exit_code < RETRYABLE_FROM:
             return Verdict("UserError", f"{pod.name} ended with exit code {pod.exit_code}{_log(pod)}", pod.exit_code)
@@ -42,7 +47,7 @@ def judge(attempt: AttemptStatus, pods: Sequence[Pod], job: Job | None, nodes: M
     if lost is not None:
         return Verdict("NodeLost", lost)
     for pod in failed:
-        told = f"{pod.name} on {pod.node or 'no node'} ended"
+        told = f"{pod.name} on {pod.node or 'no node'} {OUT_OF_MEMORY if pod.out_of_memory else 'ended'}"
         code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
         reason: Reason = "WorkerLost" if pod.disrupted else "WorkerFailed"
         return Verdict(reason, f"{told}{code}{_log(pod)}", pod.exit_code)

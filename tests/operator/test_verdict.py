@@ -1,0 +1,47 @@
+"""Of several workers that ended, the one that tells what happened."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from caloscale.cluster.pods import Pod, pod_of
+from caloscale.operator.verdict import judge
+from caloscale.status import AttemptStatus
+
+ATTEMPT = AttemptStatus(
+    number=1, job="gan-1", nodes=2, workers=2, launched=dt.datetime(2026, 11, 21, 10, tzinfo=dt.UTC)
+)
+
+
+def failed(index: int, code: int, second: int, **ended: Any) -> Pod:
+    terminated = {"exitCode": code, "finishedAt": f"2026-11-21T10:00:{second:02d}Z", **ended}
+    states = [{"name": "tensorflow", "state": {"terminated": terminated}}]
+    metadata = {"name": f"gan-1-worker-{index}", "uid": str(index)}
+    status = {"phase": "Failed", "containerStatuses": states}
+    return pod_of({"metadata": metadata, "spec": {"nodeName": f"n{index}"}, "status": status})
+
+
+@pytest.mark.parametrize("second", [3, 9])
+def test_a_worker_without_memory_is_named_also_when_another_ended_before(second: int) -> None:
+    """The log says nothing of it, as the kernel asks nobody."""
+    greedy = failed(1, 137, second, reason="OOMKilled", message="epoch 3")
+    verdict = judge(ATTEMPT, [failed(0, 140, 5, message="worker 1 is gone"), greedy], None, {})
+    assert verdict is not None and verdict.reason == "WorkerFailed" and verdict.exit_code == 137
+    assert verdict.message == (
+        "gan-1-worker-1 on n1 was out of memory (OOMKilled; a smaller train.maxBatchPerReplica takes less) and ended "
+        "with exit code 137: epoch 3"
+    )
+
+
+def test_a_mistake_in_the_document_goes_before_what_followed() -> None:
+    pods = [failed(0, 140, 3, message="worker 1 is gone"), failed(1, 2, 5, message="no such bucket")]
+    verdict = judge(ATTEMPT, pods, None, {})
+    assert verdict is not None and verdict.reason == "UserError" and "no such bucket" in verdict.message
+
+
+def test_else_the_first_that_ended_is_named() -> None:
+    verdict = judge(ATTEMPT, [failed(0, 140, 5), failed(1, 143, 3)], None, {})
+    assert verdict is not None and verdict.exit_code == 143 and "gan-1-worker-1" in verdict.message
