@@ -204,8 +204,9 @@ def test_a_run_recovers_by_itself(
 
 def _goes_on(status: dict[str, Any]) -> bool:
     """Whether the newest attempt has made a step behind the one from which it went on."""
-    newest = status["attempts"][-1]
-    return bool(newest.get("running")) and status.get("progress", {}).get("step", 0) > newest.get("firstStep", 0)
+    newest, progress = status["attempts"][-1], status.get("progress", {})
+    # What the attempt before has reported stays until there is something newer.
+    return progress.get("updated", "") > newest["launched"] and progress["step"] > newest.get("firstStep", 0)
 
 
 def blocked(status: dict[str, Any]) -> str:
