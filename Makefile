@@ -102,6 +102,11 @@ smoke: $(VENV)/.dev ## Images, real nodes, trainings that lose them: CLUSTER=nat
 	@$(if $(CONTEXT),true,$(MAKE) --no-print-directory images ARCHIVE=1 TARGETS='trainer-cpu operator storage')
 	@CLUSTER='$(CLUSTER)' CONTEXT='$(CONTEXT)' REGISTRY='$(REGISTRY)' OVERLAY='$(OVERLAY)' $(BIN)/pytest tests/smoke -m long --timeout 3600 --durations=10
 
+.PHONY: smoke-short
+smoke-short: $(VENV)/.dev ## Of these: from apply to report, and a node that is lost (ten minutes)
+	@$(MAKE) --no-print-directory images ARCHIVE=1 TARGETS='trainer-cpu operator storage'
+	@CLUSTER='$(CLUSTER)' $(BIN)/pytest tests/smoke/test_training.py -m long -k 'apply_to_report or lose_a_node' --timeout 3600
+
 .PHONY: test-long
 test-long: $(VENV)/.dev ## The tests that take minutes each
 	@$(BIN)/pytest -m long --timeout 3600 --durations=15

@@ -103,6 +103,17 @@ def status(cluster: Which = "") -> None:
     print(f"\n{pods}\nexport KUBECONFIG={found.kubeconfig}")
 
 
+@app.command()
+def ready(cluster: Which = "") -> None:
+    """Exit code 0 when a cluster can be started here; else 1, with what is missing."""
+    try:
+        if choose(cluster) == "native":
+            requirements.check()
+    except ClusterError as error:
+        print(error)
+        raise typer.Exit(1) from error
+
+
 @app.command("import")
 def import_images(archives: list[Path], cluster: Which = "") -> None:
     """Put images from archives into all nodes."""

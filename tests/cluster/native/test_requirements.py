@@ -109,3 +109,13 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path, monkeypatch: p
 
 def test_removing_what_never_was_does_nothing(tmp_path: Path) -> None:
     assert remove_cluster(tmp_path / "none") == []
+
+
+def test_ready_says_by_its_exit_code_whether_a_cluster_can_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path))
+    lacking = CliRunner().invoke(app, ["nodes", "ready", "--cluster", "native"])
+    assert lacking.exit_code == 1 and "are not built" in lacking.output
+    monkeypatch.setattr(requirements, "check", lambda: None)
+    assert CliRunner().invoke(app, ["nodes", "ready", "--cluster", "native"]).exit_code == 0
