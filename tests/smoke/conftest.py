@@ -16,7 +16,7 @@ import pytest
 
 from caloscale.bench.machine import describe_machine
 from caloscale.showers.storage import atomic_writer, upload
-from tests.smoke.runs import NAMESPACE, Runs, image_of
+from tests.smoke.runs import BUCKET, NAMESPACE, Runs, image_of
 from tools.cluster.access import kubectl_program
 from tools.cluster.errors import ClusterError
 from tools.cluster.kind import KindCluster
@@ -84,8 +84,8 @@ def _cluster() -> RealCluster:
 
 
 @pytest.fixture(scope="session")
-def bucket(cluster: RealCluster) -> Iterator[str]:
-    """The cluster's bucket, reached from here through the API server."""
+def storage_address(cluster: RealCluster) -> Iterator[str]:
+    """Where the cluster's storage is reached from here: through the API server."""
     forward = ["port-forward", "--namespace", NAMESPACE, "deployment/caloscale-storage", ":4443"]
     process = subprocess.Popen(
         [kubectl_program(), *forward],
@@ -97,25 +97,32 @@ def bucket(cluster: RealCluster) -> Iterator[str]:
         assert process.stdout is not None
         port = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
         assert port is not None, "kubectl says where it listens"
-        reader = threading.Thread(target=process.stdout.read)
+        reader = threading.Thread(target=process.stdout.read, daemon=True)
         reader.start()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port.group(1)}")
-            yield "gs://caloscale"
+        yield f"http://127.0.0.1:{port.group(1)}"
     finally:
         process.terminate()
-        process.wait()
+        process.communicate()
+
+
+@pytest.fixture
+def bucket(storage_address: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The cluster's bucket, for a test and the programs that it starts."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage_address)
+    return BUCKET
 
 
 @pytest.fixture(scope="session")
-def showers(bucket: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def showers(storage_address: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Geant4 showers in the bucket."""
     folder = tmp_path_factory.mktemp("geant4")
     simulate = ["simulate", "--preset", "compact", "--set", "data.showers=96", "--set", "data.energyGev=[5,20]"]
     places = ["--output", str(folder / "showers")]
     subprocess.run([sys.executable, "-m", "caloscale.cli.main", *simulate, *places], check=True)
-    upload(folder / "showers", f"{bucket}/geant4")
-    return f"{bucket}/geant4"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", storage_address)
+        upload(folder / "showers", f"{BUCKET}/geant4")
+    return f"{BUCKET}/geant4"
 
 
 @pytest.fixture

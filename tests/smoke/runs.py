@@ -16,6 +16,7 @@ from caloscale.showers.storage import download
 from tools.cluster.real import RealCluster
 
 NAMESPACE = "caloscale-runs"
+BUCKET = "gs://caloscale"
 ACCELERATOR, COUNT = "cloud.google.com/gke-accelerator", "cloud.google.com/gke-accelerator-count"
 SPOT = "cloud.google.com/gke-spot"
 EVERY_SECONDS = 3.0

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.smoke.runs import EVERY_SECONDS, NAMESPACE, Runs
+from tests.smoke.runs import BUCKET, EVERY_SECONDS, NAMESPACE, Runs
 from tools.cluster.errors import ClusterError
 from tools.cluster.named import NotOursError
 from tools.cluster.native import NativeCluster
@@ -33,16 +33,22 @@ ARRIVES_SECONDS = 2.0
 @pytest.fixture(scope="session")
 def undisturbed(
     cluster: RealCluster,
-    bucket: str,
+    storage_address: str,
     showers: str,
     timings: dict[str, float],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, np.ndarray]:
     """The last weights of a run that nothing disturbs; what a person sees of it is tested on the way."""
-    runs, name = Runs(cluster, bucket, showers), "undisturbed"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", storage_address)
+        return _undisturbed(Runs(cluster, BUCKET, showers), timings, tmp_path_factory.mktemp("undisturbed"))
+
+
+def _undisturbed(runs: Runs, timings: dict[str, float], folder: Path) -> dict[str, np.ndarray]:
+    name, cluster = "undisturbed", runs.cluster
     begun = time.monotonic()
     runs.create(name)
-    with _watched(runs, name, tmp_path_factory.mktemp("watched") / "rows") as rows:
+    with _watched(runs, name, folder / "rows") as rows:
         runs.until(name, lambda s: s.get("progress", {}).get("step", 0) >= 1, "the first step", 600)
         timings["applyToFirstStepSeconds"] = time.monotonic() - begun
         pods = runs.pods(name)
@@ -53,13 +59,13 @@ def undisturbed(
             asked = container["resources"].get("limits", {}).get("nvidia.com/gpu")
             assert asked == offered, "all accelerators of its node"
         status = runs.ends(name)
-        runs.cluster.wait_until(lambda: "Succeeded" in rows.read_text(encoding="utf-8"), "the watch shows success")
+        cluster.wait_until(lambda: "Succeeded" in rows.read_text(encoding="utf-8"), "the watch shows success")
     shown = rows.read_text(encoding="utf-8")
     assert all(phase in shown for phase in ("Starting", "Running", "Succeeded")), shown
     assert len(status["attempts"]) == 1 and status["layout"] == "2x1"
     assert {c["type"]: c["status"] for c in status["conditions"]}["PlacementVerified"] == "True"
-    _fetched(runs, name, tmp_path_factory.mktemp("fetched") / name)
-    return runs.weights(name, tmp_path_factory.mktemp("weights"))
+    _fetched(runs, name, folder / "fetched")
+    return runs.weights(name, folder / "weights")
 
 
 @contextmanager
