@@ -12,7 +12,8 @@ from caloscale.spec.cluster import Backend
 
 Phase = Literal["Pending", "Waiting", "Starting", "Running", "Recovering", "Succeeded", "Failed", "Suspended"]
 """Pending: not yet planned. Waiting: planned, the machines are not there. Starting: launched, not all workers run.
-Recovering: interrupted, going on soon. Suspended: stopped on request."""
+Recovering: interrupted, going on soon. Suspended: stopped on request, or because the pipeline step that followed it has
+gone."""
 FINISHED: tuple[Phase, ...] = ("Succeeded", "Failed")
 """Phases that a run does not leave by itself."""
 HOLDING: tuple[Phase, ...] = ("Starting", "Running")
@@ -274,6 +275,8 @@ class RunStatus(StatusBlock):
     """The next start is not before this (back-off)."""
     room_since: Time | None = None
     """Since when the planned nodes could be had again, while it runs on fewer."""
+    unfollowed_since: Time | None = None
+    """Since when the pod that is to follow the run (a pipeline's step) has been gone."""
     finished: Time | None = None
     """When it ended."""
 

@@ -218,6 +218,34 @@ def test_suspend_saves_gives_back_and_goes_on() -> None:
     assert w.phase == "Succeeded" and w.status["restarts"] == 0 and w.status["observedGeneration"] == 3
 
 
+def test_a_run_whose_pipeline_step_has_gone_stops_and_goes_on_with_another() -> None:
+    """Whoever terminates a pipeline does not want to pay for its machines; a step that is tried again does."""
+    w = world(steps=600)
+    w.until(lambda w: w.step >= 130)
+    w.followed, left = False, w.now
+    w.until(lambda w: w.phase == "Suspended" and not w.pods)
+    assert 60 <= (w.now - left).total_seconds() <= 90 and w.saved >= 130 and not w.jobs
+    told = w.status["message"]
+    assert "the pipeline step that follows it, pod step, has ended" in told and "caloscale stop gan --resume" in told
+    for _ in range(100):
+        w.reconcile()
+        w.tick()
+    assert w.phase == "Suspended"
+    w.followed = True
+    w.until(settled)
+    assert w.phase == "Succeeded" and w.status["restarts"] == 0 and "unfollowedSince" not in w.status
+
+
+def test_a_step_that_is_tried_again_soon_disturbs_nothing() -> None:
+    w = world(steps=600)
+    w.until(lambda w: w.step >= 130)
+    w.followed, left = False, w.now
+    w.until(lambda w: (w.now - left).total_seconds() >= 40)
+    w.followed = True
+    w.until(settled)
+    assert w.phase == "Succeeded" and len(w.attempts) == 1
+
+
 def test_a_run_beyond_its_budget_is_not_launched_and_goes_on_when_it_is_raised() -> None:
     w = world({"budget": {"maxUsd": 2}})
     w.until(ended)

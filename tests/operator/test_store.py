@@ -142,3 +142,21 @@ def test_what_is_newer_than_the_list_stays() -> None:
     store.put("Pod", pod("new", 12))
     store.resync("Pod", [pod("old", 9)], 10)
     assert ("physics", "new") in store.pods
+
+
+def test_the_end_of_a_pipelines_step_concerns_the_run_that_it_follows() -> None:
+    store = Store()
+    metadata = {"name": "gan", "namespace": "physics", "resourceVersion": "1"}
+    followed = {"metadata": {**metadata, "annotations": {"caloscale.dev/follower": "step"}}, "spec": {}}
+    followed["status"] = {"phase": "Running"}  # nothing else would have it looked at
+    store.put("TrainingRun", followed)
+    assert not store.is_there("physics", "step")
+    assert store.put("Pod", pod("step", 2, run="")) == set() and store.is_there("physics", "step")
+    ended = store.put("Pod", pod("step", 3, "Failed", run=""))
+    assert RunKey("physics", "gan") in ended and not store.is_there("physics", "step")
+    store.put("Pod", pod("step", 4, run=""))
+    assert RunKey("physics", "gan") in store.put("Pod", pod("step", 5, run=""), gone=True)
+    assert not store.is_there("physics", "step")
+    elsewhere = {**pod("step", 6, "Failed", run="")}
+    elsewhere["metadata"] = {**elsewhere["metadata"], "namespace": "others"}
+    assert RunKey("physics", "gan") not in store.put("Pod", elsewhere)

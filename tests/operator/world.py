@@ -48,6 +48,7 @@ class World:
         self.refuses_pods = False
         self.has_image = True
         self.warnings: list[Trouble] = []
+        self.followed = True
         self.went: dict[str, dt.datetime] = {}
         self.user_error: tuple[int, str] | None = None
         self._uid = itertools.count(1)
@@ -70,6 +71,8 @@ class World:
             catalogue=ex.CATALOGUE,
             image=ex.IMAGE,
             gone_pods=self.went,
+            follower="step",
+            followed=self.followed,
             warnings=self.warnings,
         )
 

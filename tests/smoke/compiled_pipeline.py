@@ -164,7 +164,7 @@ def pod_of(step: Step, *, name: str, account: str, environment: dict[str, str]) 
         "spec": {
             "restartPolicy": "Never",
             "serviceAccountName": account,
-            "terminationGracePeriodSeconds": 60,
+            "terminationGracePeriodSeconds": 5,
             "securityContext": {
                 "runAsNonRoot": True,
                 "fsGroup": 65532,
@@ -176,7 +176,10 @@ def pod_of(step: Step, *, name: str, account: str, environment: dict[str, str]) 
                     "image": step.image,
                     "imagePullPolicy": "IfNotPresent",
                     "command": step.launched("python3", "/launcher/launcher.py"),
-                    "env": [{"name": key, "value": value} for key, value in environment.items()],
+                    "env": [
+                        *({"name": key, "value": value} for key, value in environment.items()),
+                        {"name": "KFP_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                    ],
                     "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}},
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},

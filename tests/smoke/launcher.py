@@ -3,15 +3,15 @@
     python3 launcher.py --executor_input JSON -- COMMAND ARGUMENT...
 
 As KFP's launcher does: input artifacts are brought from gs://bucket/key to /gcs/bucket/key, the command runs, and what
-it left there is uploaded, with executor_output.json last, if it succeeded. SIGTERM goes to all that the command started.
-It needs the trainer's image and nothing else of this repository. $GCS_FOLDER stands for /gcs where that cannot be made.
+it left there is uploaded, with executor_output.json last, if it succeeded. SIGTERM does not get through to the command,
+as it does not in Kubeflow. It needs the trainer's image and nothing else of this repository. $GCS_FOLDER stands for
+/gcs where that cannot be made.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -39,9 +39,7 @@ def launch(executor_input: dict[str, Any], command: list[str]) -> int:
         download(uri, local(uri))  # all that our steps hand on are folders
     for uri in uris(outputs.get("artifacts", {})):
         local(uri).parent.mkdir(parents=True, exist_ok=True)
-    child = subprocess.Popen(command, start_new_session=True)
-    signal.signal(signal.SIGTERM, lambda *_: os.killpg(child.pid, signal.SIGTERM))
-    code = child.wait()
+    code = subprocess.run(command, check=False).returncode
     if code == 0:
         for uri in uris(outputs.get("artifacts", {})):
             if local(uri).exists():

@@ -123,10 +123,10 @@ def test_plan_train_validate_and_bill_as_pods(runs: Runs, tmp_path: Path) -> Non
     assert "generator.keras" in {path.name for path in download(walk.artifact("train", "trained"), tmp_path / "model")}
 
 
-def test_a_cancelled_step_takes_its_run_back(runs: Runs, tmp_path: Path) -> None:
+def test_the_run_of_a_terminated_step_stops_and_goes_on_when_it_is_tried_again(runs: Runs, tmp_path: Path) -> None:
     """The Pod of the training step is deleted, as Kubeflow does when somebody terminates the pipeline run."""
-    workspace = f"{runs.bucket}/pipeline-runs/cancelled"
-    places = {"root": f"{runs.bucket}/pipelines", "run_id": "cancelled"}
+    workspace = f"{runs.bucket}/pipeline-runs/terminated"
+    places = {"root": f"{runs.bucket}/pipelines", "run_id": "terminated"}
     given = {"workspace": workspace, "run": document(runs, epochs=4000)}
     walk = CompiledPipeline(SECOND, given, **places)
     execute = Pods(runs.cluster, walk.run_id, tmp_path)
@@ -136,16 +136,25 @@ def test_a_cancelled_step_takes_its_run_back(runs: Runs, tmp_path: Path) -> None
         found = runs.cluster.get("trainingruns", "-n", NAMESPACE)["items"]
         return name in {each["metadata"]["name"] for each in found}
 
-    def cancelled_in_training(step: Step) -> int:
+    def terminated_in_training(step: Step) -> int:
         if step.name != "train":
             return execute(step)
-        pod = execute.start(step)
-        runs.cluster.wait_until(is_there, "the step has made its run", 120)
-        runs.trains(name)
-        runs.cluster.kubectl("delete", "pod", pod, "-n", NAMESPACE, "--timeout=90s")
-        runs.cluster.wait_until(lambda: not is_there(), "the run is gone", 120)
+        for steps in (1, 100):  # and once more, as somebody retries the step
+            pod = execute.start(step)
+            runs.cluster.wait_until(is_there, "the step has made its run", 120)
+            runs.until(name, lambda s: s.get("phase") == "Running", "the workers run", 300)
+            runs.trains(name, steps)
+            runs.cluster.kubectl("delete", "pod", pod, "-n", NAMESPACE, "--timeout=90s")
+            status = runs.until(name, lambda s: s.get("phase") == "Suspended" and not holds(s), "the run has stopped")
+            assert f"the pipeline step that follows it, pod {pod}, has ended" in status["message"]
+        assert len(status["attempts"]) == 2 and status["attempts"][1]["firstStep"] > 0
         return 143
 
-    assert not walk.run(cancelled_in_training)
+    assert not walk.run(terminated_in_training)
     assert walk.ended["cost-report"] == 0 and "validate" not in walk.ended
-    assert read_object(f"{workspace}/training/checkpoints/newest.json") is not None, "saved before it went"
+    assert read_object(f"{workspace}/training/checkpoints/newest.json") is not None, "saved before it stopped"
+
+
+def holds(status: dict[str, Any]) -> bool:
+    """Whether machines are still held."""
+    return any(attempt.get("holds") for attempt in status["attempts"])

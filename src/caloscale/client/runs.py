@@ -38,8 +38,13 @@ class RunOnCluster(NamedTuple):
     """When it was made."""
 
 
-def manifest_of(run: Run, name: str, namespace: str, labels: dict[str, str] | None = None) -> dict[str, Any]:
-    """The TrainingRun of a document, every field resolved; raises DocumentError for a name that pods cannot bear."""
+def manifest_of(
+    run: Run, name: str, namespace: str, labels: dict[str, str] | None = None, follower: str | None = None
+) -> dict[str, Any]:
+    """The TrainingRun of a document, every field resolved; raises DocumentError for a name that pods cannot bear.
+
+    ``follower``: a pod of the namespace; a minute after its end the run stops.
+    """
     if not NAME.fullmatch(name):
         raise DocumentError(
             "is not a name for a run on a cluster",
@@ -52,6 +57,8 @@ def manifest_of(run: Run, name: str, namespace: str, labels: dict[str, str] | No
             "is needed on a cluster", field="hardware", remedy="--set hardware={} lets the planner choose"
         )
     metadata: dict[str, Any] = {"name": name, "namespace": namespace, **({"labels": labels} if labels else {})}
+    if follower:
+        metadata["annotations"] = {names.FOLLOWER: follower}
     spec = json.loads(run.model_dump_json(by_alias=True, exclude_none=True))
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
 
@@ -99,9 +106,11 @@ def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnC
 
 
 def suspend(connection: Connection, namespace: str, name: str, *, on: bool = True) -> None:
-    """Stop a run after a checkpoint, or let it go on. Raises ClusterError."""
+    """Stop a run after a checkpoint, or let it go on, also without who followed it. Raises ClusterError."""
     find_run(connection, namespace, name)
-    change = {"spec": {"cluster": {"suspend": on}}}
+    change: dict[str, Any] = {"spec": {"cluster": {"suspend": on}}}
+    if not on:
+        change["metadata"] = {"annotations": {names.FOLLOWER: None}}
     _try(lambda: connection.merge(names.KIND, namespace, name, change), "the run cannot be changed")
 
 

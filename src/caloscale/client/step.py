@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import logging
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -22,6 +23,8 @@ from caloscale.spec.places import DATASET, MODEL
 log = logging.getLogger(__name__)
 
 USAGE_FILE = "usage.json"
+POD_VARIABLE = "KFP_POD_NAME"
+"""Environment variable in which Kubeflow Pipelines tells a step its pod."""
 
 
 def run_name(run: Run, step: str) -> str:
@@ -45,8 +48,8 @@ def train_on_cluster(
     ``step``: id of the pipeline run; again with the same id follows the run that is there. ``workspace`` must be a
     place that the workers see. So must be ``dataset``, unless ``shards`` is a folder of this machine with the same
     shards: when ``dataset`` is in no bucket of Google Cloud Storage, they are put into the workspace. When the step is
-    cancelled (SIGTERM, Ctrl-C) the run is deleted, after a checkpoint. What was used goes into the workspace, for the
-    bill. Raises ClusterError when the run fails.
+    cancelled (SIGTERM, Ctrl-C) the run is deleted, after a checkpoint; when its pod ends otherwise, the operator stops
+    the run. What was used goes into the workspace, for the bill. Raises ClusterError when the run fails.
     """
     connected = connect() if connection is None else connection
     where = namespace or own_namespace()
@@ -54,7 +57,8 @@ def train_on_cluster(
     if shards is not None and not is_remote(dataset):
         dataset = share_shards(shards, f"{workspace.rstrip('/')}/{DATASET}")
     cluster = run.cluster.model_copy(update={"workspace": workspace, "dataset": dataset})
-    submit(connected, manifest_of(run.model_copy(update={"cluster": cluster}), name, where))
+    document = run.model_copy(update={"cluster": cluster})
+    submit(connected, manifest_of(document, name, where, follower=os.environ.get(POD_VARIABLE)))
     last: RunOnCluster | None = None
     with ended_by_sigterm():
         try:

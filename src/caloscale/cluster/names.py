@@ -25,6 +25,9 @@ ACCELERATORS_PER_WORKER = "caloscale.dev/accelerators-per-worker"
 ACCELERATOR = "caloscale.dev/accelerator"
 """Annotation of a job: accelerator of its plan."""
 
+FOLLOWER = "caloscale.dev/follower"
+"""Annotation of a run: the pod, of the run's namespace, without which it is to stop: the step of a pipeline."""
+
 GPU = "nvidia.com/gpu"
 TPU = "google.com/tpu"
 HOSTNAME = "kubernetes.io/hostname"

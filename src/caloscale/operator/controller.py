@@ -26,7 +26,7 @@ from caloscale.operator.metrics import Metrics
 from caloscale.operator.observation import Action, Apply, Decision, Observed, Remove, Tell
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
-from caloscale.operator.store import WATCHED, RunKey, Store
+from caloscale.operator.store import WATCHED, RunKey, Store, follower_of
 from caloscale.operator.troubles import troubles_of, wants_warnings
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.prices import load_prices
@@ -203,7 +203,7 @@ class Controller:
             known = store.runs.get(run)
             if known is None or "deletionTimestamp" in known.raw["metadata"]:
                 return None
-            metadata = known.raw["metadata"]
+            metadata, follower = known.raw["metadata"], follower_of(known.raw)
             seen = Observed(
                 owner=Owner(run.namespace, run.name, metadata["uid"]),
                 generation=metadata.get("generation", 1),
@@ -218,6 +218,8 @@ class Controller:
                 catalogue=self.catalogue(),
                 image=self.settings.image,
                 gone_pods=store.went,
+                follower=follower,
+                followed=follower is None or store.is_there(run.namespace, follower),
                 warnings=warnings,
             )
             return seen, metadata["resourceVersion"]

@@ -82,16 +82,16 @@ def _backoff_seconds(draft: Draft, run: Run) -> float:
     return float(min(seconds_of(run.recovery.backoff) * 2 ** max(in_vain - 1, 0), LONGEST_BACKOFF_SECONDS))
 
 
-def suspend(draft: Draft) -> None:
-    """Stop on request, after a checkpoint."""
+def suspend(draft: Draft, why: str, remedy: str) -> None:
+    """Stop after a checkpoint, and say why and what lets the run go on."""
     live = draft.status.live
     if live is not None:
-        ended = live.model_copy(update={"ended": draft.now, "reason": "Suspended", "message": "on request"})
+        ended = live.model_copy(update={"ended": draft.now, "reason": "Suspended", "message": why})
         draft.replace(settle(with_steps(ended, draft.status.progress, draft.now), draft.status.placement, draft.now))
     draft.remove_jobs()
     if draft.status.phase != "Suspended":
-        draft.put(phase="Suspended", message="cluster.suspend is set", waiting_since=None, not_before=None)
-        draft.tell("Normal", "Suspended", "stopped on request; cluster.suspend: false goes on")
+        draft.put(phase="Suspended", message=f"{why}; {remedy}", waiting_since=None, not_before=None)
+        draft.tell("Normal", "Suspended", f"stopped: {why}; {remedy}")
 
 
 def tidy(draft: Draft, run: Run) -> None:

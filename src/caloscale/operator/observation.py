@@ -44,6 +44,10 @@ class Observed:
     """Image of the workers when the document names none."""
     gone_pods: Mapping[str, dt.datetime] = field(default_factory=dict)
     """By uid: when pods that are gone were seen to go."""
+    follower: str | None = None
+    """Pod without which the run is to stop; None: it needs none."""
+    followed: bool = True
+    """Whether that pod is there and has not ended."""
     warnings: Sequence[Trouble] = ()
     """What the cluster says against workers that take long to start, newest first."""
 

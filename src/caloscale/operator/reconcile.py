@@ -20,6 +20,8 @@ from caloscale.status import FINISHED, AttemptStatus, Phase
 
 COST_REFRESH_SECONDS = 60.0
 """A running meter alone makes no status more often than this, s."""
+FOLLOWER_SECONDS = 60.0
+"""A pipeline's step that has ended may be tried again so long before its run stops, s."""
 REOPENED = ("InvalidDocument", "Budget", "Deadline", "RestartBudget", "CannotStart")
 """Failures that an edit of the document (budget, recovery, image) may mend."""
 
@@ -38,7 +40,11 @@ def _decide(draft: Draft) -> Decision:
     _observe(draft)
     if draft.status.phase not in FINISHED:
         if run.cluster.suspend:
-            suspend(draft)
+            suspend(draft, "cluster.suspend is set", "caloscale stop --resume, or cluster.suspend: false, goes on")
+        elif _is_left(draft):
+            name = draft.seen.owner.name
+            remedy = f"the step tried again goes on, and so does caloscale stop {name} --resume"
+            suspend(draft, f"the pipeline step that follows it, pod {draft.seen.follower}, has ended", remedy)
         else:
             _go_on(draft, run)
     # also of a run that has finished just now: no event may come any more that would have it looked at again
@@ -47,6 +53,22 @@ def _decide(draft: Draft) -> Decision:
     draft.put(observed_generation=draft.seen.generation)
     _account(draft)
     return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None))
+
+
+def _is_left(draft: Draft) -> bool:
+    """Whether the pod that is to follow the run has been gone for a while: nobody waits for what it costs.
+
+    A step that is terminated cannot take its run back: Kubeflow's wrapping of a command keeps SIGTERM from it.
+    """
+    if draft.seen.followed:
+        draft.put(unfollowed_since=None)
+        return False
+    since = draft.status.unfollowed_since or draft.now
+    draft.put(unfollowed_since=since)
+    end = since + dt.timedelta(seconds=FOLLOWER_SECONDS)
+    if draft.now < end:
+        draft.times.append(end)
+    return draft.now >= end
 
 
 def _refuse(draft: Draft, error: DocumentError) -> Decision:

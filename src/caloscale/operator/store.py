@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from caloscale.cluster import names
 from caloscale.cluster.access import PROGRESS_KEY
 from caloscale.cluster.nodes import Node, Pool, node_of, pools_of
-from caloscale.cluster.pods import Job, Pod, job_of, pod_of
+from caloscale.cluster.pods import ENDED, Job, Pod, job_of, pod_of
 from caloscale.status import FINISHED, RunProgress, RunStatus
 
 log = logging.getLogger(__name__)
@@ -117,6 +117,8 @@ class Store:
             if name == names.job_name(pod.run, pod.attempt):
                 self.jobs[("Pod", namespace, name)] = job_of({"kind": "Pod", **raw})
             concerned.add(run)
+        if pod.phase in ENDED and (before is None or before.phase not in ENDED):
+            concerned |= self._followed_by(namespace, name)
         if before is None or pod.use != before.use:
             self._changed()
             if before is not None and before.use is not None and pod.use is None:
@@ -150,7 +152,8 @@ class Store:
             self.went[pod.uid] = pod_of(raw).ended or now
             if pod.run:
                 self._of_run.get(RunKey(namespace, pod.run), set()).discard((namespace, name))
-            return ({RunKey(namespace, pod.run)} if pod.run else set()) | self._hungry()
+            concerned = {RunKey(namespace, pod.run)} if pod.run else self._followed_by(namespace, name)
+            return concerned | self._hungry()
         if kind in ("TFJob", "JobSet"):
             job = self.jobs.pop(key, None)
             return {RunKey(namespace, job.run)} if job is not None else set()
@@ -200,6 +203,11 @@ class Store:
         """Jobs of a run."""
         return [job for job in self.jobs.values() if (job.namespace, job.run) == run]
 
+    def is_there(self, namespace: str, pod: str) -> bool:
+        """Whether a pod is there and has not ended."""
+        found = self.pods.get((namespace, pod))
+        return found is not None and found.phase not in ENDED
+
     def pools_for(self, run: RunKey) -> tuple[list[Pool], list[str]]:
         """The pools without what this run holds and is about to take."""
         if self._of_run.get(run) or (run in self.runs and self.runs[run].status.live is not None):
@@ -239,6 +247,10 @@ class Store:
             self.went = {uid: moment for uid, moment in self.went.items() if moment > oldest}
             self._versions = {key: version for key, version in self._versions.items() if self._known(key)}
 
+    def _followed_by(self, namespace: str, pod: str) -> set[RunKey]:
+        """Runs that are to stop without this pod."""
+        return {key for key, known in self.runs.items() if key.namespace == namespace and follower_of(known.raw) == pod}
+
     def _hungry(self) -> set[RunKey]:
         """Runs that more room concerns: those that wait for it, or run on fewer nodes than planned."""
         return {
@@ -255,6 +267,11 @@ class Store:
     def _changed(self) -> set[RunKey]:
         self._changes += 1
         return set()
+
+
+def follower_of(raw: Mapping[str, Any]) -> str | None:
+    """The pod without which a run is to stop."""
+    return (raw["metadata"].get("annotations") or {}).get(names.FOLLOWER) or None
 
 
 def read_progress(raw: Mapping[str, Any]) -> RunProgress | None:

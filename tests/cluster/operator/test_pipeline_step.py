@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from caloscale.client.runs import manifest_of, submit, suspend
 from caloscale.client.step import run_name, train_on_cluster
 from caloscale.connection import Connection
 from caloscale.errors import ClusterError
@@ -36,7 +38,7 @@ def step(runs: Runs, document: Run, workspace: Path, model: Path) -> object:
 
 
 def test_a_retried_step_follows_the_run_that_is_there(
-    runs: Runs, add_nodes: Add, document: Run, tmp_path: Path
+    runs: Runs, add_nodes: Add, document: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_nodes(pool="v100", count=2)
     runs.imitate("1s")
@@ -44,9 +46,11 @@ def test_a_retried_step_follows_the_run_that_is_there(
     trained.mkdir(parents=True)
     (trained / "generator.keras").write_text("weights")
     for attempt in ("first", "again"):
+        monkeypatch.setenv("KFP_POD_NAME", attempt)
         step(runs, document, tmp_path / "workspace", tmp_path / attempt)
         assert (tmp_path / attempt / "generator.keras").read_text() == "weights"
     (run,) = runs.plane.get("trainingruns", "-n", runs.namespace)["items"]
+    assert run["metadata"]["annotations"]["caloscale.dev/follower"] == "again"
     assert run["metadata"]["name"] == run_name(document, "run-7") and len(run["status"]["attempts"]) == 1
     use = RunUse.model_validate_json((tmp_path / "workspace" / "usage.json").read_bytes())
     assert use.attempts[0].nodes[0].nodes == 2 and run_name(document, "run-8") != run_name(document, "run-7")
@@ -60,7 +64,7 @@ def test_a_run_that_fails_fails_the_step(runs: Runs, add_nodes: Add, document: R
 
 
 def test_a_cancelled_step_takes_its_run_back(runs: Runs, add_nodes: Add, document: Run, tmp_path: Path) -> None:
-    """The step's process gets SIGTERM, as Kubeflow ends a pod."""
+    """The step's process gets SIGTERM."""
     add_nodes(pool="v100", count=2)
     runs.imitate(None)
     (tmp_path / "run.yaml").write_text(document.model_dump_json(by_alias=True))
@@ -82,3 +86,32 @@ def test_a_cancelled_step_takes_its_run_back(runs: Runs, add_nodes: Add, documen
     runs.plane.wait_until(
         lambda: not runs.plane.get("trainingruns,tfjobs,pods", "-n", runs.namespace)["items"], "nothing is left"
     )
+
+
+@pytest.mark.long
+def test_a_run_stops_a_minute_after_its_steps_pod_and_goes_on_without(
+    runs: Runs, add_nodes: Add, document: Run
+) -> None:
+    """Kubeflow ends a step's pod without the step hearing of it."""
+    add_nodes(pool="v100", count=2)
+    add_nodes(pool="steps", count=1, accelerator="")
+    runs.imitate(None)
+    server = Connection(runs.plane.client())
+    container = {"name": "main", "image": "none"}
+    step_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "step", "namespace": runs.namespace}}
+    server.create({**step_pod, "spec": {"containers": [container]}})
+    runs.plane.wait_until(
+        lambda: runs.plane.get("pod", "step", "-n", runs.namespace)["status"]["phase"] == "Running", "the step runs"
+    )
+    submit(server, manifest_of(document, "gan", runs.namespace, follower="step"))
+    runs.phase("gan", "Running")
+    runs.plane.kubectl("delete", "pod", "step", "-n", runs.namespace)
+    deleted = time.monotonic()
+    status = runs.phase("gan", "Suspended", seconds=90)
+    assert time.monotonic() - deleted > 55 and "pod step, has ended" in status["message"]
+    runs.plane.wait_until(
+        lambda: not runs.plane.get("tfjobs,pods", "-n", runs.namespace)["items"], "the machines are given back"
+    )
+    suspend(server, runs.namespace, "gan", on=False)
+    status = runs.phase("gan", "Running")
+    assert [a.get("reason") for a in status["attempts"]] == ["Suspended", None] and "unfollowedSince" not in status
