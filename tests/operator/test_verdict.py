@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from caloscale.cluster.pods import Pod, pod_of
-from caloscale.operator.verdict import judge
+from caloscale.operator.verdict import awaited_until, judge
 from caloscale.status import AttemptStatus
 
 ATTEMPT = AttemptStatus(
@@ -28,7 +28,7 @@ def failed(index: int, code: int, second: int, **ended: Any) -> Pod:
 def test_a_worker_without_memory_is_named_also_when_another_ended_before(second: int) -> None:
     """The log says nothing of it, as the kernel asks nobody."""
     greedy = failed(1, 137, second, reason="OOMKilled", message="epoch 3")
-    verdict = judge(ATTEMPT, [failed(0, 140, 5, message="worker 1 is gone"), greedy], None, {})
+    verdict = judge(ATTEMPT, [failed(0, 138, 5, message="worker 1 is gone"), greedy], None, {})
     assert verdict is not None and verdict.reason == "WorkerFailed" and verdict.exit_code == 137
     assert verdict.message == (
         "gan-1-worker-1 on n1 was out of memory (OOMKilled; a smaller train.maxBatchPerReplica takes less) and ended "
@@ -37,7 +37,7 @@ def test_a_worker_without_memory_is_named_also_when_another_ended_before(second:
 
 
 def test_a_mistake_in_the_document_goes_before_what_followed() -> None:
-    pods = [failed(0, 140, 3, message="worker 1 is gone"), failed(1, 2, 5, message="no such bucket")]
+    pods = [failed(0, 138, 3, message="worker 1 is gone"), failed(1, 2, 5, message="no such bucket")]
     verdict = judge(ATTEMPT, pods, None, {})
     assert verdict is not None and verdict.reason == "UserError" and "no such bucket" in verdict.message
 
@@ -45,3 +45,18 @@ def test_a_mistake_in_the_document_goes_before_what_followed() -> None:
 def test_else_the_first_that_ended_is_named() -> None:
     verdict = judge(ATTEMPT, [failed(0, 140, 5), failed(1, 143, 3)], None, {})
     assert verdict is not None and verdict.exit_code == 143 and "gan-1-worker-1" in verdict.message
+
+
+def alive(index: int) -> Pod:
+    metadata = {"name": f"gan-1-worker-{index}", "uid": str(index)}
+    return pod_of({"metadata": metadata, "spec": {"nodeName": f"n{index}"}, "status": {"phase": "Running"}})
+
+
+def test_who_left_for_another_is_not_the_one_to_ask() -> None:
+    """Five seconds for the other kubelet; then what is known must do."""
+    left, start = failed(0, 138, 10), ATTEMPT.launched
+    assert awaited_until([left, alive(1)], start + dt.timedelta(seconds=11)) == start + dt.timedelta(seconds=15)
+    assert awaited_until([left, alive(1)], start + dt.timedelta(seconds=15)) is None
+    assert awaited_until([left, failed(1, 137, 9)], start + dt.timedelta(seconds=11)) is None
+    assert awaited_until([failed(0, 143, 10), alive(1)], start + dt.timedelta(seconds=11)) is None
+    assert awaited_until([alive(0), alive(1)], start) is None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from caloscale.cluster.pods import Job, Pod
+from caloscale.cluster.pods import ENDED, Job, Pod
+from caloscale.errors import PeerLostError
 from caloscale.status import AttemptStatus, Reason
 
 RETRYABLE_FROM = 128
 """Exit codes from here on are the machine's (signals, lost peers, devices); below, the user's."""
+CULPRIT_SECONDS = 5.0
+"""When a worker left because another was lost, that one's end is reported so long after, s."""
 OUT_OF_MEMORY = "was out of memory (OOMKilled; a smaller train.maxBatchPerReplica takes less) and ended"
 LOG_CHARACTERS = 600
 """So much of the end of a log fits into a condition that a person reads."""
@@ -65,6 +69,20 @@ def judge(attempt: AttemptStatus, pods: Sequence[Pod], job: Job | None, nodes: M
     if job is None and attempt.holds:
         return Verdict("JobLost", f"{attempt.job} was deleted by somebody")
     return None
+
+
+def awaited_until(pods: Sequence[Pod], now: dt.datetime) -> dt.datetime | None:
+    """Until when the worker is waited for whose end made others leave; None: nobody is waited for.
+
+    The kubelets of two nodes report in any order, and only that worker says what happened.
+    """
+    failed = [pod for pod in pods if pod.phase == "Failed"]
+    if not failed or all(pod.phase in ENDED for pod in pods):
+        return None
+    if any(pod.disrupted or pod.exit_code != PeerLostError.exit_code or pod.ended is None for pod in failed):
+        return None
+    until = min(pod.ended for pod in failed if pod.ended is not None) + dt.timedelta(seconds=CULPRIT_SECONDS)
+    return until if now < until else None
 
 
 def _lost_node(attempt: AttemptStatus, nodes: Mapping[str, bool]) -> str | None:

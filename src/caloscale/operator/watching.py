@@ -12,7 +12,7 @@ from caloscale.operator.draft import Draft
 from caloscale.operator.ending import end
 from caloscale.operator.starting import make_objects
 from caloscale.operator.troubles import CONDITION, PATIENCE_SECONDS, sentence, worst
-from caloscale.operator.verdict import Verdict, judge
+from caloscale.operator.verdict import Verdict, awaited_until, judge
 from caloscale.spec import Run, seconds_of
 from caloscale.status import AttemptStatus, Placed
 
@@ -24,6 +24,9 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
     """Look after the live attempt."""
     pods = draft.pods_of(live)
     job = next((job for job in draft.seen.jobs if job.attempt == live.number), None)
+    if (until := awaited_until(pods, draft.now)) is not None:
+        draft.times.append(until)
+        return
     verdict = judge(live, pods, job, draft.seen.nodes)
     verdict = verdict or _limits(draft, run, live) or _growth(draft, run) or _stuck(draft, run, live, job, pods)
     if verdict is not None:
