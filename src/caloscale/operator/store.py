@@ -117,8 +117,8 @@ class Store:
             if name == names.job_name(pod.run, pod.attempt):
                 self.jobs[("Pod", namespace, name)] = job_of({"kind": "Pod", **raw})
             concerned.add(run)
-        if pod.phase in ENDED and (before is None or before.phase not in ENDED):
-            concerned |= self._followed_by(namespace, name)
+        if not pod.run and (before is not None and before.phase not in ENDED) != (pod.phase not in ENDED):
+            concerned |= self._followed_by(namespace, name)  # it has come, or ended
         if before is None or pod.use != before.use:
             self._changed()
             if before is not None and before.use is not None and pod.use is None:
