@@ -8,10 +8,13 @@ from caloscale.bench.document import BenchMachine
 from caloscale.bench.tables import machine_text
 from tools.benchmark_runs import table
 
-DISTURBANCES = {
-    "lose_a_node": "a node killed without notice, back after 30 s",
-    "drain_a_node": "a node drained, then open again",
-    "run_out_of_memory": "a worker out of memory",
+NOTED = {
+    "imagesIntoNodesSeconds": "images into the nodes that need them",
+    "deploySeconds": "operator deployed",
+    "applyToFirstStepSeconds": "`kubectl apply` of a run to its first step",
+    "lose_a_nodeToNextStepSeconds": "a node killed without notice, back after 30 s, to the next step of the run",
+    "drain_a_nodeToNextStepSeconds": "a node drained, then open again, to the next step",
+    "run_out_of_memoryToNextStepSeconds": "a worker out of memory, to the next step",
 }
 
 
@@ -34,20 +37,12 @@ def node_times(found: dict[str, Any], command: str) -> str:
 def smoke_times(found: dict[str, Any], command: str) -> str:
     """What the smoke tests noted, in Markdown."""
     seconds = found["seconds"]
-    rows = [
-        ["images into the nodes that need them", seconds["imagesIntoNodesSeconds"]],
-        ["operator deployed", seconds["deploySeconds"]],
-        ["`kubectl apply` of a run to its first step", seconds["applyToFirstStepSeconds"]],
-        *(
-            [f"{what}, to the next step of the run", seconds[f"{name}ToNextStepSeconds"]]
-            for name, what in DISTURBANCES.items()
-        ),
-    ]
+    rows = [[what, f"{seconds[name]:.0f} s"] for name, what in NOTED.items() if name in seconds]
     size = seconds["allReduceBytes"] / 2**20
     packed, separate = (1e3 * seconds[f"allReduce{way}Seconds"] for way in ("Packed", "PerVariable"))
     return (
         f"### Trainings on the cluster\n\n`{command}`\n\n"
-        f"{table(['what', 'time'], [[what, f'{value:.0f} s'] for what, value in rows])}\n\n"
+        f"{table(['what', 'time'], rows)}\n\n"
         "The compact network on two workers, checkpoints every 3 s. The time to the next step has in it that the loss "
         "is noticed, the run's back-off, new pods when the node is back, TensorFlow's start and the compilation of the "
         "step.\n\n"

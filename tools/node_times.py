@@ -13,7 +13,7 @@ import shutil
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -83,11 +83,16 @@ def _start() -> float:
         return time.monotonic() - started
 
 
+def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line says; absent: that of this process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True, help="the figures as JSON")
+    return parser.parse_args(arguments)
+
+
 def main() -> None:
     """Measure all of it and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args()
+    given = options()
     machine = describe_machine().model_dump(mode="json", by_alias=True)
     engine = find_engine()
     found = {
@@ -96,7 +101,7 @@ def main() -> None:
         "engine": engine.name,
         "machine": machine,
     }
-    with atomic_writer(options.output) as temporary:
+    with atomic_writer(given.output) as temporary:
         temporary.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+from pathlib import Path
 
 import pytest
 import typer
@@ -48,8 +50,12 @@ def test_every_command_of_the_page_is_one():
     verbs = typer.main.get_command(app).commands
     for section in benchmark.SECTIONS:
         for measurement in section.measurements:
+            if measurement.made:
+                assert f"\n{measurement.text.removeprefix('make ')}: " in (benchmark.ROOT / "Makefile").read_text()
+                continue
             if measurement.module:
-                assert importlib.import_module(measurement.module).options(measurement.command).runs > 0
+                options = importlib.import_module(measurement.module).options
+                assert options([*measurement.command, "--output", "x.json"]).output == Path("x.json")
                 continue
             verb, *arguments = measurement.command
             context = verbs[verb].make_context(verb, list(arguments))
@@ -95,3 +101,18 @@ def test_the_table_of_a_step():
     table = bench_table(step_bench())
     assert table.rows[0][:2] == ("ours", "500 (450 to 550)")
     assert all(len(row) == len(table.columns) for row in table.rows)
+
+
+def test_images_and_real_nodes(results):
+    """What was not measured on this machine (a fault that its cluster cannot be given, say) has no row."""
+    machine = MACHINE.model_dump(mode="json", by_alias=True)
+    images = {"operator": {"fromNothing": 61.0, "changedCode": 7.0, "unchanged": 2.0}}
+    up = {"coldFiles": 40.0, "warmFiles": 15.0}
+    nodes = {"imageSeconds": images, "clusterUpSeconds": up, "engine": "buildah", "machine": machine}
+    (results / "nodes.json").write_text(json.dumps(nodes))
+    seconds = {"applyToFirstStepSeconds": 29.1, "lose_a_nodeToNextStepSeconds": 60.3, "allReduceBytes": 2**21}
+    seconds |= {"allReducePackedSeconds": 0.1, "allReducePerVariableSeconds": 0.4}
+    (results / "smoke.json").write_text(json.dumps({"seconds": seconds, "machine": machine}))
+    page = benchmark.write_page("# Title\n", benchmark.SECTIONS, [])
+    assert "| operator | 61 s | 7 s | 2 s |" in page and "`make smoke`" in page and "tools.node_times" in page
+    assert "to its first step | 29 s |" in page and "drained" not in page and "2.0 MiB" in page
