@@ -17,6 +17,7 @@ import pytest
 from caloscale import __version__
 from tools.images import ImageError, archives
 from tools.images.engines import Engine, find_engine
+from tools.images.machine import FILES
 from tools.images.targets import TARGETS, qualified
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +87,9 @@ def image(request: pytest.FixtureRequest) -> Image:
         engine = find_engine()
     except ImageError as error:
         pytest.skip(f"no engine here: {error}")
-    said = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        ["git", "log", "-1", "--format=%H", "--", *FILES], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     command = [sys.executable, "-m", "tools.images", "build", request.param, "--archive"]
     environment = {**os.environ, "PIP_TRUSTED_HOST": MARK}
     subprocess.run(command, cwd=ROOT, env=environment, check=True)

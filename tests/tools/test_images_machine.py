@@ -90,5 +90,8 @@ def test_the_revision_says_when_files_differ_from_the_commit(tmp_path: Path) -> 
     assert revision(tmp_path) == commit
     (tmp_path / "notes").write_text("not in the image")
     assert revision(tmp_path) == commit
+    git("add", ".")
+    git("commit", "--quiet", "--message=b")
+    assert revision(tmp_path) == commit != git("rev-parse", "HEAD"), "the image is the same"
     (tmp_path / "src" / "a.py").write_text("2")
     assert revision(tmp_path) == f"{commit}-modified"

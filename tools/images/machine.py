@@ -13,6 +13,8 @@ from tempfile import TemporaryDirectory
 # Of pip's settings, those that say where packages come from.
 KEPT = ("index-url", "extra-index-url", "find-links", "no-index", "trusted-host", "proxy", "timeout", "retries")
 CERTIFICATES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+# Files of which images are made.
+FILES = ("src", "docker", "pyproject.toml", "constraints.txt", "constraints-tpu.txt", "LICENSE", "NOTICE", "README.md")
 IN_THE_BUILD = "/run/secrets/certificates.pem"
 
 
@@ -76,17 +78,20 @@ def wheel_folders(settings: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def revision(root: Path) -> str:
-    """The commit that is built, with ``-modified`` when files differ from it; ``unknown`` outside a clone."""
+    """The last commit that changed files of the images, ``-modified`` when these differ; ``unknown`` outside a clone.
+
+    A later commit builds the same image, and Buildah then takes the whole of it from its cache, label and all.
+    """
 
     def git(*arguments: str) -> str | None:
         done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
         return done.stdout.strip() if done.returncode == 0 else None
 
     try:
-        commit = git("rev-parse", "HEAD")
+        commit = git("log", "--max-count=1", "--format=%H", "--", *FILES)
     except OSError:
         return "unknown"
     if not commit:
         return "unknown"
-    changed = git("status", "--porcelain", "--", "src", "docker", "pyproject.toml", "constraints.txt")
+    changed = git("status", "--porcelain", "--", *FILES)
     return f"{commit}-modified" if changed else commit
