@@ -1,4 +1,4 @@
-"""Times of images and of the cluster of real nodes: ``python -m tools.node_times --output FILE`` (root, half an hour).
+"""Times of images and of the cluster of real nodes: ``python -m tools.node_times --output FILE`` (root, ten minutes).
 
 Images are built from nothing, again without a change, and after a change of our code; the cluster is started with cold
 caches of files (dropped before) and with warm ones.

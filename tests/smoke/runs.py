@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from caloscale import __version__
+from caloscale.cluster import names
 from caloscale.showers.storage import download
 from tools.cluster.real import RealCluster
 
 NAMESPACE = "caloscale-runs"
 BUCKET = "gs://caloscale"
-ACCELERATOR, COUNT = "cloud.google.com/gke-accelerator", "cloud.google.com/gke-accelerator-count"
-SPOT = "cloud.google.com/gke-spot"
+COUNT = "cloud.google.com/gke-accelerator-count"
 EVERY_SECONDS = 3.0
 """Between two checkpoints."""
 
@@ -32,13 +32,13 @@ def hardware_of(nodes: list[dict[str, Any]]) -> dict[str, Any]:
     """Two whole nodes of the first accelerator of which there are two; without one, processors."""
     labels = [node["metadata"]["labels"] for node in nodes]
     marks = [
-        (each[ACCELERATOR], each.get(SPOT, ""), each["topology.kubernetes.io/region"])
+        (each[names.GKE_ACCELERATOR], each.get(names.GKE_SPOT[0], ""), each[names.REGION])
         for each in labels
-        if ACCELERATOR in each
+        if names.GKE_ACCELERATOR in each
     ]
     for index, (accelerator, spot, region) in enumerate(marks):
         if marks.count(marks[index]) > 1:
-            per_node = next(int(each[COUNT]) for each in labels if each.get(ACCELERATOR) == accelerator)
+            per_node = next(int(each[COUNT]) for each in labels if each.get(names.GKE_ACCELERATOR) == accelerator)
             return {
                 "accelerator": accelerator,
                 "count": 2 * per_node,
@@ -48,6 +48,11 @@ def hardware_of(nodes: list[dict[str, Any]]) -> dict[str, Any]:
                 "advertised": True,
             }
     return {"accelerator": "cpu", "count": 2}
+
+
+def holds(status: dict[str, Any]) -> bool:
+    """Whether machines are still held."""
+    return any(attempt.get("holds") for attempt in status["attempts"])
 
 
 class Runs:
@@ -85,11 +90,11 @@ class Runs:
         return dict(self.cluster.get("trainingrun", name, "-n", NAMESPACE).get("status", {}))
 
     def until(
-        self, name: str, holds: Callable[[dict[str, Any]], object], what: str, seconds: float = 300
+        self, name: str, condition: Callable[[dict[str, Any]], object], what: str, seconds: float = 300
     ) -> dict[str, Any]:
         """Wait until something holds of a run's status; returns the status."""
         end = time.monotonic() + seconds
-        while not holds(status := self.status(name)):
+        while not condition(status := self.status(name)):
             if time.monotonic() > end or (status.get("phase") == "Failed" and "Failed" not in what):
                 pods = self.cluster.kubectl("get", "pods", "-n", NAMESPACE, "--output=wide")
                 raise AssertionError(f"{name}: {what} never came to pass; the status is {status}\n{pods}")
@@ -104,12 +109,7 @@ class Runs:
 
     def ends(self, name: str) -> dict[str, Any]:
         """Wait for its success, and until all that it held is given back."""
-        return self.until(
-            name,
-            lambda s: s.get("phase") == "Succeeded" and not any(attempt.get("holds") for attempt in s["attempts"]),
-            "success",
-            900,
-        )
+        return self.until(name, lambda s: s.get("phase") == "Succeeded" and not holds(s), "success", 900)
 
     def pods(self, name: str) -> list[dict[str, Any]]:
         """Its pods, the first worker first."""

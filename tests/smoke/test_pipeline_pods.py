@@ -18,7 +18,7 @@ from caloscale.client.step import run_name
 from caloscale.showers.storage import download, read_object
 from caloscale.spec import parse_run
 from tests.smoke.compiled_pipeline import CompiledPipeline, Step, launcher_objects, pod_of
-from tests.smoke.runs import NAMESPACE, Runs
+from tests.smoke.runs import NAMESPACE, Runs, holds
 from tools.cluster.real import RealCluster
 from tools.images import archives
 
@@ -153,8 +153,3 @@ def test_the_run_of_a_terminated_step_stops_and_goes_on_when_it_is_tried_again(r
     assert not walk.run(terminated_in_training)
     assert walk.ended["cost-report"] == 0 and "validate" not in walk.ended
     assert read_object(f"{workspace}/training/checkpoints/newest.json") is not None, "saved before it stopped"
-
-
-def holds(status: dict[str, Any]) -> bool:
-    """Whether machines are still held."""
-    return any(attempt.get("holds") for attempt in status["attempts"])

@@ -92,16 +92,21 @@ def record(workspace: str, stage: str) -> StageRecord:
     return StageRecord.model_validate_json(content)
 
 
+def raw_showers(files: int, folder: Path, uri: str) -> list[str]:
+    """Put files of ten showers each into a bucket; the settings of a run that reads them."""
+    for number in range(files):
+        write_showers(folder / f"showers-{number}.h5", random_showers(10, number), attributes={})
+    upload(folder, uri)
+    others = [each for each in DETECTOR if not each.startswith(("data.showers", "data.source", "train.epochs"))]
+    return [*others, f"data.source={uri}"]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_run_lives_in_its_bucket(bucket_server: str, server: Server, tmp_path: Path) -> None:
     """Raw showers in a bucket, shards made once, all workers killed, another attempt on new disks; fetched."""
     workspace = f"{bucket_server}/runs/gan"
-    for number in range(8):
-        write_showers(tmp_path / "raw" / f"showers-{number}.h5", random_showers(10, number), attributes={})
-    upload(tmp_path / "raw", f"{bucket_server}/raw")
-    settings = [each for each in DETECTOR if not each.startswith(("data.showers", "data.source", "train.epochs"))]
-    settings += [f"data.source={bucket_server}/raw", "train.epochs=6", "hardware.advertised=true"]
+    settings = [*raw_showers(8, tmp_path / "raw", f"{bucket_server}/raw"), "train.epochs=6", "hardware.advertised=true"]
     run = ex.run_of(*settings, *QUICK, *JUDGED, *ADVERTISED, f"cluster.workspace={workspace}", preset="compact")
 
     first = Pods(run, 1, tmp_path)
@@ -148,11 +153,7 @@ def test_one_worker_goes_the_whole_way(
 ) -> None:
     """In this process, without compiling: from raw showers in a bucket to a report there, and a second attempt."""
     workspace = f"{bucket_server}/runs/one"
-    for number in range(4):
-        write_showers(tmp_path / "raw" / f"showers-{number}.h5", random_showers(10, number), attributes={})
-    upload(tmp_path / "raw", f"{bucket_server}/raw-one")
-    settings = [each for each in DETECTOR if not each.startswith(("data.showers", "data.source", "train.epochs"))]
-    settings += [f"data.source={bucket_server}/raw-one", "train.epochs=1", "checkpoint.keep=1"]
+    settings = [*raw_showers(4, tmp_path / "raw", f"{bucket_server}/raw-one"), "train.epochs=1", "checkpoint.keep=1"]
     run = load_run(preset="compact", overrides=[*settings, *QUICK, *JUDGED])
     monkeypatch.setenv("CALOSCALE_WORKSPACE", workspace)
     monkeypatch.setenv("CALOSCALE_PROGRESS", "physics/gan-progress")

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from tests.smoke.runs import BUCKET, EVERY_SECONDS, NAMESPACE, Runs
+from tools.cluster.access import kubectl_program
 from tools.cluster.errors import ClusterError
 from tools.cluster.named import NotOursError
 from tools.cluster.native import NativeCluster
-from tools.cluster.programs import program
 from tools.cluster.real import RealCluster
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
@@ -71,7 +71,7 @@ def _undisturbed(runs: Runs, timings: dict[str, float], folder: Path) -> dict[st
 @contextmanager
 def _watched(runs: Runs, name: str, rows: Path) -> Iterator[Path]:
     """What `kubectl get trun -w` shows meanwhile."""
-    command = [str(program("kubectl")), "get", "trun", name, "-n", NAMESPACE, "--watch"]
+    command = [kubectl_program(), "get", "trun", name, "-n", NAMESPACE, "--watch"]
     environment = {**os.environ, "KUBECONFIG": str(runs.cluster.kubeconfig)}
     with rows.open("w", encoding="utf-8") as file:
         watch = subprocess.Popen(command, env=environment, stdout=file)
