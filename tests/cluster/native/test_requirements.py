@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,10 @@ from tools.cluster.native.network import Network
 from tools.cluster.native.plan import Plan, programs_of, read_plan, remove_cluster
 from tools.cluster.pools import Pool
 from tools.cluster.real import DEFAULT_POOLS
+
+CGROUPS_READ_ONLY = (
+    "for each in $(awk '$3 ~ /cgroup/ {print $2}' /proc/mounts); do mount -o remount,bind,ro $each; done; "
+)
 
 
 def test_missing_packages_come_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +58,22 @@ def test_who_is_not_root_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     (told,) = (problem for problem in requirements.missing_of_machine() if "only root" in problem)
     assert told.endswith(f"sudo CALOSCALE_CACHE={tmp_path} make cluster-up")
+
+
+@pytest.mark.skipif(bool(requirements.missing_of_machine()), reason="needs root with all rights, to take some away")
+@pytest.mark.parametrize(
+    ("without", "told"),
+    [
+        (("setpriv", "--bounding-set=-sys_admin"), "unshare: unshare failed: Operation not permitted"),
+        (("unshare", "--mount", "sh", "-c", CGROUPS_READ_ONLY + 'exec "$@"', "-"), "Read-only file system"),
+    ],
+)
+def test_root_without_the_rights_is_told(without: Sequence[str], told: str) -> None:
+    """As in a container: real processes without a capability, or with cgroups that they may only read."""
+    code = "from tools.cluster.native.requirements import missing_of_machine; print(*missing_of_machine(), sep='\\n')"
+    done = subprocess.run([*without, sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.search(rf"root may not make a node here \([^)]*{told}\)", done.stdout), done.stdout
+    assert not list(Path("/sys/fs/cgroup").rglob("caloscale-probe-*"))
 
 
 def test_kind_where_it_is_installed_and_else_native_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,13 +18,11 @@ from tools.cluster.errors import ClusterError
 from tools.cluster.native.cgroups import make_group, read_trees, remove_group
 from tools.cluster.native.configuration import Node
 from tools.cluster.native.network import Command, cable_commands
-from tools.cluster.native.requirements import where
+from tools.cluster.native.requirements import UNSHARE, where
 
 INIT = Path(__file__).with_name("init.py")
 DESCRIPTION = "machine.json"
 SECONDS_TO_FORK = 10.0
-# Its own network, mounts, processes, names, and messages between processes. With its first process all end.
-UNSHARE = ("unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
 
 
 class Machine:

@@ -13,8 +13,9 @@ from caloscale.showers.storage import atomic_writer
 from tools.cluster.daemons import end_process
 from tools.cluster.native.cgroups import read_trees, remove_group
 from tools.cluster.native.configuration import Node, planned_nodes
-from tools.cluster.native.machine import UNSHARE, Machine, erase, quietly, run
+from tools.cluster.native.machine import Machine, erase, quietly, run
 from tools.cluster.native.network import MOST_NETWORKS, Network
+from tools.cluster.native.requirements import UNSHARE
 from tools.cluster.pools import Pool
 from tools.cluster.programs import CONTROL_PLANE, NODE
 

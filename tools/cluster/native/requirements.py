@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from tools.cluster.errors import ClusterError
-from tools.cluster.native.cgroups import missing_controllers, read_trees
+from tools.cluster.native.cgroups import make_group, missing_controllers, read_trees, remove_group
 from tools.cluster.programs import folder, is_built
 
 # Command: its Debian package.
@@ -30,6 +30,8 @@ CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cn
 CNI_PLUGINS = ("bridge", "host-local", "loopback", "portmap")
 CNI_PACKAGE = "containernetworking-plugins"
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+# Its own network, mounts, processes, names, and messages between processes. With its first process all end.
+UNSHARE = ("unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
 BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 
 
@@ -61,6 +63,8 @@ def missing_of_machine() -> list[str]:
         # Root has a cache of its own, in which nothing is built.
         cache = folder().parent.parent
         problems.append(f"only root may make namespaces and bridges: sudo CALOSCALE_CACHE={cache} make cluster-up")
+    elif refused := _refused():
+        problems.append(f"root may not make a node here ({refused}): leave the container, or give it the rights")
     for module, proof in (("overlay", _knows_overlay), ("br_netfilter", BRIDGE_FILTER.exists)):
         if not proof() and not (_load(module) and proof()):
             problems.append(f"the kernel has no {module}: modprobe {module}")
@@ -72,6 +76,31 @@ def missing_of_machine() -> list[str]:
             "sysctl net.bridge.bridge-nf-call-iptables=0, or CLUSTER=kind"
         )
     return problems
+
+
+def _refused() -> str:
+    """What a container's root is refused, tried with a node's namespaces and a group that vanish again."""
+    commands = "mount -t tmpfs none /tmp && ip link add probe type bridge"
+    unshare, path = where(UNSHARE[0]), os.pathsep.join((os.environ.get("PATH", ""), *SYSTEM_FOLDERS))
+    if unshare is None or not where("ip"):
+        return ""  # the missing package is told
+    tried = subprocess.run(
+        [unshare, *UNSHARE[1:], "sh", "-c", commands],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode:
+        return tried.stderr.strip() or f"exit code {tried.returncode}"
+    trees, group = read_trees(), f"caloscale-probe-{os.getpid()}"
+    try:
+        make_group(trees, group)
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    finally:
+        remove_group(trees, group)
+    return ""
 
 
 def cni_folder() -> Path | None:
