@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools.cluster import build, certificates, daemons, imitation, programs
+from tools.cluster import build, certificates, imitation, programs
 from tools.cluster.errors import ClusterError
 
 PROXY = "https://user:secret@proxy.invalid"
@@ -141,14 +141,6 @@ def test_certificates_make_a_tls_connection_both_ways(tmp_path: Path) -> None:
         check=False,
     )
     assert verified.returncode != 0
-
-
-def test_ports_are_free_and_different() -> None:
-    ports = daemons.free_ports(8)
-    assert len(set(ports)) == 8
-    for port in ports:
-        with socket.create_server(("127.0.0.1", port)):
-            pass
 
 
 @pytest.mark.parametrize("spot", [True, False])

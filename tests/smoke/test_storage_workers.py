@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from caloscale.bench.ports import free_ports
 from caloscale.client.fetch import fetch
 from caloscale.client.runs import RunOnCluster
 from caloscale.cluster.backends import render
@@ -29,7 +30,7 @@ from tests.cli.conftest import command
 from tests.client.test_reporting import Server, server
 from tests.cluster_objects import examples as ex
 from tests.training.conftest import DETECTOR, eagerly, random_showers
-from tests.training.processes import exit_codes, free_ports, wait_for
+from tests.training.processes import exit_codes, wait_for
 
 __all__ = ["command", "eagerly", "server"]
 

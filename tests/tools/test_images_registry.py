@@ -16,7 +16,8 @@ import requests
 import yaml
 
 from caloscale import __version__
-from tests.training.processes import free_ports, wait_for
+from caloscale.bench.ports import free_ports
+from tests.training.processes import wait_for
 from tools.images import ImageError
 from tools.images.engines import Engine, find_engine
 from tools.images.machine import revision

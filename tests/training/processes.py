@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 import caloscale.training
+from caloscale.bench.ports import free_ports
 
 from .conftest import DETECTOR
 
@@ -92,15 +91,6 @@ def start_training(
         log.close()
         started.append(process)
     return started
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 def exit_codes(processes: list[subprocess.Popen[str]], seconds: float = 200) -> list[int]:

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from caloscale.bench.ports import free_ports
+
 from .conftest import DETECTOR
-from .processes import free_ports
 from .worker import Job
 
 pytestmark = pytest.mark.timeout(1800)  # A busy machine is not a failure.

@@ -9,11 +9,12 @@ import threading
 
 import pytest
 
+from caloscale.bench.ports import free_ports
 from caloscale.errors import PeerLostError
 from caloscale.training import peers
 from caloscale.training.peers import Meeting, Peers, join, meet, split_address
 
-from .processes import free_ports, start_python
+from .processes import start_python
 
 WORKER = """
 import sys, time

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from caloscale.bench.allreduce import free_ports
+from caloscale.bench.ports import free_ports
 from caloscale.models import build, flops
 from caloscale.models.arithmetic import step_flops
 from caloscale.showers.manifest import read_manifest

@@ -6,7 +6,6 @@ import ctypes
 import http.client
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -98,18 +97,6 @@ def _has_ended(process: psutil.Process, seconds: float) -> bool:
             return False
         time.sleep(0.01)
     return True
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that are free now, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def answers(

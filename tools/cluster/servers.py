@@ -7,8 +7,9 @@ from pathlib import Path
 
 import yaml
 
+from caloscale.bench.ports import free_ports
 from tools.cluster.certificates import Authority, KeyPair, write_kubeconfig, write_signing_key
-from tools.cluster.daemons import Daemon, answers, free_ports
+from tools.cluster.daemons import Daemon, answers
 from tools.cluster.imitation import MARK_SELECTOR, stages
 from tools.cluster.programs import program
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from caloscale.bench.ports import free_ports
 from tools.cluster.certificates import Authority, KeyPair
-from tools.cluster.daemons import Daemon, answers, free_ports
+from tools.cluster.daemons import Daemon, answers
 from tools.cluster.programs import manifest
 
 if TYPE_CHECKING:

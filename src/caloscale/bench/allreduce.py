@@ -15,6 +15,7 @@ from tempfile import TemporaryFile
 
 from caloscale.bench.document import AllReduceBench, AllReduceTime
 from caloscale.bench.machine import describe_machine
+from caloscale.bench.ports import free_ports
 from caloscale.bench.rounds import timing
 from caloscale.errors import BenchError
 from caloscale.planning.collective import ring_seconds
@@ -135,19 +136,6 @@ def _wait(processes: list[subprocess.Popen[bytes]]) -> str:
             process.kill()
     reader.join()
     return printed[0].decode() if printed else ""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on now."""
-    held = []
-    for _ in range(count):
-        one = socket.socket()
-        one.bind(("127.0.0.1", 0))
-        held.append(one)
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 def measure_loopback() -> tuple[float, float]:

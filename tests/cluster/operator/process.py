@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from caloscale.bench.ports import free_ports
 from tools.cluster import ControlPlane
 
 ROOT = Path(__file__).parents[3]
@@ -41,7 +41,7 @@ class OperatorProcess:
         self.log = folder / "operator.log"
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_ports(1)[0]
 
     def start(self, *, wait: bool = True) -> None:
         """Start it and wait until it knows the cluster."""
@@ -106,8 +106,3 @@ def install_rights(plane: ControlPlane) -> list[dict[str, Any]]:
     plane.apply(objects)
     plane.wait_for_kind(next(each for each in objects if each["kind"] == "CustomResourceDefinition"))
     return objects
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

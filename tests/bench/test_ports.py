@@ -1,0 +1,34 @@
+"""Ports that are free, and stay it beside others."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from caloscale.bench import ports
+
+
+def test_all_are_different_and_can_be_listened_on():
+    found = ports.free_ports(50)
+    assert len(set(found)) == 50
+    servers = [socket.create_server(("127.0.0.1", port)) for port in found]
+    for server in servers:
+        server.close()
+
+
+def test_none_is_one_that_an_outgoing_connection_is_given():
+    setting = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    if not setting.exists():
+        pytest.skip("not Linux")
+    first = int(setting.read_text().split()[0])
+    assert max(ports.free_ports(200)) < first
+
+
+def test_one_that_is_taken_is_not_given(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        monkeypatch.setattr(ports, "_FIRST", taken - 1)
+        monkeypatch.setattr(ports, "_LAST", taken + 1)
+        assert not any(taken in ports.free_ports(1) for _ in range(20))
