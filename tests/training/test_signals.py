@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 
 from caloscale.training import signals
 
-from .processes import start_python
+from .processes import start_python, wait_for
 
 TRAINING = """
 import time
@@ -27,20 +28,30 @@ ENDLESS = "import ctypes; libc = ctypes.CDLL(None); [libc.usleep(400_000) for _ 
 # One call that no signal ends.
 STUCK = (
     "import ctypes; mutex = (ctypes.c_byte * 64)(); lock = ctypes.CDLL(None).pthread_mutex_lock; "
-    "lock(mutex); lock(mutex)"
+    "lock(mutex); print('stuck', flush=True); lock(mutex)"
 )
 
 
 def run(*numbers, step=STEP, defer="stop.defer()", grace=30):
     process = start_python(TRAINING.format(step=step, defer=defer, grace=grace))
     assert process.stdout.readline() == "ready\n"
-    for number in numbers:
+    if step == STUCK:
+        assert process.stdout.readline() == "stuck\n"
+        wait_for(lambda: fields(process.pid)["State"].startswith("S"), process)
+    for before, number in enumerate(numbers):
+        # A second signal is one only when the first was taken: by Python, or, where that is stuck, by the kernel.
+        if before and step == STUCK:
+            wait_for(lambda: int(fields(process.pid)["ShdPnd"], 16) == 0, process)
+        elif before:
+            assert "stopping at the end of this step" in process.stderr.readline()
         process.send_signal(number)
-        # The second is another one only when the first was taken.
-        if len(numbers) > 1:
-            signal.sigtimedwait([], 0.2)
     out, err = process.communicate(timeout=60)
     return process.returncode, "saved" in out, err
+
+
+def fields(pid):
+    """What the kernel says of a process."""
+    return dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
