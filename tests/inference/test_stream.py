@@ -41,16 +41,22 @@ def test_as_many_as_are_asked_for(folder):
 
 
 class Counting(Runtime):
-    """Empty showers, and how many batches were begun and computed at once."""
+    """Empty showers, and how many batches were begun and computed at once; the first of all streams meet."""
 
-    begun = at_once = most = 0
-    lock = threading.Lock()
+    def __init__(self, card, *, streams):
+        super().__init__(card, 4, streams=streams, threads=None)
+        self.begun = self.at_once = self.most = 0
+        self.lock = threading.Lock()
+        self.meeting = threading.Barrier(streams, timeout=60)
 
     def _compute(self, noise, energy_gev, angle_rad):
         with self.lock:
             self.begun += 1
             self.at_once += 1
             self.most = max(self.most, self.at_once)
+            first = self.begun <= self.streams
+        if first:
+            self.meeting.wait()
         time.sleep(0.01)
         with self.lock:
             self.at_once -= 1
@@ -61,7 +67,7 @@ class Counting(Runtime):
 
 def test_no_more_is_begun_than_is_taken(folder):
     """What waits to be taken is memory."""
-    runtime = Counting(read_card(folder), 4, streams=3, threads=None)
+    runtime = Counting(read_card(folder), streams=3)
     taken = 0
     for _ in stream(runtime, parse_primaries(None, None, **ALL), seed=1, count=40, batch=1):
         taken += 1
@@ -71,7 +77,7 @@ def test_no_more_is_begun_than_is_taken(folder):
 
 
 def test_one_that_is_given_up_ends_its_threads(folder):
-    runtime = Counting(read_card(folder), 4, streams=2, threads=None)
+    runtime = Counting(read_card(folder), streams=2)
     batches = stream(runtime, parse_primaries(None, None, **ALL), seed=1, count=1000, batch=1)
     next(batches)
     batches.close()
@@ -80,14 +86,14 @@ def test_one_that_is_given_up_ends_its_threads(folder):
 
 
 def test_cells_that_are_not_finite(folder):
-    runtime = Counting(read_card(folder), 4, streams=1, threads=None)
+    runtime = Counting(read_card(folder), streams=1)
     runtime.fill = np.nan
     with pytest.raises(InputError, match="not finite"):
         list(stream(runtime, parse_primaries("7", "90", **ALL), seed=1, count=2))
 
 
 def test_numbers_below_the_least(folder):
-    runtime = Counting(read_card(folder), 4, streams=1, threads=None)
+    runtime = Counting(read_card(folder), streams=1)
     for options in ({"batch": 0}, {"count": -1}, {"first": -1}):
         with pytest.raises(InputError, match="must be at least"):
             list(stream(runtime, parse_primaries(None, None, **ALL), seed=1, **{"count": 1, **options}))

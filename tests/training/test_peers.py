@@ -19,7 +19,7 @@ from .processes import start_python
 WORKER = """
 import sys, time
 from caloscale.training import peers
-peers.BEAT_SECONDS, peers.SILENCE_SECONDS, peers.LEAVE_SECONDS = 0.1, 1.0, 0.5
+peers.BEAT_SECONDS, peers.SILENCE_SECONDS, peers.LEAVE_SECONDS = 0.1, 3.0, 0.5
 from caloscale.errors import PeerLostError
 index, workers = int(sys.argv[1]), int(sys.argv[2])
 if index == 0:
