@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from caloscale.cluster.nodes import Use, node_of, pools_of
 from caloscale.cluster.placement import choose_placement, shortage, verify_placement
+from caloscale.cluster.pools_to_come import pools_to_come
 from caloscale.cluster.quantity import number
 from caloscale.cluster.resizing import resize, shrink, worker_document
 from caloscale.planning.accelerators import load_accelerators
@@ -124,6 +125,46 @@ def test_beyond_the_budget_nothing_is_placed() -> None:
     choice = choose_placement(run, ex.pools(*(ex.spot(f"n{i}") for i in range(4))), ex.CATALOGUE)
     assert choice.placed is None and choice.over_budget
     assert "USD" in choice.message and "budget.maxUsd is 1" in choice.message and "remedy" in choice.message
+
+
+SPOT = (V100[0], "hardware.purchase=spot", "hardware.region=europe-west4")
+
+
+@pytest.mark.parametrize(
+    ("there", "limit", "needed"),
+    [(1, "deadline=6h", 2), (2, "deadline=6h", 2), (8, "deadline=6h", 2), (3, "deadline=90m", 7), (1, "maxUsd=100", 1)],
+)
+def test_a_run_that_more_nodes_would_end_in_time_waits_for_the_fewest(there: int, limit: str, needed: int) -> None:
+    """Nothing is final while they may come; what is there is enough once it is."""
+    pools = ex.pools(*(ex.spot(f"n{i}", "X") for i in range(there)))
+    choice = choose_placement(ex.run_of(*SPOT, f"budget.{limit}"), pools, ex.CATALOGUE)
+    assert choice.placed is not None and not choice.over_budget and choice.placed.nodes == needed
+    few = f"{needed} nodes with 8 free nvidia-tesla-v100 needed, {there} present: pool X is at {there}/{there}"
+    assert shortage(choice.placed, pools) == (few if there < needed else None)
+    assert any(r.startswith(f"too few nodes are there ({there}): ") for r in choice.placed.reasons) == (there < needed)
+
+
+def test_a_batch_that_needs_more_nodes_waits_for_them() -> None:
+    pools = ex.pools(ex.spot("n0"))
+    placed = choose_placement(ex.run_of(*SPOT, "train.globalBatchSize=6144"), pools, ex.CATALOGUE).placed
+    assert placed is not None and placed.nodes == 2 and "has 16 GiB" in placed.reasons[-1]
+
+
+def test_what_no_number_of_nodes_mends_is_final() -> None:
+    run = ex.run_of(*SPOT, "budget.deadline=1h", "hardware.maxNodes=4")
+    choice = choose_placement(run, ex.pools(ex.spot("n0")), ex.CATALOGUE)
+    assert choice.placed is None and choice.over_budget and "on 4 x n1-standard-64" in choice.message
+
+
+@pytest.mark.parametrize("there", [0, 1])
+def test_an_autoscaler_is_asked_for_as_many_nodes_as_the_plan_wants(there: int) -> None:
+    """What is there, or the one node that stands for a pool to come, does not bound the plan."""
+    run = ex.run_of(*SPOT, "hardware.perNode=8", "cluster.addNodes=true", "budget.deadline=6h")
+    pools = ex.pools(*(ex.spot(f"n{i}") for i in range(there)))
+    choice = choose_placement(run, [*pools, *pools_to_come(run, pools)], ex.CATALOGUE)
+    best = plan(run, ex.CATALOGUE.prices, ex.CATALOGUE.measurements, ex.CATALOGUE.as_of).chosen
+    assert choice.placed is not None and best is not None and best.nodes > 1
+    assert (choice.placed.nodes, choice.placed.estimate_usd) == (best.nodes, best.usd)
 
 
 def test_without_a_price_it_is_placed_but_not_with_a_budget() -> None:

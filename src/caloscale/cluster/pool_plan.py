@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -72,24 +73,55 @@ def _is_of(placed: Placed, pool: Pool) -> bool:
 
 
 def plan_on(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed | str | InputError:
-    """The placement in a pool; a text when its estimate passes the budget, an error for what else is in the way."""
-    key = (run.model_dump_json(), replace(pool.key, name=""), min(len(pool.nodes), hardware.max_nodes))
-    if key not in catalogue.known:
-        if len(catalogue.known) >= MOST_KNOWN:
-            catalogue.known.clear()
-        try:
-            catalogue.known[key] = _planned(run, hardware, pool, catalogue)
-        except InputError as error:
-            catalogue.known[key] = error
-    planned = catalogue.known[key]
+    """The placement in a pool; a text when its estimate passes the budget, an error for what else is in the way.
+
+    A count that is the planner's is planned on the nodes that are there; where an autoscaler adds what is missing, and
+    where these are too few, on hardware.maxNodes. So a run that could end in time on more nodes waits for them.
+    """
+    there = hardware.max_nodes if run.cluster.add_nodes else max(min(hardware.max_nodes, len(pool.nodes)), 1)
+    planned = _known(run, hardware, pool, catalogue, there)
+    if not isinstance(planned, Placed) and there < hardware.max_nodes:
+        planned = _on_more(run, hardware, pool, catalogue, there, planned)
     if not isinstance(planned, Placed):
         return planned
     workers_per_node = planned.workers // planned.nodes
     return planned.model_copy(update={"pool": pool.key.name, **_requests(pool, workers_per_node)})
 
 
-def _planned(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed | str:
-    """The placement in a pool; a text when its estimate passes the budget."""
+def _on_more(
+    run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue, there: int, too_few: str | InputError
+) -> Placed | str | InputError:
+    """The placement on the fewest nodes beyond those that are there; where there is none, what is in the way."""
+
+    def on(nodes: int) -> Placed | str | InputError:
+        return _known(run, hardware, pool, catalogue, nodes)
+
+    if not isinstance(on(hardware.max_nodes), Placed):
+        return on(hardware.max_nodes)
+    more = range(there + 1, hardware.max_nodes + 1)
+    placed = on(more[bisect_left(more, True, key=lambda nodes: isinstance(on(nodes), Placed))])
+    assert isinstance(placed, Placed)
+    problem = too_few.problem if isinstance(too_few, InputError) else too_few
+    return placed.model_copy(update={"reasons": (*placed.reasons, f"too few nodes are there ({there}): {problem}")})
+
+
+def _known(
+    run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue, most_nodes: int
+) -> Placed | str | InputError:
+    """The placement on at most so many nodes, from what was planned before where it was."""
+    key = (run.model_dump_json(), replace(pool.key, name=""), most_nodes)
+    if key not in catalogue.known:
+        if len(catalogue.known) >= MOST_KNOWN:
+            catalogue.known.clear()
+        try:
+            catalogue.known[key] = _planned(run, hardware, pool, catalogue, most_nodes)
+        except InputError as error:
+            catalogue.known[key] = error
+    return catalogue.known[key]
+
+
+def _planned(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue, most_nodes: int) -> Placed | str:
+    """The placement on at most so many nodes; a text when its estimate passes the budget."""
     key = pool.key
     if key.accelerator == CPU:
         return _on_processors(run, hardware, pool, catalogue)
@@ -102,7 +134,7 @@ def _planned(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> 
             "topology": key.topology,
             "region": key.region or None,
             "purchase": key.purchase,
-            "max_nodes": max(min(hardware.max_nodes, len(pool.nodes)), 1),
+            "max_nodes": most_nodes,
         }
     )
     try:
