@@ -21,6 +21,7 @@ MANAGER = "caloscale-submit"
 """Owner of the document's fields: not the operator."""
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 POLL_SECONDS = 2.0
+TOO_MANY_REQUESTS, SERVER_ERROR = 429, 500
 
 
 class RunOnCluster(NamedTuple):
@@ -87,16 +88,25 @@ def list_runs(connection: Connection, namespace: str | None) -> list[RunOnCluste
 
 
 def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnCluster]:
-    """The run each time that its status has changed, until it has finished. An API server that is away is awaited."""
+    """The run each time that its status has changed, until it has finished. An API server that is away is awaited.
+
+    Raises ClusterError when the run is gone, or may not be read (any more).
+    """
     before = None
     while True:
         try:
-            run = find_run(connection, namespace, name)
-        except ClusterError:
-            if before is None or _is_there(connection):
-                raise
+            raw = connection.get(names.KIND, namespace, name)
+        except (ApiException, HTTPError, OSError) as error:
+            if isinstance(error, ApiException) and not _is_passing(error):
+                raise _refused(error, f"{name} cannot be followed: {told(error)}") from error
             time.sleep(POLL_SECONDS)
             continue
+        if raw is None:
+            raise ClusterError(
+                f"run {name} is gone from namespace {namespace}: somebody has deleted it\n"
+                "  remedy: submitted again, it goes on from the checkpoint in its bucket"
+            )
+        run = _run_of(raw)
         if run.status != before:
             before = run.status
             yield run
@@ -145,12 +155,9 @@ def _run_of(raw: dict[str, Any]) -> RunOnCluster:
     )
 
 
-def _is_there(connection: Connection) -> bool:
-    try:
-        next(connection.each(names.KIND, None), None)
-    except (ApiException, HTTPError, OSError):
-        return False
-    return True
+def _is_passing(error: ApiException) -> bool:
+    """Whether the server cannot answer just now; what it refuses (401, 403) it will refuse again."""
+    return error.status == TOO_MANY_REQUESTS or (error.status or 0) >= SERVER_ERROR
 
 
 def _try(ask: Any, problem: str) -> Any:
