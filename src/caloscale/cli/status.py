@@ -72,7 +72,7 @@ def _row(run: RunOnCluster) -> tuple[str, ...]:
         f"{progress.step}/{progress.steps}" if progress else "",
         f"{progress.epoch:.1f}/{progress.epochs}" if progress else "",
         f"{progress.showers_per_second:.0f}" if progress and progress.showers_per_second else "",
-        f"{progress.eta:%Y-%m-%d %H:%M}" if progress and progress.eta else "",
+        f"{progress.eta.astimezone():%Y-%m-%d %H:%M %Z}" if progress and progress.eta else "",
         f"{cost.usd:.2f}" if cost and cost.usd is not None else "",
         str(len(status.attempts)),
         status.message,

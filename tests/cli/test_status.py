@@ -1,0 +1,29 @@
+"""caloscale status: how a run is, in a row."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from caloscale.cli.status import COLUMNS, _row
+from caloscale.client.runs import RunOnCluster
+from caloscale.status import RunProgress, RunStatus
+
+
+@pytest.fixture(params=[("UTC0", "2026-11-21 23:30 UTC"), ("CET-1CEST", "2026-11-22 00:30 CET")])
+def there(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The time zone of whoever looks, and what the clock there shows at the end of the run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", request.param[0])
+        time.tzset()
+        yield request.param[1]
+    time.tzset()
+
+
+def test_the_end_is_told_by_the_clock_of_who_looks(there: str) -> None:
+    progress = RunProgress(eta=dt.datetime(2026, 11, 21, 23, 30, tzinfo=dt.UTC))
+    row = _row(RunOnCluster("gan", "physics", {}, RunStatus(progress=progress), ""))
+    assert row[COLUMNS.index("ends")] == there
