@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from kubernetes import client, config
@@ -17,6 +18,8 @@ Object = dict[str, Any]
 CONFLICT, NOT_FOUND = 409, 404
 PAGE = 500
 """Objects that are listed at a time."""
+POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""Where a pod finds the name of its namespace, beside the credentials of its service account."""
 
 
 class Resource(NamedTuple):
@@ -192,7 +195,9 @@ def connect(context: str | None = None, *, kubeconfig: str | None = None) -> Con
 
 
 def active_namespace(context: str | None = None) -> str:
-    """The namespace of a context; `default` where it names none."""
+    """The namespace of what `connect` speaks to: of a context, or of this pod; `default` where none is named."""
+    if context is None and POD_NAMESPACE.is_file():
+        return POD_NAMESPACE.read_text(encoding="utf-8").strip()
     try:
         contexts, active = config.list_kube_config_contexts()
     except (ConfigException, OSError):

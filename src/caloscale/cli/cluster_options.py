@@ -9,9 +9,13 @@ import typer
 if TYPE_CHECKING:
     from caloscale.connection import Connection
 
-Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig; absent: the current one.")]
+Context = Annotated[
+    str | None,
+    typer.Option("--context", help="Context of the kubeconfig; absent: the current one, in a pod its own cluster."),
+]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Namespace of the run; absent: that of the context.")
+    str | None,
+    typer.Option("--namespace", "-n", help="Namespace of the run; absent: that of the context, in a pod its own."),
 ]
 RunName = Annotated[str, typer.Argument(help="Name of the run.")]
 

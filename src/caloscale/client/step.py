@@ -52,7 +52,7 @@ def train_on_cluster(
     the run. What was used goes into the workspace, for the bill. Raises ClusterError when the run fails.
     """
     connected = connect() if connection is None else connection
-    where = namespace or own_namespace()
+    where = namespace or active_namespace()
     name = run_name(run, step)
     if shards is not None and not is_remote(dataset):
         dataset = share_shards(shards, f"{workspace.rstrip('/')}/{DATASET}")
@@ -107,12 +107,6 @@ def share_shards(shards: Path, place: str) -> str:
         with atomic_writer(Path(place), replace_folder=True) as folder:
             shutil.copytree(shards, folder)
     return place
-
-
-def own_namespace() -> str:
-    """The namespace of this pod, or of the kubeconfig's context."""
-    file = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-    return file.read_text(encoding="utf-8").strip() if file.is_file() else active_namespace()
 
 
 def _keep_use(run: RunOnCluster, workspace: str) -> None:
