@@ -16,6 +16,8 @@ Recovering: interrupted, going on soon. Suspended: stopped on request, or becaus
 gone."""
 FINISHED: tuple[Phase, ...] = ("Succeeded", "Failed")
 """Phases that a run does not leave by itself."""
+MENDABLE = ("InvalidDocument", "Budget", "Deadline", "RestartBudget", "CannotStart")
+"""Reasons of a failure that an edit of the document (budget, recovery, cluster) may mend: the run then goes on."""
 HOLDING: tuple[Phase, ...] = ("Starting", "Running")
 """Phases in which a run has workers."""
 

@@ -7,6 +7,8 @@ import sys
 import pytest
 import yaml
 
+from tests.client.server import Server, seen
+
 RUN = (
     "submit",
     "--to",
@@ -69,3 +71,14 @@ def test_without_the_sdk_it_says_what_to_install(command, monkeypatch):
     monkeypatch.setitem(sys.modules, "azure", None)
     done = command(*GIVEN)
     assert done.code == 2 and "pip install 'caloscale[azure]'" in done.err
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_run_that_has_finished_is_not_submitted_again(command, monkeypatch, phase):
+    """Nothing would change, and --follow would end with its old end."""
+    server = Server(seen(phase, "UserError" if phase == "Failed" else ""))
+    monkeypatch.setattr("caloscale.connection.connect", lambda context: server)
+    given = ("--preset", "variable-angle", "--set", "hardware.count=8", "--name", "gan", "-n", "physics")
+    done = command("submit", *given, "--yes", "--follow")
+    assert done.code == 2 and "gan" in done.err and phase.lower() in done.err and "another --name" in done.err
+    assert not server.changes and not done.out

@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import MaxRetryError
 
 from caloscale.client import runs
-from caloscale.errors import ClusterError
-
-Answer = dict[str, Any] | Exception | None
-
-
-def seen(phase: str, message: str = "") -> dict[str, Any]:
-    """A run as the API server has it."""
-    status = {"phase": phase, "message": message}
-    return {"metadata": {"name": "gan", "namespace": "physics"}, "spec": {}, "status": status}
-
-
-def refusal(status: int, message: str = "no") -> ApiException:
-    error = ApiException(status=status, reason="No")
-    error.body = json.dumps({"message": message})
-    return error
-
-
-class Server:
-    """Gives its answers one after the other; everything but reading this run is forbidden."""
-
-    def __init__(self, *answers: Answer) -> None:
-        self.answers = iter(answers)
-
-    def get(self, *_: object) -> dict[str, Any] | None:
-        answer = next(self.answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def each(self, *_: object, **__: object) -> Iterator[dict[str, Any]]:
-        raise refusal(403, "may not list")
+from caloscale.errors import ClusterError, InputError
+from caloscale.operator.reconcile import REOPENED
+from caloscale.status import MENDABLE
+from tests.client.server import Answer, Server, refusal, seen
 
 
 @pytest.fixture(autouse=True)
@@ -55,11 +26,8 @@ def phases(*answers: Answer) -> list[str]:
 
 
 def test_each_change_is_told_once_until_the_end() -> None:
-    assert phases(seen("Waiting"), seen("Running"), seen("Running"), seen("Succeeded")) == [
-        "Waiting",
-        "Running",
-        "Succeeded",
-    ]
+    told = phases(seen("Waiting"), seen("Running"), seen("Running"), seen("Succeeded"))
+    assert told == ["Waiting", "Running", "Succeeded"]
 
 
 AWAY: dict[str, Callable[[], Exception]] = {
@@ -87,3 +55,63 @@ def test_what_is_refused_is_not_awaited(status: int) -> None:
 def test_a_run_that_is_deleted_ends_it_without_rights_on_the_whole_cluster() -> None:
     with pytest.raises(ClusterError, match="gan is gone from namespace physics"):
         phases(seen("Running"), None, seen("Succeeded"))
+
+
+def test_an_end_from_before_the_document_was_changed_is_not_the_end() -> None:
+    """The operator has not seen yet that the budget was raised."""
+    assert phases(seen("Failed", "Budget", changed=True), seen("Running"), seen("Succeeded")) == [
+        "Running",
+        "Succeeded",
+    ]
+
+
+SPEC = {"budget": {"maxUsd": 5}}
+MORE = {"budget": {"maxUsd": 9}}
+
+
+@pytest.mark.parametrize(
+    ("there", "document", "refused"),
+    [
+        (None, SPEC, None),
+        (seen("Running", spec=SPEC), SPEC, None),
+        (seen("Succeeded", spec=SPEC), SPEC, "has succeeded"),
+        (seen("Succeeded", spec=SPEC), MORE, "has succeeded"),
+        (seen("Failed", "UserError", SPEC), MORE, "has failed"),
+        (seen("Failed", "Budget", SPEC), SPEC, "change in the document what it failed for"),
+        (seen("Failed", "Budget", SPEC), MORE, None),
+    ],
+)
+def test_a_finished_run_is_submitted_again_only_if_it_goes_on(
+    there: Answer, document: dict[str, Any], refused: str | None
+) -> None:
+    server: Any = Server(there)
+    manifest = {"metadata": {"name": "gan", "namespace": "physics"}, "spec": document}
+    if refused is None:
+        runs.refuse_finished(server, manifest)
+    else:
+        with pytest.raises(InputError, match=refused) as problem:
+            runs.refuse_finished(server, manifest)
+        assert problem.value.exit_code == 2 and "caloscale stop gan -n physics --delete" in str(problem.value)
+    assert not server.changes
+
+
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("run", [seen("Succeeded"), seen("Failed", "UserError"), seen("Failed", "Budget")])
+def test_a_finished_run_neither_stops_nor_goes_on(run: Answer, on: bool) -> None:
+    server: Any = Server(run)
+    with pytest.raises(InputError, match="cannot be stopped" if on else "cannot go on"):
+        runs.suspend(server, "physics", "gan", on=on)
+    assert not server.changes
+
+
+@pytest.mark.parametrize("phase", ["Suspended", "Running", "Waiting"])
+def test_another_does(phase: str) -> None:
+    server: Any = Server(seen(phase))
+    runs.suspend(server, "physics", "gan", on=False)
+    assert server.changes == [
+        ("merge", {"spec": {"cluster": {"suspend": False}}, "metadata": {"annotations": {runs.names.FOLLOWER: None}}})
+    ]
+
+
+def test_what_a_person_is_told_may_be_mended_the_operator_takes_up_again() -> None:
+    assert MENDABLE == REOPENED

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from caloscale.client.runs import RunOnCluster
-from caloscale.client.step import metrics_of, share_shards
+from caloscale.client.step import metrics_of, share_shards, train_on_cluster
 from caloscale.showers.storage import download
+from caloscale.spec import load_run
 from caloscale.status import RunCost, RunProgress, RunStatus
+from tests.client.server import Server, seen
 
 
 @pytest.fixture
@@ -44,6 +47,18 @@ def test_shards_that_workers_cannot_see_go_into_the_workspace(
         path.write_text("another")
     share_shards(shards, place)
     assert set(content(place, tmp_path).values()) == {"another"}
+
+
+def test_a_step_tried_again_takes_the_result_of_the_run_that_has_finished(tmp_path: Path) -> None:
+    """What a person is told of as finished already, a step has asked for before."""
+    trained = tmp_path / "workspace" / "training" / "model"
+    trained.mkdir(parents=True)
+    (trained / "generator.keras").write_text("weights")
+    server: Any = Server(seen("Succeeded"))
+    places = {"workspace": str(tmp_path / "workspace"), "dataset": "gs://bucket/dataset", "namespace": "physics"}
+    run = load_run(preset="variable-angle", overrides=["hardware.count=8"])
+    done = train_on_cluster(run, step="run-7", model=tmp_path / "model", connection=server, **places)
+    assert done.status.phase == "Succeeded" and (tmp_path / "model" / "generator.keras").read_text() == "weights"
 
 
 def test_the_metrics_of_a_run_say_only_what_is_known() -> None:

@@ -107,6 +107,7 @@ def _to_cluster(
 
     connection, where = reach(context, namespace)
     manifest = runs.manifest_of(run, name, where)
+    runs.refuse_finished(connection, manifest)
     runs.submit(connection, manifest, dry_run=True)
     _show_plan(run, planned)
     if not yes:

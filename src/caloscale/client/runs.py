@@ -13,9 +13,9 @@ from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
 from caloscale.connection import NOT_FOUND, Connection, told
-from caloscale.errors import ClusterError, DocumentError
+from caloscale.errors import ClusterError, DocumentError, InputError
 from caloscale.spec import Run
-from caloscale.status import FINISHED, RunStatus
+from caloscale.status import FINISHED, MENDABLE, RunStatus
 
 MANAGER = "caloscale-submit"
 """Owner of the document's fields: not the operator."""
@@ -64,21 +64,42 @@ def manifest_of(
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
 
 
-def submit(connection: Connection, manifest: dict[str, Any], *, dry_run: bool = False) -> None:
-    """Make the run, or change what of it may change; ``dry_run``: only let the server check it. Raises ClusterError."""
+def submit(connection: Connection, manifest: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+    """Make the run, or change what of it may change; ``dry_run``: only let the server check it.
+
+    Returns it as it is then. Raises ClusterError.
+    """
     try:
-        connection.apply(manifest, manager=MANAGER, dry_run=dry_run)
+        return connection.apply(manifest, manager=MANAGER, dry_run=dry_run)
     except ApiException as error:
         raise _refused(error, f"the cluster refuses the run: {told(error)}") from error
 
 
+def refuse_finished(connection: Connection, manifest: dict[str, Any]) -> None:
+    """Raise InputError when a run of that name has finished and this document does not have it go on.
+
+    Submitting it would change nothing, and its old end would be taken for the new one.
+    """
+    run = _look(connection, manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+    if run is None or run.status.phase not in FINISHED:
+        return
+    if _is_mendable(run) and submit(connection, manifest, dry_run=True)["spec"] != run.spec:
+        return
+    raise InputError(
+        f"is there already in namespace {run.namespace} and has {run.status.phase.lower()}",
+        field="--name",
+        value=run.name,
+        remedy=_after_the_end(run),
+    )
+
+
 def find_run(connection: Connection, namespace: str, name: str) -> RunOnCluster:
     """A run; raises ClusterError when there is none."""
-    raw = _try(lambda: connection.get(names.KIND, namespace, name), "the run cannot be read")
-    if raw is None:
-        there = ", ".join(run.name for run in list_runs(connection, namespace)) or "none"
+    run = _look(connection, namespace, name)
+    if run is None:
+        there = ", ".join(other.name for other in list_runs(connection, namespace)) or "none"
         raise ClusterError(f"no run {name} in namespace {namespace}\n  remedy: one of: {there}; or another --namespace")
-    return _run_of(raw)
+    return run
 
 
 def list_runs(connection: Connection, namespace: str | None) -> list[RunOnCluster]:
@@ -107,17 +128,27 @@ def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnC
                 "  remedy: submitted again, it goes on from the checkpoint in its bucket"
             )
         run = _run_of(raw)
+        ended = run.status.phase in FINISHED
+        if ended and run.status.observed_generation < raw["metadata"].get("generation", 0):
+            time.sleep(POLL_SECONDS)  # the document was changed since, and the end may be none
+            continue
         if run.status != before:
             before = run.status
             yield run
-        if run.status.phase in FINISHED:
+        if ended:
             return
         time.sleep(POLL_SECONDS)
 
 
 def suspend(connection: Connection, namespace: str, name: str, *, on: bool = True) -> None:
-    """Stop a run after a checkpoint, or let it go on, also without who followed it. Raises ClusterError."""
-    find_run(connection, namespace, name)
+    """Stop a run after a checkpoint, or let it go on, also without who followed it.
+
+    Raises ClusterError, and InputError when it has finished.
+    """
+    run = find_run(connection, namespace, name)
+    if run.status.phase in FINISHED:
+        what = "be stopped" if on else "go on"
+        raise InputError(f"{name} has {run.status.phase.lower()} and cannot {what}", remedy=_after_the_end(run))
     change: dict[str, Any] = {"spec": {"cluster": {"suspend": on}}}
     if not on:
         change["metadata"] = {"annotations": {names.FOLLOWER: None}}
@@ -155,9 +186,28 @@ def _run_of(raw: dict[str, Any]) -> RunOnCluster:
     )
 
 
+def _is_mendable(run: RunOnCluster) -> bool:
+    failed = run.status.condition("Failed")
+    return run.status.phase == "Failed" and failed is not None and failed.reason in MENDABLE
+
+
+def _after_the_end(run: RunOnCluster) -> str:
+    """What can be done with a run that has finished."""
+    delete = f"caloscale stop {run.name} -n {run.namespace} --delete"
+    anew = f"submit under another --name, or delete this run first ({delete})"
+    if _is_mendable(run):
+        return f"change in the document what it failed for and submit it as {run.name} again: it goes on; or {anew}"
+    return anew
+
+
 def _is_passing(error: ApiException) -> bool:
     """Whether the server cannot answer just now; what it refuses (401, 403) it will refuse again."""
     return error.status == TOO_MANY_REQUESTS or (error.status or 0) >= SERVER_ERROR
+
+
+def _look(connection: Connection, namespace: str, name: str) -> RunOnCluster | None:
+    raw = _try(lambda: connection.get(names.KIND, namespace, name), "the run cannot be read")
+    return None if raw is None else _run_of(raw)
 
 
 def _try(ask: Any, problem: str) -> Any:

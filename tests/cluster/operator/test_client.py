@@ -86,6 +86,21 @@ def test_a_failed_run_ends_a_follower_with_an_exit_code(cluster: Runs, add_nodes
     assert done.code == 7 and "exit code 2" in done.err
 
 
+def test_what_failed_for_its_budget_goes_on_with_more_and_only_then(
+    cluster: Runs, add_nodes: Add, command: Callable
+) -> None:
+    add_nodes(pool="v100", count=2)
+    cluster.imitate("1s")
+    gan = ("submit", *HARDWARE, "--name", "gan", "-n", cluster.namespace, "--yes", "--follow", "--set")
+    assert command(*gan, "budget.maxUsd=1").code == 7
+    again = command(*gan, "budget.maxUsd=1")
+    assert again.code == 2 and "has failed" in again.err and "it goes on" in again.err
+    assert command("stop", "gan", "-n", cluster.namespace, "--resume").code == 2
+    more = command(*gan, "budget.maxUsd=1000")
+    assert more.code == 0 and "Failed" not in more.err
+    assert command(*gan, "budget.maxUsd=2000").code == 2
+
+
 def test_logs_carry_their_worker(cluster: Runs, add_nodes: Add, command: Callable) -> None:
     add_nodes(pool="v100", count=2)
     cluster.imitate("1s")

@@ -1,0 +1,53 @@
+"""An API server that answers as it is told, for tests that need no real one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from kubernetes.client.exceptions import ApiException
+
+Answer = dict[str, Any] | Exception | None
+
+
+def seen(phase: str, reason: str = "", spec: dict[str, Any] | None = None, *, changed: bool = False) -> dict[str, Any]:
+    """A run as the API server has it; ``changed``: its document, since the operator has looked."""
+    status: dict[str, Any] = {"phase": phase, "message": reason, "observedGeneration": 1}
+    if reason:
+        moment = "2026-11-21T10:00:00Z"
+        status["conditions"] = [{"type": "Failed", "status": "True", "reason": reason, "lastTransitionTime": moment}]
+    metadata = {"name": "gan", "namespace": "physics", "generation": 2 if changed else 1}
+    return {"metadata": metadata, "spec": spec or {}, "status": status}
+
+
+def refusal(status: int, message: str = "no") -> ApiException:
+    """An answer that is an error."""
+    error = ApiException(status=status, reason="No")
+    error.body = json.dumps({"message": message})
+    return error
+
+
+class Server:
+    """Gives its answers one after the other, the last for ever, and notes what is changed; listing is forbidden."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.changes: list[tuple[str, dict[str, Any]]] = []
+
+    def get(self, *_: object) -> dict[str, Any] | None:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def each(self, *_: object, **__: object) -> Iterator[dict[str, Any]]:
+        raise refusal(403, "may not list")
+
+    def apply(self, manifest: dict[str, Any], *, dry_run: bool = False, **_: object) -> dict[str, Any]:
+        if not dry_run:
+            self.changes.append(("apply", manifest))
+        return manifest
+
+    def merge(self, kind: str, namespace: str, name: str, change: dict[str, Any]) -> None:
+        self.changes.append(("merge", change))
