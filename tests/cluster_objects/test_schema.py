@@ -57,7 +57,7 @@ def values(schema: dict[str, Any], path: str = "") -> st.SearchStrategy[Any]:
             )
         case "string":
             if "x-kubernetes-validations" in schema:
-                return st.sampled_from(["90s", "10m", "6h", "1h30m", "2d", "0d1s"])
+                return st.sampled_from(["90s", "10m", "6h", "1h30m", "3650d", "0d1s"])
             if path.endswith("topology"):
                 return st.sampled_from(["2x2", "4x4", "2x2x1"])
             return WORDS

@@ -7,7 +7,17 @@ from caloscale.spec import build_run, dump_run, load_run, parse_run, seconds_of
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("10m", 600), ("6h", 21600), ("1h30m", 5400), ("2d", 172800), ("1d1s", 86401)]
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("10m", 600),
+        ("6h", 21600),
+        ("1h30m", 5400),
+        ("2d", 172800),
+        ("1d1s", 86401),
+        ("3650d", 315360000),
+        ("0003650d0s", 315360000),
+    ],
 )
 def test_durations(text, seconds):
     assert seconds_of(text) == seconds
@@ -19,6 +29,8 @@ def test_durations(text, seconds):
         ("budget.deadline=6 hours", "budget.deadline"),
         ("budget.deadline=0s", "budget.deadline"),
         ("budget.deadline=30m6h", "budget.deadline"),
+        ("budget.deadline=9999999d", "budget.deadline"),
+        ("cluster.keepFinished=3650d1s", "cluster.keepFinished"),
         ("budget.maxUsd=-5", "budget.maxUsd"),
         ("hardware.count=0", "hardware.count"),
         ("hardware.topology=two by two", "hardware.topology"),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from caloscale.spec.duration import MOST_DAYS
+
 
 class Rule(NamedTuple):
     """A CEL rule of a schema."""
@@ -22,11 +24,19 @@ class Rule(NamedTuple):
         return {"rule": self.rule, "message": self.message}
 
 
+_SECONDS = " + ".join(
+    f"int('0' + self.find('[0-9]+{unit}').replace('{unit}', '')) * {seconds}"
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+)
 DURATION_RULES = [
     Rule(
         "self.matches('^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && self.matches('[1-9]')",
         "is not a duration; remedy: write it as 90s, 10m, 6h, 1h30m or 2d",
-    )
+    ),
+    Rule(  # numbers of more digits than any such time has would be none for int()
+        f"!self.matches('[1-9][0-9]{{9}}') && {_SECONDS} <= {MOST_DAYS * 86_400}",
+        f"is longer than ten years; remedy: write {MOST_DAYS}d or less",
+    ),
 ]
 IMMUTABLE = ("model", "data", "train", "validation", "hardware")
 """Blocks that stay what they are: checkpoints, placement and bill belong to them."""

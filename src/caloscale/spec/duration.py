@@ -12,6 +12,8 @@ PATTERN = r"^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
 _PATTERN = re.compile(r"(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
 _SECONDS = (86_400, 3_600, 60, 1)
 _LONGEST = 24
+MOST_DAYS = 3650
+"""Ten years: no run takes as long, and moments that are so far away still have a date."""
 
 
 def seconds_of(duration: str) -> float:
@@ -20,6 +22,8 @@ def seconds_of(duration: str) -> float:
     total = sum(int(n) * s for n, s in zip(found.groups(default="0"), _SECONDS)) if found else 0
     if not total:
         raise ValueError(f"{duration!r} is not a duration; remedy: write it as 90s, 10m, 6h, 1h30m or 2d")
+    if total > MOST_DAYS * _SECONDS[0]:
+        raise ValueError(f"{duration!r} is longer than ten years; remedy: write {MOST_DAYS}d or less")
     return total
 
 
@@ -33,4 +37,4 @@ Duration = Annotated[
     AfterValidator(_check),
     WithJsonSchema({"type": "string", "pattern": PATTERN, "maxLength": _LONGEST}),
 ]
-"""A positive length of time: days, hours, minutes, seconds in this order, such as 6h or 1h30m."""
+"""A positive length of time: days, hours, minutes, seconds in this order, such as 6h or 1h30m; ten years at most."""
