@@ -121,4 +121,4 @@ def _accelerators(
         return rate, f"{row.price_sku}", included
     row_of_gpu = prices.find(Key(measured.provider, region, "gpu", measured.accelerator, purchase), as_of)
     title = f"{measured.count} x {measured.accelerator}"
-    return add_up(title, [(row_of_gpu, measured.count)], as_of), title, row_of_gpu.includes_host
+    return add_up(title, [(row_of_gpu, measured.count)], as_of, prices.added), title, row_of_gpu.includes_host

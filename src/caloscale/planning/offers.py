@@ -192,7 +192,7 @@ def rate_of(
         hosts, provider = kind.hosts, "gcp"
     if hardware.disk_gib:
         disk = prices.find(Key(provider, region, "disk_gib", "boot", "on-demand"), as_of)
-        rate = _with(rate, disk, hosts * hardware.disk_gib)
+        rate = _with(rate, disk, hosts * hardware.disk_gib, prices.added)
         notes.append(f"with a boot disk of {hardware.disk_gib:g} GiB a node")
     return rate, tuple(notes)
 
@@ -201,11 +201,11 @@ def slice_rate(prices: Prices, row: Slice, region: str, purchase: Purchase, as_o
     """The rate of a slice, and whether its hosts are in it; raises PriceError naming the row to add."""
     price = prices.find(Key("gcp", region, row.price_kind, row.price_sku, purchase), as_of)
     units = 1 if row.price_kind == "tpu_slice" else row.chips
-    return add_up(row.title, [(price, units)], as_of), price.includes_host
+    return add_up(row.title, [(price, units)], as_of, prices.added), price.includes_host
 
 
-def _with(rate: Rate, row: PriceRow, units: float) -> Rate:
-    extra = add_up(rate.title, [(row, units)], rate.as_of)
+def _with(rate: Rate, row: PriceRow, units: float, added: str) -> Rate:
+    extra = add_up(rate.title, [(row, units)], rate.as_of, added)
     return rate.model_copy(
         update={
             "usd_per_hour": rate.usd_per_hour + extra.usd_per_hour,

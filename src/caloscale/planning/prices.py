@@ -20,6 +20,8 @@ Kind = Literal["gpu", "tpu_slice", "tpu_chip", "vcpu", "mem_gib", "vm", "disk_gi
 
 UNKNOWN_MARKER_USD = 700.0
 """SkyPilot's catalogues write 700.0 where a price is unknown."""
+WITH_FILE = "with --prices FILE"
+"""How a row is added to the prices of a command."""
 STALE_AFTER_DAYS: dict[Purchase, int] = {"on-demand": 365, "spot": 90}
 """List prices change about once a year, spot prices up to once a month."""
 
@@ -93,8 +95,12 @@ class Key(NamedTuple):
 class Prices:
     """All rows of the catalogue, searched by key and day. Later files go before earlier ones."""
 
-    def __init__(self, layers: Iterable[Iterable[tuple[str, PriceRow]]]) -> None:
-        """``layers``: per file its rows with their places; raises PriceError for rows that contradict each other."""
+    def __init__(self, layers: Iterable[Iterable[tuple[str, PriceRow]]], added: str = WITH_FILE) -> None:
+        """``layers``: per file its rows with their places; ``added``: how a person adds a row, for remedies.
+
+        Raises PriceError for rows that contradict each other.
+        """
+        self.added = added
         self._max_age_days: float | None = None
         self._layers: list[dict[Key, list[PriceRow]]] = []
         for layer in layers:
@@ -130,7 +136,7 @@ class Prices:
                     self._refuse_too_old(row, as_of)
                     return row
             known += rows
-        raise _missing(key, as_of, known, {other for layer in self._layers for other in layer})
+        raise _missing(key, as_of, known, {other for layer in self._layers for other in layer}, self.added)
 
     def _refuse_too_old(self, row: PriceRow, as_of: dt.date) -> None:
         age_days = (as_of - row.observed_on).days
@@ -140,7 +146,7 @@ class Prices:
                 f"on {as_of}",
                 field="budget.maxPriceAge",
                 value=f"{self._max_age_days:g}d",
-                remedy=f"add a row seen after {row.observed_on} with --prices FILE, or raise budget.maxPriceAge",
+                remedy=f"add a row seen after {row.observed_on} {self.added}, or raise budget.maxPriceAge",
             )
 
     def regions(self, provider: str) -> list[str]:
@@ -148,13 +154,16 @@ class Prices:
         return sorted({key.region for layer in self._layers for key in layer if key.provider == provider})
 
 
-def load_prices(extra_files: Iterable[str | Path] = ()) -> Prices:
+def load_prices(extra_files: Iterable[str | Path] = (), *, added: str = WITH_FILE) -> Prices:
     """The catalogue of the package and, before it, the user's files (the last goes first).
+
+    ``added``: how a person adds a row to these files, as remedies say it.
 
     Raises PriceError naming file, line, column and remedy: zeros, missing dates, duplicates (two rows for the
     same thing, purchase and day in one file), a spot price that is not below on demand without a waiver.
     """
-    return Prices(read_rows(file, PriceRow, PriceError) for file in (builtin("prices.csv"), *map(Path, extra_files)))
+    files = (builtin("prices.csv"), *map(Path, extra_files))
+    return Prices((read_rows(file, PriceRow, PriceError) for file in files), added)
 
 
 class PriceList(Block):
@@ -186,14 +195,14 @@ def list_prices(prices: Prices, as_of: dt.date, *, region: str | None = None, sk
         raise PriceError(
             "no price is in effect", field="prices", value=str(as_of), remedy=f"another date, or one of {regions}"
         )
-    return PriceList(as_of=as_of, rows=tuple(rows), warnings=tuple(stale_warning(rows, as_of)))
+    return PriceList(as_of=as_of, rows=tuple(rows), warnings=tuple(stale_warning(rows, as_of, prices.added)))
 
 
-def stale_warning(rows: Iterable[PriceRow], as_of: dt.date) -> list[str]:
+def stale_warning(rows: Iterable[PriceRow], as_of: dt.date, added: str = WITH_FILE) -> list[str]:
     """What a reader should be warned of: prices that were seen long before the day they are used for."""
     return [
         f"the {row.purchase} price of {row.sku} in {row.region} was seen on {row.observed_on}, "
-        f"{(as_of - row.observed_on).days} days before {as_of}: check it, or add a fresh row with --prices FILE"
+        f"{(as_of - row.observed_on).days} days before {as_of}: check it, or add a fresh row {added}"
         for row in rows
         if (as_of - row.observed_on).days > STALE_AFTER_DAYS[row.purchase]
     ]
@@ -236,15 +245,16 @@ def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], layers: list[dict[Key, l
                 )
 
 
-def _missing(key: Key, as_of: dt.date, known: list[PriceRow], keys: set[Key]) -> PriceError:
+def _missing(key: Key, as_of: dt.date, known: list[PriceRow], keys: set[Key], added: str) -> PriceError:
     wanted = f"{key.provider},{key.region},{key.sku_kind},{key.sku},...,{key.purchase}"
     if known:
         periods = ", ".join(f"{row.effective_from} to {row.effective_to or 'now'}" for row in known)
         hint = f"there are prices for {periods}: choose such a date, or add a row '{wanted}' that holds on {as_of}"
+        hint += f", {added}"
     else:
         regions = sorted({k.region for k in keys if k._replace(region=key.region) == key})
         near = nearest(key.sku, {k.sku for k in keys if k.sku_kind == key.sku_kind})
-        hint = f"add a row '{wanted}' in effect on {as_of} with its source, with --prices FILE"
+        hint = f"add a row '{wanted}' in effect on {as_of} with its source, {added}"
         if regions:
             hint += f"; the catalogue has it in {', '.join(regions)}"
         elif near and near != key.sku:

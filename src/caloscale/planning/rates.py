@@ -6,7 +6,7 @@ import datetime as dt
 
 from caloscale.errors import PriceError
 from caloscale.planning.machines import Machine
-from caloscale.planning.prices import Key, PriceRow, Prices, Purchase, stale_warning
+from caloscale.planning.prices import WITH_FILE, Key, PriceRow, Prices, Purchase, stale_warning
 from caloscale.spec.block import Block
 
 
@@ -72,11 +72,11 @@ def machine_rate(prices: Prices, machine: Machine, region: str, purchase: Purcha
     rows = [
         (prices.find(Key(machine.provider, region, kind, sku, purchase), as_of), units) for kind, sku, units in wanted
     ]
-    return add_up(machine.title, rows, as_of)
+    return add_up(machine.title, rows, as_of, prices.added)
 
 
-def add_up(title: str, rows: list[tuple[PriceRow, float]], as_of: dt.date) -> Rate:
-    """The rate that price rows, each with its number of units, make together (at least one)."""
+def add_up(title: str, rows: list[tuple[PriceRow, float]], as_of: dt.date, added: str = WITH_FILE) -> Rate:
+    """The rate that price rows, each with its number of units, make together (at least one); ``added``: see Prices."""
     parts = tuple(
         RatePart(
             sku=row.sku,
@@ -103,5 +103,5 @@ def add_up(title: str, rows: list[tuple[PriceRow, float]], as_of: dt.date) -> Ra
         parts=parts,
         as_of=as_of,
         observed_on=min(part.observed_on for part in parts),
-        warnings=(*doubtful, *stale_warning((row for row, _ in rows), as_of)),
+        warnings=(*doubtful, *stale_warning((row for row, _ in rows), as_of, added)),
     )
