@@ -381,6 +381,31 @@ def test_a_mismatch_with_the_plan_is_a_condition() -> None:
     assert verified["status"] == "False" and "gan-1-worker-0 and gan-1-worker-1 share node" in verified["message"]
 
 
+@pytest.mark.parametrize("ends_between", [False, True])
+def test_a_document_that_is_spoilt_while_it_runs_leaves_no_machine_and_no_open_bill(ends_between: bool) -> None:
+    w = world(steps=100_000).until(lambda w: w.phase == "Running" and w.step > 100)
+    w.spec["checkpoint"] = {"uri": "s3://bucket/checkpoints"}
+    w.generation = 2
+    effects = iter([False])
+    w.reconcile(lambda: ends_between and next(effects, True))  # the status is written, and then the operator ends
+    assert w.phase == "Failed" and "gs://bucket/prefix" in w.status["message"]
+    w.until(settled, most_seconds=120)
+    assert not w.jobs and not w.pods and w.attempts[0]["reason"] == "UserError"
+    spent = w.status["cost"]["usd"]
+    use = use_of("gan", RunStatus.model_validate(w.status), w.now + dt.timedelta(days=7))
+    assert use is not None
+    assert use.attempts[0].nodes[0].seconds * 4 == pytest.approx(w.node_seconds())
+    assert spent == pytest.approx(w.node_seconds() / 3600 * USD_PER_NODE_HOUR, abs=0.006)
+
+
+def test_to_stop_a_run_that_has_failed_is_no_wish_to_go_on() -> None:
+    w = world({"budget": {"maxUsd": 2}}).until(ended)
+    w.spec["cluster"] = {"suspend": True}
+    w.generation = 2
+    w.reconcile()
+    assert w.phase == "Failed"
+
+
 def test_a_finished_run_is_removed_when_it_has_been_kept() -> None:
     w = world({"cluster": {"keepFinished": "1h"}})
     w.until(settled)

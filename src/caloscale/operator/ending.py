@@ -20,17 +20,8 @@ LINGER_SECONDS = 30.0
 
 def end(draft: Draft, run: Run, live: AttemptStatus, verdict: Verdict) -> None:
     """End the attempt, and the run where there is no other attempt to make."""
-    reason: Reason = verdict.reason
-    ended = live.model_copy(
-        update={
-            "ended": draft.now,
-            "reason": reason,
-            "message": verdict.message,
-            "exit_code": verdict.exit_code,
-        }
-    )
-    ended = settle(with_steps(ended, draft.status.progress, draft.now), draft.status.placement, draft.now)
-    draft.replace(ended)
+    reason = verdict.reason
+    ended = settle_end(draft, live, reason, verdict.message, verdict.exit_code)
     if reason == "Completed":
         draft.finish("Succeeded", "Completed", verdict.message)
         return
@@ -46,6 +37,16 @@ def end(draft: Draft, run: Run, live: AttemptStatus, verdict: Verdict) -> None:
         draft.finish("Failed", reason, f"{verdict.message}; remedy: raise it in the document, and the run goes on")
         return
     _recover(draft, run, ended, verdict)
+
+
+def settle_end(
+    draft: Draft, live: AttemptStatus, reason: Reason, message: str, exit_code: int | None = None
+) -> AttemptStatus:
+    """The attempt as one that has ended now, with its steps and, once nothing is held, its sum."""
+    ended = live.model_copy(update={"ended": draft.now, "reason": reason, "message": message, "exit_code": exit_code})
+    ended = settle(with_steps(ended, draft.status.progress, draft.now), draft.status.placement, draft.now)
+    draft.replace(ended)
+    return ended
 
 
 def _recover(draft: Draft, run: Run, ended: AttemptStatus, verdict: Verdict) -> None:
@@ -86,25 +87,27 @@ def suspend(draft: Draft, why: str, remedy: str) -> None:
     """Stop after a checkpoint, and say why and what lets the run go on."""
     live = draft.status.live
     if live is not None:
-        ended = live.model_copy(update={"ended": draft.now, "reason": "Suspended", "message": why})
-        draft.replace(settle(with_steps(ended, draft.status.progress, draft.now), draft.status.placement, draft.now))
+        settle_end(draft, live, "Suspended", why)
     draft.remove_jobs()
     if draft.status.phase != "Suspended":
         draft.put(phase="Suspended", message=f"{why}; {remedy}", waiting_since=None, not_before=None)
         draft.tell("Normal", "Suspended", f"stopped: {why}; {remedy}")
 
 
-def tidy(draft: Draft, run: Run) -> None:
-    """After the end: nothing that runs on is left behind, and the run itself goes when it has been kept enough."""
-    finished = draft.status.finished or draft.now
-    linger = finished + dt.timedelta(seconds=LINGER_SECONDS)
+def clear(draft: Draft) -> None:
+    """After the end: nothing that runs on is left behind."""
+    linger = (draft.status.finished or draft.now) + dt.timedelta(seconds=LINGER_SECONDS)
     if any(job.state in ("active", "suspended") for job in draft.seen.jobs):
         if draft.now >= linger:
             draft.remove_jobs()
         else:
             draft.times.append(linger)
+
+
+def expire(draft: Draft, run: Run) -> None:
+    """Remove the run itself when it has been kept long enough after its end."""
     if run.cluster.keep_finished is not None:
-        end = finished + dt.timedelta(seconds=seconds_of(run.cluster.keep_finished))
+        end = (draft.status.finished or draft.now) + dt.timedelta(seconds=seconds_of(run.cluster.keep_finished))
         if draft.now >= end:
             draft.actions.append(Remove(names.KIND, draft.seen.owner.name))
         else:

@@ -11,7 +11,7 @@ import datetime as dt
 from caloscale.cluster.accounting import settle, track, with_cost, with_steps
 from caloscale.errors import DocumentError
 from caloscale.operator.draft import Draft
-from caloscale.operator.ending import suspend, tidy
+from caloscale.operator.ending import clear, expire, settle_end, suspend
 from caloscale.operator.observation import Decision, Observed
 from caloscale.operator.starting import start
 from caloscale.operator.watching import watch
@@ -36,7 +36,7 @@ def _decide(draft: Draft) -> Decision:
         run = build_run(draft.seen.spec)
     except DocumentError as error:
         return _refuse(draft, error)
-    _reopen(draft)
+    _reopen(draft, run)
     _observe(draft)
     if draft.status.phase not in FINISHED:
         if run.cluster.suspend:
@@ -49,7 +49,8 @@ def _decide(draft: Draft) -> Decision:
             _go_on(draft, run)
     # also of a run that has finished just now: no event may come any more that would have it looked at again
     if draft.status.phase in FINISHED:
-        tidy(draft, run)
+        clear(draft)
+        expire(draft, run)
     draft.put(observed_generation=draft.seen.generation)
     _account(draft)
     return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None))
@@ -72,18 +73,21 @@ def _is_left(draft: Draft) -> bool:
 
 
 def _refuse(draft: Draft, error: DocumentError) -> Decision:
+    """What a document that nobody can read still asks for: that nothing runs on, and that what ran is accounted."""
+    _observe(draft)
     live = draft.status.live
     if live is not None:
-        message = "the document was made invalid"
-        draft.replace(live.model_copy(update={"ended": draft.now, "reason": "UserError", "message": message}))
+        settle_end(draft, live, "UserError", "the document was made invalid")
     if draft.status.phase not in FINISHED:
         draft.remove_jobs()
         draft.finish("Failed", "InvalidDocument", str(error))
+    clear(draft)
     draft.put(observed_generation=draft.seen.generation)
-    return Decision(draft.status, tuple(draft.actions))
+    _account(draft)
+    return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None))
 
 
-def _reopen(draft: Draft) -> None:
+def _reopen(draft: Draft, run: Run) -> None:
     """A failure that was the document's may be mended by an edit of it."""
     failed = draft.status.condition("Failed")
     if (
@@ -91,6 +95,7 @@ def _reopen(draft: Draft) -> None:
         and failed is not None
         and failed.reason in REOPENED
         and draft.seen.generation > draft.status.observed_generation
+        and not run.cluster.suspend  # to stop what has ended is no wish to go on
     ):
         phase: Phase = "Recovering" if draft.status.attempts else "Pending"
         draft.put(phase=phase, message="the document was changed", finished=None)
