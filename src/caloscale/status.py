@@ -163,6 +163,8 @@ class Hold(StatusBlock):
     """When the pod was bound to it."""
     until: Time | None = None
     """When the pod ended, or was seen to be gone; null: it holds the node."""
+    done: bool = False
+    """Its worker ended well: pod and node may go, while worker 0 still validates."""
 
 
 Reason = Literal[

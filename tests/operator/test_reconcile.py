@@ -151,6 +151,65 @@ def test_it_does_not_grow_where_the_document_forbids() -> None:
     assert len(w.attempts) == 2 and w.phase == "Succeeded"
 
 
+def test_it_does_not_grow_for_the_last_steps() -> None:
+    """A restart would take longer than what is left."""
+    w = world(steps=3000).until(lambda w: w.phase == "Running")
+    w.lose_node("n0")
+    w.lose_node("n1")
+    w.until(lambda w: len(w.attempts) == 2 and w.phase == "Running" and w.step >= 2978)
+    for i in range(2):
+        w.nodes[f"m{i}"] = ex.spot(f"m{i}")
+    w.until(ended)
+    assert [a["reason"] for a in w.attempts] == ["NodeLost", "Completed"]
+
+
+def validating(changes: dict[str, Any] | None = None, **kwargs: Any) -> World:
+    """All workers but worker 0, which validates, have ended well."""
+    w = world(changes, **kwargs).until(lambda w: w.phase == "Running" and w.step > 100)
+    w.training = False
+    for name in list(w.pods):
+        if not name.endswith("-0"):
+            w.end(name, 0, "")
+    w.reconcile()
+    return w
+
+
+def test_machines_that_are_done_may_go_while_worker_0_validates() -> None:
+    w = validating()
+    w.tick()
+    w.lose_node("n3")
+    w.vanish("gan-1-worker-1")
+    w.reconcile()
+    assert w.phase == "Running" and not w.removed
+    w.jobs["gan-1"]["status"]["conditions"] = [{"type": "Succeeded", "status": "True", "message": "done"}]
+    w.end("gan-1-worker-0", 0, "")
+    w.until(settled, most_seconds=60)
+    assert [a["reason"] for a in w.attempts] == ["Completed"]
+    assert w.attempts[0]["nodeHours"] == pytest.approx(w.node_seconds() / 3600, abs=1e-5)
+
+
+def test_worker_0_is_told_when_its_own_machine_goes() -> None:
+    w = validating()
+    w.lose_node("n0")
+    w.reconcile()
+    assert w.attempts[0]["reason"] == "NodeLost"
+
+
+def test_it_does_not_grow_while_worker_0_validates() -> None:
+    w = world(steps=3000).until(lambda w: w.phase == "Running")
+    w.lose_node("n0")
+    w.lose_node("n1")
+    w.until(lambda w: len(w.attempts) == 2 and w.phase == "Running")
+    w.training = False
+    w.end("gan-2-worker-1", 0, "")
+    for i in range(2):
+        w.nodes[f"m{i}"] = ex.spot(f"m{i}")
+    for _ in range(60):
+        w.tick()
+        w.reconcile()
+    assert w.phase == "Running" and len(w.attempts) == 2
+
+
 def test_below_min_nodes_it_waits() -> None:
     w = world({"recovery": {"backoff": "5s", "waitForCapacity": "60s", "minNodes": 3}}, steps=1500)
     w.until(lambda w: w.phase == "Running")

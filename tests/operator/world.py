@@ -49,6 +49,7 @@ class World:
         self.has_image = True
         self.warnings: list[Trouble] = []
         self.followed = True
+        self.training = True
         self.went: dict[str, dt.datetime] = {}
         self.user_error: tuple[int, str] | None = None
         self._uid = itertools.count(1)
@@ -120,7 +121,8 @@ class World:
             if not job["status"]["conditions"]:
                 self._make_pods(job)
         self._schedule()
-        self._train(seconds)
+        if self.training:
+            self._train(seconds)
 
     def _make_pods(self, job: dict[str, Any]) -> None:
         replica = job["spec"]["tfReplicaSpecs"]["Worker"]
@@ -203,6 +205,7 @@ class World:
                 checkpoint_step=self.saved,
                 step_seconds=STEP_SECONDS,
                 seconds_first_step=1.0,
+                eta=self.now + dt.timedelta(seconds=(self.steps - self.step) * STEP_SECONDS),
                 updated=self.now,
             )
 

@@ -41,12 +41,14 @@ def track(
                 went = (gone_pods or {}).get(hold.uid, now)
                 hold = hold.model_copy(update={"until": max(_second(went), hold.since)})
             elif not pod.alive:
-                hold = hold.model_copy(update={"until": max(pod.ended or _second(now), hold.since)})
+                ended = max(pod.ended or _second(now), hold.since)
+                hold = hold.model_copy(update={"until": ended, "done": pod.phase == "Succeeded"})
         followed.append(hold)
     for pod in sorted(by_uid.values(), key=lambda pod: pod.name):
         if pod.node and pod.bound is not None and pod.node not in gone_nodes:
             until = None if pod.alive else max(pod.ended or _second(now), pod.bound)
-            followed.append(Hold(pod=pod.name, uid=pod.uid, node=pod.node, since=pod.bound, until=until))
+            done = pod.phase == "Succeeded"
+            followed.append(Hold(pod=pod.name, uid=pod.uid, node=pod.node, since=pod.bound, until=until, done=done))
     return tuple(followed)
 
 

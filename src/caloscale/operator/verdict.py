@@ -62,7 +62,7 @@ def judge(attempt: AttemptStatus, pods: Sequence[Pod], job: Job | None, nodes: M
             return Verdict("WorkerLost", f"{pod.name} on {pod.node or 'no node'} is being ended{_log(pod)}")
     there = {pod.uid for pod in pods}
     for hold in attempt.holds:
-        if hold.uid not in there:
+        if hold.uid not in there and not hold.done:
             return Verdict("WorkerLost", f"{hold.pod} on {hold.node} is gone")
     if job is not None and job.state == "failed":
         return Verdict("WorkerFailed", f"{job.kind} {job.name} failed: {job.message or 'it does not say why'}")
@@ -86,7 +86,7 @@ def awaited_until(pods: Sequence[Pod], now: dt.datetime) -> dt.datetime | None:
 
 
 def _lost_node(attempt: AttemptStatus, nodes: Mapping[str, bool]) -> str | None:
-    gone = sorted({hold.node for hold in attempt.holds if hold.node not in nodes})
+    gone = sorted({hold.node for hold in attempt.holds if hold.node not in nodes and not hold.done})
     return f"node {', '.join(gone)} is gone" if gone else None
 
 

@@ -28,7 +28,7 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
         draft.times.append(until)
         return
     verdict = judge(live, pods, job, draft.seen.nodes)
-    verdict = verdict or _limits(draft, run, live) or _growth(draft, run) or _stuck(draft, run, live, job, pods)
+    verdict = verdict or _limits(draft, run, live) or _growth(draft, run, live) or _stuck(draft, run, live, job, pods)
     if verdict is not None:
         end(draft, run, live, verdict)
         return
@@ -100,12 +100,12 @@ def _limits(draft: Draft, run: Run, live: AttemptStatus) -> Verdict | None:
     return None
 
 
-def _growth(draft: Draft, run: Run) -> Verdict | None:
+def _growth(draft: Draft, run: Run, live: AttemptStatus) -> Verdict | None:
     """Whether a run on fewer nodes goes back to the planned ones."""
     placed = draft.status.placement
     if placed is None or placed.nodes >= placed.planned_nodes or not run.recovery.grow_back:
         return None
-    if draft.status.phase != "Running":
+    if draft.status.phase != "Running" or not _pays(draft, live, placed):
         return None
     full = resize(run, placed, placed.planned_nodes)
     if full is None or shortage(full, draft.seen.pools()[0]) is not None:
@@ -119,6 +119,18 @@ def _growth(draft: Draft, run: Run) -> Verdict | None:
         return None
     draft.put(placement=full, room_since=None)
     return Verdict("Grown", f"{full.nodes} nodes can be had again")
+
+
+def _pays(draft: Draft, live: AttemptStatus, placed: Placed) -> bool:
+    """Whether all planned nodes would save more time than a restart costs; not while results are validated."""
+    if any(hold.done for hold in live.holds):
+        return False
+    progress = draft.status.progress
+    if progress is None or progress.eta is None:
+        return True
+    left_s = (progress.eta - draft.now).total_seconds()
+    start_s = (live.running - live.launched).total_seconds() if live.running is not None else 0.0
+    return left_s * (1 - placed.nodes / placed.planned_nodes) > start_s + (progress.seconds_first_step or 0.0)
 
 
 def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: list[Pod]) -> Verdict | None:
