@@ -15,7 +15,7 @@ from caloscale.cluster import names
 from caloscale.errors import ClusterError
 
 Object = dict[str, Any]
-CONFLICT, NOT_FOUND = 409, 404
+CONFLICT, NOT_FOUND, TOO_MANY = 409, 404, 429
 PAGE = 500
 """Objects that are listed at a time."""
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

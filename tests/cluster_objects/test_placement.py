@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from caloscale.cluster.nodes import Use, node_of, pools_of
 from caloscale.cluster.placement import choose_placement, shortage, verify_placement
+from caloscale.cluster.pod_template import pod_template
 from caloscale.cluster.pools_to_come import pools_to_come
 from caloscale.cluster.quantity import number
 from caloscale.cluster.resizing import resize, shrink, worker_document
@@ -62,16 +63,34 @@ def test_launched_workers_that_are_not_bound_yet_count() -> None:
         {"ready": "False"},
         {"spec": {"unschedulable": True}},
         {"spec": {"taints": [{"key": "dedicated", "value": "others", "effect": "NoSchedule"}]}},
+        {"spec": {"taints": [{"key": "nvidia.com/gpu", "value": "broken", "effect": "NoExecute"}]}},
+        {"spec": {"taints": [{"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"}]}},
         {"labels": {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}},
         {"allocatable": {"nvidia.com/gpu": ""}},  # a recreated node whose driver is not there yet
     ],
-    ids=["not ready", "cordoned", "foreign taint", "shared", "no driver"],
+    ids=["not ready", "cordoned", "foreign taint", "emptied", "spot without its label", "shared", "no driver"],
 )
 def test_nodes_that_are_not_for_us(change: dict) -> None:
     run = ex.run_of(*V100, "hardware.count=16")
     there = ex.pools(ex.node("n0", "X"), ex.node("n1", "X", **change))
     choice = choose_placement(run, there, ex.CATALOGUE)
     assert choice.placed is None or shortage(choice.placed, there) is not None
+
+
+@pytest.mark.parametrize("value", ["present", "true", None])
+def test_gpu_nodes_are_tainted_in_many_ways(value: str | None) -> None:
+    taint = {"key": "nvidia.com/gpu", "effect": "NoSchedule"} | ({"value": value} if value else {})
+    raw = ex.node("n0", "X", spec={"taints": [taint]})
+    launch = ex.launch_of(ex.run_of(*V100, "hardware.count=8"), raw)
+    keys = {each["key"]: each for each in pod_template(launch)["spec"]["tolerations"]}
+    assert keys["nvidia.com/gpu"] == {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def test_a_gpu_node_is_not_for_processors() -> None:
+    """Its taint keeps pods away that ask for no GPU."""
+    tainted = ex.cpu_node("c0")
+    tainted["spec"]["taints"] = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
+    assert not node_of(tainted).open and node_of(ex.cpu_node("c1")).open
 
 
 def test_shared_pools_are_refused_with_the_reason() -> None:

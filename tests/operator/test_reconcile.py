@@ -349,6 +349,52 @@ def test_what_an_autoscaler_could_not_make_is_given_back() -> None:
     assert w.attempts[0]["reason"] == "NoRoom" and w.status["layout"] == "2x8" and w.status["restarts"] == 0
 
 
+def test_an_autoscaler_without_machines_is_asked_less_and_less_often() -> None:
+    """Each attempt holds, and pays, what it is given until the rest is given up."""
+    w = world({"cluster": {"addNodes": True}, "recovery": {"waitForCapacity": "60s", "minNodes": 4}}, nodes=1)
+    for _ in range(8 * 3600):
+        if (w.again is not None and w.now >= w.again) or w.again is None:
+            w.reconcile()
+        w.tick()
+    launched = [dt.datetime.fromisoformat(a["launched"]) for a in w.attempts]
+    pauses = [round((b - a).total_seconds() / 60) for a, b in itertools.pairwise(launched)]
+    assert w.phase in ("Recovering", "Starting") and w.status["restarts"] == 0
+    assert pauses[:4] == [11, 21, 41, 61] and all(pause == 61 for pause in pauses[3:])
+
+
+def test_room_that_only_the_operator_sees_is_not_paid_for_ever() -> None:
+    """The scheduler knows what the operator does not, such as a volume's zone: three nodes are held each time."""
+    w = world({"recovery": {"maxRestarts": 2, "backoff": "1s", "waitForCapacity": "60s"}})
+    w.unschedulable = {"n3"}
+    w.warnings = [Trouble("gan-1-worker-3", "FailedScheduling", "0/4 nodes are available: 1 volume node conflict")]
+    w.until(ended)
+    assert w.phase == "Failed" and [a["reason"] for a in w.attempts] == ["NoRoom"] * 3
+    assert "recovery.maxRestarts 2 are used up" in w.status["message"]
+    assert "1 volume node conflict" in w.status["message"]
+
+
+def test_what_cannot_be_mounted_is_told_and_not_paid_for_ever() -> None:
+    """Such a pod says nothing of itself but that its container is being made."""
+    w = world({"recovery": {"waitForCapacity": "60s"}})
+    w.can_mount = False
+    message = 'MountVolume.SetUp failed for volume "credentials" : secret "nokey" not found'
+    w.warnings = [Trouble("gan-1-worker-0", "FailedMount", message)]
+    w.until(lambda w: w.phase == "Starting" and bool(blocked(w)))
+    assert "cluster.credentialsSecret" in blocked(w)["message"]
+    w.until(ended)
+    assert w.phase == "Failed" and w.attempts[0]["reason"] == "CannotStart" and "nokey" in w.status["message"]
+
+
+def test_what_could_be_mounted_at_last_is_not_held_against_a_run() -> None:
+    w = world({"recovery": {"waitForCapacity": "60s"}})
+    w.can_mount = False
+    w.warnings = [Trouble("gan-1-worker-0", "FailedMount", "timed out", w.now)]
+    w.until(lambda w: w.phase == "Starting" and bool(blocked(w)))
+    w.can_mount = True
+    w.until(settled)
+    assert w.phase == "Succeeded" and len(w.attempts) == 1
+
+
 def test_an_operator_that_ended_between_launch_and_job_makes_it_much_later() -> None:
     w = world()
     effects = iter([False])  # the status is written, and then it ends

@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Any
 
 from caloscale.cluster.pods import Trouble, pod_of
-from caloscale.operator.troubles import sentence, troubles_of, wants_warnings, worst
+from caloscale.operator.troubles import blocking, sentence, troubles_of, wants_warnings, worst
 from caloscale.status import AttemptStatus, RunStatus
 
 NOW = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
@@ -35,10 +35,23 @@ def test_only_new_warnings_about_this_attempt_count_the_newest_first() -> None:
         event("gan-1", 9),
         event("gan-1-worker-1", -3),  # before the launch: another attempt of that name, long ago
         event("gan-12-worker-0", 7),
+        event("gan-1-1-worker-0", 7),  # of a run by the name of our job
         event("gan-1-worker-0", 8, "Normal"),
         event("gan-1-worker-0", 6, lastTimestamp=None, eventTime=None),
     ]
     assert [trouble.message for trouble in troubles_of(events, "gan-1", NOW)] == ["at 9", "at 6", "at 5"]
+
+
+def test_a_warning_blocks_a_pod_that_has_its_node_while_it_is_repeated() -> None:
+    making = pod_of({**pod({"reason": "ContainerCreating"}), "spec": {"nodeName": "n0"}})
+    unbound = pod_of(pod({"reason": "ContainerCreating"}))
+    said = Trouble("gan-1-worker-0", "FailedMount", "no such secret", NOW)
+    later = NOW + dt.timedelta(seconds=599)
+    assert blocking([making], [said], later) == said
+    assert blocking([making], [said], NOW + dt.timedelta(seconds=600)) is None  # over, and the image takes its time
+    assert blocking([unbound], [said], later) is None
+    assert blocking([making], [said._replace(where="gan-1-worker-1")], later) is None
+    assert blocking([making], [said._replace(reason="FailedScheduling")], later) is None
 
 
 def test_warnings_are_asked_for_when_workers_take_long() -> None:

@@ -46,7 +46,8 @@ class World:
         self.writes = 0
         self.most_live_jobs = 0
         self.refuses_pods = False
-        self.has_image = True
+        self.has_image = self.can_mount = True
+        self.unschedulable: set[str] = set()
         self.warnings: list[Trouble] = []
         self.followed = True
         self.training = True
@@ -149,14 +150,23 @@ class World:
             p["spec"].get("nodeName") for p in self.pods.values() if p["status"]["phase"] in ("Pending", "Running")
         }
         for pod in self.pods.values():
-            if pod["status"]["phase"] != "Pending" or "nodeName" in pod["spec"]:
+            if pod["status"]["phase"] != "Pending" or ("nodeName" in pod["spec"] and not self.can_mount):
                 continue
-            free = next((n for n in sorted(self.nodes) if n not in taken), None)
+            if "nodeName" in pod["spec"]:
+                if not pod["status"].get("containerStatuses"):
+                    self._run(pod)
+                continue
+            free = next((n for n in sorted(self.nodes) if n not in taken | self.unschedulable), None)
             if free is None:
                 continue
             taken.add(free)
             pod["spec"]["nodeName"] = free
             text = self._text()
+            if not self.can_mount:
+                bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": text}
+                pod["status"] = {"phase": "Pending", "conditions": [bound]}
+                pod["since"] = self.now
+                continue
             if not self.has_image:
                 waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "nowhere:1"'}
                 bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": text}
@@ -164,15 +174,19 @@ class World:
                 pod["status"] = {"phase": "Pending", "conditions": [bound], "containerStatuses": statuses}
                 pod["since"] = self.now
                 continue
-            pod["status"] = {
-                "phase": "Running",
-                "conditions": [
-                    {"type": "PodScheduled", "status": "True", "lastTransitionTime": text},
-                    {"type": "Ready", "status": "True", "lastTransitionTime": text},
-                ],
-                "containerStatuses": [{"name": "tensorflow", "state": {"running": {"startedAt": text}}}],
-            }
-            pod["since"] = self.now
+            self._run(pod)
+
+    def _run(self, pod: dict[str, Any]) -> None:
+        text = self._text()
+        bound = pod.setdefault("since", self.now).strftime("%Y-%m-%dT%H:%M:%SZ")
+        pod["status"] = {
+            "phase": "Running",
+            "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": bound},
+                {"type": "Ready", "status": "True", "lastTransitionTime": text},
+            ],
+            "containerStatuses": [{"name": "tensorflow", "state": {"running": {"startedAt": text}}}],
+        }
 
     def _train(self, seconds: float) -> None:
         """All workers of a job together make steps; worker 0 saves and reports."""

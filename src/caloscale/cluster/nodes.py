@@ -25,8 +25,6 @@ from caloscale.planning.slices import load_slices
 
 CPU = "cpu"
 """Accelerator of nodes that have none."""
-TOLERATED = (GPU, TPU, *GKE_SPOT)
-"""Taints of GPU, TPU and spot pools, which our pods tolerate; nodes with others are not for us."""
 _STANDING_LABELS = (GKE_NODE_POOL, GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, INSTANCE_TYPE)
 
 
@@ -103,8 +101,28 @@ def node_of(raw: Mapping[str, Any]) -> Node:
         memory_gib=number(allocatable.get("memory", 0)) / 2**30,
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
         open=not spec.get("unschedulable", False)
-        and not any(t["key"] not in TOLERATED and t["effect"] != "PreferNoSchedule" for t in taints),
+        and all(_is_tolerated(taint, tolerated(accelerator, topology, key.purchase)) for taint in taints),
         shared=_sharing(labels, key.name),
+    )
+
+
+def tolerated(accelerator: str, topology: str | None, purchase: str) -> list[dict[str, str]]:
+    """Tolerations of our pods: of the taints of GPU, TPU and spot pools. Nodes with others are not for us."""
+    found = []
+    if accelerator != CPU:  # GKE taints with "present", others with "true" or nothing
+        resource = TPU if topology is not None else GPU
+        found.append({"key": resource, "operator": "Exists", "effect": "NoSchedule"})
+    if purchase == "spot":
+        found += [{"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"} for key in GKE_SPOT]
+    return found
+
+
+def _is_tolerated(taint: Mapping[str, str], tolerations: Iterable[Mapping[str, str]]) -> bool:
+    """As the scheduler decides it (a taint that is only preferred keeps nobody away)."""
+    return taint["effect"] == "PreferNoSchedule" or any(
+        (each["key"], each["effect"]) == (taint["key"], taint["effect"])
+        and (each["operator"] == "Exists" or each["value"] == taint.get("value", ""))
+        for each in tolerations
     )
 
 

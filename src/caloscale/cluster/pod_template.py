@@ -7,7 +7,7 @@ from typing import Any
 
 from caloscale.cluster import names
 from caloscale.cluster.launch import Launch, Manifest
-from caloscale.cluster.nodes import CPU
+from caloscale.cluster.nodes import tolerated
 from caloscale.spec import Run
 
 USER = 65532
@@ -90,14 +90,7 @@ def _apart(launch: Launch) -> Manifest:
 
 def _tolerations(launch: Launch) -> list[Manifest]:
     placed = launch.placed
-    tolerations: list[Manifest] = []
-    if placed.accelerator != CPU:
-        resource = names.TPU if placed.topology is not None else names.GPU
-        tolerations.append({"key": resource, "operator": "Equal", "value": "present", "effect": "NoSchedule"})
-    if placed.purchase == "spot":
-        tolerations += [
-            {"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"} for key in names.GKE_SPOT
-        ]
+    tolerations: list[Manifest] = tolerated(placed.accelerator, placed.topology, placed.purchase)
     # a worker on a node that answers no more is given up after half a minute, not after five minutes
     tolerations += [
         {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}

@@ -29,6 +29,8 @@ class Trouble(NamedTuple):
     """In one word, as Kubernetes has it."""
     message: str
     """In Kubernetes' own words."""
+    last: dt.datetime | None = None
+    """When it was said last; None: it holds now."""
 
 
 @dataclass(frozen=True, slots=True)

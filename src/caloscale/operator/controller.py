@@ -20,14 +20,14 @@ from caloscale.cluster import names
 from caloscale.cluster.launch import Owner
 from caloscale.cluster.pods import Trouble
 from caloscale.cluster.pool_plan import Catalogue
-from caloscale.connection import CONFLICT, Connection, told
+from caloscale.connection import CONFLICT, TOO_MANY, Connection, told
 from caloscale.errors import PriceError
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.observation import Action, Apply, Decision, Observed, Remove, Tell
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
 from caloscale.operator.store import WATCHED, RunKey, Store, follower_of
-from caloscale.operator.troubles import troubles_of, wants_warnings
+from caloscale.operator.troubles import REFUSED, troubles_of, wants_warnings
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.prices import load_prices
 from caloscale.status import RunStatus
@@ -52,6 +52,7 @@ class Controller:
         self._busy: set[RunKey] = set()
         self._first_event: dict[RunKey, float] = {}
         self._failures: dict[RunKey, int] = {}
+        self._refusals: dict[RunKey, Trouble] = {}
         self._deciding = threading.Lock()
         self._catalogue: tuple[object, Catalogue] | None = None
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="reconcile")
@@ -220,7 +221,7 @@ class Controller:
                 gone_pods=store.went,
                 follower=follower,
                 followed=follower is None or store.is_there(run.namespace, follower),
-                warnings=warnings,
+                warnings=[*([self._refusals[run]] if run in self._refusals else []), *warnings],
             )
             return seen, metadata["resourceVersion"]
 
@@ -243,8 +244,17 @@ class Controller:
         self.store.put(names.KIND, self.connection.apply(manifest, part="status"))
 
     def _act(self, run: RunKey, seen: Observed, decision: Decision) -> None:
+        refused = self._refusals.pop(run, None)
         for action in decision.actions:
-            self._do(run, seen, action)
+            try:
+                self._do(run, seen, action)
+            except ApiException as error:
+                if isinstance(action, Apply) and _is_refusal(error):
+                    where = f"{action.manifest['kind']} {action.manifest['metadata']['name']}"
+                    self._refusals[run] = Trouble(where, REFUSED, told(error))
+                elif refused is not None:
+                    self._refusals[run] = refused
+                raise
 
     def _do(self, run: RunKey, seen: Observed, action: Action) -> None:
         match action:
@@ -300,6 +310,11 @@ class Controller:
                 made = Catalogue(load_prices(), load_measurements(), today)
             self._catalogue = (state, made)
         return self._catalogue[1]
+
+
+def _is_refusal(error: ApiException) -> bool:
+    """Whether the API server would say the same again: not a conflict, too many requests, or a trouble of its own."""
+    return error.status // 100 == 4 and error.status not in (CONFLICT, TOO_MANY)
 
 
 def _changed(file: Path) -> float:

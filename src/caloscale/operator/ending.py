@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 
 from caloscale.cluster import names
 from caloscale.cluster.accounting import COUNTED, settle, with_steps
+from caloscale.cluster.placement import shortage
 from caloscale.operator.draft import Draft
 from caloscale.operator.observation import Remove
 from caloscale.operator.verdict import Verdict
 from caloscale.spec import Run, seconds_of
-from caloscale.status import AttemptStatus, Reason
+from caloscale.status import AttemptStatus, Reason, RunStatus
 
 LONGEST_BACKOFF_SECONDS = 300.0
 """Longest pause before a restart, s."""
@@ -50,7 +52,7 @@ def settle_end(
 
 
 def _recover(draft: Draft, run: Run, ended: AttemptStatus, verdict: Verdict) -> None:
-    counts = verdict.reason in COUNTED
+    counts = verdict.reason in COUNTED or _contradicted(draft, run, verdict)
     restarts = draft.status.restarts + counts
     if counts and restarts > run.recovery.max_restarts:
         draft.finish(
@@ -73,14 +75,29 @@ def _recover(draft: Draft, run: Run, ended: AttemptStatus, verdict: Verdict) -> 
     draft.tell(kind, verdict.reason, f"attempt {ended.number} ended: {verdict.message}{lost}")
 
 
+def _contradicted(draft: Draft, run: Run, verdict: Verdict) -> bool:
+    """Whether the scheduler found no room where by our count there is some, and nobody is to add any.
+
+    What it knows (a volume's zone, say) we do not, so another attempt may hold and pay some of the nodes in vain, too.
+    """
+    placed = draft.status.placement
+    if verdict.reason != "NoRoom" or run.cluster.add_nodes or placed is None:
+        return False
+    return shortage(placed, draft.seen.pools()[0]) is None
+
+
 def _backoff_seconds(draft: Draft, run: Run) -> float:
     """Doubles with each restart in a row that kept no step."""
-    in_vain = 0
-    for attempt in reversed(draft.status.attempts):
-        if attempt.reason not in COUNTED or attempt.steps_kept > 0:
-            break
-        in_vain += 1
-    return float(min(seconds_of(run.recovery.backoff) * 2 ** max(in_vain - 1, 0), LONGEST_BACKOFF_SECONDS))
+    pause = seconds_of(run.recovery.backoff) * 2 ** max(attempts_in_vain(draft.status) - 1, 0)
+    return float(min(pause, LONGEST_BACKOFF_SECONDS))
+
+
+def attempts_in_vain(status: RunStatus) -> int:
+    """How many attempts in a row, the last ones, ended without a step that was kept."""
+    ended = itertools.takewhile(
+        lambda attempt: attempt.reason in (*COUNTED, "NoRoom") and attempt.steps_kept == 0, reversed(status.attempts)
+    )
+    return sum(1 for _ in ended)
 
 
 def suspend(draft: Draft, why: str, remedy: str) -> None:

@@ -13,6 +13,7 @@ from caloscale.cluster.pods import Pod
 from caloscale.cluster.pools_to_come import pools_to_come
 from caloscale.cluster.resizing import shrink, worker_document
 from caloscale.operator.draft import Draft
+from caloscale.operator.ending import attempts_in_vain
 from caloscale.operator.observation import Apply
 from caloscale.operator.troubles import PATIENCE_SECONDS
 from caloscale.spec import Run, seconds_of
@@ -20,8 +21,9 @@ from caloscale.status import AttemptStatus, Phase, Placed
 
 LOOK_AGAIN_SECONDS = 30.0
 """While something goes away, look again after so long even if nobody says that it has gone, s."""
-AUTOSCALER_SECONDS = 600.0
-"""An autoscaler that had no machines is asked again after so long, s."""
+AUTOSCALER_SECONDS, LONGEST_AUTOSCALER_SECONDS = 600.0, 3600.0
+"""An autoscaler that had no machines is asked again after so long, doubled each time up to an hour, s: the nodes that
+it does make are held, and paid, until the others are given up."""
 
 
 def start(draft: Draft, run: Run) -> None:
@@ -80,7 +82,8 @@ def _came_too_few(draft: Draft) -> bool:
     last = draft.status.attempt
     if last is None or last.reason != "NoRoom" or last.ended is None:
         return False
-    again = last.ended + dt.timedelta(seconds=AUTOSCALER_SECONDS)
+    pause = AUTOSCALER_SECONDS * 2 ** min(attempts_in_vain(draft.status) - 1, 10)
+    again = last.ended + dt.timedelta(seconds=min(pause, LONGEST_AUTOSCALER_SECONDS))
     if draft.now < again:
         draft.times.append(again)
     return draft.now < again

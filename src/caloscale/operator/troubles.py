@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,12 @@ PATIENCE_SECONDS = 10.0
 """Workers have so long to start before anybody asks for warnings, and again between two questions, s."""
 MOST_CHARACTERS = 500
 """So much of a message fits into a condition that a person reads."""
+MOUNT_TROUBLES = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
+"""Warnings about a pod that has its node and waits for what it cannot do without; the pod itself says nothing."""
+FRESH_SECONDS = 600.0
+"""A warning that was not repeated for so long may be over; kubelets repeat theirs within five minutes, s."""
+REFUSED = "Refused"
+"""Reason of a trouble that is the API server's answer to us."""
 CONDITION = "Blocked"
 """Type of the condition that says it."""
 
@@ -28,12 +35,14 @@ def wants_warnings(status: RunStatus, now: dt.datetime) -> bool:
 def troubles_of(events: Iterable[Mapping[str, Any]], job: str, since: dt.datetime) -> list[Trouble]:
     """Warnings about a job, its pods and what is between them, newest first; ``events``: API objects."""
     found = []
+    # a run by the name of our job has jobs and pods that begin with it, too: what is ours goes on with a letter
+    ours = re.compile(rf"{re.escape(job)}(-[a-z].*)?")
     for event in events:
         name = event["involvedObject"].get("name", "")
         moment = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
-        about_it = name == job or name.startswith(f"{job}-")
-        if event.get("type") == "Warning" and about_it and moment and dt.datetime.fromisoformat(moment) >= since:
-            found.append((moment, Trouble(name, event.get("reason", ""), event.get("message", ""))))
+        last = dt.datetime.fromisoformat(moment) if moment else None
+        if event.get("type") == "Warning" and ours.fullmatch(name) and last is not None and last >= since:
+            found.append((last, Trouble(name, event.get("reason", ""), event.get("message", ""), last)))
     return [trouble for _, trouble in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
 
@@ -41,6 +50,20 @@ def worst(pods: Sequence[Pod], warnings: Sequence[Trouble]) -> Trouble | None:
     """What a person should hear first: what a pod says of itself, then the newest warning."""
     own = [pod.trouble for pod in pods if pod.trouble is not None]
     return next(iter([*own, *warnings]), None)
+
+
+def blocking(pods: Sequence[Pod], warnings: Sequence[Trouble], now: dt.datetime) -> Trouble | None:
+    """What keeps a worker that has its node from starting, an image or a mount; None: it only takes its time."""
+    own = next((pod.trouble for pod in pods if pod.trouble is not None), None)
+    waiting = {pod.name for pod in pods if pod.node and pod.alive and not pod.ready}
+    mounts = (
+        each
+        for each in warnings
+        if each.reason in MOUNT_TROUBLES
+        and each.where in waiting
+        and (each.last is None or (now - each.last).total_seconds() < FRESH_SECONDS)
+    )
+    return own or next(mounts, None)
 
 
 def sentence(trouble: Trouble) -> str:
@@ -56,6 +79,11 @@ def _remedy(trouble: Trouble) -> str:
         )
     if "exceeded quota" in trouble.message:
         return "raise the quota of the namespace (kubectl describe quota), or ask for less in hardware"
+    if trouble.reason == REFUSED:
+        return (
+            "give what is said to be missing; a kind that is not known comes with its operator "
+            "(kubectl apply --server-side -k manifests/third-party/training-operator or jobset)"
+        )
     if trouble.reason in ("FailedMount", "CreateContainerConfigError"):
         missing = "make what is missing in the run's namespace (the Secret of cluster.credentialsSecret with key.json)"
         return f"{missing}, or correct its name in the document"

@@ -11,7 +11,7 @@ from caloscale.cluster.resizing import resize
 from caloscale.operator.draft import Draft
 from caloscale.operator.ending import end
 from caloscale.operator.starting import make_objects
-from caloscale.operator.troubles import CONDITION, PATIENCE_SECONDS, sentence, worst
+from caloscale.operator.troubles import CONDITION, PATIENCE_SECONDS, REFUSED, blocking, sentence, worst
 from caloscale.operator.verdict import Verdict, awaited_until, judge
 from caloscale.spec import Run, seconds_of
 from caloscale.status import AttemptStatus, Placed
@@ -32,7 +32,9 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
     if verdict is not None:
         end(draft, run, live, verdict)
         return
-    if job is None:  # launched, but the operator ended before the job was made, or it is on its way
+    if job is None:  # launched, but the operator ended before the job was made, it is on its way, or was refused
+        draft.put(phase="Starting", message=f"attempt {live.number} is launched")
+        _tell_trouble(draft, pods)
         make_objects(draft, run, live)
     elif job.state == "suspended":
         draft.put(phase="Waiting", message=f"queue {draft.queue(run)} has not admitted it yet")
@@ -136,20 +138,25 @@ def _pays(draft: Draft, live: AttemptStatus, placed: Placed) -> bool:
 def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: list[Pod]) -> Verdict | None:
     """Workers that did not start in time: no node after all, no image, no quota. What they hold costs money."""
     bound = sum(bool(pod.node) for pod in pods) >= live.workers
+    blocked = blocking(pods, draft.seen.warnings, draft.now)
     trouble = worst(pods, draft.seen.warnings)
-    if job is None or draft.queue(run) is not None or (bound and not any(pod.trouble for pod in pods)):
+    refused = trouble is not None and trouble.reason == REFUSED
+    if (job is None and not refused) or draft.queue(run) is not None or (bound and blocked is None):
         return None
     # the operator may have ended between launching and making the job
-    begun = max(live.launched, job.created or live.launched)
+    begun = max(live.launched, (job.created if job is not None else None) or live.launched)
     waited_s = max(seconds_of(run.recovery.wait_for_capacity), LEAST_WAIT_SECONDS)
     due = begun + dt.timedelta(seconds=waited_s)
     if live.running is not None or draft.now < due:
         draft.times += [due] if live.running is None else []
         return None
-    if bound and trouble is not None:
-        return Verdict("CannotStart", sentence(trouble))
+    if bound and blocked is not None:
+        return Verdict("CannotStart", sentence(blocked))
+    if refused and trouble is not None:
+        return Verdict("JobLost", sentence(trouble))
     if not pods:  # a quota, an admission policy, a missing claim or account
         kind = draft.status.placement.backend if draft.status.placement else "job"
         why = sentence(trouble) if trouble is not None else "kubectl describe says why"
         return Verdict("JobLost", f"{kind} {live.job} made no pods; {why}")
-    return Verdict("NoRoom", f"{live.workers} workers did not find a node each in {waited_s:g} s")
+    why = f"; {sentence(trouble)}" if trouble is not None else ""
+    return Verdict("NoRoom", f"{live.workers} workers did not find a node each in {waited_s:g} s{why}")
