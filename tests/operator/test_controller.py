@@ -102,8 +102,12 @@ def test_a_refusal_for_ever_gives_the_nodes_back(controller: Controller, server:
     assert controller.store.pools_for(other)[0][0].free == 0  # it is about to take it
     known = status(controller)
     assert known.live is not None
-    long_ago = known.live.model_copy(update={"launched": known.live.launched - dt.timedelta(hours=1)})
-    controller.store.assume(RUN, known.model_copy(update={"attempts": (long_ago,)}))
+    hour = dt.timedelta(hours=1)
+    live = known.live.model_copy(update={"launched": known.live.launched - hour})
+    conditions = tuple(
+        each.model_copy(update={"last_transition_time": each.last_transition_time - hour}) for each in known.conditions
+    )
+    controller.store.assume(RUN, known.model_copy(update={"attempts": (live,), "conditions": conditions}))
     controller._reconcile(RUN)
     assert status(controller).phase == "Recovering" and status(controller).attempts[0].reason == "JobLost"
     assert "kubectl apply --server-side -k manifests/third-party" in status(controller).message

@@ -10,8 +10,11 @@ import pytest
 
 from caloscale.operator.store import RunKey, Store
 from tests.cluster_objects import examples as ex
+from tests.operator.world import World
 
 GAN = RunKey("physics", "gan")
+V100 = {"accelerator": "nvidia-tesla-v100", "count": 32, "purchase": "spot", "region": "europe-west4"}
+QUEUED = {"model": {"preset": "variable-angle"}, "hardware": {**V100, "queue": "q"}}
 
 
 def run(version: int, **status: Any) -> dict[str, Any]:
@@ -114,6 +117,24 @@ def test_launched_and_not_yet_bound_counts() -> None:
     assert store.pools_for(other)[0][0].free == 0
     store.put("Pod", pod("gan-1-worker-0", 4))
     assert store.pools_for(other)[0][0].free == 0  # one is bound, the other is coming
+
+
+def test_what_a_queue_keeps_back_takes_no_room() -> None:
+    store = Store()
+    for number in range(4):
+        store.put("Node", versioned(ex.spot(f"n{number}"), number + 1))
+    w = World(*(ex.spot(f"n{i}") for i in range(4)), spec=QUEUED)
+    w.reconcile()
+    store.put("TrainingRun", {**run(9), "spec": w.spec, "status": w.status})
+    other = RunKey("physics", "other")
+    assert store.pools_for(other)[0][0].free == 0  # nobody knows yet that it is kept back
+    store.put("TrainingRun", {**run(10), "metadata": {**run(10)["metadata"], "name": "other"}})
+    job = {**w.jobs["gan-1"], "status": {"conditions": [{"type": "Suspended", "status": "True"}]}}
+    assert store.put("TFJob", versioned(job, 11)) == {GAN, other}
+    assert store.pools_for(other)[0][0].free == 4
+    admitted = {**job, "status": {"conditions": [{"type": "Suspended", "status": "False"}]}}
+    store.put("TFJob", versioned(admitted, 12))
+    assert store.pools_for(other)[0][0].free == 0
 
 
 def test_when_a_pod_went_is_remembered() -> None:

@@ -36,9 +36,14 @@ def end(draft: Draft, run: Run, live: AttemptStatus, verdict: Verdict) -> None:
         draft.finish("Failed", reason, verdict.message)
         return
     if reason in ("Budget", "Deadline"):
-        draft.finish("Failed", reason, f"{verdict.message}; remedy: raise it in the document, and the run goes on")
+        give_up(draft, verdict)
         return
     _recover(draft, run, ended, verdict)
+
+
+def give_up(draft: Draft, spent: Verdict) -> None:
+    """End the run that has reached a limit of its document."""
+    draft.finish("Failed", spent.reason, f"{spent.message}; remedy: raise it in the document, and the run goes on")
 
 
 def settle_end(

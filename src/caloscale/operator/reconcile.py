@@ -11,7 +11,8 @@ import datetime as dt
 from caloscale.cluster.accounting import settle, track, with_cost, with_steps
 from caloscale.errors import DocumentError
 from caloscale.operator.draft import Draft
-from caloscale.operator.ending import clear, expire, settle_end, suspend
+from caloscale.operator.ending import clear, expire, give_up, settle_end, suspend
+from caloscale.operator.limits import limit_reached
 from caloscale.operator.observation import Decision, Observed
 from caloscale.operator.starting import start
 from caloscale.operator.watching import watch
@@ -52,7 +53,7 @@ def _decide(draft: Draft) -> Decision:
         clear(draft)
         expire(draft, run)
     draft.put(observed_generation=draft.seen.generation)
-    _account(draft)
+    _account(draft, run)
     return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None))
 
 
@@ -137,11 +138,16 @@ def _go_on(draft: Draft, run: Run) -> None:
         watch(draft, run, live)
     # what has just ended for a smaller or larger layout, or is not begun, is (re)started when nothing is left over
     if draft.status.live is None and draft.status.phase not in FINISHED:
-        start(draft, run)
+        spent = limit_reached(draft, run)
+        if spent is not None:
+            draft.remove_jobs()
+            give_up(draft, spent)
+        else:
+            start(draft, run)
 
 
-def _account(draft: Draft) -> None:
-    """Money: with every other change, and once a minute while nodes are held."""
+def _account(draft: Draft, run: Run | None = None) -> None:
+    """Money: with every other change, and once a minute while nodes are held. run: None where it cannot be read."""
     before = draft.seen.status
     holding = any(hold.until is None for attempt in draft.status.attempts for hold in attempt.holds)
     known = draft.status.cost.updated if draft.status.cost is not None else None
@@ -149,7 +155,8 @@ def _account(draft: Draft) -> None:
     if draft.status.attempts and (draft.status != before or (holding and stale)):
         draft.status, problem = with_cost(draft.status, draft.seen.catalogue.prices, draft.now)
         if problem is not None:
-            draft.condition("Priced", "False", "NoPrice", problem)
+            unkept = "; budget.maxUsd is not kept until there is one" if run and run.budget.max_usd is not None else ""
+            draft.condition("Priced", "False", "NoPrice", f"{problem}{unkept}")
         else:
             draft.condition("Priced", "True", "Priced", "all machines have a price")
     if holding:

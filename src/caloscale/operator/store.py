@@ -95,8 +95,12 @@ class Store:
             job = job_of({"kind": kind, **raw})
             if not job.run or self.jobs.get(key) == job:
                 return set()
-            self.jobs[key] = job
-            return {RunKey(namespace, job.run)}
+            before, self.jobs[key] = self.jobs.get(key), job
+            concerned = {RunKey(namespace, job.run)}
+            if (before is not None and before.state == "suspended") != (job.state == "suspended"):
+                self._changed()
+                concerned |= self._hungry()
+            return concerned
         if kind == "ConfigMap":
             return self._take_progress(namespace, name, raw)
         run = RunKey(namespace, name)
@@ -225,13 +229,18 @@ class Store:
         coming: dict[str, int] = {}
         for key, known in self.runs.items():
             live, placed = known.status.live, known.status.placement
-            if key == own or live is None or placed is None:
+            if key == own or live is None or placed is None or self._is_queued(key, placed.backend, live.job):
                 continue
             bound = {pod.node for pod in self.pods_of(key) if pod.node and pod.attempt == live.number}
             bound |= {hold.node for hold in live.holds}
             if missing := live.nodes - len(bound):
                 coming[placed.pool] = coming.get(placed.pool, 0) + max(missing, 0)
         return pools_of(self.nodes.values(), uses, coming)
+
+    def _is_queued(self, run: RunKey, kind: str, name: str) -> bool:
+        """Whether a queue keeps the job back: it will take nodes when it is admitted, not before."""
+        job = self.jobs.get((kind, run.namespace, name))
+        return job is not None and job.state == "suspended"
 
     def assume(self, run: RunKey, status: RunStatus) -> None:
         """Take a status for written before it is, so that nobody else plans with the same nodes."""

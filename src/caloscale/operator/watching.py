@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 
-from caloscale.cluster.accounting import with_cost
 from caloscale.cluster.placement import shortage, verify_placement
 from caloscale.cluster.pods import Job, Pod
 from caloscale.cluster.resizing import resize
 from caloscale.operator.draft import Draft
 from caloscale.operator.ending import end
+from caloscale.operator.limits import limit_reached
 from caloscale.operator.starting import make_objects
 from caloscale.operator.troubles import CONDITION, PATIENCE_SECONDS, REFUSED, blocking, sentence, worst
 from caloscale.operator.verdict import Verdict, awaited_until, judge
@@ -28,7 +28,7 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
         draft.times.append(until)
         return
     verdict = judge(live, pods, job, draft.seen.nodes)
-    verdict = verdict or _limits(draft, run, live) or _growth(draft, run, live) or _stuck(draft, run, live, job, pods)
+    verdict = verdict or limit_reached(draft, run) or _growth(draft, run, live) or _stuck(draft, run, live, job, pods)
     if verdict is not None:
         end(draft, run, live, verdict)
         return
@@ -37,8 +37,12 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
         _tell_trouble(draft, pods)
         make_objects(draft, run, live)
     elif job.state == "suspended":
-        draft.put(phase="Waiting", message=f"queue {draft.queue(run)} has not admitted it yet")
+        queued = f"queue {draft.queue(run)} has not admitted it yet"
+        draft.put(phase="Waiting", message=queued)
+        draft.condition("Launched", "False", "Queued", queued)
     else:
+        if _is_queued(draft):
+            draft.condition("Launched", "True", "Admitted", f"queue {draft.queue(run)} has admitted it")
         _follow(draft, live, pods)
 
 
@@ -84,24 +88,6 @@ def _verify(draft: Draft, placed: Placed, pods: list[Pod]) -> None:
         draft.condition("PlacementVerified", "True", "AsPlanned", f"{placed.workers} workers, {each}")
 
 
-def _limits(draft: Draft, run: Run, live: AttemptStatus) -> Verdict | None:
-    """Whether money or time of the document are spent."""
-    budget, placed = run.budget, draft.status.placement
-    if budget.deadline_seconds is not None:
-        end = draft.status.attempts[0].launched + dt.timedelta(seconds=budget.deadline_seconds)
-        if draft.now >= end:
-            return Verdict("Deadline", f"budget.deadline of {budget.deadline} has passed")
-        draft.times.append(end)
-    if budget.max_usd is not None and placed is not None and placed.usd_per_hour:
-        priced, _ = with_cost(draft.status, draft.seen.catalogue.prices, draft.now)
-        usd = priced.cost.usd if priced.cost is not None else None
-        if usd is not None and usd >= budget.max_usd:
-            return Verdict("Budget", f"{usd:.2f} USD of budget.maxUsd {budget.max_usd:g} are spent")
-        if usd is not None and live.holds:
-            draft.later(max((budget.max_usd - usd) / placed.usd_per_hour * 3600, 1.0))
-    return None
-
-
 def _growth(draft: Draft, run: Run, live: AttemptStatus) -> Verdict | None:
     """Whether a run on fewer nodes goes back to the planned ones."""
     placed = draft.status.placement
@@ -123,6 +109,12 @@ def _growth(draft: Draft, run: Run, live: AttemptStatus) -> Verdict | None:
     return Verdict("Grown", f"{full.nodes} nodes can be had again")
 
 
+def _is_queued(draft: Draft) -> bool:
+    """Whether a queue had not admitted the job when it was seen last."""
+    launched = draft.status.condition("Launched")
+    return launched is not None and launched.status == "False"
+
+
 def _pays(draft: Draft, live: AttemptStatus, placed: Placed) -> bool:
     """Whether all planned nodes would save more time than a restart costs; not while results are validated."""
     if any(hold.done for hold in live.holds):
@@ -141,10 +133,14 @@ def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: l
     blocked = blocking(pods, draft.seen.warnings, draft.now)
     trouble = worst(pods, draft.seen.warnings)
     refused = trouble is not None and trouble.reason == REFUSED
-    if (job is None and not refused) or draft.queue(run) is not None or (bound and blocked is None):
+    if (job is None and not refused) or (bound and blocked is None):
         return None
-    # the operator may have ended between launching and making the job
-    begun = max(live.launched, (job.created if job is not None else None) or live.launched)
+    if job is not None and (job.state == "suspended" or _is_queued(draft)):
+        return None
+    # the operator may have ended between launching and making the job, and a queue takes its time
+    launched = draft.status.condition("Launched")
+    admitted = launched.last_transition_time if launched is not None else live.launched
+    begun = max(live.launched, (job.created if job is not None else None) or live.launched, admitted)
     waited_s = max(seconds_of(run.recovery.wait_for_capacity), LEAST_WAIT_SECONDS)
     due = begun + dt.timedelta(seconds=waited_s)
     if live.running is not None or draft.now < due:
