@@ -19,6 +19,10 @@ from tests.cluster_objects import examples as ex
 
 RUN = RunKey("physics", "gan")
 HARDWARE = {"accelerator": "nvidia-tesla-v100", "count": 8, "purchase": "spot", "region": "europe-west4"}
+HEADER = (
+    "provider,region,sku_kind,sku,unit,purchase,usd_per_unit_hour,includes_host,effective_from,effective_to,"
+    "observed_on,source,confidence,retired,waiver,note"
+)
 QUOTA = 'pods "gan-1" is forbidden: exceeded quota: gpus'
 
 
@@ -32,6 +36,9 @@ class Server:
 
     def each(self, kind: str, namespace: str | None = None, **_: Any) -> list[dict[str, Any]]:
         return []
+
+    def snapshot(self, kind: str, **_: Any) -> tuple[list[dict[str, Any]], int]:
+        return [], 0
 
     def create(self, event: dict[str, Any]) -> None:
         self.events.append((event["reason"], event["message"]))
@@ -112,6 +119,17 @@ def test_a_refusal_for_ever_gives_the_nodes_back(controller: Controller, server:
     assert status(controller).phase == "Recovering" and status(controller).attempts[0].reason == "JobLost"
     assert "kubectl apply --server-side -k manifests/third-party" in status(controller).message
     assert controller.store.pools_for(other)[0][0].free == 1
+
+
+def test_new_prices_concern_those_who_wait(controller: Controller, tmp_path: Path) -> None:
+    """Files announce nothing: they are looked at with each list."""
+    controller.resync()
+    controller._due.clear()
+    controller.resync()
+    assert not controller._due
+    (tmp_path / "own.csv").write_text("# none yet\n" + HEADER + "\n")
+    controller.resync()
+    assert set(controller._due) == {RUN}
 
 
 @pytest.mark.parametrize("code", [409, 429, 500, 503])

@@ -84,6 +84,10 @@ class Controller:
             self.look(self.store.resync(kind, *self.connection.snapshot(kind, selector=selector)), 0.0)
         self.store.forget()
         self.synced.set()
+        before = self._catalogue
+        self.catalogue()
+        if before is not None and before is not self._catalogue:  # nobody announces new prices
+            self.look(self.store.hungry(), 0.0)
 
     # --- work
 

@@ -88,7 +88,7 @@ class Store:
             if self.nodes.get(name) == node:
                 return set()
             self.nodes[name] = node
-            return self._changed() | self._hungry()
+            return self._changed() | self.hungry()
         if kind == "Pod":
             return self._take_pod(namespace, name, raw)
         if kind in ("TFJob", "JobSet"):
@@ -99,7 +99,7 @@ class Store:
             concerned = {RunKey(namespace, job.run)}
             if (before is not None and before.state == "suspended") != (job.state == "suspended"):
                 self._changed()
-                concerned |= self._hungry()
+                concerned |= self.hungry()
             return concerned
         if kind == "ConfigMap":
             return self._take_progress(namespace, name, raw)
@@ -126,7 +126,7 @@ class Store:
         if before is None or pod.use != before.use:
             self._changed()
             if before is not None and before.use is not None and pod.use is None:
-                concerned |= self._hungry()
+                concerned |= self.hungry()
         return concerned
 
     def _take_progress(self, namespace: str, name: str, raw: Mapping[str, Any]) -> set[RunKey]:
@@ -157,7 +157,7 @@ class Store:
             if pod.run:
                 self._of_run.get(RunKey(namespace, pod.run), set()).discard((namespace, name))
             concerned = {RunKey(namespace, pod.run)} if pod.run else self._followed_by(namespace, name)
-            return concerned | self._hungry()
+            return concerned | self.hungry()
         if kind in ("TFJob", "JobSet"):
             job = self.jobs.pop(key, None)
             return {RunKey(namespace, job.run)} if job is not None else set()
@@ -168,7 +168,7 @@ class Store:
         self.runs.pop(RunKey(namespace, name), None)
         self._of_run.pop(RunKey(namespace, name), None)
         self._changed()
-        return self._hungry()
+        return self.hungry()
 
     def resync(self, kind: str, objects: Iterable[Mapping[str, Any]], version: int) -> set[RunKey]:
         """Take in all objects of a kind as they were at a version: what is known and not among them has gone."""
@@ -242,6 +242,19 @@ class Store:
         job = self.jobs.get((kind, run.namespace, name))
         return job is not None and job.state == "suspended"
 
+    def hungry(self) -> set[RunKey]:
+        """Runs that more room concerns: those that wait for it, or run on fewer nodes than planned."""
+        return {
+            key
+            for key, known in self.runs.items()
+            if known.status.phase in ("Waiting", "Recovering", "Pending")
+            or (
+                known.status.phase not in FINISHED
+                and known.status.placement is not None
+                and known.status.placement.nodes < known.status.placement.planned_nodes
+            )
+        }
+
     def assume(self, run: RunKey, status: RunStatus) -> None:
         """Take a status for written before it is, so that nobody else plans with the same nodes."""
         with self.lock:
@@ -259,19 +272,6 @@ class Store:
     def _followed_by(self, namespace: str, pod: str) -> set[RunKey]:
         """Runs that are to stop without this pod."""
         return {key for key, known in self.runs.items() if key.namespace == namespace and follower_of(known.raw) == pod}
-
-    def _hungry(self) -> set[RunKey]:
-        """Runs that more room concerns: those that wait for it, or run on fewer nodes than planned."""
-        return {
-            key
-            for key, known in self.runs.items()
-            if known.status.phase in ("Waiting", "Recovering", "Pending")
-            or (
-                known.status.phase not in FINISHED
-                and known.status.placement is not None
-                and known.status.placement.nodes < known.status.placement.planned_nodes
-            )
-        }
 
     def _changed(self) -> set[RunKey]:
         self._changes += 1
