@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Pauses after errors of the API server in a row, s."""
+IN_CONFIG_MAP = "to the ConfigMap caloscale-prices (manifests/base/prices.csv)"
+"""How a row is added to the operator's prices."""
 
 
 class Controller:
@@ -308,10 +310,10 @@ class Controller:
         state = (today, tuple((file, _changed(file)) for file in files))
         if self._catalogue is None or self._catalogue[0] != state:
             try:
-                made = Catalogue(load_prices(files), load_measurements(), today)
+                made = Catalogue(load_prices(files, added=IN_CONFIG_MAP), load_measurements(), today)
             except PriceError as error:
                 log.error("the prices of the ConfigMap are left aside: %s", error)
-                made = Catalogue(load_prices(), load_measurements(), today)
+                made = Catalogue(load_prices(added=IN_CONFIG_MAP), load_measurements(), today)
             self._catalogue = (state, made)
         return self._catalogue[1]
 
