@@ -10,8 +10,6 @@ from urllib3.exceptions import MaxRetryError
 
 from caloscale.client import runs
 from caloscale.errors import ClusterError, InputError
-from caloscale.operator.reconcile import REOPENED
-from caloscale.status import MENDABLE
 from tests.client.server import Answer, Server, refusal, seen
 
 
@@ -111,7 +109,3 @@ def test_another_does(phase: str) -> None:
     assert server.changes == [
         ("merge", {"spec": {"cluster": {"suspend": False}}, "metadata": {"annotations": {runs.names.FOLLOWER: None}}})
     ]
-
-
-def test_what_a_person_is_told_may_be_mended_the_operator_takes_up_again() -> None:
-    assert MENDABLE == REOPENED

@@ -17,14 +17,12 @@ from caloscale.operator.observation import Decision, Observed
 from caloscale.operator.starting import start
 from caloscale.operator.watching import watch
 from caloscale.spec import Run, build_run
-from caloscale.status import FINISHED, AttemptStatus, Phase
+from caloscale.status import FINISHED, MENDABLE, AttemptStatus, Phase
 
 COST_REFRESH_SECONDS = 60.0
 """A running meter alone makes no status more often than this, s."""
 FOLLOWER_SECONDS = 60.0
 """A pipeline's step that has ended may be tried again so long before its run stops, s."""
-REOPENED = ("InvalidDocument", "Budget", "Deadline", "RestartBudget", "CannotStart")
-"""Failures that an edit of the document (budget, recovery, image) may mend."""
 
 
 def reconcile(seen: Observed, now: dt.datetime) -> Decision:
@@ -94,7 +92,7 @@ def _reopen(draft: Draft, run: Run) -> None:
     if (
         draft.status.phase == "Failed"
         and failed is not None
-        and failed.reason in REOPENED
+        and failed.reason in MENDABLE
         and draft.seen.generation > draft.status.observed_generation
         and not run.cluster.suspend  # to stop what has ended is no wish to go on
     ):
