@@ -46,9 +46,12 @@ def test_a_warning_blocks_a_pod_that_has_its_node_while_it_is_repeated() -> None
     making = pod_of({**pod({"reason": "ContainerCreating"}), "spec": {"nodeName": "n0"}})
     unbound = pod_of(pod({"reason": "ContainerCreating"}))
     said = Trouble("gan-1-worker-0", "FailedMount", "no such secret", NOW)
-    later = NOW + dt.timedelta(seconds=599)
+    later = NOW + dt.timedelta(seconds=299)
     assert blocking([making], [said], later) == said
-    assert blocking([making], [said], NOW + dt.timedelta(seconds=600)) is None  # over, and the image takes its time
+    assert blocking([making], [said], NOW + dt.timedelta(seconds=300)) is None  # over, and the image takes its time
+    raw = {**pod({"reason": "ContainerCreating"}), "spec": {"nodeName": "n0"}}
+    raw["status"]["conditions"] = [{"type": "PodReadyToStartContainers", "status": "True"}]
+    assert blocking([pod_of(raw)], [said], later) is None
     assert blocking([unbound], [said], later) is None
     assert blocking([making], [said._replace(where="gan-1-worker-1")], later) is None
     assert blocking([making], [said._replace(reason="FailedScheduling")], later) is None

@@ -231,9 +231,12 @@ def test_what_is_wrong_is_told_within_a_minute(runs: Runs) -> None:
     told = blocked(runs.until("bad-image", blocked, "the image is told", 60))
     assert "caloscale/trainer:9.9.9" in told and "remedy: see that the image exists" in told
 
-    runs.create("bad-secret", cluster={"credentialsSecret": "no-such-key"}, **one)
+    impatient = {"recovery": {"waitForCapacity": "1m"}}
+    runs.create("bad-secret", cluster={"credentialsSecret": "no-such-key"}, **one, **impatient)
     told = blocked(runs.until("bad-secret", blocked, "the secret is told", 60))
     assert 'secret "no-such-key" not found' in told and "remedy: make what is missing" in told
+    told = failed(runs.until("bad-secret", failed, "Failed, as its node costs money", 120))
+    assert 'secret "no-such-key" not found' in told
     runs.delete_all()
 
     runs.create("bad-bucket", data={"source": "gs://no-such-bucket/showers"}, **one)

@@ -73,6 +73,8 @@ class Pod:
     """Accelerators that it was given."""
     trouble: Trouble | None
     """Why its worker cannot start; None: nothing is known against it."""
+    mounted: bool
+    """Whether its kubelet says that volumes and network are there (Kubernetes 1.29 and later)."""
 
     @property
     def alive(self) -> bool:
@@ -114,6 +116,7 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
         deleting=_moment(metadata.get("deletionTimestamp")),
         accelerators=accelerators,
         trouble=_trouble(metadata["name"], status),
+        mounted=conditions.get("PodReadyToStartContainers", {}).get("status") == "True",
     )
 
 

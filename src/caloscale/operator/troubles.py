@@ -16,8 +16,8 @@ MOST_CHARACTERS = 500
 """So much of a message fits into a condition that a person reads."""
 MOUNT_TROUBLES = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 """Warnings about a pod that has its node and waits for what it cannot do without; the pod itself says nothing."""
-FRESH_SECONDS = 600.0
-"""A warning that was not repeated for so long may be over; kubelets repeat theirs within five minutes, s."""
+FRESH_SECONDS = 300.0
+"""A warning that was not repeated for so long may be over: kubelets mount again every two minutes at least, s."""
 REFUSED = "Refused"
 """Reason of a trouble that is the API server's answer to us."""
 CONDITION = "Blocked"
@@ -55,7 +55,7 @@ def worst(pods: Sequence[Pod], warnings: Sequence[Trouble]) -> Trouble | None:
 def blocking(pods: Sequence[Pod], warnings: Sequence[Trouble], now: dt.datetime) -> Trouble | None:
     """What keeps a worker that has its node from starting, an image or a mount; None: it only takes its time."""
     own = next((pod.trouble for pod in pods if pod.trouble is not None), None)
-    waiting = {pod.name for pod in pods if pod.node and pod.alive and not pod.ready}
+    waiting = {pod.name for pod in pods if pod.node and pod.alive and not pod.ready and not pod.mounted}
     mounts = (
         each
         for each in warnings
