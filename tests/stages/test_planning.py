@@ -40,6 +40,20 @@ def test_machines_that_do_not_exist_end_the_run_before_it_begins(tmp_path):
     assert read_plan(tmp_path) is None
 
 
+@pytest.mark.parametrize(
+    ("priced_as", "says"),
+    [
+        ("machineType=n1-standard-3", "did you mean 'n1-standard-32'"),
+        ("region=europe-west9", "another budget.pricedAs"),
+    ],
+)
+def test_what_has_no_price_ends_the_run_before_it_begins(tmp_path, priced_as, says):
+    run = spec.load_run(preset="compact", overrides=[f"budget.pricedAs.{priced_as}"])
+    with pytest.raises(InputError, match="pricedAs") as refused:
+        stages.plan(run, tmp_path)
+    assert says in str(refused.value) and "--prices" not in str(refused.value)
+
+
 def test_a_damaged_plan_is_refused(tmp_path):
     (tmp_path / "plan.json").write_text('{"chosen": 3')
     with pytest.raises(InputError, match="remedy"):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from caloscale import spec, stages
+from caloscale.errors import InputError
 from caloscale.stages.planning import bill_of, read_use
 from caloscale.stages.record import StageRecord, read_earlier, recorded, this_machine, write_record
 from caloscale.stages.reporting import keep_use
@@ -105,4 +106,25 @@ def test_without_a_plan_the_page_shows_none(tmp_path: Path) -> None:
     keep(tmp_path, "simulate", 10, outcome="failed")
     cost = stages.report(COMPACT, tmp_path).summary.cost
     assert "The plan" not in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert cost.usd == bill_of(tmp_path).usd
+    assert cost is not None and cost.usd == bill_of(tmp_path).usd
+
+
+@pytest.mark.parametrize("priced_as", ["machineType=n1-standard-3", "region=europe-west9"])
+@pytest.mark.parametrize("hardware", [(), ("hardware.accelerator=nvidia-tesla-v100", "hardware.count=8")])
+def test_without_a_price_there_is_a_report_and_no_bill_rather_than_one_of_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], priced_as: str, hardware: tuple[str, ...]
+) -> None:
+    keep(tmp_path, "simulate", 3_600)
+    if hardware:
+        stages.plan(spec.load_run(preset="compact", overrides=hardware), tmp_path)
+        (tmp_path / "run.yaml").unlink()
+    overrides = [f"budget.pricedAs.{priced_as}", *hardware]
+    made = stages.report(spec.load_run(preset="compact", overrides=overrides), tmp_path)
+    why = made.summary.no_price
+    assert made.summary.cost is None and why is not None and "remedy" in why
+    assert json.loads((tmp_path / "bill.json").read_text()) == {"noPrice": why}
+    assert why in made.bill and "There is no bill: " in made.html
+    assert read_use(tmp_path).attempts[0].shower_seconds == 3_600
+    assert stages.print_outcome(tmp_path) == 0 and "none: " in capsys.readouterr().out
+    with pytest.raises(InputError):
+        bill_of(tmp_path)

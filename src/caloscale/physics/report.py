@@ -52,14 +52,15 @@ def render_report(
     plan: Mapping[str, Any] | None = None,
     rented: Mapping[str, Any] | None = None,
     profile: Mapping[str, Any] | None = None,
+    no_price: str | None = None,
 ) -> str:
     """The page of a run as HTML: images are inlined, nothing is loaded from elsewhere, all text is escaped.
 
     evaluation: absent when the run did not get that far; failure says why. figures: of the evaluation and of the run,
     in the order of the page; the training curves (``training``: the history of the training, see
     `figures_run.read_history`) and the times are drawn here when they are not among them. provenance: nested names
-    and values. cost: the bill (camelCase, `planning.cost.Cost`). stages: mappings with stage (or name), seconds,
-    coreSeconds, outcome, error, peakMemoryMib. summary: summary.json, for the measured speeds.
+    and values. cost: the bill (camelCase, `planning.cost.Cost`); no_price: why there is none. stages: mappings with
+    stage (or name), seconds, coreSeconds, outcome, error, peakMemoryMib. summary: summary.json, for the speeds.
     plan: what was planned, with ``verdict``, ``headline``, ``remarks``, ``best`` (`planning.plan.Candidate`, camelCase,
     or None) and ``bill`` (`planning.bill.Bill`, camelCase, or None). rented: the bill (the same) of machines that were
     held on a cluster, or ``problem``, why there is none. profile: of the training step (`training.profile.Profile`,
@@ -90,6 +91,7 @@ def render_report(
             cost=cost,
             plan=plan,
             rented=rented,
+            no_price=no_price,
             profile=_profile(profile),
             provenance=provenance,
         )

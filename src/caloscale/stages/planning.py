@@ -13,10 +13,12 @@ from caloscale.errors import InputError
 from caloscale.planning.bill import Bill, Speed, bill
 from caloscale.planning.calibration import Calibration, calibrate
 from caloscale.planning.catalogue import read_rows
+from caloscale.planning.machines import find_machine
 from caloscale.planning.measurements import Measurement, load_measurements, measurements_csv
 from caloscale.planning.plan import Plan
 from caloscale.planning.plan import plan as make_plan
 from caloscale.planning.prices import load_prices
+from caloscale.planning.rates import machine_rate
 from caloscale.planning.usage import RunUse, measurement_of
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run, load_run
@@ -28,6 +30,8 @@ PLAN_FILE = "plan.json"
 """The plan in a run's folder."""
 USAGE_FILE = "usage.json"
 """What the run used (`caloscale.planning.usage.RunUse`), in its folder."""
+IN_THE_DOCUMENT = "to the catalogue, or choose another budget.pricedAs"
+"""What can be done about a missing price where no file of prices is asked for."""
 NO_HARDWARE = (
     "The document has no `hardware` block: the run trains where this step runs, and there is nothing to plan. "
     "With `hardware: {}` the planner chooses machines.\n"
@@ -47,8 +51,10 @@ class Planned:
 def plan(run: Run, workspace: str | Path) -> Planned:
     """Plan a run at today's prices and keep the plan in its folder, for the bill; without hardware there is none.
 
-    Raises DocumentError and PriceError, so a run on machines that do not exist ends before anything is simulated.
+    Raises DocumentError, InputError and PriceError, so a run on machines that do not exist, or that is priced as one
+    without a price, ends before anything is simulated.
     """
+    need_price(run, dt.date.today())
     with open_workspace(workspace) as folder:
         keep_document(run, folder)
         if run.hardware is None:
@@ -58,6 +64,19 @@ def plan(run: Run, workspace: str | Path) -> Planned:
         with atomic_writer(folder / PLAN_FILE) as temporary:
             temporary.write_text(made.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
         return Planned(made, plan_markdown(made))
+
+
+def need_price(run: Run, day: dt.date) -> None:
+    """Raise InputError when what the run's seconds are priced as has no price on a day: the run would end without a
+    bill.
+    """
+    priced = run.budget.priced_as
+    try:
+        machine = find_machine(priced.machine_type)
+        machine_rate(load_prices(added=IN_THE_DOCUMENT), machine, priced.region, priced.purchase, day)
+    except InputError as missing:
+        asked = f"{priced.machine_type}, {priced.region}, {priced.purchase}"
+        raise InputError(missing.problem, field="budget.pricedAs", value=asked, remedy=missing.remedy) from None
 
 
 def read_plan(folder: Path) -> Plan | None:

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from caloscale import __version__
-from caloscale.errors import PriceError
+from caloscale.errors import InputError
 from caloscale.physics import Evaluation, Figure, draw_run_figures, render_report
+from caloscale.planning.bill import Bill, bill
 from caloscale.planning.cost import Cost, StageUse, price_run
 from caloscale.planning.prices import load_prices
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block
 from caloscale.stages.plan_table import headline, remarks, verdict
-from caloscale.stages.planning import USAGE_FILE, bill_of, read_plan, read_use
+from caloscale.stages.planning import USAGE_FILE, read_plan, read_use
 from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded
 from caloscale.stages.summary import (
     DataSummary,
@@ -32,6 +33,9 @@ from caloscale.stages.summary import (
 from caloscale.stages.usage import own_use
 from caloscale.stages.workspace import keep_document, open_workspace
 
+FOR_THE_BILL = "for caloscale bill, with --prices FILE"
+"""What can be done about a missing price once the run is over."""
+
 
 @dataclass(frozen=True)
 class Report:
@@ -44,7 +48,10 @@ class Report:
 
 
 def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Report:
-    """Write report.html, summary.json, bill.json and usage.json of a run, also of one that failed."""
+    """Write report.html, summary.json, bill.json and usage.json of a run, also of one that failed.
+
+    Where there is no price there is no bill, never one of zero: summary, page and bill.json say why.
+    """
     with open_workspace(workspace) as folder:
         with recorded("report", folder):
             keep_document(run, folder)
@@ -52,7 +59,7 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
             made = _make(run, folder, failure)
             for name, text in (
                 ("summary.json", made.summary.model_dump_json(by_alias=True, indent=2)),
-                ("bill.json", made.summary.cost.model_dump_json(by_alias=True, indent=2)),
+                ("bill.json", _bill_json(made.summary)),
                 ("report.html", made.html),
             ):
                 _write(folder / name, text)
@@ -83,6 +90,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     error = f"stage {failed.stage} {failed.outcome}: {failed.error}" if failed else failure
     evaluation = _evaluation(folder, records)
     cost = _price(run, folder, records)
+    billed = _billed(folder)
     summary = _summarise(folder.name, error, records, evaluation, cost)
     history, profile = _history(folder), _step_profile(folder)
     stages = [record.model_dump(mode="json", by_alias=True) for record in records.values()]
@@ -93,44 +101,59 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
         + draw_run_figures(folder / "figures", history=history, stages=stages, profile=profile),
         provenance=_provenance(run, records),
         training=history,
-        cost=cost.model_dump(mode="json", by_alias=True),
-        plan=_planned(folder),
-        rented=_rented(folder),
+        cost=None if isinstance(cost, str) else cost.model_dump(mode="json", by_alias=True),
+        no_price=summary.no_price,
+        plan=_planned(folder, billed),
+        rented=_rented(folder, billed),
         profile=profile,
         stages=stages,
         summary=summary.model_dump(mode="json", by_alias=True),
         failure=error,
     )
-    return Report(summary, html, bill_markdown(cost))
+    return Report(summary, html, bill_markdown(summary))
 
 
-def _planned(folder: Path) -> dict[str, Any] | None:
+def _bill_json(summary: Summary) -> str:
+    if summary.cost is None:
+        return json.dumps({"noPrice": summary.no_price}, indent=2)
+    return summary.cost.model_dump_json(by_alias=True, indent=2)
+
+
+def _billed(folder: Path) -> Bill | str | None:
+    """The bill of what the run used, beside its plan, or why it has no price; None where no stage ran."""
+    if not (folder / USAGE_FILE).is_file():
+        return None
+    use, planned = read_use(folder), read_plan(folder)
+    try:
+        return bill(use, load_prices(added=FOR_THE_BILL), plan=planned)
+    except InputError as missing:
+        return str(missing)
+
+
+def _planned(folder: Path, billed: Bill | str | None) -> dict[str, Any] | None:
     """The plan beside the bill; None where nothing was planned."""
     made = read_plan(folder)
     if made is None:
         return None
     best = made.chosen or made.nearest
-    billed = bill_of(folder) if (folder / USAGE_FILE).is_file() else None
     return {
         "verdict": verdict(made),
         "headline": headline(made),
         "remarks": remarks(made),
         "best": best and best.model_dump(mode="json", by_alias=True),
-        "bill": billed and billed.model_dump(mode="json", by_alias=True),
+        "bill": billed.model_dump(mode="json", by_alias=True) if isinstance(billed, Bill) else None,
     }
 
 
-def _rented(folder: Path) -> dict[str, Any] | None:
+def _rented(folder: Path, billed: Bill | str | None) -> dict[str, Any] | None:
     """The bill of the machines that the run held on a cluster; None where it ran on one's own."""
-    if not (folder / USAGE_FILE).is_file() or read_use(folder).own_machine:
+    if billed is None or read_use(folder).own_machine:
         return None
-    try:
-        return bill_of(folder).model_dump(mode="json", by_alias=True)
-    except PriceError as missing:
-        return {"problem": str(missing)}
+    return {"problem": billed} if isinstance(billed, str) else billed.model_dump(mode="json", by_alias=True)
 
 
-def _price(run: Run, folder: Path, records: dict[str, StageRecord]) -> Cost:
+def _price(run: Run, folder: Path, records: dict[str, StageRecord]) -> Cost | str:
+    """The stages with their prices, or why they have none."""
     every = [*(r for attempt in read_earlier(folder) for r in attempt.stages), *records.values()]
     used = [
         StageUse(
@@ -141,18 +164,21 @@ def _price(run: Run, folder: Path, records: dict[str, StageRecord]) -> Cost:
         for stage in dict.fromkeys(r.stage for r in every)
     ]
     simulated = _figures_of(records, "simulate").get("showersPerSecond") or None
-    return price_run(
-        used,
-        run.budget.priced_as,
-        load_prices(),
-        datetime.now(UTC).date(),
-        generated_per_second=_figures_of(records, "validate").get("showersPerSecond") or None,
-        monte_carlo_per_second=simulated,
-    )
+    try:
+        return price_run(
+            used,
+            run.budget.priced_as,
+            load_prices(added=FOR_THE_BILL),
+            datetime.now(UTC).date(),
+            generated_per_second=_figures_of(records, "validate").get("showersPerSecond") or None,
+            monte_carlo_per_second=simulated,
+        )
+    except InputError as missing:
+        return str(missing)
 
 
 def _summarise(
-    name: str, error: str | None, records: dict[str, StageRecord], evaluation: Evaluation | None, cost: Cost
+    name: str, error: str | None, records: dict[str, StageRecord], evaluation: Evaluation | None, cost: Cost | str
 ) -> Summary:
     prepared, simulated = _figures_of(records, "preprocess"), _figures_of(records, "simulate")
     trained, validated = _figures_of(records, "train"), _figures_of(records, "validate")
@@ -173,7 +199,8 @@ def _summarise(
             )
             for stage, r in records.items()
         },
-        cost=cost,
+        cost=None if isinstance(cost, str) else cost,
+        no_price=cost if isinstance(cost, str) else None,
     )
 
 
@@ -249,8 +276,11 @@ def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:
     }
 
 
-def bill_markdown(cost: Cost) -> str:
-    """The bill as a Markdown table."""
+def bill_markdown(summary: Summary) -> str:
+    """The bill as a Markdown table, or why there is none."""
+    cost = summary.cost
+    if cost is None:
+        return f"There is no bill: {summary.no_price}\n"
     lines = ["| stage | wall s | core s | USD |", "|---|---:|---:|---:|"]
     lines += [f"| {s.name} | {s.seconds:.1f} | {s.core_seconds:.1f} | {s.usd:.4f} |" for s in cost.stages]
     total = sum(s.seconds for s in cost.stages)

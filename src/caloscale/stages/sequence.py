@@ -102,10 +102,15 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         if (auc := physics["classifierAuc"]) is not None:
             rows.append(("classifier AUC", f"{auc:.3f} (0.5: cannot be told from Monte Carlo)"))
         rows.append(("model", "released" if physics["released"] else "held back: see the verdict in the report"))
-    cost = summary["cost"]
-    seconds = sum(stage["seconds"] for stage in cost["stages"])
-    rows.append(("bill", f"{seconds:.0f} s, {cost['usd']:.4f} USD on {cost['machineType']} ({cost['purchase']})"))
+    rows.append(("bill", _bill(summary)))
     return rows
+
+
+def _bill(summary: dict[str, Any]) -> str:
+    if (cost := summary["cost"]) is None:
+        return f"none: {summary['noPrice']}"
+    seconds = sum(stage["seconds"] for stage in cost["stages"])
+    return f"{seconds:.0f} s, {cost['usd']:.4f} USD on {cost['machineType']} ({cost['purchase']})"
 
 
 def _separation(one: dict[str, Any]) -> str:

@@ -131,5 +131,7 @@ class Summary(Block):
     """The physics."""
     stages: dict[str, StageSummary]
     """The stages that ran."""
-    cost: Cost
-    """The bill."""
+    cost: Cost | None
+    """The bill; null where there is none, and `noPrice` says why."""
+    no_price: str | None = None
+    """Why there is no bill, with what can be done."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Sequence
 
+from caloscale.errors import InputError
 from caloscale.planning.machines import find_machine
 from caloscale.planning.usage import Attempt, NodeUse, RunUse
 from caloscale.spec import PricedMachine
@@ -22,8 +23,8 @@ def own_use(
     """Seconds of the stages, one machine, those of earlier attempts included; None when no stage ran.
 
     The first step of a training is start-up as far as its record says it. What the record does not time stays with
-    the training: comparisons during it, saving, and the first steps of an attempt that did not finish.
-    Raises InputError for a machine type that the catalogue does not have.
+    the training: comparisons during it, saving, and the first steps of an attempt that did not finish. A machine type
+    that the catalogue does not have stays by its name, as the seconds are known all the same: the bill refuses it.
     """
     last = tuple(records)
     epochs = next((r.figures.get("epochs", 0) for r in last if r.stage == "train"), 0)
@@ -40,22 +41,28 @@ def _attempt(records: Sequence[StageRecord], priced_as: PricedMachine) -> Attemp
     training = seconds.get("train", 0.0)
     first_step = next((r.figures.get("secondsFirstStep", 0.0) for r in records if r.stage == "train"), 0.0)
     start_up = min(first_step, training)
-    machine = find_machine(priced_as.machine_type)
-    node = NodeUse(
-        provider=machine.provider,
-        machine_type=machine.machine_type,
-        accelerator=machine.accelerator,
-        per_node=machine.per_node,
-        region=priced_as.region,
-        purchase=priced_as.purchase,
-        nodes=1,
-        seconds=sum(seconds.values()),
-    )
     return Attempt(
-        nodes=(node,),
+        nodes=(_node(priced_as, sum(seconds.values())),),
         shower_seconds=seconds.get("simulate", 0.0) + seconds.get("preprocess", 0.0),
         start_up_seconds=start_up,
         training_seconds=training - start_up,
         validation_seconds=seconds.get("validate", 0.0),
         interrupted=any(record.outcome == "interrupted" for record in records),
+    )
+
+
+def _node(priced_as: PricedMachine, seconds: float) -> NodeUse:
+    node = NodeUse(
+        machine_type=priced_as.machine_type,
+        region=priced_as.region,
+        purchase=priced_as.purchase,
+        nodes=1,
+        seconds=seconds,
+    )
+    try:
+        machine = find_machine(priced_as.machine_type)
+    except InputError:
+        return node
+    return node.model_copy(
+        update={"provider": machine.provider, "accelerator": machine.accelerator, "per_node": machine.per_node}
     )
