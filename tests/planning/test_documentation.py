@@ -31,3 +31,19 @@ def test_figures_of_the_page_are_those_of_the_code():
     assert f"residual scatter ({fit_steps(v100, network).scatter:.1%} on V100 at GKE)" in text
     for score in compare_forms(v100, network, fitted_up_to=32):
         assert f"| {score.leave_one_out:.1%} | {score.held_back:.1%} |" in text
+
+
+def test_the_page_tells_every_field_of_a_usage_file():
+    from pydantic.alias_generators import to_camel
+
+    from caloscale.planning.usage import Attempt, NodeUse, Observed, RunUse
+
+    rows = re.findall(r"^\| `(\S+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    for block, place in (
+        (RunUse, ""),
+        (Attempt, "attempts[]."),
+        (NodeUse, "attempts[].nodes[]."),
+        (Observed, "observed."),
+    ):
+        for field in block.model_fields:
+            assert place + to_camel(field) in rows

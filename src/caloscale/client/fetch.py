@@ -45,7 +45,7 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
     _write(folder / "status.json", run.status.model_dump_json(by_alias=True, exclude_none=True, indent=2))
     if not (folder / "run.yaml").exists():
         _write(folder / "run.yaml", dump_run(document).rstrip("\n"))
-    use = use_of(run.name, run.status, dt.datetime.now(dt.UTC))
+    use = use_of(run.name, run.status, dt.datetime.now(dt.UTC), document)
     if use is None:
         missing.append("it held no node yet: there is no bill")
     else:

@@ -69,7 +69,7 @@ def train_on_cluster(
             raise
     if last is None:
         raise ClusterError(f"{name} was never seen\n  remedy: see caloscale status {name} -n {where}")
-    _keep_use(last, workspace)
+    _keep_use(last, document, workspace)
     if last.status.phase != "Succeeded":
         raise ClusterError(f"{name} failed: {last.status.message}\n  remedy: see caloscale logs {name} -n {where}")
     source = f"{workspace.rstrip('/')}/{MODEL}"
@@ -109,9 +109,9 @@ def share_shards(shards: Path, place: str) -> str:
     return place
 
 
-def _keep_use(run: RunOnCluster, workspace: str) -> None:
+def _keep_use(run: RunOnCluster, document: Run, workspace: str) -> None:
     """What the run used, where the cost report looks for it."""
-    use = use_of(run.name, run.status, dt.datetime.now(dt.UTC))
+    use = use_of(run.name, run.status, dt.datetime.now(dt.UTC), document)
     if use is None:
         return
     text = use.model_dump_json(by_alias=True, indent=2) + "\n"

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from caloscale.cluster.nodes import CPU
 from caloscale.cluster.pods import Pod
 from caloscale.errors import InputError
+from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.bill import SMALL_BILL_USD, node_rate
 from caloscale.planning.cost import RESOLUTION
 from caloscale.planning.money import CENT, split_exactly
 from caloscale.planning.prices import Prices
-from caloscale.planning.usage import Attempt, NodeUse, RunUse
+from caloscale.planning.usage import Attempt, NodeUse, Observed, RunUse
+from caloscale.spec import Run
 from caloscale.status import AttemptStatus, HeldNodes, Hold, Placed, RunCost, RunProgress, RunStatus
 
 HOUR = 3600.0
@@ -107,8 +109,11 @@ def with_steps(attempt: AttemptStatus, progress: RunProgress | None, now: dt.dat
     )
 
 
-def use_of(name: str, status: RunStatus, now: dt.datetime) -> RunUse | None:
-    """What a run used so far, as `caloscale.planning.bill` reads it; None when it held no node yet."""
+def use_of(name: str, status: RunStatus, now: dt.datetime, run: Run | None = None) -> RunUse | None:
+    """What a run used so far, as `caloscale.planning.bill` reads it; None when it held no node yet.
+
+    ``run``: its document; without it nothing is said of what the training measured.
+    """
     attempts = []
     for attempt in status.attempts:
         nodes = tuple(_node_use(held) for held in held_nodes(attempt, status.placement, now) if held.nodes)
@@ -120,6 +125,7 @@ def use_of(name: str, status: RunStatus, now: dt.datetime) -> RunUse | None:
                     start_up_seconds=attempt.start_up_seconds,
                     waiting_seconds=attempt.waiting_seconds,
                     lost_seconds=attempt.lost_seconds,
+                    used_share=_used_share(attempt, status.placement),
                     interrupted=attempt.reason in COUNTED,
                 )
             )
@@ -131,6 +137,43 @@ def use_of(name: str, status: RunStatus, now: dt.datetime) -> RunUse | None:
         day=_day(status, now),
         attempts=tuple(attempts),
         epochs=progress.epoch if progress is not None else 0.0,
+        observed=None if run is None else _observed(run, status, attempts[-1]),
+    )
+
+
+def _used_share(attempt: AttemptStatus, placed: Placed | None) -> float:
+    """Part of the nodes' accelerators that belonged to workers; all of them where there are none, or none is known."""
+    if placed is None or not (placed.per_node and placed.accelerators_per_worker and attempt.nodes and attempt.workers):
+        return 1.0
+    return min(attempt.workers * placed.accelerators_per_worker / (attempt.nodes * placed.per_node), 1.0)
+
+
+def _observed(run: Run, status: RunStatus, last: Attempt) -> Observed | None:
+    """What worker 0 measured in the last attempt; None where its report and the placement do not say everything.
+
+    A step of several micro-batches is not that of a larger batch, and where other showers than the document's were
+    read their number is not known: then nothing is said.
+    """
+    placed, progress, attempt = status.placement, status.progress, status.attempts[-1]
+    if placed is None or progress is None or progress.updated is None or progress.updated < attempt.launched:
+        return None
+    per_epoch = progress.steps // progress.epochs if progress.epochs else 0
+    whole = (progress.step - attempt.first_step - 1) // per_epoch if per_epoch else 0
+    comparable = placed.accelerator in load_accelerators() and placed.accumulate == 1
+    as_placed = sum(held.nodes for held in last.nodes) == placed.nodes == attempt.nodes
+    showers = run.data.showers or 0
+    if whole < 1 or not progress.step_seconds or not comparable or not as_placed:
+        return None
+    if showers // placed.global_batch != per_epoch:
+        return None
+    return Observed(
+        network=run.model.preset,
+        workers=placed.workers,
+        batch_per_replica=placed.batch_per_replica,
+        showers=showers,
+        epochs=whole,
+        step_seconds=progress.step_seconds,
+        first_step_seconds=progress.seconds_first_step or None,
     )
 
 

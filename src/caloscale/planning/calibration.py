@@ -99,7 +99,8 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
         raise InputError(
             "no run measured its training",
             field="observed",
-            remedy="give usage files of runs on rented accelerators that completed an epoch",
+            remedy="give fetched runs on rented accelerators whose last attempt made an epoch behind its first "
+            "(the field observed in docs/planning.md); one's own machine is no measurement of the one it is priced as",
         )
     everything = (*measurements, *rows)
     places = dict.fromkeys((row.provider, row.accelerator, row.region) for row in rows)

@@ -102,15 +102,15 @@ class Observed(Block):
     showers: int = Field(ge=1)
     """Training showers of an epoch."""
     epochs: int = Field(ge=1)
-    """Complete epochs after the first."""
+    """Complete epochs after the first, of the last attempt."""
     step_seconds: float = Field(gt=0)
-    """Mean step, s."""
+    """Mean step behind the first, s; a cluster's run has comparisons and saving in it, as it times both together."""
     step_cv: float | None = Field(default=None, ge=0)
     """Scatter of the steps, relative."""
     test_seconds: float | None = Field(default=None, ge=0)
     """Test pass of an epoch, s."""
     first_step_seconds: float | None = Field(default=None, gt=0)
-    """First step of an attempt, s."""
+    """Start of an attempt to the end of its first step, s."""
     provisioning_seconds: float | None = Field(default=None, ge=0)
     """Mean time until a node that was taken away was replaced, s."""
 
