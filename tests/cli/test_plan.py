@@ -141,7 +141,7 @@ def test_the_price_list_says_when_and_where(command):
 
 def test_the_bill_of_rented_machines_beside_its_plan(command, document, folder):
     alone = command("bill", folder)
-    assert alone.code == 0 and "no estimate" in alone.out
+    assert alone.code == 0 and "no estimate" in alone.out and "A million showers have no price" in alone.out
     made = command("plan", document, "--json", "--as-of", "2026-11-21").out
     (folder / "plan.json").write_text(made)
     bill = json.loads(command("bill", folder, "--json").out)

@@ -11,7 +11,7 @@ import pytest
 
 from caloscale import spec, stages
 from caloscale.errors import InputError
-from caloscale.stages.planning import bill_of, read_use
+from caloscale.stages.planning import NO_SPEED, bill_of, read_use
 from caloscale.stages.record import StageRecord, read_earlier, recorded, this_machine, write_record
 from caloscale.stages.reporting import keep_use
 
@@ -128,3 +128,24 @@ def test_without_a_price_there_is_a_report_and_no_bill_rather_than_one_of_zero(
     assert stages.print_outcome(tmp_path) == 0 and "none: " in capsys.readouterr().out
     with pytest.raises(InputError):
         bill_of(tmp_path)
+
+
+def test_rented_machines_have_one_bill_and_no_speed_of_them_is_priced_as_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The speeds were measured on a worker with eight GPUs: at the rate of two processors they would be absurd."""
+    node = {"machineType": "n1-standard-64", "accelerator": "nvidia-tesla-v100", "perNode": 8, "region": "europe-west4"}
+    held = {**node, "purchase": "spot", "nodes": 4, "seconds": 7200}
+    use = {"name": "rented", "day": "2026-11-21", "epochs": 1, "attempts": [{"nodes": [held]}]}
+    keep(tmp_path, "simulate", 100, showersPerSecond=10.0, coreSecondsPerShower=0.1, reused=False, source="geant4")
+    (tmp_path / "usage.json").write_text(json.dumps(use))
+    made = stages.report(COMPACT, tmp_path)
+    billed = bill_of(tmp_path)
+    assert billed.usd > 50 and billed.per_million_showers is None
+    assert made.summary.bill is not None and made.summary.bill.usd == billed.usd and made.summary.cost is None
+    assert json.loads((tmp_path / "bill.json").read_text())["usd"] == billed.usd
+    assert f"{billed.usd:.4f}" in made.bill and f"{billed.usd:.4f}" in made.html and NO_SPEED in made.html
+    assert stages.print_outcome(tmp_path) == 0
+    assert f"{billed.usd:.4f} USD for 8.00 h of n1-standard-64" in capsys.readouterr().out
+    for said in (made.bill, made.html, made.summary.model_dump_json()):
+        assert "n1-standard-2 " not in said and "generatedUsd" not in said

@@ -33,6 +33,7 @@ def command(
 def _show(made: Bill) -> None:
     from caloscale.cli.tables import console, table
     from caloscale.planning.bill import SMALL_BILL_USD
+    from caloscale.stages.planning import NO_SPEED
 
     out = console()
     digits = 4 if made.usd < SMALL_BILL_USD else 2
@@ -74,6 +75,8 @@ def _show(made: Bill) -> None:
             "machines; what the training does not time (comparisons during it, saving) is in training",
             soft_wrap=True,
         )
+    else:
+        out.print(f"- {NO_SPEED}", soft_wrap=True)
     for warning in made.warnings:
         out.print(f"- warning: {warning}", soft_wrap=True)
 

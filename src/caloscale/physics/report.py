@@ -63,8 +63,8 @@ def render_report(
     stage (or name), seconds, coreSeconds, outcome, error, peakMemoryMib. summary: summary.json, for the speeds.
     plan: what was planned, with ``verdict``, ``headline``, ``remarks``, ``best`` (`planning.plan.Candidate`, camelCase,
     or None) and ``bill`` (`planning.bill.Bill`, camelCase, or None). rented: the bill (the same) of machines that were
-    held on a cluster, or ``problem``, why there is none. profile: of the training step (`training.profile.Profile`,
-    camelCase). Raises OSError when a figure cannot be read.
+    held on a cluster, with ``note``, what it does not say, or ``problem``, why there is none. profile: of the training
+    step (`training.profile.Profile`, camelCase). Raises OSError when a figure cannot be read.
     """
     summary = summary or {}
     rows = [dict(stage) | {"name": stage.get("name") or stage.get("stage")} for stage in stages]

@@ -30,6 +30,11 @@ PLAN_FILE = "plan.json"
 """The plan in a run's folder."""
 USAGE_FILE = "usage.json"
 """What the run used (`caloscale.planning.usage.RunUse`), in its folder."""
+NO_SPEED = (
+    "A million showers have no price: how fast they are made was measured on a worker, or by a step of a pipeline, and "
+    "which machine that was is not recorded."
+)
+"""Why the bill of rented machines does not price showers."""
 IN_THE_DOCUMENT = "to the catalogue, or choose another budget.pricedAs"
 """What can be done about a missing price where no file of prices is asked for."""
 NO_HARDWARE = (
@@ -109,10 +114,13 @@ def read_use(path: Path) -> RunUse:
 
 
 def bill_of(folder: Path, prices: Sequence[str | Path] = ()) -> Bill:
-    """The bill of a run, beside its plan where the folder holds one."""
+    """The bill of a run, beside its plan where the folder holds one.
+
+    Speeds are priced for a run on one's own machine only: all its stages ran on what is priced as one.
+    """
     use = read_use(folder)
     where = folder if folder.is_dir() else folder.parent
-    generation, monte_carlo = _speeds(where)
+    generation, monte_carlo = _speeds(where) if use.own_machine else (None, None)
     return bill(use, load_prices(prices), plan=read_plan(where), generation=generation, monte_carlo=monte_carlo)
 
 

@@ -17,8 +17,8 @@ from caloscale.planning.prices import load_prices
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block
-from caloscale.stages.plan_table import headline, remarks, verdict
-from caloscale.stages.planning import USAGE_FILE, read_plan, read_use
+from caloscale.stages.plan_table import headline, markdown_table, remarks, verdict
+from caloscale.stages.planning import NO_SPEED, USAGE_FILE, read_plan, read_use
 from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded
 from caloscale.stages.summary import (
     DataSummary,
@@ -89,9 +89,10 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     failed = next((r for r in records.values() if r.outcome != "succeeded"), None)
     error = f"stage {failed.stage} {failed.outcome}: {failed.error}" if failed else failure
     evaluation = _evaluation(folder, records)
-    cost = _price(run, folder, records)
     billed = _billed(folder)
-    summary = _summarise(folder.name, error, records, evaluation, cost)
+    rented = (folder / USAGE_FILE).is_file() and not read_use(folder).own_machine
+    money = billed if rented and billed is not None else _price(run, folder, records)
+    summary = _summarise(folder.name, error, records, evaluation, money)
     history, profile = _history(folder), _step_profile(folder)
     stages = [record.model_dump(mode="json", by_alias=True) for record in records.values()]
     html = render_report(
@@ -101,10 +102,10 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
         + draw_run_figures(folder / "figures", history=history, stages=stages, profile=profile),
         provenance=_provenance(run, records),
         training=history,
-        cost=None if isinstance(cost, str) else cost.model_dump(mode="json", by_alias=True),
+        cost=summary.cost.model_dump(mode="json", by_alias=True) if summary.cost else None,
         no_price=summary.no_price,
         plan=_planned(folder, billed),
-        rented=_rented(folder, billed),
+        rented=_rented(money) if rented else None,
         profile=profile,
         stages=stages,
         summary=summary.model_dump(mode="json", by_alias=True),
@@ -114,9 +115,10 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
 
 
 def _bill_json(summary: Summary) -> str:
-    if summary.cost is None:
+    money = summary.bill or summary.cost
+    if money is None:
         return json.dumps({"noPrice": summary.no_price}, indent=2)
-    return summary.cost.model_dump_json(by_alias=True, indent=2)
+    return money.model_dump_json(by_alias=True, indent=2)
 
 
 def _billed(folder: Path) -> Bill | str | None:
@@ -145,11 +147,11 @@ def _planned(folder: Path, billed: Bill | str | None) -> dict[str, Any] | None:
     }
 
 
-def _rented(folder: Path, billed: Bill | str | None) -> dict[str, Any] | None:
-    """The bill of the machines that the run held on a cluster; None where it ran on one's own."""
-    if billed is None or read_use(folder).own_machine:
-        return None
-    return {"problem": billed} if isinstance(billed, str) else billed.model_dump(mode="json", by_alias=True)
+def _rented(money: Bill | Cost | str) -> dict[str, Any]:
+    """The bill of the machines that the run held on a cluster, or why there is none."""
+    if isinstance(money, str):
+        return {"problem": money}
+    return {**money.model_dump(mode="json", by_alias=True), "note": NO_SPEED}
 
 
 def _price(run: Run, folder: Path, records: dict[str, StageRecord]) -> Cost | str:
@@ -178,7 +180,11 @@ def _price(run: Run, folder: Path, records: dict[str, StageRecord]) -> Cost | st
 
 
 def _summarise(
-    name: str, error: str | None, records: dict[str, StageRecord], evaluation: Evaluation | None, cost: Cost | str
+    name: str,
+    error: str | None,
+    records: dict[str, StageRecord],
+    evaluation: Evaluation | None,
+    money: Bill | Cost | str,
 ) -> Summary:
     prepared, simulated = _figures_of(records, "preprocess"), _figures_of(records, "simulate")
     trained, validated = _figures_of(records, "train"), _figures_of(records, "validate")
@@ -199,8 +205,9 @@ def _summarise(
             )
             for stage, r in records.items()
         },
-        cost=None if isinstance(cost, str) else cost,
-        no_price=cost if isinstance(cost, str) else None,
+        cost=money if isinstance(money, Cost) else None,
+        bill=money if isinstance(money, Bill) else None,
+        no_price=money if isinstance(money, str) else None,
     )
 
 
@@ -279,6 +286,8 @@ def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:
 def bill_markdown(summary: Summary) -> str:
     """The bill as a Markdown table, or why there is none."""
     cost = summary.cost
+    if summary.bill is not None:
+        return _rented_markdown(summary.bill)
     if cost is None:
         return f"There is no bill: {summary.no_price}\n"
     lines = ["| stage | wall s | core s | USD |", "|---|---:|---:|---:|"]
@@ -292,6 +301,22 @@ def bill_markdown(summary: Summary) -> str:
         *(f"\n**{warning}**" for warning in cost.warnings),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _rented_markdown(made: Bill) -> str:
+    rows = [
+        (n.title, f"{n.region}, {n.purchase}", f"{n.node_hours:.4f}", f"{n.usd_per_node_hour:.4f}", f"{n.usd:.4f}")
+        for n in made.nodes
+    ]
+    rows.append(("**all**", "", f"{sum(n.node_hours for n in made.nodes):.4f}", "", f"**{made.usd:.4f}**"))
+    parts = [(part.meaning, f"{part.share:.1%}", f"{part.usd:.4f}") for part in made.parts if part.usd]
+    lines = [
+        markdown_table(("nodes", "region, purchase", "node hours", "USD/hour", "USD"), rows),
+        markdown_table(("where the money went", "share", "USD"), parts),
+        f"Prices of {made.as_of}, seen on {made.prices_observed_on}. {NO_SPEED}",
+        *(f"**{warning}**" for warning in made.warnings),
+    ]
+    return "\n\n".join(lines) + "\n"
 
 
 def _figures_of(records: dict[str, StageRecord], stage: str) -> dict[str, Any]:

@@ -107,6 +107,9 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _bill(summary: dict[str, Any]) -> str:
+    if rented := summary["bill"]:
+        nodes = ", ".join(f"{n['nodeHours']:.2f} h of {n['title']} ({n['purchase']})" for n in rented["nodes"])
+        return f"{rented['usd']:.4f} USD for {nodes}"
     if (cost := summary["cost"]) is None:
         return f"none: {summary['noPrice']}"
     seconds = sum(stage["seconds"] for stage in cost["stages"])

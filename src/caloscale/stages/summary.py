@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from caloscale.planning.bill import Bill
 from caloscale.planning.cost import Cost
 from caloscale.spec.block import Block
 
@@ -132,6 +133,8 @@ class Summary(Block):
     stages: dict[str, StageSummary]
     """The stages that ran."""
     cost: Cost | None
-    """The bill; null where there is none, and `noPrice` says why."""
+    """The bill of a run on one's own machine; null: see `bill`, or `noPrice`."""
+    bill: Bill | None = None
+    """The bill of a run that held rented machines; null: see `cost`, or `noPrice`."""
     no_price: str | None = None
     """Why there is no bill, with what can be done."""
