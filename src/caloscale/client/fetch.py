@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+from contextlib import suppress
 from pathlib import Path
 
+from caloscale.client.estimate import PLAN_FILE, estimate_of
 from caloscale.client.runs import RunOnCluster
-from caloscale.cluster.accounting import use_of
+from caloscale.cluster.accounting import StageTime, use_of
 from caloscale.cluster.pod_template import workspace_of
 from caloscale.errors import ClusterError
 from caloscale.showers.storage import atomic_writer, download, is_remote
@@ -16,8 +19,8 @@ from caloscale.status import RunStatus
 
 
 def fetch(run: RunOnCluster, folder: Path) -> list[str]:
-    """Bring a run into a folder: its document, status.json, usage.json (for `caloscale bill`), and its workspace but
-    for showers and checkpoints, which are large.
+    """Bring a run into a folder: its document, status.json, usage.json and plan.json (for `caloscale bill`), and its
+    workspace but for showers and checkpoints, which are large.
 
     Returns what could not be brought, a sentence each. Raises ClusterError when the folder holds another run.
     """
@@ -45,12 +48,33 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
     _write(folder / "status.json", run.status.model_dump_json(by_alias=True, exclude_none=True, indent=2))
     if not (folder / "run.yaml").exists():
         _write(folder / "run.yaml", dump_run(document).rstrip("\n"))
-    use = use_of(run.name, run.status, dt.datetime.now(dt.UTC), document)
+    planned = estimate_of(document, run.status)
+    if isinstance(planned, str):
+        missing.append(planned)
+        plan = None
+    else:
+        _write(folder / PLAN_FILE, planned.model_dump_json(by_alias=True, indent=2))
+        plan = planned
+    now, stages = dt.datetime.now(dt.UTC), _stage_times(folder / "stages")
+    use = use_of(run.name, run.status, now, document, stages=stages, plan=plan)
     if use is None:
         missing.append("it held no node yet: there is no bill")
     else:
         _write(folder / "usage.json", use.model_dump_json(by_alias=True, indent=2))
     return missing
+
+
+def _stage_times(folder: Path) -> list[StageTime]:
+    """What the stages recorded, those of earlier attempts too; a record that cannot be read is left out."""
+    times = []
+    for file in sorted(folder.glob("*.json")):
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            held = json.loads(file.read_bytes())
+            earlier = [record for attempt in held.get("attempts", ()) for record in attempt["stages"]]
+            for record in earlier or [held]:
+                started = dt.datetime.fromisoformat(record["started"])
+                times.append(StageTime(record["stage"], started, float(record["seconds"])))
+    return times
 
 
 def _write(path: Path, text: str) -> None:

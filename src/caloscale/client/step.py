@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from caloscale.client.cancellation import ended_by_sigterm
+from caloscale.client.estimate import PLAN_FILE, estimate_of
 from caloscale.client.runs import RunOnCluster, delete, describe, follow, manifest_of, submit
 from caloscale.cluster.accounting import use_of
 from caloscale.connection import Connection, active_namespace, connect
@@ -110,16 +111,25 @@ def share_shards(shards: Path, place: str) -> str:
 
 
 def _keep_use(run: RunOnCluster, document: Run, workspace: str) -> None:
-    """What the run used, where the cost report looks for it."""
-    use = use_of(run.name, run.status, dt.datetime.now(dt.UTC), document)
+    """What the run used, and what had been estimated, where the cost report looks for them."""
+    planned = estimate_of(document, run.status)
+    plan = None if isinstance(planned, str) else planned
+    use = use_of(run.name, run.status, dt.datetime.now(dt.UTC), document, plan=plan)
     if use is None:
         return
-    text = use.model_dump_json(by_alias=True, indent=2) + "\n"
+    if plan is None:
+        log.info("%s", planned)
+    else:
+        _put(workspace, PLAN_FILE, plan.model_dump_json(by_alias=True, indent=2))
+    _put(workspace, USAGE_FILE, use.model_dump_json(by_alias=True, indent=2))
+
+
+def _put(workspace: str, name: str, text: str) -> None:
     if not is_remote(workspace):
-        with atomic_writer(Path(workspace) / USAGE_FILE) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        with atomic_writer(Path(workspace) / name) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
         return
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / USAGE_FILE
-        file.write_text(text, encoding="utf-8")
-        upload(file, f"{workspace.rstrip('/')}/{USAGE_FILE}")
+        file = Path(folder) / name
+        file.write_text(text + "\n", encoding="utf-8")
+        upload(file, f"{workspace.rstrip('/')}/{name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from caloscale.cluster.nodes import CPU
 from caloscale.cluster.pods import Pod
@@ -12,6 +13,7 @@ from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.bill import SMALL_BILL_USD, node_rate
 from caloscale.planning.cost import RESOLUTION
 from caloscale.planning.money import CENT, split_exactly
+from caloscale.planning.plan import Plan
 from caloscale.planning.prices import Prices
 from caloscale.planning.usage import Attempt, NodeUse, Observed, RunUse
 from caloscale.spec import Run
@@ -20,6 +22,14 @@ from caloscale.status import AttemptStatus, HeldNodes, Hold, Placed, RunCost, Ru
 HOUR = 3600.0
 COUNTED: tuple[str, ...] = ("WorkerLost", "WorkerFailed", "NodeLost", "JobLost")
 """Reasons of an end that are interruptions and count against recovery.maxRestarts."""
+
+
+class StageTime(NamedTuple):
+    """When a stage began, and how long it took."""
+
+    stage: str
+    started: dt.datetime
+    seconds: float
 
 
 def track(
@@ -109,26 +119,36 @@ def with_steps(attempt: AttemptStatus, progress: RunProgress | None, now: dt.dat
     )
 
 
-def use_of(name: str, status: RunStatus, now: dt.datetime, run: Run | None = None) -> RunUse | None:
+def use_of(
+    name: str,
+    status: RunStatus,
+    now: dt.datetime,
+    run: Run | None = None,
+    *,
+    stages: Sequence[StageTime] = (),
+    plan: Plan | None = None,
+) -> RunUse | None:
     """What a run used so far, as `caloscale.planning.bill` reads it; None when it held no node yet.
 
-    ``run``: its document; without it nothing is said of what the training measured.
+    ``run``: its document; without it nothing is said of what the training measured. ``stages``: what worker 0 (or a
+    step of a pipeline) did beside the training; those that began while an attempt ran were done by its worker 0.
+    ``plan``: that of the placement, for how much slower its layout is than the aligned one.
     """
     attempts = []
     for attempt in status.attempts:
         nodes = tuple(_node_use(held) for held in held_nodes(attempt, status.placement, now) if held.nodes)
         if nodes:
-            attempts.append(
-                Attempt(
-                    nodes=nodes,
-                    training_seconds=attempt.training_seconds,
-                    start_up_seconds=attempt.start_up_seconds,
-                    waiting_seconds=attempt.waiting_seconds,
-                    lost_seconds=attempt.lost_seconds,
-                    used_share=_used_share(attempt, status.placement),
-                    interrupted=attempt.reason in COUNTED,
-                )
+            trained = Attempt(
+                nodes=nodes,
+                training_seconds=attempt.training_seconds,
+                start_up_seconds=attempt.start_up_seconds,
+                waiting_seconds=attempt.waiting_seconds,
+                lost_seconds=attempt.lost_seconds,
+                used_share=_used_share(attempt, status.placement),
+                interrupted=attempt.reason in COUNTED,
             )
+            during = [s for s in stages if attempt.launched <= s.started <= (attempt.ended or now)]
+            attempts.append(_with_stages(trained, during))
     if not attempts:
         return None
     progress = status.progress
@@ -137,8 +157,28 @@ def use_of(name: str, status: RunStatus, now: dt.datetime, run: Run | None = Non
         day=_day(status, now),
         attempts=tuple(attempts),
         epochs=progress.epoch if progress is not None else 0.0,
+        slower_than_aligned=_slower_than_aligned(plan),
         observed=None if run is None else _observed(run, status, attempts[-1]),
     )
+
+
+def _with_stages(attempt: Attempt, stages: Sequence[StageTime]) -> Attempt:
+    """The attempt with what its worker 0 did beside the training, as far as the nodes were held that long."""
+    for field, names in (("shower_seconds", ("simulate", "preprocess")), ("validation_seconds", ("validate",))):
+        left = max(attempt.held_seconds - attempt.active_seconds, 0.0)
+        seconds = min(sum(stage.seconds for stage in stages if stage.stage in names), left)
+        attempt = attempt.model_copy(update={field: seconds})
+    return attempt
+
+
+def _slower_than_aligned(plan: Plan | None) -> float:
+    """Predicted for the layout of the plan; 0 where it is the aligned one, or has none to be compared with."""
+    best = None if plan is None else plan.chosen or plan.nearest
+    if plan is None or best is None:
+        return 0.0
+    alike = [one for one in plan.layouts if one.nodes == best.nodes]
+    aligned = next((one.epoch_seconds for one in alike if one.aligned), None)
+    return max(best.epoch_seconds / aligned - 1, 0.0) if aligned else 0.0
 
 
 def _used_share(attempt: AttemptStatus, placed: Placed | None) -> float:

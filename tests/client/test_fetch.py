@@ -1,0 +1,78 @@
+"""What a run on a cluster leaves on one's own machine, for its bill and for later plans."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caloscale.client.fetch import fetch
+from caloscale.client.runs import RunOnCluster, manifest_of
+from caloscale.showers.storage import upload
+from caloscale.spec import Run
+from caloscale.stages.planning import bill_of, learn
+from caloscale.status import RunStatus
+from tests.cluster_objects import test_use as use
+from tests.cluster_objects.test_use import START
+
+
+def seen(run: Run, status: RunStatus) -> RunOnCluster:
+    return RunOnCluster("gan", "physics", manifest_of(run, "gan", "physics")["spec"], status, "")
+
+
+def parts_of(folder: Path) -> dict[str, float]:
+    return {part.purpose: part.share for part in bill_of(folder).parts}
+
+
+def test_the_bill_of_a_fetched_run_stands_beside_its_estimate_and_teaches_the_planner(tmp_path: Path) -> None:
+    run = use.run_of()
+    status = use.status_of(run)
+    missing = fetch(seen(run, status), tmp_path / "gan")
+    assert [sentence for sentence in missing if "estimate" in sentence] == []
+    against = bill_of(tmp_path / "gan").against_estimate
+    assert against is not None and status.placement is not None and status.placement.estimate_usd is not None
+    assert against.estimated_usd == pytest.approx(status.placement.estimate_usd, abs=0.01)
+    made = learn([tmp_path / "gan"], tmp_path / "mine.csv")
+    assert [row.step_seconds for row in made.learnt] == [2.9]
+
+
+def test_an_estimate_that_cannot_be_made_again_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    run = use.run_of()
+    status = use.status_of(run)
+    for change in ({"estimate_usd": 12.5}, {"estimate_usd": None, "reasons": ("no estimate: no price",)}):
+        assert status.placement is not None
+        other = status.model_copy(update={"placement": status.placement.model_copy(update=change)})
+        missing = fetch(seen(run, other), tmp_path)
+        assert any("estimate" in sentence for sentence in missing)
+        assert bill_of(tmp_path).against_estimate is None
+
+
+def test_what_a_worker_did_beside_the_training_is_no_idle_time(tmp_path: Path, bucket_server: str) -> None:
+    run = use.run_of(f"cluster.workspace={bucket_server}/run")
+    stages = {"simulate": (300, 0), "preprocess": (100, 300), "validate": (240, 6700), "report": (60, 6950)}
+    (tmp_path / "stages").mkdir()
+
+    def record(stage: str, seconds: float, after: float) -> dict[str, Any]:
+        return {"stage": stage, "seconds": seconds, "started": (START + dt.timedelta(seconds=after)).isoformat()}
+
+    for stage, (seconds, after) in stages.items():
+        (tmp_path / "stages" / f"{stage}.json").write_text(json.dumps(record(stage, seconds, after)))
+    # a step of a pipeline, before the launch; and an attempt of the simulation that was begun again
+    earlier = {"attempts": [{"stages": [record("simulate", 999, -1000), record("simulate", 50, 10)]}]}
+    (tmp_path / "stages" / "earlier.json").write_text(json.dumps(earlier))
+    (tmp_path / "stages" / "broken.json").write_text("[")
+    upload(tmp_path / "stages", f"{bucket_server}/run/stages")
+    fetch(seen(run, use.status_of(run)), tmp_path / "gan")
+    parts = parts_of(tmp_path / "gan")
+    assert parts["showers"] == pytest.approx(450 / 7200, abs=0.001)
+    assert parts["evaluation"] == pytest.approx(240 / 7200, abs=0.001)
+    assert parts["idle"] == pytest.approx((7200 - 6130 - 450 - 240) / 7200, abs=0.001)
+
+
+def test_a_layout_that_is_not_aligned_pays_for_it(tmp_path: Path) -> None:
+    run = use.run_of("hardware.placement=Free", "hardware.nodes=4", "hardware.workers=32")
+    fetch(seen(run, use.status_of(run)), tmp_path)
+    assert parts_of(tmp_path)["misalignment"] > 0.1
