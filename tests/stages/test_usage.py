@@ -149,3 +149,16 @@ def test_rented_machines_have_one_bill_and_no_speed_of_them_is_priced_as_another
     assert f"{billed.usd:.4f} USD for 8.00 h of n1-standard-64" in capsys.readouterr().out
     for said in (made.bill, made.html, made.summary.model_dump_json()):
         assert "n1-standard-2 " not in said and "generatedUsd" not in said
+
+
+def test_a_run_that_is_priced_anew_has_one_price_everywhere(tmp_path: Path) -> None:
+    keep(tmp_path, "simulate", 3_600, showersPerSecond=10.0, coreSecondsPerShower=0.1, reused=False, source="geant4")
+    stages.report(COMPACT, tmp_path)
+    spot = spec.load_run(preset="compact", overrides=["budget.pricedAs.purchase=spot"])
+    made = stages.report(spot, tmp_path).summary.cost
+    again = stages.report(spec.load_run(tmp_path / "run.yaml"), tmp_path).summary.cost
+    billed = bill_of(tmp_path)
+    assert made is not None and again is not None and made.per_million_showers is not None
+    assert made.purchase == "spot" and made.usd == again.usd == billed.usd < USD_PER_HOUR
+    assert billed.per_million_showers is not None
+    assert made.per_million_showers.monte_carlo_usd == pytest.approx(billed.per_million_showers.monte_carlo_usd)

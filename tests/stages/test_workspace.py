@@ -23,7 +23,10 @@ def test_the_placed_document_is_the_same_run(tmp_path: Path) -> None:
     placed = ex.launch_of(run, *(ex.node(f"n{i}") for i in range(2))).document
     assert placed != run
     keep_document(placed, tmp_path)
-    assert spec.load_run(tmp_path / "run.yaml") == run
+    assert spec.load_run(tmp_path / "run.yaml") == placed
+    written = (tmp_path / "run.yaml").stat().st_mtime_ns
+    keep_document(placed, tmp_path)
+    assert (tmp_path / "run.yaml").stat().st_mtime_ns == written
 
 
 @pytest.mark.parametrize("override", ["train.seed=2", "data.seed=2", "model.latentSize=7", "validation.showers=3"])

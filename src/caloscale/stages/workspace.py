@@ -49,17 +49,19 @@ def open_workspace(workspace: str | Path) -> Iterator[Path]:
 def keep_document(run: Run, folder: Path) -> None:
     """Write the resolved document; a folder that holds a run of another document is refused.
 
-    What only places the run may differ; then the file stays as it is.
+    What only places or prices the run may differ; then the newest document is kept, as the bill is made by it.
     """
     path = folder / "run.yaml"
     if path.is_file():
-        if _work_of(build_run(parse_yaml(path.read_text(encoding="utf-8"), file=path), file=path)) != _work_of(run):
+        held = build_run(parse_yaml(path.read_text(encoding="utf-8"), file=path), file=path)
+        if _work_of(held) != _work_of(run):
             raise DocumentError(
                 "this folder holds a run of another document",
                 file=path,
                 remedy="choose another folder or name, or delete this one",
             )
-        return
+        if held == run:
+            return
     with atomic_writer(path) as temporary:
         temporary.write_text(dump_run(run), encoding="utf-8")
 
