@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from caloscale import spec, stages
 from caloscale.errors import DocumentError, InputError
@@ -36,8 +39,17 @@ def test_the_plan_is_kept_for_the_bill_and_shown_as_tables(tmp_path):
 def test_machines_that_do_not_exist_end_the_run_before_it_begins(tmp_path):
     run = spec.load_run(preset="variable-angle", overrides=["hardware.accelerator=nvidia-tesla-v10"])
     with pytest.raises(DocumentError, match="did you mean"):
-        stages.plan(run, tmp_path)
-    assert read_plan(tmp_path) is None
+        stages.plan(run, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_on_processors_has_no_estimate_and_goes_on(tmp_path):
+    """Nodes without accelerators, as in manifests/samples/cpu.yaml."""
+    sample = yaml.safe_load((Path(__file__).parents[2] / "manifests/samples/cpu.yaml").read_text(encoding="utf-8"))
+    run = spec.build_run(sample["spec"])
+    made = stages.plan(run, tmp_path)
+    assert made.plan is None and "processors was not measured" in made.table
+    assert read_plan(tmp_path) is None and spec.load_run(tmp_path / "run.yaml") == run
 
 
 @pytest.mark.parametrize(

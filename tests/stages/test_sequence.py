@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from caloscale import spec, stages
-from caloscale.errors import DocumentError
+from caloscale.errors import DocumentError, InputError
 
 COMPACT = spec.load_run(preset="compact")
 
@@ -34,3 +34,16 @@ def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, name: str) -
     with pytest.raises(DocumentError, match="not a name for a run"):
         stages.new_run_folder(COMPACT, tmp_path, name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_cannot_be_planned_leaves_nothing_and_latest_where_it_is(tmp_path: Path) -> None:
+    first = stages.new_run_folder(COMPACT, tmp_path, "first")
+    before = (first / "run.yaml").read_text(encoding="utf-8")
+    for override in ("hardware.accelerator=nvidia-tesla-v10", "budget.pricedAs.machineType=n1-standard-3"):
+        bad = spec.load_run(preset="compact", overrides=[override])
+        for name in ("second", "first"):
+            with pytest.raises(InputError, match="did you mean"):
+                stages.new_run_folder(bad, tmp_path, name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "latest"]
+    assert (tmp_path / "latest").resolve() == first.resolve()
+    assert (first / "run.yaml").read_text(encoding="utf-8") == before

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from caloscale.cluster.nodes import CPU
 from caloscale.errors import InputError
 from caloscale.planning.bill import Bill, Speed, bill
 from caloscale.planning.calibration import Calibration, calibrate
@@ -41,6 +42,10 @@ NO_HARDWARE = (
     "The document has no `hardware` block: the run trains where this step runs, and there is nothing to plan. "
     "With `hardware: {}` the planner chooses machines.\n"
 )
+ON_PROCESSORS = (
+    "The run trains on the processors of a cluster. Training on processors was not measured: there is no estimate of "
+    "time and money.\n"
+)
 
 
 @dataclass(frozen=True)
@@ -48,27 +53,34 @@ class Planned:
     """A plan, and how it is shown."""
 
     plan: Plan | None
-    """The plan; None when the document has no hardware block."""
+    """The plan; None when there is nothing to plan, and the table says why."""
     table: str
     """Markdown."""
 
 
 def plan(run: Run, workspace: str | Path) -> Planned:
-    """Plan a run at today's prices and keep the plan in its folder, for the bill; without hardware there is none.
+    """Plan a run at today's prices and keep the plan in its folder, for the bill; raises what `plan_of` raises."""
+    made = plan_of(run)
+    with open_workspace(workspace) as folder:
+        keep_document(run, folder)
+        if made is None:
+            (folder / PLAN_FILE).unlink(missing_ok=True)
+            return Planned(None, NO_HARDWARE if run.hardware is None else ON_PROCESSORS)
+        with atomic_writer(folder / PLAN_FILE) as temporary:
+            temporary.write_text(made.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+        return Planned(made, plan_markdown(made))
+
+
+def plan_of(run: Run) -> Plan | None:
+    """The plan of a run at today's prices; None without hardware, and on processors, which were not measured.
 
     Raises DocumentError, InputError and PriceError, so a run on machines that do not exist, or that is priced as one
     without a price, ends before anything is simulated.
     """
     need_price(run, dt.date.today())
-    with open_workspace(workspace) as folder:
-        keep_document(run, folder)
-        if run.hardware is None:
-            (folder / PLAN_FILE).unlink(missing_ok=True)
-            return Planned(None, NO_HARDWARE)
-        made = make_plan(run, load_prices(), load_measurements(), dt.date.today())
-        with atomic_writer(folder / PLAN_FILE) as temporary:
-            temporary.write_text(made.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
-        return Planned(made, plan_markdown(made))
+    if run.hardware is None or run.hardware.accelerator == CPU:
+        return None
+    return make_plan(run, load_prices(), load_measurements(), dt.date.today())
 
 
 def need_price(run: Run, day: dt.date) -> None:
