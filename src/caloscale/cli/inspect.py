@@ -14,7 +14,10 @@ def command(
     path: Annotated[Path, typer.Argument(help="HDF5 file, TFRecord shard, or folder of shards.")],
     shower: Annotated[int, typer.Option(help="Number of the shower that is drawn.", min=0)] = 0,
     picture: Annotated[
-        Path | None, typer.Option(help="PNG of one shower. Absent: beside the current folder, named like the file.")
+        Path | None,
+        typer.Option(
+            help="Picture of one shower (png, svg or pdf). Absent: in the current folder, named like the file."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -22,8 +25,16 @@ def command(
     from rich.console import Console
     from rich.table import Table
 
+    from caloscale.cli.plan import FIGURES
+    from caloscale.errors import InputError, StorageError
     from caloscale.showers.description import describe, draw
 
+    if picture is not None and as_json:
+        raise InputError("draws nothing with --json", field="--picture", value=str(picture), remedy="leave one out")
+    if picture is not None and picture.suffix not in FIGURES:
+        raise StorageError(
+            "is no kind of figure", file=picture, remedy=f"end its name with one of {', '.join(FIGURES)}"
+        )
     description = describe(path)
     if as_json:
         typer.echo(description.model_dump_json(by_alias=True, indent=2))

@@ -160,7 +160,11 @@ def _speeds(folder: Path) -> tuple[Speed | None, Speed | None]:
     summary_file, document = folder / "summary.json", folder / "run.yaml"
     if not (summary_file.is_file() and document.is_file()):
         return None, None
-    summary = Summary.model_validate_json(summary_file.read_bytes())
+    try:
+        summary = Summary.model_validate_json(summary_file.read_bytes())
+    except ValidationError as problems:
+        remedy = f"delete it, or make it again with caloscale report -w {folder}"
+        raise _not_what_it_should_be(summary_file, problems, remedy) from None
     priced = load_run(document).budget.priced_as
     where = {"machine_type": priced.machine_type, "region": priced.region, "purchase": priced.purchase}
     generated, simulated = summary.generate, summary.simulation
