@@ -82,3 +82,15 @@ def test_a_run_that_has_finished_is_not_submitted_again(command, monkeypatch, ph
     done = command("submit", *given, "--yes", "--follow")
     assert done.code == 2 and "gan" in done.err and phase.lower() in done.err and "another --name" in done.err
     assert not server.changes and not done.out
+
+
+CLUSTER = ("--name=gan", "--namespace=ns", "--context=c", "--yes", "--follow")
+AZURE = ("--data=d", "--compute=c", "--send", "--subscription=s", "--resource-group=g", "--azure-workspace=w", "--json")
+
+
+@pytest.mark.parametrize("option", [*CLUSTER, *AZURE])
+def test_an_option_of_the_other_target_is_not_ignored(command, monkeypatch, option):
+    monkeypatch.delattr("caloscale.connection.connect")
+    given = GIVEN if option in CLUSTER else ("submit", "--preset", "variable-angle", "--set", "hardware.count=8")
+    done = command(*given, option)
+    assert done.code == 2 and f"{option.partition('=')[0]}: is for --to" in done.err and not done.out

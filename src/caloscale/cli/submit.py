@@ -5,14 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from caloscale.cli.cluster_options import Context, Namespace, reach
-from caloscale.cli.options import Document, Json, Overrides, Preset, resolve
+from caloscale.cli.options import Document, Overrides, Preset, resolve
 from caloscale.cli.plan_options import AsOf, Measurements, Prices, day_of
 from caloscale.errors import InputError
 
@@ -65,7 +65,7 @@ def command(
     prices: Prices = None,
     measurements: Measurements = None,
     as_of: AsOf = None,
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="azureml: print JSON.")] = False,
 ) -> None:
     """Send a run to a cluster: the server checks it first, plan and price are shown, then it asks.
 
@@ -75,6 +75,23 @@ def command(
     from caloscale.planning.plan import plan
     from caloscale.planning.prices import load_prices
 
+    of_the_cluster = {
+        "--name": name,
+        "--namespace": namespace,
+        "--context": context,
+        "--yes": yes,
+        "--follow": follow,
+    }
+    of_azure = {
+        "--data": data,
+        "--compute": compute,
+        "--send": send,
+        "--subscription": subscription,
+        "--resource-group": resource_group,
+        "--azure-workspace": azure_workspace,
+        "--json": as_json,
+    }
+    _refuse(of_the_cluster if to == Target.AZUREML else of_azure, to)
     run = resolve(document, preset, overrides, ".")
 
     def planned(run: Run) -> Plan:
@@ -87,6 +104,16 @@ def command(
     if image:
         run = run.model_copy(update={"cluster": run.cluster.model_copy(update={"image": image})})
     _to_cluster(run, planned, name or _new_name(run), context, namespace, yes=yes, follow=follow)
+
+
+def _refuse(options: Mapping[str, object], to: Target) -> None:
+    """Raise InputError for the first option that was given and that this target has no use for."""
+    for option, value in options.items():
+        if value:
+            other = next(target for target in Target if target != to)
+            raise InputError(
+                f"is for --to {other} only, and this goes to {to}", field=option, remedy="leave it out, or change --to"
+            )
 
 
 def _new_name(run: Run) -> str:
