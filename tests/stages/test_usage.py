@@ -20,7 +20,12 @@ DAY = dt.date(2026, 11, 21)
 COMPACT = spec.load_run(preset="compact")
 
 
-def keep(folder: Path, stage: str, seconds: float, outcome: Any = "succeeded", **figures: float) -> None:
+SIMULATED: dict[str, Any] = {"coreSecondsPerShower": 0.1, "reused": False}
+
+
+def keep(
+    folder: Path, stage: str, seconds: float, outcome: Any = "succeeded", on_worker: bool = False, **figures: Any
+) -> None:
     record = StageRecord(
         stage=stage,
         outcome=outcome,
@@ -29,6 +34,7 @@ def keep(folder: Path, stage: str, seconds: float, outcome: Any = "succeeded", *
         core_seconds=seconds,
         peak_memory_mib=1.0,
         machine=this_machine(),
+        on_worker=on_worker,
         figures=figures,
         error=None if outcome == "succeeded" else "why",
     )
@@ -149,6 +155,29 @@ def test_rented_machines_have_one_bill_and_no_speed_of_them_is_priced_as_another
     assert f"{billed.usd:.4f} USD for 8.00 h of n1-standard-64" in capsys.readouterr().out
     for said in (made.bill, made.html, made.summary.model_dump_json()):
         assert "n1-standard-2 " not in said and "generatedUsd" not in said
+
+
+def test_what_workers_measured_is_priced_on_the_machines_of_the_bill(tmp_path: Path) -> None:
+    """Generation on a whole node of the run; Monte Carlo, which needs no GPU, on the processors of budget.pricedAs."""
+    node = {"machineType": "n1-standard-64", "accelerator": "nvidia-tesla-v100", "perNode": 8, "region": "europe-west4"}
+    held = {**node, "purchase": "spot", "nodes": 4, "seconds": 7200}
+    use = {"name": "rented", "day": "2026-11-21", "epochs": 1, "attempts": [{"nodes": [held]}]}
+    folder = tmp_path / "rented"
+    keep(folder, "simulate", 100, on_worker=True, showersPerSecond=10.0, source="geant4", **SIMULATED)
+    (folder / "usage.json").write_text(json.dumps(use))
+    made = stages.report(COMPACT, folder)
+    assert "A million showers, USD" in made.html and NO_SPEED not in made.bill
+    keep(folder, "validate", 100, on_worker=True, showersPerSecond=500.0)
+    million = bill_of(folder).per_million_showers
+    assert million is not None
+    per_hour = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443  # as tests/operator has it
+    assert million.generated_usd == pytest.approx(per_hour / 3600 / 500 * 1e6, rel=1e-6)
+    # the same on one's own machine of as many processors as it is priced on
+    slower = 10.0 * 2 / this_machine().cores
+    keep(tmp_path / "own", "simulate", 100, showersPerSecond=slower, source="geant4", **SIMULATED)
+    stages.report(COMPACT, tmp_path / "own")
+    own = bill_of(tmp_path / "own").per_million_showers
+    assert own is not None and million.monte_carlo_usd == pytest.approx(own.monte_carlo_usd, rel=1e-6)
 
 
 def test_a_run_that_is_priced_anew_has_one_price_everywhere(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def _show(made: Bill) -> None:
             "machines; what the training does not time (comparisons during it, saving) is in training",
             soft_wrap=True,
         )
-    else:
+    elif made.per_million_showers is None:
         out.print(f"- {NO_SPEED}", soft_wrap=True)
     for warning in made.warnings:
         out.print(f"- warning: {warning}", soft_wrap=True)

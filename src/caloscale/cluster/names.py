@@ -40,6 +40,8 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 REGION = "topology.kubernetes.io/region"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
+ATTEMPT_VARIABLE = "CALOSCALE_ATTEMPT"
+"""Environment of a worker: the number of its attempt."""
 WORKER_CONTAINER = "tensorflow"
 """training-operator demands this name."""
 WORKER_PORT = 2222

@@ -128,7 +128,7 @@ def _environment(launch: Launch) -> list[Manifest]:
     values = {
         DOCUMENT_VARIABLE: json.dumps(document, separators=(",", ":")),
         PROGRESS_VARIABLE: f"{owner.namespace}/{names.progress_name(owner.name)}",
-        "CALOSCALE_ATTEMPT": str(launch.attempt),
+        names.ATTEMPT_VARIABLE: str(launch.attempt),
         "CALOSCALE_CACHE": f"{SCRATCH}/cache",
         "HOME": SCRATCH,
         "TMPDIR": "/tmp",  # noqa: S108 (an emptyDir of the pod)

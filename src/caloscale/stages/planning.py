@@ -24,6 +24,7 @@ from caloscale.planning.usage import RunUse, measurement_of
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run, load_run
 from caloscale.stages.plan_table import plan_markdown
+from caloscale.stages.record import read_records
 from caloscale.stages.summary import Summary
 from caloscale.stages.workspace import keep_document, open_workspace
 
@@ -32,8 +33,7 @@ PLAN_FILE = "plan.json"
 USAGE_FILE = "usage.json"
 """What the run used (`caloscale.planning.usage.RunUse`), in its folder."""
 NO_SPEED = (
-    "A million showers have no price: how fast they are made was measured on a worker, or by a step of a pipeline, and "
-    "which machine that was is not recorded."
+    "A million showers have no price: how fast they are made was not measured by a worker on a machine of this bill."
 )
 """Why the bill of rented machines does not price showers."""
 IN_THE_DOCUMENT = "to the catalogue, or choose another budget.pricedAs"
@@ -126,14 +126,40 @@ def read_use(path: Path) -> RunUse:
 
 
 def bill_of(folder: Path, prices: Sequence[str | Path] = ()) -> Bill:
-    """The bill of a run, beside its plan where the folder holds one.
-
-    Speeds are priced for a run on one's own machine only: all its stages ran on what is priced as one.
-    """
+    """The bill of a run, beside its plan where the folder holds one."""
     use = read_use(folder)
     where = folder if folder.is_dir() else folder.parent
-    generation, monte_carlo = _speeds(where) if use.own_machine else (None, None)
+    generation, monte_carlo = _speeds(where) if use.own_machine else rented_speeds(where, use)
     return bill(use, load_prices(prices), plan=read_plan(where), generation=generation, monte_carlo=monte_carlo)
+
+
+def rented_speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None]:
+    """Speeds of generator and Monte Carlo, each on the machine that it is priced as; None where that is not known.
+
+    The generator's is a worker's that had a whole node of the run, when all nodes are alike. The Monte Carlo's, which
+    keeps all processors of a machine busy and no GPU, is converted to as many processors as `budget.pricedAs` has.
+    """
+    nodes = {node.model_copy(update={"nodes": 1, "seconds": 0.0}) for attempt in use.attempts for node in attempt.nodes}
+    document = folder / "run.yaml"
+    if len(nodes) != 1 or not document.is_file():
+        return None, None
+    (node,), priced = nodes, load_run(document).budget.priced_as
+    generated, simulated = (_worker_speed(folder, stage) for stage in ("validate", "simulate"))
+    generation = monte_carlo = None
+    if generated is not None and node.topology is None:
+        where = node.model_dump(include={"machine_type", "accelerator", "per_node", "region", "purchase"})
+        generation = Speed(**where, showers_per_second=generated[0])
+    if simulated is not None:
+        per_second = simulated[0] * find_machine(priced.machine_type).vcpus / simulated[1]
+        monte_carlo = Speed(**priced.model_dump(), showers_per_second=per_second)
+    return generation, monte_carlo
+
+
+def _worker_speed(folder: Path, stage: str) -> tuple[float, int] | None:
+    """Showers per second of a stage that a worker of the run did, and on how many processors."""
+    record = read_records(folder).get(stage)
+    per_second = record.figures.get("showersPerSecond") if record is not None and record.on_worker else None
+    return (float(per_second), record.machine.cores) if record is not None and per_second else None
 
 
 def learn(runs: Sequence[Path], file: Path, measurements: Sequence[str | Path] = ()) -> Calibration:

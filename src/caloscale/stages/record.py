@@ -16,6 +16,7 @@ from typing import Any, Literal
 import psutil
 from pydantic import ValidationError
 
+from caloscale.cluster.names import ATTEMPT_VARIABLE
 from caloscale.errors import CaloscaleError, PeerLostError, StorageError, Terminated
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec.block import Block
@@ -53,6 +54,8 @@ class StageRecord(Block):
     """Largest resident memory of the stage's process and its children together, MiB, sampled twice a second."""
     machine: Machine
     """Where it ran."""
+    on_worker: bool = False
+    """Whether a worker of a run on a cluster did it: on a machine that the run's bill names."""
     figures: dict[str, Any] = {}
     """What the stage measured; the stage's own names."""
     error: str | None = None
@@ -115,6 +118,7 @@ def recorded(stage: str, folder: Path) -> Iterator[Figures]:
                 core_seconds=_core_seconds() - cores,
                 peak_memory_mib=memory.peak_mib(),
                 machine=this_machine(),
+                on_worker=ATTEMPT_VARIABLE in os.environ,
                 figures=dict(figures),
                 error=message,
                 exit_code=code,

@@ -18,7 +18,7 @@ from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block
 from caloscale.stages.plan_table import headline, markdown_table, remarks, verdict
-from caloscale.stages.planning import NO_SPEED, USAGE_FILE, read_plan, read_use
+from caloscale.stages.planning import NO_SPEED, USAGE_FILE, read_plan, read_use, rented_speeds
 from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded
 from caloscale.stages.summary import (
     DataSummary,
@@ -127,7 +127,9 @@ def _billed(folder: Path) -> Bill | str | None:
         return None
     use, planned = read_use(folder), read_plan(folder)
     try:
-        return bill(use, load_prices(added=FOR_THE_BILL), plan=planned)
+        generation, monte_carlo = (None, None) if use.own_machine else rented_speeds(folder, use)
+        prices = load_prices(added=FOR_THE_BILL)
+        return bill(use, prices, plan=planned, generation=generation, monte_carlo=monte_carlo)
     except InputError as missing:
         return str(missing)
 
@@ -151,7 +153,7 @@ def _rented(money: Bill | Cost | str) -> dict[str, Any]:
     """The bill of the machines that the run held on a cluster, or why there is none."""
     if isinstance(money, str):
         return {"problem": money}
-    return {**money.model_dump(mode="json", by_alias=True), "note": NO_SPEED}
+    return {**money.model_dump(mode="json", by_alias=True), "note": None if money.per_million_showers else NO_SPEED}
 
 
 def _price(run: Run, folder: Path, records: dict[str, StageRecord]) -> Cost | str:
@@ -313,7 +315,8 @@ def _rented_markdown(made: Bill) -> str:
     lines = [
         markdown_table(("nodes", "region, purchase", "node hours", "USD/hour", "USD"), rows),
         markdown_table(("where the money went", "share", "USD"), parts),
-        f"Prices of {made.as_of}, seen on {made.prices_observed_on}. {NO_SPEED}",
+        f"Prices of {made.as_of}, seen on {made.prices_observed_on}."
+        + ("" if made.per_million_showers else f" {NO_SPEED}"),
         *(f"**{warning}**" for warning in made.warnings),
     ]
     return "\n\n".join(lines) + "\n"
