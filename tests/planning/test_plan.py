@@ -14,6 +14,7 @@ from caloscale.planning.measurements import load_measurements
 from caloscale.planning.plan import Plan, plan
 from caloscale.planning.prices import load_prices
 from caloscale.spec import load_run
+from tests.planning.event_simulation import mean_run
 
 TODAY = dt.date(2026, 11, 21)
 STUDY = dt.date(2022, 6, 1)
@@ -178,6 +179,65 @@ def test_spot_stops_paying_at_the_break_even_rate():
     rate = plan_of(*base, "hardware.purchase=spot").chosen.break_even_per_node_hour
     assert plan_of(*base, f"hardware.interruptionsPerNodeHour={0.8 * rate}").chosen.purchase == "spot"
     assert plan_of(*base, f"hardware.interruptionsPerNodeHour={1.3 * rate}").chosen.purchase == "on-demand"
+
+
+def test_a_wait_that_is_interrupted_is_not_taken_off_the_money_in_full():
+    """One V100, taken away each hour, an hour to a new one: what an event simulation pays."""
+    chosen = plan_of(
+        *V100,
+        "hardware.count=1",
+        "hardware.region=us-central1",
+        "hardware.purchase=spot",
+        "hardware.interruptionsPerNodeHour=1",
+        "hardware.provisioning=1h",
+    ).chosen
+    seconds, _, waiting = mean_run(
+        30,
+        work=60 * chosen.epoch_seconds,
+        nodes=1,
+        per_node_rate=1 / 3600,
+        save=5,
+        restart=3600 + chosen.start_up_seconds,
+        tau=chosen.checkpoint_seconds,
+        lifetime=float("inf"),
+        provisioning=3600,
+    )
+    assert chosen.usd == pytest.approx(chosen.usd_per_hour * (seconds - waiting) / 3600, rel=0.03)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    rate=st.floats(0, 10),
+    more=st.floats(0, 40),
+    minutes=st.integers(1, 120),
+    placed=st.sampled_from(
+        [
+            "accelerator=nvidia-tesla-v100 count=1",
+            "accelerator=nvidia-tesla-v100 count=32",
+            "accelerator=tpu-v3 count=4",
+        ]
+    ),
+)
+def test_more_interruptions_are_never_cheaper(rate, more, minutes, placed):
+    base = [f"hardware.{field}" for field in (*placed.split(), "region=us-central1", "purchase=spot")]
+    few, many = (
+        plan_of(*base, f"hardware.interruptionsPerNodeHour={each}", f"hardware.provisioning={minutes}m")
+        for each in (rate, rate + more)
+    )
+    cheapest = [min((c.usd for c in made.pareto), default=float("inf")) for made in (few, many)]
+    assert cheapest[1] >= cheapest[0] * (1 - 1e-6) > 0
+
+
+def test_what_never_ends_is_not_chosen_and_says_why():
+    base = (*V100, "hardware.count=128", "hardware.interruptionsPerNodeHour=50")
+    made = plan_of(*base)
+    assert made.chosen.purchase == "on-demand"
+    assert any("interrupted faster than they get on" in note for note in made.notes)
+    spot = [c for c in made.candidates if c.purchase == "spot"]
+    assert spot and all(any("never ends" in reason for reason in c.reasons) for c in spot)
+    alone = plan_of(*base, "hardware.purchase=spot")
+    assert alone.chosen is None and alone.nearest is None
+    assert not any("nothing was measured" in note for note in alone.notes)
 
 
 @settings(max_examples=5, deadline=None)

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from caloscale.planning.spot import break_even_rate, daly_seconds, expected, young_seconds
+from caloscale.planning.spot import NEVER_SECONDS, break_even_rate, daly_seconds, expected, young_seconds
 from tests.planning.event_simulation import mean_run
 
 HOUR = 3600.0
@@ -25,7 +25,7 @@ HOUR = 3600.0
 def test_formula_agrees_with_the_event_simulation(work_h, nodes, per_node_hour, save, restart, tau):
     mean = HOUR / (nodes * per_node_hour)
     run = expected(work_h * HOUR, mean, save, restart, tau)
-    seconds, interruptions = mean_run(
+    seconds, interruptions, _ = mean_run(
         400,
         work=work_h * HOUR,
         nodes=nodes,
@@ -43,7 +43,7 @@ def test_formula_agrees_with_the_event_simulation(work_h, nodes, per_node_hour, 
 def test_machines_that_end_after_a_day(per_node_hour):
     mean = HOUR / per_node_hour if per_node_hour else np.inf
     run = expected(400 * HOUR, mean, 10, 900, 1800, 24 * HOUR)
-    seconds, interruptions = mean_run(
+    seconds, interruptions, _ = mean_run(
         60,
         work=400 * HOUR,
         nodes=1,
@@ -55,6 +55,43 @@ def test_machines_that_end_after_a_day(per_node_hour):
     )
     assert float(run.seconds) == pytest.approx(seconds, rel=0.03)
     assert float(run.interruptions) == pytest.approx(interruptions, rel=0.1)
+
+
+@pytest.mark.parametrize(("per_node_hour", "nodes"), [(0.2, 1), (1, 1), (4, 1), (0.5, 4)])
+@pytest.mark.parametrize("lifetime", [float("inf"), 24 * HOUR])
+def test_waiting_may_be_interrupted_too(per_node_hour, nodes, lifetime):
+    mean = HOUR / (nodes * per_node_hour)
+    run = expected(10 * HOUR, mean, 5, HOUR + 70, lifetime_seconds=lifetime, provisioning_seconds=HOUR)
+    _, _, waiting = mean_run(
+        60,
+        work=10 * HOUR,
+        nodes=nodes,
+        per_node_rate=per_node_hour / HOUR,
+        save=5,
+        restart=HOUR + 70,
+        tau=float(run.checkpoint_seconds),
+        lifetime=lifetime,
+        provisioning=HOUR,
+    )
+    assert float(run.waiting_seconds) == pytest.approx(waiting, rel=0.1)
+    assert run.waiting_seconds < run.restart_seconds < run.seconds
+
+
+@given(
+    mean=st.floats(1e2, 1e6),
+    times=st.floats(1, 50),
+    provisioning=st.floats(0, 7200),
+    start_up=st.floats(10, 500),
+    save=st.floats(1, 60),
+)
+def test_seconds_that_are_paid_on_one_machine_only_grow_with_interruptions(mean, times, provisioning, start_up, save):
+    few, many = (
+        expected(1e5, each, save, provisioning + start_up, provisioning_seconds=provisioning)
+        for each in (mean, mean / times)
+    )
+    assume(many.seconds < NEVER_SECONDS)
+    assert many.seconds - many.waiting_seconds >= (few.seconds - few.waiting_seconds) * (1 - 1e-6)
+    assert few.seconds - few.waiting_seconds >= 1e5 * (1 - 1e-6)
 
 
 @given(save=st.floats(0.5, 100), hours=st.floats(0.5, 500))
@@ -122,4 +159,8 @@ def test_break_even_is_where_both_cost_the_same():
     rate = break_even_rate(100_000, 4, 5, 400, 6.0, 20.0, 100_000)
     spot = expected(100_000, HOUR / (4 * rate), 5, 400)
     assert float(spot.seconds) * 6 == pytest.approx(100_000 * 20, rel=1e-6)
+    unpaid = break_even_rate(100_000, 4, 5, 400, 6.0, 20.0, 100_000, np.inf, 300, 0.25)
+    assert unpaid > rate
+    spot = expected(100_000, HOUR / (4 * unpaid), 5, 400, provisioning_seconds=300)
+    assert float(spot.seconds - spot.waiting_seconds / 4) * 6 == pytest.approx(100_000 * 20, rel=1e-6)
     assert break_even_rate(100_000, 4, 5, 400, 21.0, 20.0, 100_000) is None

@@ -16,7 +16,7 @@ from caloscale.planning.measurements import Measurement, interruption_rate
 from caloscale.planning.offers import Offer, find_offers
 from caloscale.planning.prices import Key, Prices
 from caloscale.planning.slices import Slice
-from caloscale.planning.spot import expected
+from caloscale.planning.spot import NEVER_SECONDS, expected
 from caloscale.planning.timing import Timings
 from caloscale.spec import Run, seconds_of
 from caloscale.spec.hardware import Hardware
@@ -68,10 +68,10 @@ class Candidates:
     """Expected interruptions; not a number where the rate is not known."""
     rate_per_node_hour: Numbers
     """Interruptions of a node per hour that were assumed; not a number where none is known."""
-    restart_seconds: Numbers
-    """From an interruption to the first new step, s."""
+    provisioning_seconds: float
+    """From an interruption to the new machine, s."""
     eligible: NDArray[np.bool_]
-    """Whether it may be chosen: measured or asked for, and run by the engine or asked for."""
+    """Whether it may be chosen: measured or asked for, run by the engine or asked for, and with an end."""
     extrapolates: NDArray[np.bool_]
     """Whether it is outside the measurements."""
     unpriced: list[str]
@@ -122,8 +122,9 @@ def find_candidates(run: Run, prices: Prices, measurements: Sequence[Measurement
         checkpoint_seconds=expectation.checkpoint_seconds,
         interruptions=expectation.interruptions,
         rate_per_node_hour=money.rate[index],
-        restart_seconds=money.provisioning + times["start_up_seconds"],
-        eligible=np.array([_is_eligible(offer, hardware, timings) for offer in offers])[index],
+        provisioning_seconds=money.provisioning,
+        eligible=np.array([_is_eligible(offer, hardware, timings) for offer in offers])[index]
+        & (expectation.seconds < NEVER_SECONDS),
         extrapolates=outside,
         unpriced=unpriced,
         dropped=dropped,
@@ -204,11 +205,12 @@ class _Money:
             self._run.recovery.save_seconds,
             self.provisioning + start_up,
             lifetime_seconds=np.where(spot, self._life, np.inf),
+            provisioning_seconds=self.provisioning,
         )
         seconds = start_up + run.seconds
         missing = np.where(self._is_slice[index], setups.nodes, 1.0) * self._usd_per_node_hour[index]
         with np.errstate(invalid="ignore"):
-            usd = (self.usd_per_hour(index, setups) * seconds - missing * run.interruptions * self.provisioning) / HOUR
+            usd = (self.usd_per_hour(index, setups) * seconds - missing * run.waiting_seconds) / HOUR
         unknown = np.isnan(self.rate[index]) & np.isinf(np.where(spot, self._life, np.inf))
         return _Spent(
             seconds=seconds,

@@ -18,7 +18,7 @@ from caloscale.planning.measurements import Measurement
 from caloscale.planning.offers import rate_of
 from caloscale.planning.prices import Prices
 from caloscale.planning.slices import Slice
-from caloscale.planning.spot import break_even_rate
+from caloscale.planning.spot import NEVER_SECONDS, break_even_rate
 from caloscale.planning.timing import Timings
 from caloscale.spec import Run, seconds_of
 from caloscale.spec.block import Block
@@ -262,6 +262,8 @@ class _Describer:
                 "the rate of interruptions is not known (hardware.interruptionsPerNodeHour, or own bills): "
                 "time and money are those without any"
             )
+        if found.seconds[index] >= NEVER_SECONDS:
+            reasons.append("interrupted faster than it gets on: it never ends, so it is never chosen")
         if break_even is not None:
             reasons.append(f"cheaper than on demand up to {break_even:.3g} interruptions per node and hour")
         return reasons
@@ -280,11 +282,13 @@ class _Describer:
             work,
             int(found.setups.nodes[index]),
             run.recovery.save_seconds,
-            float(found.restart_seconds[index]),
+            found.provisioning_seconds + float(found.start_up_seconds[index]),
             offer.rate.usd_per_hour,
             listed.usd_per_hour,
             work,
             seconds_of(hardware.node_lifetime) if hardware.node_lifetime else np.inf,
+            found.provisioning_seconds,
+            1.0 if isinstance(offer.hardware, Slice) else 1 / float(found.setups.nodes[index]),
         )
 
 
@@ -313,7 +317,13 @@ def _layouts(found: Candidates, index: int, run: Run, measurements: Sequence[Mea
 
 def _notes(found: Candidates, binding: Limit | None) -> tuple[str, ...]:
     notes = [*found.dropped]
-    if not found.eligible.any():
+    endless = int((found.seconds >= NEVER_SECONDS).sum())
+    if endless:
+        notes.append(
+            f"{endless} of {len(found)} candidates are interrupted faster than they get on, and never chosen "
+            "(hardware.interruptionsPerNodeHour, or own bills)"
+        )
+    if not found.eligible.any() and endless < len(found):
         notes.append("nothing was measured and nothing named: name hardware.accelerator to choose an estimate")
     if binding == "both":
         notes.append("no candidate meets both limits: raise budget.maxUsd or budget.deadline")

@@ -12,7 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
+from caloscale.spec.duration import MOST_DAYS
+
 Numbers = NDArray[np.float64]
+NEVER_SECONDS = MOST_DAYS * 86_400.0
+"""A run that is expected to take as long cannot get past its interruptions."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Interrupted:
     """Work that is done again, s."""
     restart_seconds: Numbers
     """Waiting for machines and starting again, s."""
+    waiting_seconds: Numbers
+    """Waiting for machines alone, s."""
     saving_seconds: Numbers
     """Writing checkpoints, s."""
 
@@ -58,6 +64,7 @@ def expected(
     restart_seconds: ArrayLike,
     checkpoint_seconds: ArrayLike | None = None,
     lifetime_seconds: ArrayLike = np.inf,
+    provisioning_seconds: ArrayLike = 0.0,
 ) -> Interrupted:
     """Expectations for ``work_seconds`` of training that fails every ``between_failures`` seconds on average.
 
@@ -66,15 +73,12 @@ def expected(
     absent: Daly's best. ``lifetime_seconds`` H: all machines end at this age at the latest, as preemptible ones do
     after 24 h, and life is no longer memoryless: then the time is that of a renewal process whose lives are
     min(exponential, H), M (1 - e^(-H/M)) long on average, and save tau at each checkpoint that they reach. It is
-    exact for runs of many lives; with H infinite it is Daly's formula.
+    exact for runs of many lives; with H infinite it is Daly's formula. ``provisioning_seconds``: the part of R in which
+    a machine is awaited. As that may be interrupted too, an interruption costs less than all of it on average.
     """
-    shape = np.broadcast_shapes(
-        *(np.shape(x) for x in (work_seconds, between_failures, save_seconds, restart_seconds, lifetime_seconds))
-    )
-    work, mean, save, restart, life = (
-        np.broadcast_to(np.asarray(x, float), shape)
-        for x in (work_seconds, between_failures, save_seconds, restart_seconds, lifetime_seconds)
-    )
+    given = (work_seconds, between_failures, save_seconds, restart_seconds, lifetime_seconds, provisioning_seconds)
+    shape = np.broadcast_shapes(*(np.shape(x) for x in given))
+    work, mean, save, restart, life, provisioning = (np.broadcast_to(np.asarray(x, float), shape) for x in given)
     if checkpoint_seconds is None:
         tau = np.minimum(daly_seconds(save, np.minimum(mean, life)), np.maximum(work, 1.0))
     else:
@@ -87,6 +91,7 @@ def expected(
         failures = np.where(never, 0.0, total / _mean_life(mean, life))
         saving = np.where(never, 0.0, work / tau * save)
         again = np.where(never, 0.0, failures * _mean_life(mean, np.minimum(restart, life)))
+        waiting = np.where(never, 0.0, failures * _mean_life(mean, np.minimum(provisioning, life)))
         lost = np.where(np.isinf(total), np.inf, np.maximum(total - work - saving - again, 0))
     return Interrupted(
         checkpoint_seconds=np.where(never, np.inf, tau),
@@ -94,6 +99,7 @@ def expected(
         interruptions=failures,
         lost_seconds=lost,
         restart_seconds=again,
+        waiting_seconds=waiting,
         saving_seconds=saving,
     )
 
@@ -107,17 +113,29 @@ def break_even_rate(
     on_demand_usd_per_hour: float,
     on_demand_seconds: float,
     lifetime_seconds: float = np.inf,
+    provisioning_seconds: float = 0.0,
+    unpaid: float = 0.0,
 ) -> float | None:
     """Interruptions per node and hour up to which spot costs less than on demand: E[T] rate_spot = T0 rate_od.
 
+    ``unpaid``: the part of the machines that is not paid while one is awaited, ``provisioning_seconds`` of the restart.
     None when spot never pays; rates are searched up to one a minute.
     """
 
     def dearer(per_node_hour: float) -> float:
         mean = 3600 / (nodes * per_node_hour) if per_node_hour > 0 else np.inf
-        run = expected(work_seconds, mean, save_seconds, restart_seconds, lifetime_seconds=lifetime_seconds)
-        ratio = float(run.seconds) * spot_usd_per_hour / (on_demand_seconds * on_demand_usd_per_hour)
-        return float(np.log(ratio)) if np.isfinite(ratio) else 700.0
+        run = expected(
+            work_seconds,
+            mean,
+            save_seconds,
+            restart_seconds,
+            lifetime_seconds=lifetime_seconds,
+            provisioning_seconds=provisioning_seconds,
+        )
+        if run.seconds >= NEVER_SECONDS:
+            return 700.0
+        paid_seconds = float(run.seconds - unpaid * run.waiting_seconds)
+        return float(np.log(paid_seconds * spot_usd_per_hour / (on_demand_seconds * on_demand_usd_per_hour)))
 
     if dearer(0.0) >= 0:
         return None
