@@ -31,3 +31,12 @@ def test_arithmetic_and_gradients_are_those_of_the_networks(preset):
     assert (
         row.activation_mib <= 1.3 * 4 * outputs / 2**20
     )  # a lower bound: outputs stored once, inputs of folds with them
+
+
+@pytest.mark.parametrize("rebin", ["[1, 3, 1]", "[1, 1, 1]"])
+def test_arithmetic_of_the_compact_network_grows_with_the_cells(rebin):
+    run = load_run(preset="compact", overrides=[f"data.preprocessing.rebin={rebin}"])
+    networks = build(run.model, run.data)
+    forward = 7 * flops(networks.generator) + 10 * flops(networks.discriminator)
+    row = load_networks()["compact"].on(math.prod(run.data.shape))
+    assert row.gflop_per_shower == pytest.approx(forward / 1e9, rel=0.1)

@@ -240,6 +240,54 @@ def test_what_never_ends_is_not_chosen_and_says_why():
     assert not any("nothing was measured" in note for note in alone.notes)
 
 
+def test_max_minutes_ends_the_training():
+    base = (*V100, "hardware.count=1", "hardware.purchase=on-demand", "hardware.region=us-central1")
+    chosen = plan_of(*base, "train.maxMinutes=30").chosen
+    assert chosen.total_seconds == pytest.approx(chosen.start_up_seconds + 1800)
+    assert chosen.usd == pytest.approx(chosen.usd_per_hour * chosen.total_seconds / 3600)
+    assert chosen.usd_per_epoch == pytest.approx(chosen.usd * chosen.epoch_seconds / 1800)
+    assert any("train.maxMinutes ends the training after 0.5 of 60 epochs" in reason for reason in chosen.reasons)
+    whole = plan_of(*base).chosen
+    assert plan_of(*base, "train.maxMinutes=100000").chosen == whole
+    assert not any("maxMinutes" in reason for reason in whole.reasons)
+
+
+@pytest.mark.parametrize("field", ["maxBatchPerReplica=64", "accumulate=32"])
+def test_memory_holds_a_micro_batch(field):
+    base = (V100[0], "hardware.count=1", "train.globalBatchSize=2048")
+    chosen = plan_of(*base, f"train.{field}").chosen
+    assert chosen.batch_per_replica == 2048
+    assert "32 micro-batches of 64: timed as one batch of 2048" in chosen.reasons
+    assert not any("unproven" in reason for reason in chosen.reasons)
+    with pytest.raises(DocumentError, match=r"at least 48\.0 GiB") as caught:
+        plan_of(*base)
+    assert field.partition("=")[0] in caught.value.remedy
+    with pytest.raises(DocumentError, match="accumulate 7 does not divide the 2048 showers"):
+        plan_of(*base, "train.accumulate=7")
+
+
+def test_bfloat16_takes_half_the_memory():
+    base = (V100[0], "hardware.count=1", "train.batchPerReplica=1000")
+    with pytest.raises(DocumentError, match=r"23\.4 GiB"):
+        plan_of(*base)
+    assert plan_of(*base, "train.precision=bfloat16").chosen.batch_per_replica == 1000
+
+
+def test_showers_of_more_cells_take_longer():
+    coarse, fine = (
+        plan(
+            load_run(preset="compact", overrides=[V100[0], "hardware.count=1", f"data.preprocessing.rebin={rebin}"]),
+            PRICES,
+            MEASURED,
+            TODAY,
+        ).chosen
+        for rebin in ("[3, 3, 1]", "[1, 1, 1]")
+    )
+    assert fine.step_seconds > 1.5 * coarse.step_seconds
+    assert any("65025 cells, 7225 in the preset" in reason for reason in fine.reasons)
+    assert not any("cells" in reason for reason in coarse.reasons)
+
+
 @settings(max_examples=5, deadline=None)
 @given(low=st.integers(15, 120), more=st.integers(1, 400), hours=st.integers(1, 12))
 def test_more_budget_is_never_slower_and_a_later_deadline_never_dearer(low, more, hours):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -95,17 +96,16 @@ def find_candidates(run: Run, prices: Prices, measurements: Sequence[Measurement
             field="data.showers",
             remedy="--set data.showers=124950 (the training showers of an epoch)",
         )
-    timings = Timings(measurements, run.model.preset)
+    timings = timings_of(run, measurements)
     offers, unpriced = find_offers(hardware, prices, as_of)
     rows, dropped = _divide(run, hardware, offers, timings)
     index = np.array([row[0] for row in rows], np.intp)
     setups = Setups(*(np.array([row[k] for row in rows], float) for k in range(1, 5)))
     times, outside = _predict(run, offers, index, setups, timings)
     money = _Money(run, hardware, prices, as_of, offers, measurements)
-    expectation = money.spend(index, setups, times["start_up_seconds"], run.train.epochs * times["epoch_seconds"])
-    low, high = (
-        money.spend(index, setups, times["start_up_seconds"], run.train.epochs * times[end])
-        for end in ("epoch_low", "epoch_high")
+    expectation, low, high = (
+        money.spend(index, setups, times["start_up_seconds"], work_seconds(run, times[epoch]))
+        for epoch in ("epoch_seconds", "epoch_low", "epoch_high")
     )
     return Candidates(
         offers=offers,
@@ -129,6 +129,22 @@ def find_candidates(run: Run, prices: Prices, measurements: Sequence[Measurement
         unpriced=unpriced,
         dropped=dropped,
     )
+
+
+def timings_of(run: Run, measurements: Sequence[Measurement]) -> Timings:
+    """Times of the network of a run, on its showers."""
+    return Timings(measurements, run.model.preset, math.prod(run.data.shape))
+
+
+def work_seconds(run: Run, epoch_seconds: Numbers) -> Numbers:
+    """Training of all epochs, or as much of it as train.maxMinutes allows, s."""
+    most = np.inf if run.train.max_minutes is None else 60 * run.train.max_minutes
+    return np.minimum(run.train.epochs * epoch_seconds, most)
+
+
+def micro_batch(run: Run, batch: int) -> int:
+    """Showers of a replica's batch that go through the networks at once; ValueError when it cannot be divided so."""
+    return batch // run.train.micro_batches(batch)
 
 
 def _predict(
@@ -271,7 +287,8 @@ def _divide(
             "leaves nothing to run on: " + ("; ".join(dropped) or "no layout has that many workers"),
             field="hardware",
             value=hardware.model_dump(exclude_none=True, exclude_defaults=True),
-            remedy="change train.batchPerReplica, train.globalBatchSize, data.showers or hardware",
+            remedy="change train.batchPerReplica, train.globalBatchSize, train.maxBatchPerReplica (micro-batches of a "
+            "batch that is too large for the memory), train.accumulate, data.showers or hardware",
         )
     return rows, list(dropped)
 
@@ -285,7 +302,11 @@ def _batch(run: Run, offer: Offer, replicas: int, timings: Timings) -> tuple[int
     batch = run.train.replica_batch(replicas)
     if replicas * batch > showers:
         return 0, f"with {batch} showers a replica, large counts have a batch beyond the {showers} showers of an epoch"
-    return batch, memory_problem(offer.accelerator, timings.network, batch)
+    try:
+        at_once = micro_batch(run, batch)
+    except ValueError as error:
+        return 0, str(error).partition("; remedy: ")[0]
+    return batch, memory_problem(offer.accelerator, timings.network, at_once, run.train.precision)
 
 
 def _parts(hardware: Hardware, offer: Offer) -> list[int]:

@@ -12,6 +12,7 @@ from caloscale.planning.forms import Setups
 from caloscale.planning.measurements import Measurement
 from caloscale.planning.timing import Timing
 from caloscale.spec.block import Block
+from caloscale.spec.train import Precision
 
 MEMORY_SHARE = 0.9
 """Part of an accelerator's memory that a batch may fill."""
@@ -116,12 +117,14 @@ def unreachable(count: int, node_sizes: Sequence[int]) -> DocumentError:
     )
 
 
-def memory_problem(accelerator: Accelerator, network: Network, batch: int) -> str | None:
+def memory_problem(
+    accelerator: Accelerator, network: Network, batch: int, precision: Precision = "float32"
+) -> str | None:
     """Why a batch cannot fit into the memory of a replica; None where nothing speaks against it.
 
     Counted is a lower bound, the layers' outputs stored once: what passes may still turn out too large.
     """
-    needed_gib = batch * network.activation_mib / 1024
+    needed_gib = batch * network.activation_mib / 1024 / (2 if precision == "bfloat16" else 1)
     memory_gib = accelerator.memory_gib / accelerator.replicas
     if needed_gib <= MEMORY_SHARE * memory_gib:
         return None

@@ -10,7 +10,7 @@ import numpy as np
 
 from caloscale.errors import PriceError
 from caloscale.planning.accelerators import load_accelerators
-from caloscale.planning.candidates import HOUR, Candidates, find_candidates
+from caloscale.planning.candidates import HOUR, Candidates, find_candidates, micro_batch, timings_of, work_seconds
 from caloscale.planning.choice import Limit, choose, pareto_front
 from caloscale.planning.layout import Layout, memory_doubt, rank_layouts
 from caloscale.planning.machines import Machine, load_machines
@@ -19,7 +19,6 @@ from caloscale.planning.offers import rate_of
 from caloscale.planning.prices import Prices
 from caloscale.planning.slices import Slice
 from caloscale.planning.spot import NEVER_SECONDS, break_even_rate
-from caloscale.planning.timing import Timings
 from caloscale.spec import Run, seconds_of
 from caloscale.spec.block import Block
 from caloscale.spec.hardware import Hardware
@@ -74,7 +73,7 @@ class Candidate(Block):
     usd_interval: tuple[float, float]
     """The same at the ends of the epoch's interval."""
     usd_per_epoch: float
-    """usd / epochs."""
+    """usd / epochs, or those that train.maxMinutes leaves."""
     checkpoint_seconds: float
     """Training between two checkpoints, s: Daly's best under interruptions, else the document's."""
     expected_interruptions: float | None
@@ -195,10 +194,10 @@ class _Describer:
         self._prices = prices
         self._as_of = as_of
         self._measurements = measurements
-        self._timings = Timings(measurements, run.model.preset)
+        self._timings = timings_of(run, measurements)
 
     def __call__(self, index: int, *, on_front: bool = False) -> Candidate:
-        found, run = self._found, self._run
+        found = self._found
         offer = found.offers[found.offer[index]]
         setups = found.setups
         workers, nodes = int(setups.workers[index]), int(setups.nodes[index])
@@ -206,6 +205,7 @@ class _Describer:
         timing = self._timings.of(offer.provider, offer.accelerator.accelerator)
         interruptions, rate = found.interruptions[index], found.rate_per_node_hour[index]
         break_even = self._break_even(index) if on_front and offer.purchase == "spot" else None
+        epochs = self._work_seconds(index) / float(found.epoch_seconds[index])
         return Candidate(
             cloud=offer.provider,
             accelerator=offer.accelerator.accelerator,
@@ -228,7 +228,7 @@ class _Describer:
             usd_per_hour=float(found.usd_per_hour[index]),
             usd=_finite(found.usd[index]),
             usd_interval=(_finite(found.usd_low[index]), _finite(found.usd_high[index])),
-            usd_per_epoch=_finite(found.usd[index]) / run.train.epochs,
+            usd_per_epoch=_finite(found.usd[index]) / epochs,
             checkpoint_seconds=float(found.checkpoint_seconds[index]),
             expected_interruptions=None if np.isnan(interruptions) else _finite(interruptions),
             interruptions_per_node_hour=None if np.isnan(rate) else float(rate),
@@ -252,9 +252,14 @@ class _Describer:
         if isinstance(offer.hardware, Slice) and offer.hardware.hosts > 1:
             hosts = offer.hardware.hosts
             reasons.append(f"a slice of {hosts} hosts: planned, but the TensorFlow engine runs on one-host slices only")
-        doubt = memory_doubt(
-            offer.accelerator, self._timings.network, int(found.setups.batch[index]), self._measurements
-        )
+        epochs = self._work_seconds(index) / float(found.epoch_seconds[index])
+        if epochs < self._run.train.epochs:
+            reasons.append(f"train.maxMinutes ends the training after {epochs:.1f} of {self._run.train.epochs} epochs")
+        batch = int(found.setups.batch[index])
+        at_once = micro_batch(self._run, batch)
+        if at_once < batch:
+            reasons.append(f"{batch // at_once} micro-batches of {at_once}: timed as one batch of {batch}")
+        doubt = memory_doubt(offer.accelerator, self._timings.network, at_once, self._measurements)
         if doubt:
             reasons.append(doubt)
         if offer.purchase == "spot" and np.isnan(found.rate_per_node_hour[index]):
@@ -268,6 +273,9 @@ class _Describer:
             reasons.append(f"cheaper than on demand up to {break_even:.3g} interruptions per node and hour")
         return reasons
 
+    def _work_seconds(self, index: int) -> float:
+        return float(work_seconds(self._run, self._found.epoch_seconds[index]))
+
     def _break_even(self, index: int) -> float | None:
         """Rate up to which spot is cheaper than the same on demand; None where that has no price, or never."""
         found, run = self._found, self._run
@@ -277,7 +285,7 @@ class _Describer:
             listed, _ = rate_of(hardware, self._prices, offer.hardware, offer.region, "on-demand", self._as_of)
         except PriceError:
             return None
-        work = run.train.epochs * float(found.epoch_seconds[index])
+        work = self._work_seconds(index)
         return break_even_rate(
             work,
             int(found.setups.nodes[index]),
@@ -304,7 +312,7 @@ def _layouts(found: Candidates, index: int, run: Run, measurements: Sequence[Mea
     ]
     return tuple(
         rank_layouts(
-            Timings(measurements, run.model.preset).of(offer.provider, offer.accelerator.accelerator),
+            timings_of(run, measurements).of(offer.provider, offer.accelerator.accelerator),
             load_accelerators()[offer.accelerator.accelerator],
             measurements,
             count=int(found.setups.nodes[index]) * offer.per_node,

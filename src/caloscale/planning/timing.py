@@ -106,8 +106,11 @@ class Timing:
 class Timings:
     """Times of a network on every accelerator, fitted once each."""
 
-    def __init__(self, measurements: Sequence[Measurement], network: str) -> None:
-        """Raises DocumentError for a network of which nothing is known."""
+    def __init__(self, measurements: Sequence[Measurement], network: str, cells: int | None = None) -> None:
+        """``cells``: those of a shower, as the network sees it; absent: those of the preset.
+
+        Raises DocumentError for a network of which nothing is known.
+        """
         networks = load_networks()
         if network not in networks:
             raise DocumentError(
@@ -116,7 +119,13 @@ class Timings:
                 value=network,
                 remedy=f"plan one of: {', '.join(networks)}",
             )
-        self.network = networks[network]
+        usual = networks[network]
+        self.network = usual if cells is None else usual.on(cells)
+        self._other_cells = (
+            (f"showers of {cells} cells, {usual.cells} in the preset {network}: arithmetic and memory by their ratio",)
+            if cells not in (None, usual.cells)
+            else ()
+        )
         self._measurements = measurements
         self._fitted: dict[tuple[str, str], Timing] = {}
 
@@ -124,7 +133,8 @@ class Timings:
         """Times on an accelerator of a provider: measured, or estimated from another accelerator or network."""
         key = (provider, accelerator)
         if key not in self._fitted:
-            self._fitted[key] = self._measured(*key) or self._estimated(find_accelerator(accelerator))
+            timing = self._measured(*key) or self._estimated(find_accelerator(accelerator))
+            self._fitted[key] = replace(timing, caveats=(*timing.caveats, *self._other_cells))
         return self._fitted[key]
 
     def _measured(self, provider: str, accelerator: str) -> Timing | None:

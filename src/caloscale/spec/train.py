@@ -8,6 +8,8 @@ from pydantic import Field
 
 from caloscale.spec.block import Block
 
+Precision = Literal["float32", "bfloat16"]
+
 
 class LossWeights(Block):
     """Weights of the terms of the loss (published: 3, 0.1, 25, 0.1, 0.1)."""
@@ -57,7 +59,7 @@ class Train(Block):
     max_batch_per_replica: int | None = Field(None, ge=1)
     """Most showers that go through the networks of a replica at once, as its memory allows; larger shares of
     globalBatchSize are trained in micro-batches. Absent: no limit."""
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
     """Arithmetic of the layers. bfloat16: weights, sums over cells, losses and updates stay in float32."""
     synchronized_batch_norm: bool | None = None
     """Batch normalisation with the statistics of all replicas' showers; absent: where there are several replicas.
