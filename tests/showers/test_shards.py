@@ -120,6 +120,37 @@ def test_dropped_showers_are_counted_by_reason(tmp_path: Path, data: Data) -> No
     }
 
 
+@pytest.mark.parametrize("limit", [3, 6, 12])
+@pytest.mark.parametrize("bytes_of_a_block", [1, shards_module._BLOCK_BYTES])
+def test_every_shower_is_kept_or_counted(
+    tmp_path: Path, data: Data, limit: int, bytes_of_a_block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those outside the ranges in files and blocks that are not read any more."""
+    monkeypatch.setattr(shards_module, "_BLOCK_BYTES", bytes_of_a_block)
+    for index in range(4):
+        showers = make_showers(10, seed=index)
+        showers.energy_gev[::3] = 99
+        showers.angle_rad[8:] = np.radians(30)
+        write_showers(tmp_path / "in" / f"{index}.h5", showers, attributes={})
+    manifest = preprocess_showers(data.model_copy(update={"showers": limit}), tmp_path / "in", tmp_path / "out")
+    assert sum(manifest.parts.values()) + sum(manifest.dropped.values()) == 40
+    assert manifest.dropped["energy outside data.energyGev"] == 16
+    assert manifest.dropped["angle outside data.angleDeg"] == 4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_file_in_degrees_is_refused_by_name(
+    folder_of_showers: MakeFolder, data: Data, tmp_path: Path, seed: int
+) -> None:
+    source = folder_of_showers(20, 20, 20)
+    showers = make_showers(20, seed=9)
+    showers.angle_rad[:] = np.degrees(showers.angle_rad)
+    write_showers(source / "degrees.h5", showers, attributes={})
+    with pytest.raises(ShowerFileError, match=r"degrees\.h5: theta: shower 0 has an angle[\s\S]*convert degrees"):
+        preprocess_showers(data.model_copy(update={"seed": seed, "showers": 25}), source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_files_that_are_not_needed_are_not_read(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
     source = folder_of_showers(10, 10, 10, 10)
     manifest = preprocess_showers(data.model_copy(update={"showers": 5}), source, tmp_path / "out")

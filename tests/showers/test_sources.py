@@ -129,3 +129,23 @@ def test_survey_reports_broken_files(tmp_path: Path, data: Data) -> None:
         del file["energy"]
     with pytest.raises(ShowerFileError, match="energy"):
         survey_file(path, data)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"angle_rad": 60.0}, ["bad.h5: theta", "shower 2", "in rad", "convert degrees"]),
+        ({"angle_rad": float("nan")}, ["bad.h5: theta", "shower 2"]),
+        ({"energy_gev": 15_000.0}, ["bad.h5: energy", "shower 2", "beyond 10000 GeV", "in GeV in this layout"]),
+        ({"energy_gev": 0.0}, ["bad.h5: energy", "shower 2", "not positive"]),
+        ({"energy_gev": float("inf")}, ["bad.h5: energy", "shower 2", "not positive"]),
+    ],
+)
+def test_survey_refuses_other_units(tmp_path: Path, data: Data, change: dict[str, float], says: list[str]) -> None:
+    showers = make_showers(4)
+    for name, value in change.items():
+        getattr(showers, name)[2] = value
+    write_showers(tmp_path / "bad.h5", showers, attributes={})
+    with pytest.raises(ShowerFileError) as error:
+        survey_file(tmp_path / "bad.h5", data)
+    assert all(part in str(error.value) for part in says)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import h5py
@@ -25,10 +25,13 @@ from caloscale.showers.layouts import (
 from caloscale.showers.probe import fixed_length
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec.block import Block
-from caloscale.spec.data import Geometry
+from caloscale.spec.data import HIGHEST_GEV, Geometry
 
 __all__ = ["FileDescription", "Layout", "describe_file", "read_showers", "write_showers"]
 
+REMOVE = "remove the shower or write the file again"
+Check = tuple[str, str, NDArray[np.bool_], NDArray[np.floating], str]
+"""Field, problem, showers that have it, their values, remedy."""
 _CHUNK_BYTES = 512 * 1024
 
 
@@ -101,7 +104,8 @@ def read_showers(path: str | Path, *, geometry: Geometry, start: int = 0, stop: 
             angle_rad=opened.angles_rad(start, stop),
             source=opened.source,
         )
-    _check_values(path, opened.layout, showers, start)
+    _check_cells(path, opened.layout, showers, start)
+    check_primaries(path, opened.layout, showers.energy_gev, showers.angle_rad, start)
     return showers
 
 
@@ -164,35 +168,55 @@ def _to_axes(raw: NDArray[np.generic], opened: OpenFile, geometry: Geometry) -> 
     return np.ascontiguousarray(cells.reshape(-1, layers, alpha, radius).transpose(0, 2, 3, 1))
 
 
-def _check_values(path: str | Path, layout: Layout, showers: Showers, start: int) -> None:
-    """Physical values only; an error names the first shower that has another."""
-    energy, angle = {
-        "variable-angle": ("energy", "theta"),
-        "fixed-angle": ("target[:, 1]", "theta"),
-        "calochallenge": ("incident_energies", "theta"),
+def check_primaries(
+    path: str | Path,
+    layout: Layout,
+    energy_gev: NDArray[np.floating],
+    angle_rad: NDArray[np.floating],
+    start: int = 0,
+) -> None:
+    """Energies and angles that a primary can have; ShowerFileError names the first of the showers that has another.
+
+    Degrees and MeV are found here, where the file is known: a selection by range would only leave such showers out.
+    """
+    energy, unit = {
+        "variable-angle": ("energy", "GeV"),
+        "fixed-angle": ("target[:, 1]", "GeV"),
+        "calochallenge": ("incident_energies", "MeV"),
     }[layout]
-    per_shower = showers.cells_gev.reshape(len(showers), -1)
-    lowest, highest = (np.min(per_shower, axis=1), np.max(per_shower, axis=1)) if len(showers) else (np.empty(0),) * 2
-    cells = "showers" if layout == "calochallenge" else "ECAL"
-    remedy = "remove the shower or write the file again"
     checks = [
-        (cells, "a cell that is not finite", ~np.isfinite(lowest + highest), highest, remedy),
-        (cells, "a negative cell (in GeV)", lowest < 0, lowest, f"set negative cells to zero, or {remedy}"),
+        (energy, "an energy that is not positive", ~((energy_gev > 0) & np.isfinite(energy_gev)), energy_gev, REMOVE),
         (
             energy,
-            "an energy that is not positive",
-            ~((showers.energy_gev > 0) & np.isfinite(showers.energy_gev)),
-            showers.energy_gev,
-            remedy,
+            f"an energy beyond {HIGHEST_GEV:g} GeV",
+            energy_gev > HIGHEST_GEV,
+            energy_gev,
+            f"energies are in {unit} in this layout; convert them, or {REMOVE}",
         ),
         (
-            angle,
+            "theta",
             "an angle that is not within 0 and pi",
-            ~((showers.angle_rad > 0) & (showers.angle_rad < np.pi)),
-            showers.angle_rad,
+            ~((angle_rad > 0) & (angle_rad < np.pi)),
+            angle_rad,
             "angles are in rad, between direction and face; convert degrees",
         ),
     ]
+    _refuse_first(path, checks, start)
+
+
+def _check_cells(path: str | Path, layout: Layout, showers: Showers, start: int) -> None:
+    """Physical cells only; an error names the first shower that has another."""
+    per_shower = showers.cells_gev.reshape(len(showers), -1)
+    lowest, highest = (np.min(per_shower, axis=1), np.max(per_shower, axis=1)) if len(showers) else (np.empty(0),) * 2
+    cells = "showers" if layout == "calochallenge" else "ECAL"
+    checks = [
+        (cells, "a cell that is not finite", ~np.isfinite(lowest + highest), highest, REMOVE),
+        (cells, "a negative cell (in GeV)", lowest < 0, lowest, f"set negative cells to zero, or {REMOVE}"),
+    ]
+    _refuse_first(path, checks, start)
+
+
+def _refuse_first(path: str | Path, checks: Iterable[Check], start: int) -> None:
     for field, problem, is_bad, values, advice in checks:
         if is_bad.any():
             index = int(np.flatnonzero(is_bad)[0])

@@ -150,7 +150,7 @@ class _Preprocessor:
             progress = stack.enter_context(bar(f"preprocess {part}", limit, "showers"))
             for piece in pieces:
                 if written == limit:
-                    self.dropped["beyond data.showers"] += piece.selected
+                    self._count_dropped(piece, slice(piece.start, piece.stop), beyond=piece.selected)
                     continue
                 for prepared in self._prepare(piece, limit - written):
                     writer.write(prepared)
@@ -167,12 +167,9 @@ class _Preprocessor:
         size = max(1, _BLOCK_BYTES // (4 * int(np.prod(self.data.geometry.cells))))
         for start in range(piece.start, piece.stop, size):
             block = slice(start, min(start + size, piece.stop))
-            if wanted == 0:
-                self.dropped["beyond data.showers"] += int(piece.file.is_selected[block].sum())
-                continue
-            self.dropped["energy outside data.energyGev"] += int(piece.file.outside_energy[block].sum())
-            self.dropped["angle outside data.angleDeg"] += int(piece.file.outside_angle[block].sum())
-            if not piece.file.is_selected[block].any():
+            selected = int(piece.file.is_selected[block].sum())
+            self._count_dropped(piece, block, beyond=0 if wanted else selected)
+            if wanted == 0 or selected == 0:
                 continue
             showers = read_showers(piece.file.path, geometry=self.data.geometry, start=block.start, stop=block.stop)
             prepared, faint = prepare(showers[piece.file.is_selected[block]], self.data)
@@ -181,6 +178,11 @@ class _Preprocessor:
             prepared = prepared[:wanted]
             wanted -= len(prepared)
             yield prepared
+
+    def _count_dropped(self, piece: Piece, block: slice, *, beyond: int) -> None:
+        self.dropped["energy outside data.energyGev"] += int(piece.file.outside_energy[block].sum())
+        self.dropped["angle outside data.angleDeg"] += int(piece.file.outside_angle[block].sum())
+        self.dropped["beyond data.showers"] += beyond
 
     def _keep_checksum(self, path: Path) -> None:
         """Remember the file; the same showers under two names could be in both parts."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import ShowerFileError
+from caloscale.showers.files import check_primaries
 from caloscale.showers.layouts import Layout, Source, open_layout
 from caloscale.showers.manifest import Part
 from caloscale.showers.storage import download, is_remote
@@ -94,6 +95,7 @@ def survey_file(path: Path, data: Data) -> SurveyedFile:
         opened.check_shape(data.geometry)
         energy_gev, angle_rad = opened.energies_gev(), opened.angles_rad()
         layout, source = opened.layout, opened.source
+    check_primaries(path, layout, energy_gev, angle_rad)
     low, high = data.energy_gev
     outside_energy = _outside(energy_gev, (low * (1 - _ENERGY_ROUNDING), high * (1 + _ENERGY_ROUNDING)))
     low, high = data.angle_deg
@@ -154,7 +156,8 @@ def empty_selection(part: str, pieces: Sequence[Piece], data: Data, source: str 
         file=source,
         field="data.energyGev, data.angleDeg, data.preprocessing.minimumSumGev",
         value=(list(data.energy_gev), list(data.angle_deg), data.preprocessing.minimum_sum_gev),
-        remedy="widen the ranges to what the files hold, lower the minimum sum, or give more showers or files",
+        remedy="widen the ranges to what the files hold, lower the minimum sum, or give more showers or files; "
+        "energies are in GeV, angles in rad",
     )
 
 

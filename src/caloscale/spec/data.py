@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 from caloscale.spec.block import Block
 
 Range = tuple[float, float]
+HIGHEST_GEV = 10_000
+"""Highest energy of a primary, GeV."""
 
 
 class LayerGroup(Block):
@@ -146,9 +148,9 @@ class Data(Block):
     @model_validator(mode="after")
     def _is_possible(self) -> Data:
         low, high = self.energy_gev
-        if not 0 < low <= high <= 10_000:
+        if not 0 < low <= high <= HIGHEST_GEV:
             raise ValueError(
-                f"energyGev {[low, high]} is not a range; remedy: 0 < lower <= upper <= 10000, such as [5, 40]"
+                f"energyGev {[low, high]} is not a range; remedy: 0 < lower <= upper <= {HIGHEST_GEV}, such as [5, 40]"
             )
         low, high = self.angle_deg
         if not 20 <= low <= high <= 160:
