@@ -159,6 +159,12 @@ BAD = {
         }),
         "no such run was measured",
     ),
+    "no such way of buying": (
+        _changed(measure="epochCost", columns={"usd": "usd"}, plot=None, vary=[], given={
+            "accelerator": "tpu-v3", "count": 4, "region": "europe-west4", "purchase": "preemptible", "asOf": "today",
+        }),
+        r"purchase: .*'on-demand' or 'spot' \(got 'preemptible'\)",
+    ),
     "input that does not exist": (
         _changed(measure="epochCost", columns={"usd": "usd"}, plot=None, vary=[], given={"gpu": 4}),
         "inputs of an epoch",

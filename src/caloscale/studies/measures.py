@@ -18,7 +18,7 @@ from caloscale.errors import DocumentError
 from caloscale.planning.compare import EpochCost, cost_ratio, epoch_cost
 from caloscale.planning.measurements import Measurement, load_measurements
 from caloscale.planning.plan import Candidate, plan
-from caloscale.planning.prices import Prices, load_prices
+from caloscale.planning.prices import Prices, Purchase, load_prices
 from caloscale.spec import Run, build_run
 from caloscale.spec.block import Block
 
@@ -84,7 +84,7 @@ class EpochInputs(Block):
     """Showers in a replica's batch; absent: any."""
     region: str
     """Region of the prices."""
-    purchase: str
+    purchase: Purchase
     """spot or on-demand."""
     as_of: dt.date
     """Day of the prices."""
@@ -117,7 +117,10 @@ def _cost_of(inputs: Mapping[str, Any], context: Context) -> EpochCost:
         first = problems.errors(include_url=False)[0]
         names = ", ".join(field.alias or name for name, field in EpochInputs.model_fields.items())
         field = ".".join(map(str, first["loc"]))
-        raise DocumentError(first["msg"], field=field, remedy=f"inputs of an epoch are {names}") from problems
+        value = first["input"] if isinstance(first["input"], str | int | float) else None
+        raise DocumentError(
+            first["msg"], field=field, value=value, remedy=f"inputs of an epoch are {names}"
+        ) from problems
     wanted = asked.model_dump(
         include={"network", "provider", "accelerator", "count", "nodes", "workers", "batch_per_replica"},
         exclude_none=True,
@@ -133,7 +136,7 @@ def _cost_of(inputs: Mapping[str, Any], context: Context) -> EpochCost:
         found[0],
         context.price_list,
         asked.region,
-        "spot" if asked.purchase == "spot" else "on-demand",
+        asked.purchase,
         asked.as_of,
         host=asked.host,
         hosts=asked.hosts,
