@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caloscale.errors import DocumentError, InputError
-from caloscale.studies.measures import MEASURES, Context, Measure
+from caloscale.studies.measures import MEASURES, Context, Measure, document
 from caloscale.studies.points import Point
 from caloscale.studies.report import run_study
 from caloscale.studies.runner import run_points
@@ -117,6 +117,48 @@ def test_a_point_that_fails_is_named_and_not_kept(tmp_path):
         run_points(study(sweeps=[sweep]), CONTEXT, tmp_path)
     assert error.value.exit_code == 2 and error.value.remedy
     assert len(list((tmp_path / "points").iterdir())) == 1
+
+
+PLANNED = {
+    "name": "plans",
+    "title": "",
+    "measure": "plan",
+    "given": {"hardware.accelerator": "nvidia-tesla-v100", "hardware.count": 8, "hardware.region": "europe-west4"},
+    "columns": {"usd": "usd", "of": "prices.asOf"},
+}
+
+
+def test_a_plan_without_a_day_is_of_the_day_that_is_asked_for(tmp_path):
+    days = [dt.date(2026, 11, 21), dt.date(2022, 6, 1)]
+    points = [run_points(study(sweeps=[PLANNED]), Context(day), tmp_path)["plans"][0] for day in days]
+    assert [point.value("prices.asOf") for point in points] == [str(day) for day in days]
+    assert points[0].value("usd") != points[1].value("usd")
+    given = {**PLANNED, "given": {**PLANNED["given"], "asOf": "2022-06-01"}}
+    assert run_points(study(sweeps=[given]), Context(days[0]), tmp_path)["plans"] == points[1:]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [
+        ({"asOf": "yesterday"}, r"asOf: is not a day \(got 'yesterday'\)"),
+        ({"train.epochs": 4, "train": 3}, r"train: is no block, but train.epochs is given, too \(got 3\)"),
+        ({"train": 3, "train.epochs": 4}, r"train: is no block"),
+        ({"train": None, "train.epochs": 4}, r"train: is no block"),
+    ],
+)
+def test_inputs_of_a_plan_that_cannot_be(tmp_path, inputs, says):
+    sweep = {**PLANNED, "given": {**PLANNED["given"], **inputs}}
+    with pytest.raises(DocumentError, match=says) as error:
+        run_points(study(sweeps=[sweep]), CONTEXT, tmp_path)
+    assert error.value.exit_code == 2 and error.value.remedy
+
+
+def test_a_block_and_its_fields_are_one_whatever_stands_first():
+    block = {"epochs": 4, "seed": 2}
+    for inputs in ({"train": block, "train.epochs": 7}, {"train.epochs": 7, "train": block}):
+        run = document(inputs | {"data.source": "mine"})
+        assert (run.train.epochs, run.train.seed) == (7, 2)
+    assert block == {"epochs": 4, "seed": 2}
 
 
 def test_a_run_that_cannot_begin_names_its_point(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import functools
 import hashlib
@@ -147,8 +148,11 @@ def _cost_of(inputs: Mapping[str, Any], context: Context) -> EpochCost:
 def _plan(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any]:
     """The candidate that is chosen (or nearest), and what was measured in exactly that layout."""
     rest = dict(inputs)
-    as_of = rest.pop("asOf", context.as_of)
-    day = as_of if isinstance(as_of, dt.date) else dt.date.fromisoformat(str(as_of))
+    as_of = rest.pop("asOf")
+    try:
+        day = dt.date.fromisoformat(str(as_of))
+    except ValueError as error:
+        raise DocumentError("is not a day", field="asOf", value=as_of, remedy="write 2026-11-21, or today") from error
     run = document(rest)
     made = plan(run, context.price_list, context.measured, day)
     best = made.chosen or made.nearest
@@ -205,12 +209,17 @@ def _run(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
 def document(inputs: Mapping[str, Any]) -> Run:
     """The run document of dotted inputs; raises DocumentError."""
     raw: dict[str, Any] = {}
-    for name, value in inputs.items():
+    for name, value in sorted(inputs.items(), key=lambda item: item[0].count(".")):  # whole blocks first
         *blocks, field = name.split(".")
         block = raw
-        for part in blocks:
+        for depth, part in enumerate(blocks, start=1):
             block = block.setdefault(part, {})
-        block[field] = value
+            if not isinstance(block, dict):
+                above = ".".join(blocks[:depth])
+                raise DocumentError(
+                    f"is no block, but {name} is given, too", field=above, value=block, remedy=f"leave out {above}"
+                )
+        block[field] = copy.deepcopy(value)
     return build_run(raw)
 
 

@@ -37,7 +37,7 @@ def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[P
         for sweep in study.sweeps:
             points[sweep.name] = []
             for inputs in sweep.points():
-                points[sweep.name].append(_point(sweep, _settled(inputs, context), context, folder / "points"))
+                points[sweep.name].append(_point(sweep, _settled(sweep, inputs, context), context, folder / "points"))
                 progress.update()
     return points
 
@@ -69,8 +69,10 @@ def _computed(
         ) from error
 
 
-def _settled(inputs: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """Inputs as in JSON; dates as text, `today` as the day that was asked for."""
+def _settled(sweep: Sweep, inputs: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    """Inputs as in JSON; dates as text, `today` (which a plan without a day means) as the day that was asked for."""
+    if sweep.measure == "plan":
+        inputs = {"asOf": TODAY, **inputs}
     settled = {name: context.as_of if value == TODAY else value for name, value in inputs.items()}
     return dict(json.loads(json.dumps(settled, default=str)))
 
