@@ -94,6 +94,27 @@ def test_errors_name_field_and_remedy(override: str) -> None:
     assert remedy in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("preset", "shape", "override"),
+    [
+        ("variable-angle", "51 x 51 x 25", "data.preprocessing.rebin=[3, 3, 1]"),
+        ("variable-angle", "51 x 51 x 25", "data.geometry.cells=[25, 25, 25]"),
+        ("fixed-angle", "25 x 25 x 25", "data.geometry.cells=[51, 51, 25]"),
+    ],
+)
+def test_showers_that_the_network_cannot_take_are_refused(preset: str, shape: str, override: str) -> None:
+    with pytest.raises(DocumentError, match=f"the {preset} network is made for showers of {shape} cells") as caught:
+        spec.load_run(preset=preset, overrides=[override])
+    assert "model.preset to compact" in caught.value.remedy
+    spec.load_run(preset="compact", overrides=[override, "data.preprocessing.rebin=[1, 1, 1]"])
+
+
+def test_the_calochallenge_block_of_the_page_is_a_document() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "showers.md").read_text()
+    run = spec.parse_run(page.split("```yaml\n")[1].split("```")[0])
+    assert run.model.preset == "compact" and run.data.geometry.cells == (16, 9, 45)
+
+
 def test_errors_name_the_file(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     for text in ("- a list", "a: b: c", "model: {preset: compact}\nmodel: {preset: compact}", "x: 2001-99-99"):

@@ -25,13 +25,10 @@ def discriminator_of(shower: Any, features: Any, model: Model, data: Data) -> An
     return tf.keras.Model(shower, outputs, name="discriminator")
 
 
-def require_shape(data: Data, shape: tuple[int, int, int], preset: str) -> None:
+def require_shape(model: Model, data: Data) -> None:
     """DocumentError unless the (re-binned) showers have the shape that a published network is made for."""
-    if data.shape != shape:
-        raise DocumentError(
-            f"the {preset} network is made for showers of {' x '.join(map(str, shape))} cells",
-            field="data.geometry.cells, data.preprocessing.rebin",
-            value=list(data.shape),
-            remedy=f"set data.geometry.cells to {list(shape)} and data.preprocessing.rebin to [1, 1, 1], "
-            "or use --preset compact",
-        )
+    try:
+        model.require_shape(data.shape)
+    except ValueError as error:
+        problem, _, remedy = str(error).partition("; remedy: ")
+        raise DocumentError(problem, field="model.preset", value=model.preset, remedy=remedy) from error

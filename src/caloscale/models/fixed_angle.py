@@ -17,15 +17,16 @@ from caloscale.models.dropout import EventDropout
 from caloscale.models.networks import Networks
 from caloscale.models.normalization import batch_normalization
 from caloscale.spec import Data, Model
+from caloscale.spec.model import SHAPES
 
-SHAPE = (25, 25, 25)
+SHAPE = SHAPES["fixed-angle"]
 _DISCRIMINATOR_KERNEL = (5, 5, 5)
 _DISCRIMINATOR_PADS: tuple[Triple, ...] = ((2, 2, 2), (2, 2, 2), (1, 1, 1))
 
 
 def build_fixed_angle(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
     """Both networks. DocumentError when the showers are not 25 x 25 x 25."""
-    require_shape(data, SHAPE, model.preset)
+    require_shape(model, data)
     return Networks(_generator(model, synchronized), _discriminator(model, data, synchronized))
 
 

@@ -16,8 +16,9 @@ from caloscale.models.dropout import EventDropout
 from caloscale.models.networks import Networks
 from caloscale.models.normalization import batch_normalization
 from caloscale.spec import Data, Model
+from caloscale.spec.model import SHAPES
 
-SHAPE = (51, 51, 25)
+SHAPE = SHAPES["variable-angle"]
 EPSILON = 1e-6
 """Of every batch normalisation; its momentum is Keras' 0.99."""
 
@@ -34,7 +35,7 @@ _DISCRIMINATOR_KERNEL = (5, 6, 6)
 
 def build_variable_angle(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
     """Both networks. DocumentError when the showers are not 51 x 51 x 25."""
-    require_shape(data, SHAPE, model.preset)
+    require_shape(model, data)
     return Networks(_generator(model, synchronized), _discriminator(model, data, synchronized))
 
 

@@ -9,6 +9,8 @@ from pydantic import Field
 from caloscale.spec.block import Block
 
 Preset = Literal["compact", "variable-angle", "fixed-angle"]
+SHAPES: dict[Preset, tuple[int, int, int]] = {"variable-angle": (51, 51, 25), "fixed-angle": (25, 25, 25)}
+"""Cells of the showers that the published networks are made for; the compact network takes any."""
 
 
 class Model(Block):
@@ -24,3 +26,14 @@ class Model(Block):
     """Dropout rate of the discriminator (published: 0.2)."""
     bin_counts: bool = False
     """Add the optional fifth constraint: numbers of cells in eight ranges of cell energy."""
+
+    def require_shape(self, shape: tuple[int, int, int]) -> None:
+        """ValueError unless the network takes (re-binned) showers of so many cells."""
+        wanted = SHAPES.get(self.preset, shape)
+        if shape != wanted:
+            raise ValueError(
+                f"the {self.preset} network is made for showers of {' x '.join(map(str, wanted))} cells, "
+                f"data.geometry.cells over data.preprocessing.rebin is {list(shape)}; "
+                f"remedy: set data.geometry.cells to {list(wanted)} and data.preprocessing.rebin to [1, 1, 1], "
+                "or model.preset to compact (--preset compact)"
+            )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import model_validator
+
 from caloscale.spec.block import Block
 from caloscale.spec.budget import Budget
 from caloscale.spec.checkpoint import Checkpoint
@@ -35,3 +37,8 @@ class Run(Block):
     """Money."""
     cluster: Cluster = Cluster()
     """The cluster."""
+
+    @model_validator(mode="after")
+    def _takes_its_showers(self) -> Run:
+        self.model.require_shape(self.data.shape)
+        return self
