@@ -18,9 +18,18 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Simulate the showers of a document with Geant4 into HDF5 files; goes on where it was stopped."""
+    from caloscale.errors import DocumentError
     from caloscale.simulation import simulate
 
-    record = simulate(resolve(document, preset, overrides, ".").data, output)
+    data = resolve(document, preset, overrides, ".").data
+    if data.source != "simulate":
+        raise DocumentError(
+            "names showers that are there already",
+            field="data.source",
+            value=data.source,
+            remedy="--set data.source=simulate and data.showers=1500, say; or go on with caloscale preprocess",
+        )
+    record = simulate(data, output)
     if as_json:
         typer.echo(record.model_dump_json(by_alias=True, indent=2))
     else:
