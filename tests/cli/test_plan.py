@@ -116,6 +116,20 @@ BAD = {
         "nodes of this kind have 1, 2, 4, 8",
     ),
     "no price that day": (["prices", "--as-of", "2001-01-01"], "another date"),
+    "no price of a region that day": (
+        ["prices", "--as-of", "2001-01-01", "--region", "us-central1"],
+        "no price of --region us-central1 is in effect",
+    ),
+    "region without prices": (["prices", "--region", "typo"], "--region: is no region of the catalogue (got 'typo')"),
+    "nothing of the name": (["prices", "--sku", "x100"], "--sku: is in no name of what is sold (got 'x100')"),
+    "machines of a region": (["prices", "--machines", "--region", "us-central1"], "--region: does not belong"),
+    "machines of a day": (["prices", "--machines", "--as-of", "2022-06-01"], "--as-of: does not belong"),
+    "machines with prices": (["prices", "--machines", "--prices", "x.csv"], "--prices: does not belong"),
+    "no document": (["plan"], "give a run document, or --preset, or run.yaml in this folder"),
+    "machine without GPUs": (
+        ["plan", "--preset", "variable-angle", "--set", "hardware.machineType=n1-standard-2"],
+        "hardware.machineType: has no accelerators",
+    ),
     "no such run": (["bill", "absent"], "does not exist"),
     "no usage": (["calibrate", ".", "-o", "m.csv"], "usage.json"),
 }
@@ -136,7 +150,8 @@ def test_the_price_list_says_when_and_where(command):
     listed = json.loads(command("prices", "--json", "--as-of", "2022-06-01").out)
     v3 = [r for r in listed["rows"] if (r["sku"], r["region"], r["purchase"]) == ("v3-8", "europe-west4", "spot")]
     assert [row["usdPerUnitHour"] for row in v3] == [2.64]
-    assert "n1-standard-64" in command("prices", "--machines", "--sku", "v100").out
+    assert "n1-standard-64" in command("prices", "--machines", "--sku", "V100").out
+    assert command("prices", "--sku", "V100").code == 0
 
 
 def test_the_bill_of_rented_machines_beside_its_plan(command, document, folder):

@@ -308,6 +308,26 @@ def test_when_nothing_meets_the_limits_the_nearest_is_named():
     assert plan_of("budget.maxUsd=1").binding == "maxUsd"
 
 
+def test_limits_that_go_together_or_not_are_told_apart():
+    """One of two limits that can be met, but not together, may be raised; of two that cannot be met both must be."""
+    base = (*V100, "hardware.region=europe-west4", "hardware.purchase=spot")
+    fastest = min(plan_of(*base).pareto, key=lambda c: c.total_seconds)
+    either = (f"budget.maxUsd={fastest.usd - 0.01}", f"budget.deadline={int(fastest.total_seconds) + 1}s")
+    for limits, word in ((("budget.maxUsd=5", "budget.deadline=10m"), "and"), (either, "or")):
+        made = plan_of(*base, *limits)
+        assert made.binding == "both"
+        assert f"no candidate meets both limits: raise budget.maxUsd {word} budget.deadline" in made.notes
+
+
+def test_prices_that_are_too_old_are_told_from_those_that_are_missing():
+    made = plan_of(as_of=dt.date(2025, 6, 1))
+    (old,) = (note for note in made.notes if "older than budget.maxPriceAge" in note)
+    assert "n1-standard-64 with 8 x nvidia-tesla-v100" in old and "nvidia-b200" not in old
+    assert any("nvidia-b200" in title for title in made.prices.unpriced)
+    assert not any("v100" in title for title in made.prices.unpriced)
+    assert not any("maxPriceAge" in note for note in plan_of().notes)
+
+
 def test_old_prices_are_asked_for_by_date():
     kwargs = (
         "hardware.accelerator=tpu-v3",

@@ -263,3 +263,9 @@ def test_a_remedy_says_how_a_row_is_added_there(added):
     for text in (old.value.remedy, *warnings, *listed):
         assert told in text and (added is None or "--prices" not in text)
     assert warnings and listed
+
+
+def test_a_file_that_excel_saved_as_utf_8(tmp_path):
+    file = write(tmp_path / "own.csv", GOOD)
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert load_prices([file]).find(V100, TODAY).usd_per_unit_hour == 0.9

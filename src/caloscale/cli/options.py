@@ -35,9 +35,8 @@ def resolve(document: Path | None, preset: str | None, overrides: list[str] | No
     if document is None and preset is None and kept.is_file():
         return load_run(kept, overrides=overrides or ())
     if document is None and preset is None:
-        raise DocumentError(
-            "no document", remedy=f"give a run document, or --preset, or a --workspace that holds {kept.name}"
-        )
+        held = f"or {kept.name} in this folder" if workspace == "." else f"or a --workspace that holds {kept.name}"
+        raise DocumentError("no document", remedy=f"give a run document, or --preset, {held}")
     return load_run(document, preset=preset, overrides=overrides or ())
 
 

@@ -8,6 +8,7 @@ import typer
 
 from caloscale.cli.options import Json
 from caloscale.cli.plan_options import AsOf, Prices, day_of
+from caloscale.errors import InputError
 
 
 def command(
@@ -20,7 +21,14 @@ def command(
 ) -> None:
     """List the prices in effect on a day, with when and where each was seen."""
     if machines:
-        _show_machines(sku or "", as_json)
+        for option, value in (("--prices", prices), ("--as-of", as_of), ("--region", region)):
+            if value:
+                raise InputError(
+                    "does not belong to --machines: machine types are the same everywhere and have no prices",
+                    field=option,
+                    remedy=f"leave out {option} or --machines",
+                )
+        _show_machines((sku or "").lower(), as_json)
         return
     from caloscale.cli.tables import console, table
     from caloscale.planning.prices import list_prices, load_prices
@@ -58,8 +66,8 @@ def _show_machines(name: str, as_json: bool) -> None:
     from caloscale.planning.machines import load_machines
     from caloscale.planning.slices import load_slices
 
-    wanted = [m for m in load_machines() if name in m.title]
-    slices = [s for s in load_slices() if name in s.title]
+    wanted = [m for m in load_machines() if name in m.title.lower()]
+    slices = [s for s in load_slices() if name in s.title.lower()]
     if as_json:
         made = {
             "machines": [m.model_dump(mode="json", by_alias=True) for m in wanted],

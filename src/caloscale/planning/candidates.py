@@ -77,6 +77,8 @@ class Candidates:
     """Whether it is outside the measurements."""
     unpriced: list[str]
     """Machines of the catalogue that have no price on the day."""
+    too_old: list[str]
+    """Machines whose prices on the day are older than budget.maxPriceAge."""
     dropped: list[str]
     """Why others are not in the list."""
 
@@ -97,7 +99,7 @@ def find_candidates(run: Run, prices: Prices, measurements: Sequence[Measurement
             remedy="--set data.showers=124950 (the training showers of an epoch)",
         )
     timings = timings_of(run, measurements)
-    offers, unpriced = find_offers(hardware, prices, as_of)
+    offers, unpriced, too_old = find_offers(hardware, prices, as_of)
     rows, dropped = _divide(run, hardware, offers, timings)
     index = np.array([row[0] for row in rows], np.intp)
     setups = Setups(*(np.array([row[k] for row in rows], float) for k in range(1, 5)))
@@ -127,6 +129,7 @@ def find_candidates(run: Run, prices: Prices, measurements: Sequence[Measurement
         & (expectation.seconds < NEVER_SECONDS),
         extrapolates=outside,
         unpriced=unpriced,
+        too_old=too_old,
         dropped=dropped,
     )
 

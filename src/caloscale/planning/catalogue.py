@@ -46,7 +46,7 @@ def read_rows(
     name = path.name if not isinstance(path, Path) else str(path)
     columns = list(row.model_fields)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:
         raise error("cannot be read as text", file=name, remedy=f"a CSV with {', '.join(columns)}") from problem
     lines = [(n, line) for n, line in enumerate(text.splitlines(), start=1) if line.strip() and line[0] != "#"]

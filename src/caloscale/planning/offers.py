@@ -46,8 +46,8 @@ class Offer:
         return self.rate.usd_per_hour / hosts
 
 
-def find_offers(hardware: Hardware, prices: Prices, as_of: dt.date) -> tuple[list[Offer], list[str]]:
-    """All offers that the document allows, and what has no price.
+def find_offers(hardware: Hardware, prices: Prices, as_of: dt.date) -> tuple[list[Offer], list[str], list[str]]:
+    """All offers that the document allows, what has no price, and what has none that is young enough.
 
     Raises DocumentError for an accelerator, machine type or topology that does not exist or a count that no layout
     reaches, PriceError (naming the row to add) when nothing that is left has a price.
@@ -55,6 +55,7 @@ def find_offers(hardware: Hardware, prices: Prices, as_of: dt.date) -> tuple[lis
     accelerator = find_accelerator(hardware.accelerator) if hardware.accelerator else None
     offers: list[Offer] = []
     missing: dict[str, PriceError] = {}
+    old: set[str] = set()
     kinds = [*_machines(hardware, accelerator), *_slices(hardware, accelerator)]
     for provider, kind, per_node, counts in kinds:
         for region in _regions(hardware, prices, provider):
@@ -63,6 +64,8 @@ def find_offers(hardware: Hardware, prices: Prices, as_of: dt.date) -> tuple[lis
                     rate, notes = rate_of(hardware, prices, kind, region, purchase, as_of)
                 except PriceError as error:
                     missing.setdefault(kind.title, error)
+                    if error.field == "budget.maxPriceAge":
+                        old.add(kind.title)
                     continue
                 chip = load_accelerators()[kind.accelerator]
                 offers.append(Offer(provider, chip, kind, region, purchase, rate, per_node, counts, notes))
@@ -76,7 +79,8 @@ def find_offers(hardware: Hardware, prices: Prices, as_of: dt.date) -> tuple[lis
     if not offers:
         raise next(iter(missing.values()))
     priced = {offer.hardware.title for offer in offers}
-    return offers, [title for title in missing if title not in priced]
+    left_out = [title for title in missing if title not in priced]
+    return offers, [title for title in left_out if title not in old], [title for title in left_out if title in old]
 
 
 Kind = tuple[str, "Machine | Slice", int, tuple[int, ...]]
@@ -119,7 +123,13 @@ def find_machine_of(hardware: Hardware) -> Machine:
     machine_type = hardware.machine_type or ""
     options = [m for m in load_machines() if m.machine_type == machine_type and m.accelerator]
     if not options:
-        return find_machine(machine_type, accelerator=hardware.accelerator or "a GPU", per_node=hardware.per_node or 1)
+        find_machine(machine_type)
+        raise DocumentError(
+            "has no accelerators in the catalogue",
+            field="hardware.machineType",
+            value=machine_type,
+            remedy="choose one that has (caloscale prices --machines), or leave it out: accelerator and perNode say it",
+        )
     return options[0]
 
 

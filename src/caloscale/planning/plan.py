@@ -167,7 +167,7 @@ def plan(run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: d
             warnings=() if best is None else found.offers[found.offer[best]].rate.warnings,
             unpriced=tuple(found.unpriced),
         ),
-        notes=_notes(found, choice.binding),
+        notes=_notes(found, choice.binding, run.budget.max_usd),
     )
 
 
@@ -323,8 +323,10 @@ def _layouts(found: Candidates, index: int, run: Run, measurements: Sequence[Mea
     )
 
 
-def _notes(found: Candidates, binding: Limit | None) -> tuple[str, ...]:
+def _notes(found: Candidates, binding: Limit | None, max_usd: float | None) -> tuple[str, ...]:
     notes = [*found.dropped]
+    if found.too_old:
+        notes.append(f"left out, with prices older than budget.maxPriceAge on the day: {', '.join(found.too_old)}")
     endless = int((found.seconds >= NEVER_SECONDS).sum())
     if endless:
         notes.append(
@@ -333,8 +335,9 @@ def _notes(found: Candidates, binding: Limit | None) -> tuple[str, ...]:
         )
     if not found.eligible.any() and endless < len(found):
         notes.append("nothing was measured and nothing named: name hardware.accelerator to choose an estimate")
-    if binding == "both":
-        notes.append("no candidate meets both limits: raise budget.maxUsd or budget.deadline")
+    if binding == "both":  # each limit can be met, but not with the other; or neither can
+        both = "or" if (found.usd[found.eligible] <= (max_usd or 0)).any() else "and"
+        notes.append(f"no candidate meets both limits: raise budget.maxUsd {both} budget.deadline")
     elif binding is not None:
         notes.append(f"no candidate meets budget.{binding}: raise it, or see what comes nearest")
     return tuple(notes)

@@ -183,7 +183,20 @@ def list_prices(prices: Prices, as_of: dt.date, *, region: str | None = None, sk
     Raises PriceError when there are none.
     """
     keys = sorted({_key(row) for row in prices.rows})
-    wanted = [key for key in keys if region in (None, key.region) and (sku or "") in key.sku]
+    regions = sorted({key.region for key in keys})
+    if region is not None and region not in regions:
+        raise PriceError(
+            "is no region of the catalogue", field="--region", value=region, remedy=f"one of {', '.join(regions)}"
+        )
+    named = [key for key in keys if region in (None, key.region)]
+    wanted = [key for key in named if (sku or "").lower() in key.sku.lower()]
+    if not wanted:
+        raise PriceError(
+            f"is in no name of what is sold{f' in {region}' if region else ''}",
+            field="--sku",
+            value=sku,
+            remedy=f"a part of {', '.join(sorted({key.sku for key in named}))}",
+        )
     rows = []
     for key in wanted:
         try:
@@ -191,9 +204,12 @@ def list_prices(prices: Prices, as_of: dt.date, *, region: str | None = None, sk
         except PriceError:
             continue  # it has ended, or not begun
     if not rows:
-        regions = ", ".join(sorted({key.region for key in keys}))
+        asked = "".join(f" --{name} {value}" for name, value in (("region", region), ("sku", sku)) if value)
         raise PriceError(
-            "no price is in effect", field="prices", value=str(as_of), remedy=f"another date, or one of {regions}"
+            f"no price{' of' if asked else ''}{asked} is in effect",
+            field="prices",
+            value=str(as_of),
+            remedy="give another date",
         )
     return PriceList(as_of=as_of, rows=tuple(rows), warnings=tuple(stale_warning(rows, as_of, prices.added)))
 
