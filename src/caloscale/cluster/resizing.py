@@ -40,7 +40,9 @@ def resize(run: Run, placed: Placed, nodes: int) -> Placed | None:
     network = load_networks().get(run.model.preset)
     pieces = [n for n in range(1, share + 1) if share % n == 0 and share // n <= max(most, 1)]
     fitting = [
-        n for n in pieces if chip is None or network is None or memory_problem(chip, network, share // n) is None
+        n
+        for n in pieces
+        if chip is None or network is None or memory_problem(chip, network, share // n, run.train.precision) is None
     ]
     if not fitting:
         return None
