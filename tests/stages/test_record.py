@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from caloscale.errors import PeerLostError, ShowerFileError, Terminated
-from caloscale.stages.record import read_records, recorded
+from caloscale.stages.record import read_earlier, read_records, recorded
 
 
 def test_times_figures_and_memory_are_measured(tmp_path: Path) -> None:
@@ -55,6 +55,19 @@ def test_a_new_attempt_clears_what_lies_behind_it(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), recorded("preprocess", tmp_path):
         raise ZeroDivisionError
     assert list(read_records(tmp_path)) == ["simulate", "preprocess"]
+
+
+def test_a_record_that_comes_back_is_paid_for_once(tmp_path: Path) -> None:
+    """A kill between the upload of the earlier records and the deletion of the record itself leaves it in a bucket."""
+    with recorded("train", tmp_path):
+        pass
+    path = tmp_path / "stages/train.json"
+    record = path.read_bytes()
+    for _ in range(2):
+        path.write_bytes(record)
+        with recorded("preprocess", tmp_path):
+            pass
+    assert [r.stage for attempt in read_earlier(tmp_path) for r in attempt.stages] == ["train", "preprocess"]
 
 
 def test_ctrl_c_is_recorded_as_interrupted(tmp_path: Path) -> None:

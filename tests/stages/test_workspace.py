@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from caloscale import spec
-from caloscale.errors import DocumentError
+from caloscale.errors import DocumentError, TrainingError
 from caloscale.showers.storage import download, upload
 from caloscale.spec.places import LARGE
+from caloscale.stages.record import read_earlier, read_records, recorded
 from caloscale.stages.workspace import keep_document, open_workspace
 from tests.cluster_objects import examples as ex
 
@@ -52,3 +53,38 @@ def test_large_folders_stay_where_they_are(bucket_server: str, tmp_path: Path) -
     assert said == {"run.txt": "after", "training/history.json": "before"}
     assert (tmp_path / "after/new").read_text() == "after" and not (tmp_path / "after" / LARGE[1] / "new").exists()
     assert (tmp_path / "after" / LARGE[0] / "big").read_text() == "before"
+
+
+def test_records_that_were_set_aside_do_not_come_back(bucket_server: str) -> None:
+    """A run that is repeated and fails has no validation of the earlier model; each record is paid for once."""
+    place = f"{bucket_server}/repeated"
+
+    def stage(name: str, failure: str = "") -> None:
+        with open_workspace(place) as folder, recorded(name, folder):
+            if failure:
+                raise TrainingError(failure)
+
+    def said() -> tuple[dict[str, str], list[list[str]]]:
+        with open_workspace(place) as folder:
+            outcomes = {name: record.outcome for name, record in read_records(folder).items()}
+            return outcomes, [[record.stage for record in one.stages] for one in read_earlier(folder)]
+
+    stage("train")
+    stage("validate")
+    with pytest.raises(TrainingError):
+        stage("train", "a loss was not finite")
+    assert said() == ({"train": "failed"}, [["train", "validate"]])
+    stage("train")
+    stage("validate")
+    assert said() == ({"train": "succeeded", "validate": "succeeded"}, [["train", "validate"], ["train"]])
+
+
+def test_what_is_large_is_not_deleted_with_the_rest(bucket_server: str, tmp_path: Path) -> None:
+    for name in ("gone", "kept", f"{LARGE[0]}/newest.json"):
+        (tmp_path / "before" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "before" / name).write_text("before")
+    upload(tmp_path / "before", f"{bucket_server}/cleared")
+    with open_workspace(f"{bucket_server}/cleared") as folder:
+        (folder / "gone").unlink()
+    found = download(f"{bucket_server}/cleared", tmp_path / "after")
+    assert {path.relative_to(tmp_path / "after").as_posix() for path in found} == {"kept", f"{LARGE[0]}/newest.json"}

@@ -157,8 +157,11 @@ def _set_aside(stages: Sequence[str], folder: Path) -> None:
     outdated: tuple[StageRecord, ...] = ()
     with suppress(ValidationError):  # a record that cannot be read must not keep the stage from making a new one
         outdated = tuple(r for name, r in read_records(folder).items() if name in stages and name != "report")
+    earlier = read_earlier(folder) if outdated else ()
+    # In a bucket a kill may come when the list is there and the record is not gone yet; it was paid for once.
+    outdated = tuple(record for record in outdated if not any(record in attempt.stages for attempt in earlier))
     if outdated:
-        attempts = Attempts(attempts=(*read_earlier(folder), Attempt(stages=outdated)))
+        attempts = Attempts(attempts=(*earlier, Attempt(stages=outdated)))
         with atomic_writer(folder / "stages" / EARLIER_FILE) as temporary:
             temporary.write_text(attempts.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
     for name in stages:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from caloscale.errors import DocumentError
-from caloscale.showers.storage import atomic_writer, download, is_remote, upload
+from caloscale.showers.storage import atomic_writer, delete_object, download, is_remote, upload
 from caloscale.spec import Run, build_run, dump_run
 from caloscale.spec.document import parse_yaml
 from caloscale.spec.places import LARGE
@@ -26,7 +26,9 @@ def open_workspace(workspace: str | Path) -> Iterator[Path]:
     """A local folder that is the workspace.
 
     A path is used as it is (and made). gs://bucket/prefix is copied into a temporary folder (without the folders of
-    `LARGE`), and what was added or changed is uploaded at the end, also when the stage failed. Raises StorageError.
+    `LARGE`), and at the end, also when the stage failed, what was added or changed is uploaded and what is gone is
+    deleted there. A process that is killed before leaves the bucket as it was, with the records of the stages that it
+    began again: these count until a stage sets them aside. Raises StorageError.
     """
     if not is_remote(str(workspace)):
         folder = Path(workspace)
@@ -40,10 +42,14 @@ def open_workspace(workspace: str | Path) -> Iterator[Path]:
         try:
             yield folder
         finally:
-            for path, time in _times(folder).items():
+            after, there = _times(folder), str(workspace).rstrip("/")
+            for path, time in after.items():
                 large = any(path.is_relative_to(folder / one) for one in LARGE)
                 if before.get(path) != time and not large:
-                    upload(path, f"{str(workspace).rstrip('/')}/{path.relative_to(folder).as_posix()}")
+                    upload(path, f"{there}/{path.relative_to(folder).as_posix()}")
+            # Last: a record that is set aside is gone when the bucket has it among the earlier ones.
+            for path in before.keys() - after.keys():
+                delete_object(f"{there}/{path.relative_to(folder).as_posix()}")
 
 
 def keep_document(run: Run, folder: Path) -> None:
