@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from caloscale.errors import InputError
 from caloscale.inference import Generator, load_generator
+from caloscale.inference.folder import HELD_BACK
 from caloscale.physics import Evaluation, draw_figures, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.showers.shard_folder import ShardFolder, open_shards
@@ -48,7 +50,16 @@ class ValidationOutcome:
 def validate(
     run: Run, workspace: str | Path, dataset: str | Path | ShardFolder, trained: Path, model: Path
 ) -> ValidationOutcome:
-    """Judge the networks in ``trained``; the folder ``model`` gets them when all gates are kept, else the reason."""
+    """Judge the networks in ``trained``; the folder ``model`` gets them when all gates are kept, else the reason.
+
+    What was in ``model`` is gone then. Raises InputError when the two are one folder: the networks would be lost.
+    """
+    if trained.resolve() == model.resolve():
+        raise InputError(
+            "is the folder that gets the networks when they are released, or else loses them",
+            file=trained,
+            remedy="give the folder `training/model` of the run, or a copy",
+        )
     with open_workspace(workspace) as folder, recorded("validate", folder) as figures, open_shards(dataset) as shards:
         keep_document(run, folder)
         shards.need_part("validation")
@@ -92,11 +103,13 @@ def _generate_like(reference: Showers, generator: Generator, run: Run) -> tuple[
 
 
 def _release(evaluation: Evaluation, verdict: str, trained: Path, model: Path) -> None:
-    model.mkdir(parents=True, exist_ok=True)
-    if evaluation.released:
-        shutil.copytree(trained, model, dirs_exist_ok=True)
-    else:
-        (model / "HELD_BACK.md").write_text(f"# This model was not released\n\n{verdict}\n", encoding="utf-8")
+    """Replace the model folder as a whole: neither an earlier model nor an earlier reason stays beside the new one."""
+    with atomic_writer(model, replace_folder=True) as folder:
+        if evaluation.released:
+            shutil.copytree(trained, folder)
+        else:
+            folder.mkdir()
+            (folder / HELD_BACK).write_text(f"# This model was not released\n\n{verdict}\n", encoding="utf-8")
 
 
 def _write_json(path: Path, text: str) -> None:
