@@ -93,8 +93,9 @@ def validate(
 
 
 def _generate_like(reference: Showers, generator: Generator, run: Run) -> tuple[Showers, float]:
-    """Generated showers at the energies and angles of the Monte Carlo, in turn, and showers per second."""
-    index = np.arange(run.validation.showers) % len(reference)
+    """Generated showers at the energies and angles of the Monte Carlo, and showers per second."""
+    # Evenly: held-back showers lie in the order of the source files, which may go by energy, and all are compared with.
+    index = np.arange(run.validation.showers) * len(reference) // run.validation.showers
     energy_gev, angle_rad = reference.energy_gev[index], reference.angle_rad[index]
     generator.generate(energy_gev[:1], angle_rad[:1], seed=run.validation.seed)  # compiles
     started = time.perf_counter()
