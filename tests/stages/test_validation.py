@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 from caloscale import spec
-from caloscale.errors import InputError
+from caloscale.errors import CheckpointError, InputError, ShowerFileError
 from caloscale.physics import Evaluation
 from caloscale.showers.arrays import Showers
+from caloscale.showers.files import write_showers
+from caloscale.showers.shards import preprocess_showers
 from caloscale.stages.validation import _generate_like, _release, validate
+from tests.inference.model_folders import COMPACT as DETECTOR
+from tests.inference.model_folders import shared_model
 
 COMPACT = spec.load_run(preset="compact")
 RELEASED = Evaluation.model_construct(released=True)
@@ -68,3 +72,37 @@ def test_a_model_is_not_judged_in_the_folder_that_gets_it(tmp_path: Path) -> Non
         validate(COMPACT, tmp_path, tmp_path / "dataset", tmp_path / "model", tmp_path / "x/../model")
     assert error.value.exit_code == 2
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("showers")
+    random = np.random.default_rng(1)
+    for number in range(2):
+        energy = random.uniform(10, 40, 20).astype(np.float32)
+        cells = random.gamma(0.3, 0.02, (20, 5, 4, 3)).astype(np.float32)
+        showers = Showers(cells, energy, np.full(20, 1.5, np.float32), "geant4")
+        write_showers(folder / f"showers-{number}.h5", showers, attributes={})
+    preprocess_showers(spec.load_run(preset="compact", overrides=DETECTOR).data, folder, folder / "shards")
+    return folder / "shards"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [("data.geometry.cellMm=6", "geometry"), ("data.preprocessing.power=0.8", "preprocessing")],
+)
+def test_what_belongs_to_another_document_is_not_compared(
+    shards: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, change: str, field: str
+) -> None:
+    """Neither shards nor networks: their gigaelectronvolts and millimetres would be others."""
+    others = (*DETECTOR, change)
+    networks = shared_model(tmp_path_factory, "compact", others)
+    for overrides, error, message in (
+        (DETECTOR, CheckpointError, f"model.json: {field}: the networks were trained for another document"),
+        (others, ShowerFileError, f"{field}: the shards were made for another document"),
+    ):
+        run = spec.load_run(preset="compact", overrides=overrides)
+        with pytest.raises(error, match=message) as raised:
+            validate(run, tmp_path / error.__name__, shards, networks, tmp_path / "model")
+        assert raised.value.exit_code == 2 and raised.value.remedy
+    assert not (tmp_path / "model").exists()

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from caloscale.errors import InputError
+from caloscale.errors import CheckpointError, InputError
 from caloscale.inference import Generator, load_generator
 from caloscale.inference.folder import HELD_BACK
+from caloscale.models.card import CARD, ModelCard
 from caloscale.physics import Evaluation, draw_figures, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.showers.shard_folder import ShardFolder, open_shards
@@ -21,6 +22,7 @@ from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace
+from caloscale.training.input import check_manifest
 from caloscale.training.selection import selection_showers
 
 TRAINING_SHOWERS = 2000
@@ -52,7 +54,8 @@ def validate(
 ) -> ValidationOutcome:
     """Judge the networks in ``trained``; the folder ``model`` gets them when all gates are kept, else the reason.
 
-    What was in ``model`` is gone then. Raises InputError when the two are one folder: the networks would be lost.
+    What was in ``model`` is gone then. Raises InputError when the two are one folder: the networks would be lost;
+    ShowerFileError and CheckpointError for shards and networks of another detector or preprocessing than the run's.
     """
     if trained.resolve() == model.resolve():
         raise InputError(
@@ -62,12 +65,14 @@ def validate(
         )
     with open_workspace(workspace) as folder, recorded("validate", folder) as figures, open_shards(dataset) as shards:
         keep_document(run, folder)
+        check_manifest(shards.path, shards.manifest, run.data)
+        generator = load_generator(trained)
+        _check_card(generator.card, trained, run)
         shards.need_part("validation")
         shards.need_part("train", limit=TRAINING_SHOWERS)
         held_back = read_part(shards.path, "validation")
         reference = held_back[selection_showers(len(held_back)) :]
         training = read_part(shards.path, "train", limit=TRAINING_SHOWERS)
-        generator = load_generator(trained)
         generated, rate = _generate_like(reference, generator, run)
         figures.update(showersPerSecond=rate, generated=len(generated))
         untrained, _ = _generate_like(reference, load_generator(trained, untrained=True), run)
@@ -90,6 +95,21 @@ def validate(
         _release(evaluation, verdict, trained, model)
         figures["released"] = evaluation.released
         return ValidationOutcome(evaluation, evaluation.released, verdict)
+
+
+def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
+    for field, found, wanted in (
+        ("preprocessing", card.preprocessing, run.data.preprocessing),
+        ("geometry", card.geometry, run.data.geometry),
+    ):
+        if found != wanted:
+            raise CheckpointError(
+                "the networks were trained for another document",
+                file=trained / CARD,
+                field=field,
+                value=str(found)[:200],
+                remedy=f"train again, or give the document of these networks; the run wants {str(wanted)[:200]}",
+            )
 
 
 def _generate_like(reference: Showers, generator: Generator, run: Run) -> tuple[Showers, float]:
