@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import gamma, kstest
 
-from caloscale.simulation.media import MATERIALS, Medium, layer_edges_x0
+from caloscale.simulation.media import MATERIALS, Medium, layer_edges_mm, layer_edges_x0
 from caloscale.simulation.parametrised import Parametrised
 from caloscale.simulation.profiles import draw_longitudinal, radial
 from caloscale.spec import Data, Geometry
@@ -131,6 +131,31 @@ def test_response_is_linear() -> None:
         layers = showers(max(40, 800 // energy), energy).sum(axis=(1, 2), dtype=float)
         response.append((layers @ (np.array(Geometry().absorber_mm) / 2.4)).mean() / energy)
     np.testing.assert_allclose(response, np.mean(response), rtol=0.03)
+
+
+def test_layers_are_as_thick_as_their_parts() -> None:
+    """CLIC: 17 of 2.4 + 0.5 + 2.692 mm, 8 of 4.8 + 0.5 + 2.692 mm, 159 mm in all; each holds its sensor."""
+    edges = layer_edges_mm(Geometry())
+    np.testing.assert_allclose(np.diff(edges), [5.592] * 17 + [7.992] * 8)
+    assert edges[-1] == pytest.approx(159)
+    sensors = np.array(Geometry().sensor_depth_mm())
+    assert ((edges[:-1] < sensors) & (sensors < edges[1:])).all()
+
+
+@pytest.mark.parametrize("angle_deg", [60.0, 75.0, 120.0])
+def test_the_axis_passes_the_sensors_where_they_are(angle_deg: float) -> None:
+    """What lies on the axis of an inclined shower is seen on a straight line through the sensors, in all layers."""
+    geometry = Geometry(cells=(201, 1, 25), cell_mm=1.0)
+    engine = Parametrised(Data(showers=1, geometry=geometry))
+    layers = np.repeat(np.arange(25), 40)
+    within = np.tile(np.linspace(0.01, 0.99, 40), 25)
+    none = np.zeros(len(layers))
+    cells = engine._bin(np.deg2rad([angle_deg]), none.astype(int), layers + within, none, none + 1.0)[0, :, 0]
+    x_mm = (np.arange(201) - 100) @ cells / cells.sum(axis=0)
+    wanted_mm = (np.array(geometry.sensor_depth_mm()) - 50) / np.tan(np.deg2rad(angle_deg))
+    np.testing.assert_allclose(x_mm, wanted_mm, atol=0.51)
+    visible = [Medium.of_layer(geometry, mm).visible_fraction for mm in geometry.absorber_mm]
+    np.testing.assert_allclose(cells.sum(axis=0), 40 * np.array(visible), rtol=1e-5)
 
 
 def test_mirrored_angles_give_mirrored_showers() -> None:

@@ -97,3 +97,9 @@ def layer_edges_x0(geometry: Geometry) -> NDArray[np.float64]:
         absorber.radiation_lengths(mm) + silicon.radiation_lengths(geometry.silicon_mm) for mm in geometry.absorber_mm
     ]
     return np.concatenate([[0.0], np.cumsum(thick)])
+
+
+def layer_edges_mm(geometry: Geometry) -> NDArray[np.float64]:
+    """Depth of the layers' edges behind the front face, mm, (layers + 1,): thick absorbers make thick layers."""
+    thick = [absorber_mm + geometry.silicon_mm + geometry.gap_mm for absorber_mm in geometry.absorber_mm]
+    return np.concatenate([[0.0], np.cumsum(thick)])

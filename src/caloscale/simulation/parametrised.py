@@ -11,7 +11,7 @@ import scipy
 from numpy.typing import NDArray
 from scipy.special import gammainc
 
-from caloscale.simulation.media import layer_edges_x0, layer_media
+from caloscale.simulation.media import layer_edges_mm, layer_edges_x0, layer_media
 from caloscale.simulation.primaries import aim_depth_mm
 from caloscale.simulation.profiles import draw_longitudinal, radial
 from caloscale.spec import Data
@@ -39,6 +39,8 @@ class Parametrised:
         media = layer_media(data.geometry)
         self._medium = media[0]  # the front decides how the shower develops
         self._edges_x0 = layer_edges_x0(data.geometry)
+        self._edges_mm = layer_edges_mm(data.geometry)
+        self._sensor_mm = np.array(data.geometry.sensor_depth_mm())
         self._visible = np.array([medium.visible_fraction for medium in media])
         self._moliere_mm = np.array([medium.moliere_radius_mm for medium in media])
         # The fluctuation of a layer's sample grows as the root of its thickness.
@@ -84,16 +86,16 @@ class Parametrised:
     ) -> NDArray[np.float32]:
         """Spots at a distance from the axis, at a depth counted in layers, into cells; those outside are dropped."""
         nx, ny, nz = self._geometry.cells
-        pitch_mm, cell_mm = self._geometry.depth_mm / nz, self._geometry.cell_mm
+        cell_mm = self._geometry.cell_mm
         azimuth = self._random.uniform(0, 2 * np.pi, len(shower))
         inclined, across = radius_mm * np.cos(azimuth), radius_mm * np.sin(azimuth)
         cot = 1 / np.tan(angle)[shower]
-        axis_z = depth * pitch_mm
+        axis_z = np.interp(depth, np.arange(nz + 1), self._edges_mm)
         z = axis_z - inclined * np.cos(angle)[shower]
-        layer = np.floor(z / pitch_mm).astype(np.int64)
+        layer = np.searchsorted(self._edges_mm, z, side="right") - 1
         inside = (layer >= 0) & (layer < nz)
-        # From the spot along the shower to the middle of its layer, where the sensor sees it.
-        to_sensor = (layer + 0.5) * pitch_mm - z
+        # From the spot along the shower to the sensor of its layer, which sees it; outside there is none.
+        to_sensor = self._sensor_mm[np.clip(layer, 0, nz - 1)] - z
         x = (axis_z - aim_depth_mm(self._geometry) + to_sensor) * cot + inclined * np.sin(angle)[shower]
         ix = np.floor(x / cell_mm + nx / 2).astype(np.int64)
         iy = np.floor(across / cell_mm + ny / 2).astype(np.int64)

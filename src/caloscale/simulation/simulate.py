@@ -25,8 +25,8 @@ from caloscale.simulation.record import PieceLog, SimulationRecord, read_record,
 from caloscale.simulation.tables import data_folder, tables_identity, wheel_folder, wheel_version
 from caloscale.spec import Data
 
-REVISION = 1
-"""Raise it when the code makes other showers of the same document: it is part of the fingerprint."""
+REVISIONS = {"geant4": 1, "parametrised": 2}
+"""Raise an engine's when the code makes other showers of the same document: it is part of the fingerprint."""
 
 _WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -44,7 +44,7 @@ def fingerprint(data: Data) -> str:
     """Hash of all that determines the showers: document, code, and for Geant4 its version and tables."""
     engine = data.simulation.engine
     identity: dict[str, Any] = {
-        "revision": REVISION,
+        "revision": REVISIONS[engine],
         "engine": engine,
         "geometry": data.geometry.model_dump(mode="json"),
         "energyGev": data.energy_gev,
