@@ -208,6 +208,26 @@ def test_losses_are_per_shower():
     assert found[2] == pytest.approx(found[0] / 2, rel=1e-4)
 
 
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("replicas", [1, 12])
+def test_all_replicas_at_the_end_are_at_the_end(replicas, monkeypatch):
+    """train.maxMinutes ends at a progress of 1: twelve twelfths are less in float32."""
+
+    class Alike:
+        """One of several replicas that all have the same values."""
+
+        def all_reduce(self, _, value):
+            return sum([value] * (replicas - 1), value)
+
+    monkeypatch.setattr(tf.distribute, "get_replica_context", Alike)
+    run = small_run(*PLAIN, "train.generatorUpdates=1")
+    networks = build(run.model, run.data)
+    for progress, expected in ((1.0, 1.0), (0.5, pytest.approx(0.5))):
+        moment = Moment(0, tf.constant(progress), 0, 4 * replicas, replicas)
+        losses = train_step(run, networks, build_optimizers(run, networks), a_batch(run), moment, CONSTANT)
+        assert float(losses["progress"]) == expected
+
+
 def losses_of(run, batch, networks=build):
     """A step's losses, and the networks behind it."""
     state = TrainingState(run, None, networks)

@@ -151,8 +151,8 @@ class _Step:
             return self._gradient(tape, loss, discriminator), self._means(loss, terms)
 
         gradient, losses = self._over_parts(one)
-        agreed, (progress,) = self._agreed(gradient, [self.moment.progress / self.moment.replicas])
-        self.progress = progress if self.progress is None else self.progress
+        agreed, (progress,) = self._agreed(gradient, [self.moment.progress])
+        self.progress = self._mean_progress(progress) if self.progress is None else self.progress
         number = self.moment.step * DISCRIMINATOR_UPDATES + (1 if real else 2)
         rate = train.discriminator_learning_rate or train.learning_rate
         with part_scope("optimizer"):
@@ -225,6 +225,14 @@ class _Step:
             packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, pack(values))
             summed, *rest = unpack(packed, values)
         return summed, rest
+
+    def _mean_progress(self, summed: Any) -> Any:
+        """The mean over the replicas; exactly 1 when all are at the end, as the training ends at 1.
+
+        Shares of 1/n, or a division that a compiler makes a multiplication by 1/n, round to less for many n.
+        """
+        replicas = self.moment.replicas
+        return tf.where(summed >= replicas, 1.0, summed / replicas)
 
     def _rate(self, rate: float) -> Any:
         scaled = rate * self.run.train.rate_factor(self.moment.global_batch)
