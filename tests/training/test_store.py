@@ -188,6 +188,35 @@ def test_a_damaged_file_is_brought_again(folder, bucket):
     assert folder.newest().progress.step == 4
 
 
+@pytest.mark.parametrize("step", [2, 3, 9])
+def test_the_bucket_of_another_run_is_refused_before_anything_is_changed(folder, bucket, tmp_path, step):
+    """A wrong checkpoint.uri: both runs keep what they have, and with the right one this run goes on."""
+    other = CheckpointFolder(tmp_path / "other", keep=2, identity={**IDENTITY, "train": {"seed": 2}})
+    theirs = other.write_best(weights(1), progress(1))
+    uploaded(other, bucket, step).upload(theirs, theirs.read_bytes())
+    folder.write_best(weights(1), progress(1))
+    before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
+    with pytest.raises(CheckpointError, match=r"train\.seed: is a checkpoint of another run") as error:
+        BucketCopy(bucket, keep=2).fetch(folder)
+    assert error.value.file == f"{bucket}/step-00000000{step}.npz"
+    assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
+    (folder.path / BEST).unlink()
+    delete_object(f"{bucket}/{POINTER}")
+    with pytest.raises(CheckpointError, match=r"best\.npz: train\.seed"):
+        BucketCopy(bucket, keep=2).fetch(folder)
+    assert not (folder.path / BEST).exists()
+
+
+def test_a_damaged_best_in_the_bucket_does_not_replace_a_good_one(folder, bucket, tmp_path, caplog):
+    uploaded(folder, bucket, 4)
+    write_object(b"torn", f"{bucket}/{BEST}")
+    other = elsewhere(tmp_path)
+    other.write_best(weights(2), progress(2))
+    BucketCopy(bucket, keep=2).fetch(other)
+    assert (other.newest().progress.step, other.best().progress.step) == (4, 2)
+    assert f"{bucket}/{BEST}" in caplog.text
+
+
 def test_a_bucket_without_checkpoints_and_no_bucket(bucket, tmp_path):
     BucketCopy(bucket, keep=2).fetch(elsewhere(tmp_path))
     assert elsewhere(tmp_path).newest() is None

@@ -43,8 +43,8 @@ class Saved:
     """Values of all variables by name."""
     progress: Progress
     """What is said of them."""
-    path: Path
-    """Where it lies."""
+    path: Path | str
+    """Where it lies, in a bucket its URI."""
 
 
 class CheckpointFolder:
@@ -86,7 +86,7 @@ class CheckpointFolder:
             except CheckpointError as error:
                 log.warning("%s\n  going on with the checkpoint before it", error)
                 continue
-            self._check_identity(saved)
+            self.check_identity(saved)
             return saved
         if paths:
             raise CheckpointError(
@@ -107,7 +107,7 @@ class CheckpointFolder:
         except CheckpointError as error:
             log.warning("%s\n  the best generator so far is lost", error)
             return None
-        self._check_identity(saved)
+        self.check_identity(saved)
         return saved
 
     def clean(self) -> None:
@@ -119,11 +119,11 @@ class CheckpointFolder:
         whole = progress.model_copy(update={"identity": self.identity})
         content = encode(arrays, whole.model_dump_json(by_alias=True))
         path = self.path / name
-        with atomic_writer(path) as temporary:
-            temporary.write_bytes(content)
+        _put(content, path)
         return path
 
-    def _check_identity(self, saved: Saved) -> None:
+    def check_identity(self, saved: Saved) -> None:
+        """Raise CheckpointError when it belongs to another network, document or dataset."""
         field = first_difference(saved.progress.identity, json.loads(json.dumps(self.identity)))
         if field is None:
             return
@@ -139,11 +139,12 @@ class CheckpointFolder:
             file=saved.path,
             field=field,
             value=value_at(saved.progress.identity, field),
-            remedy="train into another folder, or delete this one to train from the beginning",
+            remedy="give the folder or checkpoint.uri of this run, or others to train from the beginning; delete these "
+            "only if nobody needs them",
         )
 
 
-def read_content(content: bytes, path: Path) -> Saved:
+def read_content(content: bytes, path: Path | str) -> Saved:
     """A checkpoint from the bytes of its file; CheckpointError when they are damaged."""
     remedy = "delete it"
     try:
@@ -153,6 +154,11 @@ def read_content(content: bytes, path: Path) -> Saved:
         raise CheckpointError(str(error), file=path, remedy=remedy) from error
     except ValidationError as error:
         raise CheckpointError("was written by another version", file=path, remedy=remedy) from error
+
+
+def _put(content: bytes, path: Path) -> None:
+    with atomic_writer(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def _read(path: Path) -> Saved:
@@ -204,31 +210,45 @@ class BucketCopy:
                 delete_object(f"{self.uri}/{outdated.name}")
 
     def fetch(self, folder: CheckpointFolder) -> None:
-        """Bring what is newer in the bucket into the folder. Raises StorageError: the bucket cannot be asked."""
+        """Bring what is newer in the bucket into the folder.
+
+        Raises StorageError: the bucket cannot be asked. CheckpointError: it holds the checkpoints of another run; then
+        the folder is as it was, and that run's checkpoints are not written over.
+        """
         present = {path.name: path for path in folder.steps()}
         wanted = not (folder.path / BEST).exists()
         for entry in self._read_pointer(START_RETRY_SECONDS).checkpoints:
-            if present and entry.name < max(present):
-                break
-            if entry.name in present and _intact(present[entry.name]):
-                break
-            if self._fetch(entry.name, folder.path, entry.sha256):
+            content = self._read(entry.name, folder, entry.sha256)
+            if content is None:
+                continue
+            older = present and entry.name < max(present)
+            if not older and not (entry.name in present and _intact(present[entry.name])):
+                _put(content, folder.path / entry.name)
                 wanted = True
-                break
-        if wanted:
-            self._fetch(BEST, folder.path)
+            break
+        best = self._read(BEST, folder) if wanted else None
+        if best is not None:
+            _put(best, folder.path / BEST)
 
-    def _fetch(self, name: str, folder: Path, sha256: str | None = None) -> bool:
+    def _read(self, name: str, folder: CheckpointFolder, sha256: str | None = None) -> bytes | None:
+        """The bytes of a checkpoint of this run; None, with a warning, when they are damaged or, though pointed to,
+        missing.
+        """
         uri = f"{self.uri}/{name}"
         content = read_object(uri, retry_seconds=START_RETRY_SECONDS)
-        if content is None or (sha256 is not None and hashlib.sha256(content).hexdigest() != sha256):
-            if sha256 is not None:
-                problem = "is missing" if content is None else "is damaged: its checksum does not hold"
-                log.warning("%s: %s\n  going on with the checkpoint before it", uri, problem)
-            return False
-        with atomic_writer(folder / name) as temporary:
-            temporary.write_bytes(content)
-        return True
+        if content is None and sha256 is None:
+            return None
+        try:
+            if content is None:
+                raise CheckpointError("is missing", file=uri)
+            if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+                raise CheckpointError("is damaged: its checksum does not hold", file=uri)
+            saved = read_content(content, uri)
+        except CheckpointError as error:
+            log.warning("%s\n  going on without it", error)
+            return None
+        folder.check_identity(saved)
+        return content
 
     def _read_pointer(self, retry_seconds: float | None = None) -> Pointer:
         if self._pointer is None:
