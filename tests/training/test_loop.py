@@ -1,6 +1,7 @@
 """Whole trainings of a few steps, with real faults."""
 
 import json
+import os
 import signal
 
 import numpy as np
@@ -10,7 +11,7 @@ import tensorflow as tf
 from caloscale.errors import CheckpointError, ShowerFileError, Terminated
 from caloscale.inference import load_generator
 from caloscale.showers.records import read_dataset
-from caloscale.training import train
+from caloscale.training import loop, train
 from caloscale.training.checkpoint_file import decode
 
 from .conftest import small_run
@@ -118,6 +119,24 @@ def test_a_finished_training_is_not_repeated(whole, shards):
     record, output = whole
     again = train(small_run(*QUICK), shards, output)
     assert (again.steps, again.resumed_from_step, again.best_epoch) == (STEPS, STEPS, record.best_epoch)
+
+
+@pytest.mark.usefixtures("heeds_interrupts", "eagerly")
+@pytest.mark.parametrize("moment", ["release", "TrainingRecord"])
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_signal_behind_the_last_step_is_heeded(shards, tmp_path, monkeypatch, moment, number, raised):
+    """Lost: nothing; all is saved and released, and the next stage does not begin."""
+    usual = getattr(loop, moment)
+
+    def told(*args, **more):
+        os.kill(os.getpid(), number)
+        return usual(*args, **more)
+
+    monkeypatch.setattr(loop, moment, told)
+    with pytest.raises(raised):
+        train(small_run(*QUICK, "train.epochs=1"), shards, tmp_path)
+    assert newest_step(tmp_path) == 5
+    assert load_generator(tmp_path / "model").card.step == 5
 
 
 def test_minutes_end_a_training(shards, tmp_path, eagerly):

@@ -154,8 +154,7 @@ class Continuity:
         words = self.peers.gather({"step": step, "save": due, "stop": self.signals.received is not None})
         if any(word["step"] != step for word in words):
             raise PeerLostError(None, f"is at another step: {[word['step'] for word in words]}")
-        stopped_by = next((index for index, word in enumerate(words) if word["stop"]), None)
-        return Decision(words[0]["save"], stopped_by)
+        return Decision(words[0]["save"], _stopped_by(words))
 
     def stop(self, stopped_by: int) -> None:
         """End this process as told, the last checkpoint being on its way: raises Terminated, KeyboardInterrupt or, when
@@ -170,11 +169,16 @@ class Continuity:
         raise PeerLostError(stopped_by, "was told to stop")
 
     def finish(self) -> None:
-        """All is saved, in the bucket, too. Raises StorageError."""
+        """All is saved, in the bucket, too. Raises StorageError, and as `stop` when one was told to stop since the last
+        step: all workers then, as one that is started again finds none that have ended well.
+        """
         if self.peers.is_chief:
             self.saver.finish()
         # The others stay until worker 0 has all it needs of them.
-        self.peers.gather({"done": True})
+        words = self.peers.gather({"done": True, "stop": self.signals.received is not None})
+        stopped_by = _stopped_by(words)
+        if stopped_by is not None:
+            self.stop(stopped_by)
 
     def figures(self) -> dict[str, Any]:
         """Restarts, lost steps and what saving took, all lives together, by the names of `Progress`."""
@@ -204,6 +208,11 @@ class Continuity:
                 f"worker {different[0]} has another document or other showers than worker 0",
                 remedy="give all workers the same document and the same shards",
             )
+
+
+def _stopped_by(words: list[dict[str, Any]]) -> int | None:
+    """Number of the first worker that was told to stop."""
+    return next((index for index, word in enumerate(words) if word["stop"]), None)
 
 
 @contextmanager

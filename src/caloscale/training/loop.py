@@ -52,7 +52,7 @@ def train(run: Run, dataset: str | Path | ShardFolder, output: Path) -> Training
     history.json. Goes on from the newest checkpoint there (or where checkpoint.uri says). Raises ShowerFileError
     (shards that are broken or made for another document), CheckpointError, StorageError, PeerLostError, and
     TrainingError when a loss is not finite. SIGTERM (Terminated) and Ctrl-C (KeyboardInterrupt) end it behind a step,
-    with a checkpoint. docs/recovery.md says what is lost when.
+    with a checkpoint, behind the last one with the released model. docs/recovery.md says what is lost when.
     """
     clock = time.perf_counter()
     if run.train.deterministic:
@@ -61,7 +61,11 @@ def train(run: Run, dataset: str | Path | ShardFolder, output: Path) -> Training
     with StopSignals() as signals, among_peers(run, signals) as (engine, peers), open_shards(dataset) as shards:
         training = _Training(run, shards, Path(output), engine, clock)
         with training.resume(peers, signals):
-            return training.run_to_end()
+            record = training.run_to_end()
+    # Several workers have agreed that all is done; what one of them is told since then must not part them.
+    if engine.placement.workers == 1:
+        signals.act()
+    return record
 
 
 class _Training:
@@ -137,8 +141,10 @@ class _Training:
         if self.placement.is_chief:
             self._write_history()
             self._release()
-        self.continuity.finish()
-        self._tell()
+        try:
+            self.continuity.finish()
+        finally:
+            self._tell()
         return self._record(stopped)
 
     def _tell(self) -> None:

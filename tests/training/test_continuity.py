@@ -1,0 +1,38 @@
+"""How several workers end together."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from caloscale.errors import PeerLostError, Terminated
+from caloscale.spec import Checkpoint
+from caloscale.training.continuity import Continuity
+from caloscale.training.peers import Peers
+from caloscale.training.signals import StopSignals
+
+
+@pytest.mark.parametrize("told", [None, 0, 1])
+def test_a_worker_that_is_told_to_stop_behind_the_last_step_stops_all(tmp_path, told):
+    """One that is started again would wait for others that have ended well; nobody hangs here, either."""
+    ends = multiprocessing.Pipe()
+
+    def finish(index):
+        signals = StopSignals()
+        peers = Peers(index, {1 - index: ends[index]})
+        continuity = Continuity(Checkpoint(), tmp_path, {}, peers, signals)
+        signals.received = signal.SIGTERM if index == told else None
+        try:
+            continuity.finish()
+        except (PeerLostError, Terminated) as error:
+            return error.exit_code
+        finally:
+            peers.close()
+        return 0
+
+    with ThreadPoolExecutor(2) as pool:
+        codes = list(pool.map(finish, range(2)))
+    assert codes == ([0, 0] if told is None else [143 if index == told else 138 for index in range(2)])
