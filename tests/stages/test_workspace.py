@@ -30,11 +30,36 @@ def test_the_placed_document_is_the_same_run(tmp_path: Path) -> None:
     assert (tmp_path / "run.yaml").stat().st_mtime_ns == written
 
 
-@pytest.mark.parametrize("override", ["train.seed=2", "data.seed=2", "model.latentSize=7", "validation.showers=3"])
+@pytest.mark.parametrize("override", ["train.seed=2", "data.seed=2", "model.latentSize=7", "train.decay=constant"])
 def test_another_training_is_refused(tmp_path: Path, override: str) -> None:
     keep_document(COMPACT, tmp_path)
-    with pytest.raises(DocumentError, match="another document"):
+    with pytest.raises(DocumentError, match="another document") as error:
         keep_document(spec.load_run(preset="compact", overrides=[override]), tmp_path)
+    assert f"{error.value.field}={error.value.value}" == override
+    assert "checkpoints" in str(error.value.remedy)
+    assert spec.load_run(tmp_path / "run.yaml") == COMPACT
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "train.epochs=80",
+        "train.maxMinutes=99",
+        "train.strategy=mirrored",
+        "train.loop=builtin",
+        "train.deterministic=true",
+        "data.simulation.processes=2",
+        "validation.showers=500",
+        "recovery.saveSeconds=3",
+    ],
+)
+def test_a_training_goes_on_longer_or_elsewhere_and_is_judged_anew(tmp_path: Path, override: str) -> None:
+    """What docs/recovery.md lets change between two lives; the document that is kept is the newest."""
+    keep_document(COMPACT, tmp_path)
+    changed = spec.load_run(preset="compact", overrides=[override])
+    assert changed != COMPACT
+    keep_document(changed, tmp_path)
+    assert spec.load_run(tmp_path / "run.yaml") == changed
 
 
 def test_large_folders_stay_where_they_are(bucket_server: str, tmp_path: Path) -> None:

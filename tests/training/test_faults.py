@@ -14,6 +14,7 @@ import pytest
 from caloscale.errors import ShowerFileError, StorageError, TrainingError
 from caloscale.models.card import CARD
 from caloscale.showers.storage import download, read_object
+from caloscale.spec import load_run
 from caloscale.stages import train as train_stage
 from caloscale.training import failures, train
 from caloscale.training import input as showers_input
@@ -97,6 +98,16 @@ def test_a_loss_that_is_not_finite(shards, tmp_path):
     for path in (tmp_path / "checkpoints").glob("step-*.npz"):
         assert all(np.isfinite(value).all() for value in decode(path.read_bytes())[0].values())
     assert not (tmp_path / "model").exists()
+
+
+@eagerly
+def test_a_training_that_ended_is_prolonged_in_its_workspace(shards, tmp_path):
+    """Nothing of it is made again."""
+    first = train_stage(small_run(*QUICK, "train.epochs=1"), tmp_path, shards)
+    longer = small_run(*QUICK, "train.epochs=2", "validation.showers=50")
+    second = train_stage(longer, tmp_path, shards)
+    assert (first.steps, second.resumed_from_step, second.steps) == (5, 5, 10)
+    assert load_run(tmp_path / "run.yaml") == longer
 
 
 @pytest.fixture

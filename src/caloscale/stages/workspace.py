@@ -6,19 +6,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from caloscale.errors import DocumentError
 from caloscale.showers.storage import atomic_writer, delete_object, download, is_remote, upload
 from caloscale.spec import Run, build_run, dump_run
 from caloscale.spec.document import parse_yaml
 from caloscale.spec.places import LARGE
-
-PLACEMENT = ("hardware", "cluster", "budget", "recovery", "checkpoint")
-"""Blocks that say where and how long a run trains, not what it makes: these may differ from what the folder holds, as
-the operator fills in what was planned, and a budget may be raised."""
-BATCH = ("globalBatchSize", "batchPerReplica", "maxBatchPerReplica", "accumulate")
-"""Fields of the train block that are divided anew on other machines; checkpoints hold the global batch to its value."""
+from caloscale.training.checkpoint import first_difference, value_at, weights_document
 
 
 @contextmanager
@@ -55,29 +49,27 @@ def open_workspace(workspace: str | Path) -> Iterator[Path]:
 def keep_document(run: Run, folder: Path) -> None:
     """Write the resolved document; a folder that holds a run of another document is refused.
 
-    What only places or prices the run may differ; then the newest document is kept, as the bill is made by it.
+    What the weights do not depend on may differ (docs/recovery.md): a training goes on longer or elsewhere, a model is
+    judged anew. Then the newest document is kept, as the bill is made by it.
     """
     path = folder / "run.yaml"
     if path.is_file():
         held = build_run(parse_yaml(path.read_text(encoding="utf-8"), file=path), file=path)
-        if _work_of(held) != _work_of(run):
+        wanted = weights_document(run)
+        field = first_difference(weights_document(held), wanted)
+        if field is not None:
             raise DocumentError(
                 "this folder holds a run of another document",
                 file=path,
-                remedy="choose another folder or name, or delete this one",
+                field=field,
+                value=value_at(wanted, field),
+                remedy="choose another folder or name, or the value in this file; delete this folder only if nobody "
+                "needs its checkpoints and model",
             )
         if held == run:
             return
     with atomic_writer(path) as temporary:
         temporary.write_text(dump_run(run), encoding="utf-8")
-
-
-def _work_of(run: Run) -> dict[str, Any]:
-    """What the run makes, wherever it does."""
-    document = run.model_dump(mode="json", by_alias=True, exclude=set(PLACEMENT))
-    for field in BATCH:
-        document["train"].pop(field)
-    return document
 
 
 def _times(folder: Path) -> dict[Path, int]:

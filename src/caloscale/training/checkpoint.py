@@ -57,8 +57,8 @@ class Progress(Block):
     """The parts of the document that the weights depend on, and the showers."""
 
 
-def identity_of(run: Run, manifest: Manifest, global_batch: int) -> dict[str, Any]:
-    """What a checkpoint depends on: document (without what may change), training shards and global batch."""
+def weights_document(run: Run) -> dict[str, Any]:
+    """The parts of the document that the weights depend on: all that may not change in a training."""
     document = run.model_dump(mode="json", by_alias=True)
     kept = {block: document[block] for block in ("model", "data", "train")}
     for *path, last in FREE:
@@ -66,8 +66,17 @@ def identity_of(run: Run, manifest: Manifest, global_batch: int) -> dict[str, An
         for part in path:
             block = block[part]
         block.pop(last, None)
+    return kept
+
+
+def identity_of(run: Run, manifest: Manifest, global_batch: int) -> dict[str, Any]:
+    """What a checkpoint depends on: document (without what may change), training shards and global batch."""
     shards = "".join(shard.sha256 for shard in manifest.shards_of("train"))
-    return {**kept, "globalBatch": global_batch, "showers": hashlib.sha256(shards.encode()).hexdigest()}
+    return {
+        **weights_document(run),
+        "globalBatch": global_batch,
+        "showers": hashlib.sha256(shards.encode()).hexdigest(),
+    }
 
 
 def first_difference(found: Any, wanted: Any, path: str = "") -> str | None:
