@@ -6,13 +6,28 @@ import multiprocessing
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from caloscale.errors import PeerLostError, Terminated
+from caloscale.errors import PeerLostError, Terminated, TrainingError
 from caloscale.spec import Checkpoint
+from caloscale.training.checkpoint import Progress
 from caloscale.training.continuity import Continuity
 from caloscale.training.peers import Peers
 from caloscale.training.signals import StopSignals
+
+
+@pytest.mark.parametrize("save", ["save", "save_best"])
+def test_what_is_not_finite_is_not_saved(tmp_path, save):
+    """The last update of a step may ruin the weights when its losses were still finite."""
+    continuity = Continuity(Checkpoint(), tmp_path, {}, Peers(), StopSignals())
+    progress = Progress(step=7, seconds=1.0, core_seconds=1.0)
+    weights = {"sound": tf.Variable([1.0, 2.0]), "generator/003": tf.Variable([1.0, np.inf])}
+    with pytest.raises(TrainingError, match=r"generator/003 is not finite .* at step 7\b"):
+        getattr(continuity, save)(weights, progress)
+    continuity.saver.finish()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("told", [None, 0, 1])

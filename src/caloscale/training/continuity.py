@@ -21,12 +21,13 @@ from caloscale.errors import CheckpointError, DocumentError, PeerLostError, Stor
 from caloscale.showers.storage import is_remote, storage_error
 from caloscale.spec import Checkpoint, Run
 from caloscale.training.checkpoint import Progress
-from caloscale.training.checkpoint_file import encode
+from caloscale.training.checkpoint_file import Arrays, encode
+from caloscale.training.failures import diverged
 from caloscale.training.mark import Life, Mark, next_life, read_mark
 from caloscale.training.peers import Peers, meet
 from caloscale.training.saver import Saver
 from caloscale.training.signals import StopSignals
-from caloscale.training.snapshot import from_host, to_host
+from caloscale.training.snapshot import from_host, not_finite, to_host
 from caloscale.training.store import BucketCopy, CheckpointFolder, Saved, read_content
 from caloscale.training.strategy import Engine, open_engine, worker_of
 
@@ -126,11 +127,13 @@ class Continuity:
         return saved.progress if saved else None
 
     def save(self, variables: Mapping[str, Any], progress: Progress) -> None:
-        """Save a checkpoint beside the training. Raises StorageError when the save before it failed."""
+        """Save a checkpoint beside the training. Raises StorageError when the save before it failed, and TrainingError,
+        with nothing saved, when a value is not finite.
+        """
         if self.peers.is_chief:
             started = time.monotonic()
             self.saves += 1
-            self.saver.save(to_host(variables), progress.model_copy(update=self.figures()))
+            self.saver.save(self._sound(variables, progress), progress.model_copy(update=self.figures()))
             self._saved_at = time.monotonic()
             self.seconds_saving += self._saved_at - started
 
@@ -138,7 +141,7 @@ class Continuity:
         """Save the best generator so far. Raises as `save`."""
         if self.peers.is_chief:
             started = time.monotonic()
-            self.saver.save_best(to_host(variables), progress.model_copy(update=self.figures()))
+            self.saver.save_best(self._sound(variables, progress), progress.model_copy(update=self.figures()))
             self.seconds_saving += time.monotonic() - started
 
     def agree(self, step: int) -> Decision:
@@ -189,6 +192,14 @@ class Continuity:
             "seconds_saving": self.before.seconds_saving + self.seconds_saving,
             "saved_bytes": self.before.saved_bytes + self.saver.saved_bytes,
         }
+
+    def _sound(self, variables: Mapping[str, Any], progress: Progress) -> Arrays:
+        """Copies on the host. The losses of a step were computed before its last update, which these have seen."""
+        arrays = to_host(variables)
+        name = not_finite(arrays)
+        if name is not None:
+            raise diverged(f"{name} is", progress.step, self.folder.path)
+        return arrays
 
     def _newest(self) -> Saved | None:
         self.folder.clean()

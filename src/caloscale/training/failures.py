@@ -47,6 +47,14 @@ def failed(error: tf.errors.OpError) -> TrainingError:
     return TrainingError(f"TensorFlow could not make a step: {brief(error)}\n  remedy: {remedy}")
 
 
+def diverged(what: str, step: int, checkpoints: Path) -> TrainingError:
+    """The error of a training whose numbers are NaN or infinite at a step. what: ``a loss was``, for example."""
+    return TrainingError(
+        f"{what} not finite (NaN or infinite) at step {step}\n  remedy: lower train.learningRate, or go on "
+        f"from an older checkpoint in {checkpoints}"
+    )
+
+
 class Retries:
     """Counts failures at the same step."""
 

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from caloscale.errors import TrainingError
 from caloscale.progress import bar
 from caloscale.showers.shard_folder import ShardFolder, open_shards
 from caloscale.showers.shards import read_part
@@ -21,7 +20,7 @@ from caloscale.training.builtin_loop import fit
 from caloscale.training.checkpoint import Progress, identity_of
 from caloscale.training.comparison import generate_like
 from caloscale.training.continuity import Continuity, among_peers
-from caloscale.training.failures import Retries, brief, failed, is_of_input, unreadable
+from caloscale.training.failures import Retries, brief, diverged, failed, is_of_input, unreadable
 from caloscale.training.input import TrainingShowers, check_manifest
 from caloscale.training.peers import Peers
 from caloscale.training.profile import PROFILE_FILE, StepProfiler, keeper
@@ -51,8 +50,8 @@ def train(run: Run, dataset: str | Path | ShardFolder, output: Path) -> Training
     Leaves in ``output``: model/ (the released generator, see `release`), checkpoints/, logs/ (TensorBoard) and
     history.json. Goes on from the newest checkpoint there (or where checkpoint.uri says). Raises ShowerFileError
     (shards that are broken or made for another document), CheckpointError, StorageError, PeerLostError, and
-    TrainingError when a loss is not finite. SIGTERM (Terminated) and Ctrl-C (KeyboardInterrupt) end it behind a step,
-    with a checkpoint, behind the last one with the released model. docs/recovery.md says what is lost when.
+    TrainingError when a loss or weight is not finite. SIGTERM (Terminated) and Ctrl-C (KeyboardInterrupt) end it behind
+    a step, with a checkpoint, behind the last one with the released model. docs/recovery.md says what is lost when.
     """
     clock = time.perf_counter()
     if run.train.deterministic:
@@ -253,10 +252,7 @@ class _Training:
     def _check_finite(self) -> None:
         bad = int(self.state.first_bad_step.numpy())
         if bad != NOWHERE:
-            raise TrainingError(
-                f"a loss was not finite (NaN or infinite) at step {bad}\n  remedy: lower train.learningRate, or go on "
-                f"from an older checkpoint in {self.continuity.folder.path}"
-            )
+            raise diverged("a loss was", bad, self.continuity.folder.path)
 
     def _validate(self, writer: Any = None) -> None:
         """Compare with validation showers and keep the generator if it is the best so far."""

@@ -22,6 +22,11 @@ def to_host(variables: Mapping[str, Any]) -> Arrays:
     return {name: np.array(variable.numpy()) for name, variable in variables.items()}
 
 
+def not_finite(arrays: Mapping[str, NDArray[Any]]) -> str | None:
+    """Name of the first that holds a NaN or an infinity; None when all are finite."""
+    return next((name for name, values in arrays.items() if not np.isfinite(values).all()), None)
+
+
 def from_host(variables: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Set all variables; ValueError, with nothing set, when a name is missing or left over or a shape differs."""
     missing, left_over = sorted(variables.keys() - arrays.keys()), sorted(arrays.keys() - variables.keys())
