@@ -157,7 +157,10 @@ def rented_speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None
 
 def _worker_speed(folder: Path, stage: str) -> tuple[float, int] | None:
     """Showers per second of a stage that a worker of the run did, and on how many processors."""
-    record = read_records(folder).get(stage)
+    try:
+        record = read_records(folder).get(stage)
+    except ValidationError:  # a record that cannot be read is no reason to have no bill
+        return None
     per_second = record.figures.get("showersPerSecond") if record is not None and record.on_worker else None
     return (float(per_second), record.machine.cores) if record is not None and per_second else None
 
