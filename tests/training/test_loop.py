@@ -1,7 +1,6 @@
 """Whole trainings of a few steps, with real faults."""
 
 import json
-import os
 import signal
 
 import numpy as np
@@ -129,7 +128,7 @@ def test_a_signal_behind_the_last_step_is_heeded(shards, tmp_path, monkeypatch, 
     usual = getattr(loop, moment)
 
     def told(*args, **more):
-        os.kill(os.getpid(), number)
+        signal_when(lambda: True, number).join()
         return usual(*args, **more)
 
     monkeypatch.setattr(loop, moment, told)
