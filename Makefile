@@ -53,10 +53,11 @@ run: $(VENV)/.run ## Simulate, train, validate and report on this machine: the p
 .PHONY: install
 install: $(VENV)/.dev ## Install everything for development into .venv
 
+# A process that dies is not replaced: pytest-xdist 3.8 then hands out the files that are done as well, and never ends.
 .PHONY: test
 test: $(VENV)/.dev ## Lint and the tests (at most 10 minutes)
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/pytest -m 'not long and not control_plane' --numprocesses auto --maxprocesses 4 --dist loadfile --durations=15
+	@$(BIN)/pytest -m 'not long and not control_plane' --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0 --durations=15
 	@if $(BIN)/python -m tools.cluster built; then $(MAKE) --no-print-directory test-control-plane; \
 	else echo "the operator's tests on a real control plane were left out: make test-control-plane (builds it once, up to half an hour)"; fi
 

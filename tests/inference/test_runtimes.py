@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -186,6 +187,29 @@ def test_what_counts_as_a_deviation(folder):
     other[0, 1, 1, 1] = np.inf
     assert np.isnan(exports.deviation(other, truth, card))
     assert np.isnan(exports.deviation(other[:1], truth, card))
+
+
+def test_a_signal_behind_two_runtimes_is_only_a_signal(folder):
+    """OpenVINO's plugin changes the stack of signals, see `openvino_core`."""
+    exported(folder, "openvino")
+    program = f"""
+import gc, os, signal
+import numpy as np
+from pathlib import Path
+from caloscale.inference import open_runtime
+first, second = (open_runtime(Path({str(folder)!r}), "openvino") for _ in range(2))
+one = np.ones(1, np.float32)
+for runtime in (first, second):
+    runtime.generate_batch(np.zeros((1, runtime.noise_size), np.float32), one, one)
+del first, runtime
+gc.collect()
+del second
+gc.collect()
+signal.signal(signal.SIGTERM, lambda *_: print("told"))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "told\n"), done.stderr
 
 
 def test_no_model_is_no_export(tmp_path):

@@ -124,8 +124,5 @@ def when(condition: Callable[[], object], action: Callable[[], object]) -> threa
 
 
 def signal_when(condition: Callable[[], object], number: int) -> threading.Thread:
-    """A signal for this process as soon as a condition holds, taken by a thread of its own.
-
-    Where OpenVINO was loaded before, one that the kernel gives to the main thread ends the process.
-    """
-    return when(condition, lambda: signal.raise_signal(number))
+    """A signal for this process as soon as a condition holds."""
+    return when(condition, lambda: os.kill(os.getpid(), number))

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from caloscale.inference.exports import Format
 from caloscale.inference.generator import Generator
-from caloscale.inference.packages import load
+from caloscale.inference.packages import load, openvino_core
 
 OPSET = 18
 """Version of the ONNX operators: ONNX Runtime 1.14 and later have them."""
@@ -88,13 +88,12 @@ def _write_openvino(generator: Generator, path: Path, properties: dict[str, str]
         module.cells_gev = _named(generator)
         signatures = {"serving_default": module.cells_gev.get_concrete_function()}
         tf.saved_model.save(module, folder, signatures=signatures)
-        model = openvino.Core().read_model(folder)
+        model = openvino_core().read_model(folder)
         for name, text in properties.items():
             model.set_rt_info(text, name.split("."))
         openvino.save_model(model, str(path), compress_to_fp16=False)
 
 
 def _compute_openvino(path: Path, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
-    openvino = load("openvino")
-    compiled = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = openvino_core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return compiled({"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad})["cells_gev"]

@@ -10,7 +10,7 @@ from typing import Any
 from caloscale.errors import InputError
 from caloscale.inference.exports import exported
 from caloscale.inference.folder import read_card
-from caloscale.inference.packages import load
+from caloscale.inference.packages import openvino_core
 from caloscale.inference.runtime import Floats, Runtime
 
 _HINTS = {"float32": "f32", "bfloat16": "bf16"}
@@ -22,9 +22,8 @@ class OpenVinoRuntime(Runtime):
     """OpenVINO IR on the CPU, compiled for each size of batch: fixed shapes are a third quicker than open ones."""
 
     def __init__(self, folder: Path, *, precision: str, streams: int, threads: int | None) -> None:
-        openvino = load("openvino")
+        self._core = openvino_core()
         card, path = read_card(folder), exported(folder, "openvino")
-        self._core = openvino.Core()
         if precision == "bfloat16" and "BF16" not in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             raise InputError(
                 "this processor has no instructions for it",

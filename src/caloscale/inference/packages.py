@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -18,3 +19,18 @@ def load(package: str) -> Any:
             field=package,
             remedy="pip install 'caloscale[infer]', or use --runtime tensorflow",
         ) from error
+
+
+def openvino_core() -> Any:
+    """OpenVINO, loaded once for the process; raises as `load`.
+
+    Its CPU plugin gives the thread a stack of its own for signals, and puts the one before back when it goes away. Of
+    two plugins that go in the order they came, the second puts back what the first has unmapped, and the next signal
+    kills the process.
+    """
+    return _core(load("openvino"))
+
+
+@cache
+def _core(openvino: Any) -> Any:
+    return openvino.Core()
