@@ -15,7 +15,7 @@ from caloscale.cluster import names
 from caloscale.errors import ClusterError
 
 Object = dict[str, Any]
-CONFLICT, NOT_FOUND, TOO_MANY = 409, 404, 429
+CONFLICT, NOT_FOUND, TOO_MANY, SERVER_ERROR = 409, 404, 429, 500
 PAGE = 500
 """Objects that are listed at a time."""
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -204,6 +204,11 @@ def active_namespace(context: str | None = None) -> str:
         return "default"
     chosen = next((c for c in contexts if c["name"] == context), active)
     return str(chosen["context"].get("namespace", "default"))
+
+
+def is_passing(error: ApiException) -> bool:
+    """Whether the server cannot answer just now; what it refuses (401, 403) it will refuse again."""
+    return error.status == TOO_MANY or (error.status or 0) >= SERVER_ERROR
 
 
 def told(error: ApiException) -> str:

@@ -12,7 +12,6 @@ from caloscale.planning.prices import load_prices
 from caloscale.spec import Run
 from caloscale.status import RunStatus
 
-PLAN_FILE = "plan.json"
 ROUNDING = 1e-6
 """Relative: the status is written as text."""
 

@@ -12,7 +12,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
-from caloscale.connection import NOT_FOUND, Connection, told
+from caloscale.connection import NOT_FOUND, Connection, is_passing, told
 from caloscale.errors import ClusterError, DocumentError, InputError
 from caloscale.spec import Run
 from caloscale.status import FINISHED, MENDABLE, RunStatus
@@ -21,7 +21,6 @@ MANAGER = "caloscale-submit"
 """Owner of the document's fields: not the operator."""
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 POLL_SECONDS = 2.0
-TOO_MANY_REQUESTS, SERVER_ERROR = 429, 500
 
 
 class RunOnCluster(NamedTuple):
@@ -118,7 +117,7 @@ def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnC
         try:
             raw = connection.get(names.KIND, namespace, name)
         except (ApiException, HTTPError, OSError) as error:
-            if isinstance(error, ApiException) and not _is_passing(error):
+            if isinstance(error, ApiException) and not is_passing(error):
                 raise _refused(error, f"{name} cannot be followed: {told(error)}") from error
             time.sleep(POLL_SECONDS)
             continue
@@ -198,11 +197,6 @@ def _after_the_end(run: RunOnCluster) -> str:
     if _is_mendable(run):
         return f"change in the document what it failed for and submit it as {run.name} again: it goes on; or {anew}"
     return anew
-
-
-def _is_passing(error: ApiException) -> bool:
-    """Whether the server cannot answer just now; what it refuses (401, 403) it will refuse again."""
-    return error.status == TOO_MANY_REQUESTS or (error.status or 0) >= SERVER_ERROR
 
 
 def _look(connection: Connection, namespace: str, name: str) -> RunOnCluster | None:

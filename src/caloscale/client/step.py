@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from caloscale.client.cancellation import ended_by_sigterm
-from caloscale.client.estimate import PLAN_FILE, estimate_of
+from caloscale.client.estimate import estimate_of
 from caloscale.client.runs import RunOnCluster, delete, describe, follow, manifest_of, submit
 from caloscale.cluster.accounting import use_of
 from caloscale.connection import Connection, active_namespace, connect
@@ -19,11 +19,10 @@ from caloscale.errors import ClusterError, StorageError, Terminated
 from caloscale.showers.manifest import MANIFEST
 from caloscale.showers.storage import atomic_writer, download, is_remote, read_object, upload
 from caloscale.spec import Run
-from caloscale.spec.places import DATASET, MODEL
+from caloscale.spec.places import DATASET, MODEL, PLAN_FILE, USAGE_FILE
 
 log = logging.getLogger(__name__)
 
-USAGE_FILE = "usage.json"
 POD_VARIABLE = "KFP_POD_NAME"
 """Environment variable in which Kubeflow Pipelines tells a step its pod."""
 

@@ -20,7 +20,7 @@ from caloscale.cluster import names
 from caloscale.cluster.launch import Owner
 from caloscale.cluster.pods import Trouble
 from caloscale.cluster.pool_plan import Catalogue
-from caloscale.connection import CONFLICT, TOO_MANY, Connection, told
+from caloscale.connection import CONFLICT, Connection, is_passing, told
 from caloscale.errors import PriceError
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.observation import Action, Apply, Decision, Observed, Remove, Tell
@@ -255,7 +255,7 @@ class Controller:
             try:
                 self._do(run, seen, action)
             except ApiException as error:
-                if isinstance(action, Apply) and _is_refusal(error):
+                if isinstance(action, Apply) and error.status != CONFLICT and not is_passing(error):
                     where = f"{action.manifest['kind']} {action.manifest['metadata']['name']}"
                     self._refusals[run] = Trouble(where, REFUSED, told(error))
                 elif refused is not None:
@@ -316,11 +316,6 @@ class Controller:
                 made = Catalogue(load_prices(added=IN_CONFIG_MAP), load_measurements(), today)
             self._catalogue = (state, made)
         return self._catalogue[1]
-
-
-def _is_refusal(error: ApiException) -> bool:
-    """Whether the API server would say the same again: not a conflict, too many requests, or a trouble of its own."""
-    return error.status // 100 == 4 and error.status not in (CONFLICT, TOO_MANY)
 
 
 def _changed(file: Path) -> float:

@@ -10,3 +10,7 @@ MODEL = "training/model"
 """The trained networks."""
 LARGE = (CHECKPOINTS, DATASET)
 """What is neither copied nor uploaded with the rest of a folder in a bucket: who needs it, says so."""
+PLAN_FILE = "plan.json"
+"""The plan of a run (`caloscale.planning.plan.Plan`), for its bill."""
+USAGE_FILE = "usage.json"
+"""What a run used (`caloscale.planning.usage.RunUse`)."""

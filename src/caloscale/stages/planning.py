@@ -23,15 +23,12 @@ from caloscale.planning.rates import machine_rate
 from caloscale.planning.usage import RunUse, measurement_of
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run, load_run
+from caloscale.spec.places import PLAN_FILE, USAGE_FILE
 from caloscale.stages.plan_table import plan_markdown
 from caloscale.stages.record import read_records
 from caloscale.stages.summary import Summary
 from caloscale.stages.workspace import keep_document, open_workspace
 
-PLAN_FILE = "plan.json"
-"""The plan in a run's folder."""
-USAGE_FILE = "usage.json"
-"""What the run used (`caloscale.planning.usage.RunUse`), in its folder."""
 NO_SPEED = (
     "A million showers have no price: how fast they are made was not measured by a worker on a machine of this bill."
 )
@@ -195,7 +192,7 @@ def _speeds(folder: Path) -> tuple[Speed | None, Speed | None]:
         remedy = f"delete it, or make it again with caloscale report -w {folder}"
         raise _not_what_it_should_be(summary_file, problems, remedy) from None
     priced = load_run(document).budget.priced_as
-    where = {"machine_type": priced.machine_type, "region": priced.region, "purchase": priced.purchase}
+    where = priced.model_dump()
     generated, simulated = summary.generate, summary.simulation
     return (
         Speed(**where, showers_per_second=generated.showers_per_second) if generated else None,

@@ -17,8 +17,9 @@ from caloscale.planning.prices import load_prices
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block
+from caloscale.spec.places import USAGE_FILE
 from caloscale.stages.plan_table import headline, markdown_table, remarks, verdict
-from caloscale.stages.planning import NO_SPEED, USAGE_FILE, read_plan, read_use, rented_speeds
+from caloscale.stages.planning import NO_SPEED, read_plan, read_use, rented_speeds
 from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded
 from caloscale.stages.summary import (
     DataSummary,
