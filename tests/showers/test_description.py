@@ -61,7 +61,7 @@ def test_draws_from_each(prepared: Path, tmp_path: Path) -> None:
 def test_picture_of_a_shard_is_in_gev(prepared: Path, tmp_path: Path) -> None:
     """The title of shower 3 of the first shard, from the shower as `read_part` gives it."""
     draw(next(prepared.glob("train-00000*")), 1, tmp_path / "a.svg")
-    shower = read_part(prepared, "train", limit=2)
+    shower = read_part(prepared, "train", np.arange(2))
     hits = np.count_nonzero(shower.cells_gev[1])
     expected = f"{shower.energy_gev[1]:.1f} GeV at {math.degrees(shower.angle_rad[1]):.1f}° (Geant4)"
     text = (tmp_path / "a.svg").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from caloscale.errors import ShowerFileError, StorageError
@@ -33,7 +34,7 @@ def test_only_what_is_needed_is_fetched(bucket_server: str, shards: Path, tmp_pa
     folder.need((first,))
     folder.need((first, second))
     assert files(folder.path) == {MANIFEST, first.file, second.file}
-    folder.need_part("validation", limit=1)
+    assert len(folder.read("validation", np.array([0]))) == 1
     assert len(files(folder.path)) == 4
     folder.need()
     assert files(folder.path) == files(shards)
@@ -57,7 +58,7 @@ def test_a_damaged_shard_is_named(bucket_server: str, shards: Path, tmp_path: Pa
     content = (shards / victim.file).read_bytes()
     write_object(content[:-1] + bytes([content[-1] ^ 1]), f"{bucket_server}/damaged/{victim.file}")
     with open_shards(f"{bucket_server}/damaged") as folder:
-        folder.need_part("validation")
+        folder.read("validation")
         with pytest.raises(ShowerFileError, match=rf"{victim.file}.*checksum"):
             folder.need()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,11 @@ from caloscale.errors import CheckpointError, InputError, ShowerFileError
 from caloscale.physics import Evaluation
 from caloscale.showers.arrays import Showers
 from caloscale.showers.files import write_showers
-from caloscale.showers.shards import preprocess_showers
+from caloscale.showers.manifest import read_manifest
+from caloscale.showers.shards import preprocess_showers, read_part
+from caloscale.stages import validation
 from caloscale.stages.validation import _generate_like, _release, validate
+from caloscale.training.selection import selection_showers
 from tests.inference.model_folders import COMPACT as DETECTOR
 from tests.inference.model_folders import shared_model
 
@@ -106,3 +111,45 @@ def test_what_belongs_to_another_document_is_not_compared(
             validate(run, tmp_path / error.__name__, shards, networks, tmp_path / "model")
         assert raised.value.exit_code == 2 and raised.value.remedy
     assert not (tmp_path / "model").exists()
+
+
+class JudgedError(Exception):
+    """Ends a validation with the showers that it is about to compare with."""
+
+
+def test_showers_that_chose_the_epoch_do_not_judge(
+    shards: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judge(reference: Showers, *_: object, **__: object) -> None:
+        raise JudgedError(reference)
+
+    monkeypatch.setattr(validation, "evaluate", judge)
+    run = spec.load_run(preset="compact", overrides=DETECTOR)
+    networks = shared_model(tmp_path_factory, "compact", DETECTOR)
+    with pytest.raises(JudgedError) as judged:
+        validate(run, tmp_path, shards, networks, tmp_path / "model")
+    held_back = read_part(shards, "validation")
+    chose = held_back[selection_showers([len(held_back)])].energy_gev
+    assert len(chose) == 5
+    assert sorted([*judged.value.args[0].energy_gev, *chose]) == sorted(held_back.energy_gev)
+
+
+@pytest.mark.parametrize("known", ["these", "others", "not"])
+def test_networks_of_other_shards_are_told(
+    shards: Path,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    known: str,
+) -> None:
+    """They may have been trained on what is held back here."""
+    monkeypatch.setattr(validation, "evaluate", lambda *_, **__: 1 / 0)
+    networks = shutil.copytree(shared_model(tmp_path_factory, "compact", DETECTOR), tmp_path / "networks")
+    card = json.loads((networks / "model.json").read_text())
+    card["showersSha256"] = {"these": read_manifest(shards).train_sha256, "others": "0" * 64, "not": None}[known]
+    (networks / "model.json").write_text(json.dumps(card))
+    run = spec.load_run(preset="compact", overrides=DETECTOR)
+    with pytest.raises(ZeroDivisionError):
+        validate(run, tmp_path / "run", shards, networks, tmp_path / "model")
+    assert ("was trained on other shards" in caplog.text) == (known == "others")

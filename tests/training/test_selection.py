@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from caloscale.training.selection import is_chosen, physics_deviation
+from caloscale.training.selection import MOST_SHARDS, MOST_SHOWERS, is_chosen, physics_deviation, selection_showers
 
 from .conftest import random_showers
 
@@ -41,6 +43,29 @@ def test_the_width_of_the_response_counts():
     half = real.cells_gev * (1 + (wide - 1) / 2)[:, None, None, None]
     assert physics_deviation(generated, type(real)(half, energy, real.angle_rad))["resolution"] == pytest.approx(
         0.5, rel=0.05
+    )
+
+
+@given(st.lists(st.integers(1, 2000), min_size=1, max_size=100))
+def test_a_quarter_selects_from_a_few_shards(shards):
+    chosen, total = selection_showers(shards), sum(shards)
+    assert (np.diff(chosen) > 0).all() and chosen[0] >= 0 and chosen[-1] < total
+    assert 1 <= len(chosen) <= max(1, min(MOST_SHOWERS, round(total / 4)))
+    of_shards = np.searchsorted(np.cumsum(shards), chosen, side="right")
+    assert len(set(of_shards)) <= MOST_SHARDS
+    assert np.array_equal(chosen, selection_showers(shards))
+
+
+@pytest.mark.parametrize("shards", [[1000], [250] * 4, [515] * 40])
+def test_showers_in_the_order_of_their_energies_select_by_all_energies(shards):
+    energy_gev = np.linspace(10, 500, sum(shards))[selection_showers(shards)]
+    assert len(energy_gev) == min(MOST_SHOWERS, sum(shards) // 4)
+    # The mean and the deciles of the whole range: four standard errors of as many drawn from it; from eight ranges of
+    # it, a sixteenth more.
+    assert energy_gev.mean() == pytest.approx(255, abs=4 * 141.5 / np.sqrt(len(energy_gev)))
+    quantiles = np.quantile(energy_gev, np.arange(1, 10) / 10)
+    assert quantiles == pytest.approx(
+        10 + 49.0 * np.arange(1, 10), abs=490 * (4 * 0.5 / np.sqrt(len(energy_gev)) + 1 / 16)
     )
 
 

@@ -36,6 +36,8 @@ class ModelCard(Block):
     """Angles that were trained on, degrees."""
     source: str
     """Origin of the training showers: geant4, parametrised, generated or file."""
+    showers_sha256: str | None = None
+    """Checksum of the training shards (`Manifest.train_sha256`); none: not known."""
     document: dict[str, Any]
     """The run document."""
     versions: dict[str, str]
@@ -55,6 +57,7 @@ class ModelCard(Block):
         run: Run,
         *,
         source: str,
+        showers_sha256: str | None = None,
         versions: dict[str, str],
         parameters: dict[str, int],
         step: int = 0,
@@ -72,6 +75,7 @@ class ModelCard(Block):
             energy_gev=data.energy_gev,
             angle_deg=data.angle_deg,
             source=source,
+            showers_sha256=showers_sha256,
             document=run.model_dump(mode="json", by_alias=True),
             versions=versions,
             step=step,

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
 from caloscale.errors import ShowerFileError
@@ -110,6 +112,20 @@ class Manifest(Block):
     def shards_of(self, part: Part) -> tuple[Shard, ...]:
         """The shards of a part, in order."""
         return tuple(shard for shard in self.shards if shard.part == part)
+
+    @property
+    def train_sha256(self) -> str:
+        """Checksum of the training shards."""
+        return hashlib.sha256("".join(shard.sha256 for shard in self.shards_of("train")).encode()).hexdigest()
+
+    def wanted_of(self, part: Part, showers: NDArray[np.intp]) -> list[tuple[Shard, NDArray[np.intp]]]:
+        """The shards of a part that hold these of its showers (numbers from 0, ascending), and their numbers within."""
+        shards = self.shards_of(part)
+        ends = np.cumsum([shard.showers for shard in shards])
+        pieces = np.split(showers, np.searchsorted(showers, ends[:-1]))
+        return [
+            (shard, piece - (end - shard.showers)) for shard, piece, end in zip(shards, pieces, ends) if len(piece) > 0
+        ]
 
 
 def read_manifest(folder: str | Path) -> Manifest:

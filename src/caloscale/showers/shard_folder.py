@@ -7,8 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from caloscale.errors import ShowerFileError
+from caloscale.showers.arrays import Showers
 from caloscale.showers.manifest import MANIFEST, Manifest, Part, Shard, check_shards, read_manifest
+from caloscale.showers.shards import read_part
 from caloscale.showers.storage import download, is_remote
 
 
@@ -42,15 +47,11 @@ class ShardFolder:
         check_shards(self.path, self.manifest, fresh)
         self._whole.update(shard.file for shard in fresh)
 
-    def need_part(self, part: Part, *, limit: int | None = None) -> None:
-        """Have the first ``limit`` showers (absent: all) of a part here."""
-        shards, showers = [], 0
-        for shard in self.manifest.shards_of(part):
-            if limit is not None and showers >= limit:
-                break
-            shards.append(shard)
-            showers += shard.showers
-        self.need(shards)
+    def read(self, part: Part, showers: NDArray[np.intp] | None = None) -> Showers:
+        """As `read_part`, of what is fetched for it."""
+        numbers = np.arange(self.manifest.parts[part]) if showers is None else showers
+        self.need([shard for shard, _ in self.manifest.wanted_of(part, numbers)])
+        return read_part(self.path, part, numbers)
 
     def _is_here(self, shard: Shard) -> bool:
         file = self.path / shard.file

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
 import caloscale
 from caloscale.errors import ShowerFileError, StorageError
@@ -83,27 +84,29 @@ def verify_shards(folder: str | Path, manifest: Manifest) -> None:
             raise _count_error(path, found, shard.showers)
 
 
-def read_part(folder: str | Path, part: Part, *, limit: int | None = None) -> Showers:
-    """The showers of a part (the first ``limit``) in GeV, re-binned, above the threshold.
+def read_part(folder: str | Path, part: Part, showers: NDArray[np.intp] | None = None) -> Showers:
+    """The showers of a part (absent: all; else those with these numbers from 0, ascending) in GeV, re-binned, above
+    the threshold.
 
     Raises ShowerFileError for a broken manifest or record.
     """
     manifest = read_manifest(folder)
-    wanted = min(manifest.parts[part], manifest.parts[part] if limit is None else limit)
-    cells = np.empty((wanted, *manifest.shape), np.float32)
-    energy_gev, angle_rad = np.empty(wanted, np.float32), np.empty(wanted, np.float32)
+    numbers = np.arange(manifest.parts[part]) if showers is None else showers
+    cells = np.empty((len(numbers), *manifest.shape), np.float32)
+    energy_gev, angle_rad = np.empty(len(numbers), np.float32), np.empty(len(numbers), np.float32)
     done = 0
-    for shard in manifest.shards_of(part):
-        path, before = Path(folder) / shard.file, done
-        for batch in read_batches(path, manifest.shape) if done < wanted else ():
-            stop = min(wanted, done + len(batch["cells"]))
-            fresh = stop - done
-            cells[done:stop] = to_gev(batch["cells"][:fresh], manifest.preprocessing)
-            energy_gev[done:stop] = batch["energy_gev"][:fresh]
-            angle_rad[done:stop] = batch["angle_rad"][:fresh]
-            done = stop
-        if done - before < min(shard.showers, wanted - before):
-            raise _count_error(path, done - before, shard.showers)
+    for shard, wanted in manifest.wanted_of(part, numbers):
+        path, first, last = Path(folder) / shard.file, 0, done + len(wanted)
+        for batch in read_batches(path, manifest.shape):
+            chosen = wanted[(wanted >= first) & (wanted < first + len(batch["cells"]))] - first
+            fresh = slice(done, done + len(chosen))
+            cells[fresh] = to_gev(batch["cells"][chosen], manifest.preprocessing)
+            energy_gev[fresh], angle_rad[fresh] = batch["energy_gev"][chosen], batch["angle_rad"][chosen]
+            first, done = first + len(batch["cells"]), fresh.stop
+            if done == last:
+                break
+        if done < last:
+            raise _count_error(path, first, shard.showers)
     return Showers(cells, energy_gev, angle_rad, manifest.source)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference import Generator, load_generator
@@ -16,14 +18,16 @@ from caloscale.inference.folder import HELD_BACK
 from caloscale.models.card import CARD, ModelCard
 from caloscale.physics import Evaluation, draw_figures, evaluate
 from caloscale.showers.arrays import Showers
+from caloscale.showers.manifest import Manifest
 from caloscale.showers.shard_folder import ShardFolder, open_shards
-from caloscale.showers.shards import read_part
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace
 from caloscale.training.input import check_manifest
 from caloscale.training.selection import selection_showers
+
+log = logging.getLogger(__name__)
 
 TRAINING_SHOWERS = 2000
 """Training showers read for what Monte Carlo alone teaches: the mean shower and the energy regression."""
@@ -68,11 +72,15 @@ def validate(
         check_manifest(shards.path, shards.manifest, run.data)
         generator = load_generator(trained)
         _check_card(generator.card, trained, run)
-        shards.need_part("validation")
-        shards.need_part("train", limit=TRAINING_SHOWERS)
-        held_back = read_part(shards.path, "validation")
-        reference = held_back[selection_showers(len(held_back)) :]
-        training = read_part(shards.path, "train", limit=TRAINING_SHOWERS)
+        if generator.card.showers_sha256 not in (None, shards.manifest.train_sha256):
+            log.warning(
+                "%s was trained on other shards than those of %s: if it has seen showers that are held back there, "
+                "the verdict is too good",
+                trained,
+                shards.path,
+            )
+        reference = shards.read("validation", _judging_showers(shards.manifest))
+        training = shards.read("train", np.arange(min(TRAINING_SHOWERS, shards.manifest.parts["train"])))
         generated, rate = _generate_like(reference, generator, run)
         figures.update(showersPerSecond=rate, generated=len(generated))
         untrained, _ = _generate_like(reference, load_generator(trained, untrained=True), run)
@@ -110,6 +118,12 @@ def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
                 value=str(found)[:200],
                 remedy=f"train again, or give the document of these networks; the run wants {str(wanted)[:200]}",
             )
+
+
+def _judging_showers(manifest: Manifest) -> NDArray[np.intp]:
+    """Numbers of the validation showers that did not choose the generator."""
+    chose = selection_showers([shard.showers for shard in manifest.shards_of("validation")])
+    return np.setdiff1d(np.arange(manifest.parts["validation"]), chose)
 
 
 def _generate_like(reference: Showers, generator: Generator, run: Run) -> tuple[Showers, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from caloscale.showers.manifest import Manifest
@@ -71,11 +70,10 @@ def weights_document(run: Run) -> dict[str, Any]:
 
 def identity_of(run: Run, manifest: Manifest, global_batch: int) -> dict[str, Any]:
     """What a checkpoint depends on: document (without what may change), training shards and global batch."""
-    shards = "".join(shard.sha256 for shard in manifest.shards_of("train"))
     return {
         **weights_document(run),
         "globalBatch": global_batch,
-        "showers": hashlib.sha256(shards.encode()).hexdigest(),
+        "showers": manifest.train_sha256,
     }
 
 

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from caloscale.progress import bar
 from caloscale.showers.shard_folder import ShardFolder, open_shards
-from caloscale.showers.shards import read_part
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run
 from caloscale.training.builtin_loop import fit
@@ -84,10 +83,9 @@ class _Training:
             worker_index=self.placement.worker,
         )
         log.info("input: %s", self.showers.describe())
-        selecting = selection_showers(self.manifest.parts["validation"])
         dataset.need(self.showers.own_shards)
-        dataset.need_part("validation", limit=selecting)
-        self.validation = read_part(dataset.path, "validation", limit=selecting)
+        held_back = [shard.showers for shard in self.manifest.shards_of("validation")]
+        self.validation = dataset.read("validation", selection_showers(held_back))
         self.state = TrainingState(run, self.engine)
         self.steps = run.train.epochs * self.showers.steps_per_epoch
         self.validated_epochs = max(1, run.train.epochs // VALIDATIONS)

@@ -52,6 +52,7 @@ def release(
     card = ModelCard.of(
         run,
         source=manifest.source,
+        showers_sha256=manifest.train_sha256,
         versions=versions(),
         parameters=parameters(networks),
         step=best.best_step or 0,

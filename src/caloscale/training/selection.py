@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,8 @@ from caloscale.showers.arrays import Showers
 
 MOST_SHOWERS = 400
 """Showers that are compared, at most: a fraction of a second."""
+MOST_SHARDS = 8
+"""Shards that they are drawn from, at most: seconds of reading."""
 SHARE = 0.25
 """Part of the validation showers that selects the epoch; the others judge it."""
 TOLERANCE = 0.5
@@ -19,12 +23,20 @@ PROFILE_AXES = {"profile_x": (0, 2, 3), "profile_y": (0, 1, 3), "profile_z": (0,
 """Axes that are summed over for each profile."""
 
 
-def selection_showers(validation_showers: int) -> int:
-    """How many of the validation showers, from the first on, select the epoch.
+def selection_showers(shards: Sequence[int]) -> NDArray[np.intp]:
+    """Numbers of the validation showers that select the epoch, ascending.
 
-    The generator is judged by the others: showers that chose it would flatter it.
+    Drawn from a few shards that lie evenly among all, as each worker must read them: showers may lie in the order of
+    their energies. The same for every run: the generator is judged by the others, as showers that chose it would
+    flatter it.
+
+    shards: validation showers in each shard.
     """
-    return min(MOST_SHOWERS, max(1, round(SHARE * validation_showers)))
+    ends = np.cumsum(shards)
+    few = np.unique(np.linspace(0, len(shards) - 1, MOST_SHARDS).astype(int))
+    pool = np.concatenate([np.arange(ends[index] - shards[index], ends[index]) for index in few])
+    wanted = min(len(pool), MOST_SHOWERS, max(1, round(SHARE * sum(shards))))
+    return np.sort(np.random.default_rng(0).choice(pool, wanted, replace=False))
 
 
 def is_chosen(deviation: float, lowest: float | None) -> bool:
