@@ -206,6 +206,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(long_data: Data, tmp_path:
     with start(long_data, folder, cache) as process:
         wait_for("the first file", lambda: digests(folder))
         workers = workers_of(process.pid)
+        (folder / ".partial-0-showers-00099.h5").touch()  # as of a worker that is killed while it writes
         process.send_signal(signal.SIGINT)
         _, output = process.communicate(timeout=30)
     assert process.returncode == 130, output

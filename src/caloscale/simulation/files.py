@@ -88,7 +88,7 @@ def _read_attributes(path: Path) -> dict[str, object]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from simulating into the folder, and remove what a killed one left half-written.
+    """Keep other processes from simulating into the folder; remove what killed ones left half-written, first and last.
 
     Raises SimulationError when another process simulates into it.
     """
@@ -101,6 +101,13 @@ def locked(folder: Path) -> Iterator[None]:
                     f"{folder}: another process is simulating these showers\n"
                     "  remedy: wait until it is done; its showers are used then"
                 ) from error
-        for partial in folder.glob(f"{PARTIAL}*"):
-            partial.unlink(missing_ok=True)
-        yield
+        _remove_partial(folder)
+        try:
+            yield
+        finally:
+            _remove_partial(folder)
+
+
+def _remove_partial(folder: Path) -> None:
+    for partial in folder.glob(f"{PARTIAL}*"):
+        partial.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from caloscale import errors
@@ -21,7 +21,9 @@ _LAST_WORDS = 2000
 """Characters of a dead worker's error output that are shown."""
 
 
-def run_files(order: str, indices: Sequence[int], processes: int, environment: dict[str, str]) -> Iterator[Message]:
+def run_files(
+    order: str, indices: Sequence[int], processes: int, environment: dict[str, str]
+) -> Generator[Message, None, None]:
     """Have the files ``indices`` simulated by worker processes; yields their messages as they come.
 
     order: the line of JSON that each worker gets first. A worker gets its next file when it has written one.

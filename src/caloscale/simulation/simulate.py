@@ -7,6 +7,7 @@ import json
 import os
 import time
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,11 @@ def _simulate_files(data: Data, folder: Path, identity: str, pending: list[int],
     versions: dict[str, str] = {}
     total = file_count(data) * showers_in_file(data)
     done = total - len(pending) * showers_in_file(data)
-    with progress.bar(f"{data.simulation.engine} showers", total, "showers", initial=done) as bar:
-        for message in run_files(order, pending, processes, environment):
+    with (
+        progress.bar(f"{data.simulation.engine} showers", total, "showers", initial=done) as bar,
+        closing(run_files(order, pending, processes, environment)) as messages,
+    ):
+        for message in messages:
             if message["event"] == "ready":
                 versions = message["versions"]
             elif message["event"] == "progress":
