@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from caloscale.errors import PeerLostError, ShowerFileError, Terminated
+from caloscale.errors import InputError, PeerLostError, ShowerFileError, Terminated
 from caloscale.stages.record import read_earlier, read_records, recorded
 
 
@@ -55,6 +55,22 @@ def test_a_new_attempt_clears_what_lies_behind_it(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), recorded("preprocess", tmp_path):
         raise ZeroDivisionError
     assert list(read_records(tmp_path)) == ["simulate", "preprocess"]
+
+
+@pytest.mark.parametrize("damaged", ["train.json", "earlier.json"])
+def test_a_damaged_record_is_named_and_the_stage_makes_a_new_one(tmp_path: Path, damaged: str) -> None:
+    for _ in range(2):
+        with recorded("train", tmp_path):
+            pass
+    path = tmp_path / "stages" / damaged
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match=f"{damaged}.*[\\s\\S]*remedy: delete it"):
+        (read_records if damaged == "train.json" else read_earlier)(tmp_path)
+    if damaged == "earlier.json":
+        path.unlink()
+    with recorded("train", tmp_path):
+        pass
+    assert read_records(tmp_path)["train"].outcome == "succeeded"
 
 
 def test_a_record_that_comes_back_is_paid_for_once(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from caloscale.cluster.pod_template import workspace_of
 from caloscale.errors import ClusterError
 from caloscale.showers.storage import atomic_writer, download, is_remote
 from caloscale.spec import build_run, dump_run
+from caloscale.spec.block import read_block
 from caloscale.spec.places import LARGE, PLAN_FILE
 from caloscale.status import RunStatus
 
@@ -28,7 +29,7 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "status.json"
     if kept.is_file():
-        before = RunStatus.model_validate_json(kept.read_bytes())
+        before = read_block(RunStatus, kept, remedy="another --to, or delete it")
         if before.attempts and run.status.attempts and before.attempts[0] != run.status.attempts[0]:
             first, other = before.attempts[0].launched, run.status.attempts[0].launched
             if first != other:

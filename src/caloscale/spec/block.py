@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
+
+from caloscale.errors import InputError
 
 
 class Block(BaseModel):
@@ -19,3 +24,27 @@ class Block(BaseModel):
         allow_inf_nan=False,
         strict=False,
     )
+
+
+_B = TypeVar("_B", bound=BaseModel)
+
+
+def read_block(kind: type[_B], file: Path, *, remedy: str) -> _B:
+    """What a JSON file that caloscale wrote holds.
+
+    Raises InputError with file, field and value when it is damaged or cannot be read.
+    """
+    try:
+        return kind.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=file, remedy=remedy) from error
+    except ValidationError as problems:
+        first = problems.errors(include_url=False)[0]
+        message, _, own_remedy = first["msg"].removeprefix("Value error, ").partition("; remedy: ")
+        raise InputError(
+            message,
+            file=file,
+            field=".".join(map(str, first["loc"])) or None,
+            value=first["input"] if isinstance(first["input"], str | int | float) else None,
+            remedy=own_remedy or remedy,
+        ) from None

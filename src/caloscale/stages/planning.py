@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from caloscale.cluster.nodes import CPU
 from caloscale.errors import InputError
 from caloscale.planning.bill import Bill, Speed, bill
@@ -23,6 +21,7 @@ from caloscale.planning.rates import machine_rate
 from caloscale.planning.usage import RunUse, measurement_of
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run, load_run
+from caloscale.spec.block import read_block
 from caloscale.spec.places import PLAN_FILE, USAGE_FILE
 from caloscale.stages.plan_table import plan_markdown
 from caloscale.stages.record import read_records
@@ -98,10 +97,7 @@ def read_plan(folder: Path) -> Plan | None:
     path = folder / PLAN_FILE
     if not path.is_file():
         return None
-    try:
-        return Plan.model_validate_json(path.read_bytes())
-    except ValidationError as problems:
-        raise _not_what_it_should_be(path, problems, "delete it, or make it with caloscale plan FILE --json") from None
+    return read_block(Plan, path, remedy="delete it, or make it with caloscale plan FILE --json")
 
 
 def read_use(path: Path) -> RunUse:
@@ -116,10 +112,7 @@ def read_use(path: Path) -> RunUse:
             file=path,
             remedy=f"give the folder of a run (caloscale report writes {USAGE_FILE} there), or such a file",
         )
-    try:
-        return RunUse.model_validate_json(file.read_bytes())
-    except ValidationError as problems:
-        raise _not_what_it_should_be(file, problems, "see docs/planning.md for what a usage file holds") from None
+    return read_block(RunUse, file, remedy="see docs/planning.md for what a usage file holds")
 
 
 def bill_of(folder: Path, prices: Sequence[str | Path] = ()) -> Bill:
@@ -156,7 +149,7 @@ def _worker_speed(folder: Path, stage: str) -> tuple[float, int] | None:
     """Showers per second of a stage that a worker of the run did, and on how many processors."""
     try:
         record = read_records(folder).get(stage)
-    except ValidationError:  # a record that cannot be read is no reason to have no bill
+    except InputError:  # a record that cannot be read is no reason to have no bill
         return None
     per_second = record.figures.get("showersPerSecond") if record is not None and record.on_worker else None
     return (float(per_second), record.machine.cores) if record is not None and per_second else None
@@ -186,11 +179,7 @@ def _speeds(folder: Path) -> tuple[Speed | None, Speed | None]:
     summary_file, document = folder / "summary.json", folder / "run.yaml"
     if not (summary_file.is_file() and document.is_file()):
         return None, None
-    try:
-        summary = Summary.model_validate_json(summary_file.read_bytes())
-    except ValidationError as problems:
-        remedy = f"delete it, or make it again with caloscale report -w {folder}"
-        raise _not_what_it_should_be(summary_file, problems, remedy) from None
+    summary = read_block(Summary, summary_file, remedy=f"delete it, or make it again with caloscale report -w {folder}")
     priced = load_run(document).budget.priced_as
     where = priced.model_dump()
     generated, simulated = summary.generate, summary.simulation
@@ -198,11 +187,3 @@ def _speeds(folder: Path) -> tuple[Speed | None, Speed | None]:
         Speed(**where, showers_per_second=generated.showers_per_second) if generated else None,
         Speed(**where, showers_per_second=simulated.showers_per_second) if simulated else None,
     )
-
-
-def _not_what_it_should_be(file: Path, problems: ValidationError, remedy: str) -> InputError:
-    first = problems.errors(include_url=False)[0]
-    message, _, own_remedy = first["msg"].removeprefix("Value error, ").partition("; remedy: ")
-    value = first["input"] if isinstance(first["input"], str | int | float) else None
-    field = ".".join(map(str, first["loc"])) or None
-    return InputError(message, file=file, field=field, value=value, remedy=own_remedy or remedy)

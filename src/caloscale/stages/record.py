@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import psutil
-from pydantic import ValidationError
 
 from caloscale.cluster.names import ATTEMPT_VARIABLE
-from caloscale.errors import CaloscaleError, PeerLostError, StorageError, Terminated
+from caloscale.errors import CaloscaleError, InputError, PeerLostError, StorageError, Terminated
 from caloscale.showers.storage import atomic_writer
-from caloscale.spec.block import Block
+from caloscale.spec.block import Block, read_block
 
 STAGES = ("simulate", "preprocess", "train", "validate", "report")
 EARLIER_FILE = "earlier.json"
@@ -137,25 +136,34 @@ def write_record(record: StageRecord, folder: Path) -> None:
 
 
 def read_records(folder: Path) -> dict[str, StageRecord]:
-    """The records of a run's folder by stage, in the order of the stages; those that exist."""
+    """The records of a run's folder by stage, in the order of the stages; those that exist.
+
+    Raises InputError for one that is damaged.
+    """
     records = {}
     for stage in STAGES:
         path = folder / "stages" / f"{stage}.json"
         if path.is_file():
-            records[stage] = StageRecord.model_validate_json(path.read_text(encoding="utf-8"))
+            remedy = f"delete it: the stage is then taken for one that did not run (caloscale {stage} runs it again)"
+            records[stage] = read_block(StageRecord, path, remedy=remedy)
     return records
 
 
 def read_earlier(folder: Path) -> tuple[Attempt, ...]:
-    """What earlier attempts of the stages used, as far as they could say it themselves."""
+    """What earlier attempts of the stages used, as far as they could say it themselves.
+
+    Raises InputError when the list is damaged.
+    """
     path = folder / "stages" / EARLIER_FILE
-    return Attempts.model_validate_json(path.read_bytes()).attempts if path.is_file() else ()
+    if not path.is_file():
+        return ()
+    return read_block(Attempts, path, remedy="delete it: what earlier attempts used is then left out").attempts
 
 
 def _set_aside(stages: Sequence[str], folder: Path) -> None:
     """What these stages left of an earlier attempt is no longer true, but it was paid for."""
     outdated: tuple[StageRecord, ...] = ()
-    with suppress(ValidationError):  # a record that cannot be read must not keep the stage from making a new one
+    with suppress(InputError):  # a record that cannot be read must not keep the stage from making a new one
         outdated = tuple(r for name, r in read_records(folder).items() if name in stages and name != "report")
     earlier = read_earlier(folder) if outdated else ()
     # In a bucket a kill may come when the list is there and the record is not gone yet; it was paid for once.

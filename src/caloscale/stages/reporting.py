@@ -16,7 +16,7 @@ from caloscale.planning.cost import Cost, StageUse, price_run
 from caloscale.planning.prices import load_prices
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run, dump_run
-from caloscale.spec.block import Block
+from caloscale.spec.block import Block, read_block
 from caloscale.spec.places import USAGE_FILE
 from caloscale.stages.plan_table import headline, markdown_table, remarks, verdict
 from caloscale.stages.planning import NO_SPEED, read_plan, read_use, rented_speeds
@@ -248,7 +248,8 @@ def _evaluation(folder: Path, records: dict[str, StageRecord]) -> Evaluation | N
     validated = records.get("validate")
     if validated is None or validated.outcome != "succeeded":
         return None
-    return Evaluation.model_validate_json((folder / "validation" / "physics.json").read_text(encoding="utf-8"))
+    file = folder / "validation" / "physics.json"
+    return read_block(Evaluation, file, remedy=f"make it again: caloscale validate -w {folder}")
 
 
 def _figures(folder: Path, evaluation: Evaluation | None) -> list[Figure]:

@@ -1,0 +1,46 @@
+"""Reading what caloscale wrote, also when somebody else wrote into it since."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caloscale.errors import InputError
+from caloscale.spec.block import Block, read_block
+
+
+class Count(Block):
+    showers_made: int
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"showersMade": 3}')
+    assert read_block(Count, tmp_path / "a.json", remedy="none").showers_made == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "field", "value"),
+    [
+        (b'{"showersMade": "many"}', "showersMade", "many"),
+        (b'{"showersMade": 3, "hits": 1}', "hits", 1),
+        (b'{"showersMade": 3', None, None),
+        (b"\xff\xfe", None, None),
+        (b"", None, None),
+    ],
+)
+def test_a_damaged_file_is_named_with_field_value_and_remedy(
+    tmp_path: Path, content: bytes, field: str | None, value: object
+) -> None:
+    file = tmp_path / "a.json"
+    file.write_bytes(content)
+    with pytest.raises(InputError) as raised:
+        read_block(Count, file, remedy="make it again")
+    error = raised.value
+    assert (error.file, error.field, error.value, error.remedy) == (str(file), field, value, "make it again")
+    assert error.exit_code == 2
+
+
+def test_one_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.json: cannot be read: No such file"):
+        read_block(Count, tmp_path / "a.json", remedy="make it")
