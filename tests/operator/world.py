@@ -12,6 +12,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import yaml
+
 from caloscale.cluster.launch import Owner
 from caloscale.cluster.nodes import node_of, pools_of
 from caloscale.cluster.pods import Trouble, job_of, pod_of
@@ -288,3 +290,25 @@ class World:
     def node_seconds(self) -> float:
         """What the ledger says was held."""
         return sum((until - since).total_seconds() for _, since, until in self.ledger)
+
+
+SPEC = """
+model: {preset: variable-angle}
+hardware: {accelerator: nvidia-tesla-v100, count: 32, perNode: 8, purchase: spot, region: europe-west4}
+recovery: {backoff: 5s, waitForCapacity: 60s, growAfter: 20s}
+"""
+
+
+def world(changes: dict[str, Any] | None = None, nodes: int = 4, **kwargs: Any) -> World:
+    spec = yaml.safe_load(SPEC)
+    for block, fields in (changes or {}).items():
+        spec[block] = {**spec.get(block, {}), **fields}
+    return World(*(ex.spot(f"n{i}") for i in range(nodes)), spec=spec, **kwargs)
+
+
+def ended(w: World) -> bool:
+    return w.phase in ("Succeeded", "Failed")
+
+
+def settled(w: World) -> bool:
+    return ended(w) and all("holds" not in a or not a["holds"] for a in w.attempts)

@@ -1,0 +1,132 @@
+"""Workers that never start: no machines, no image, no mount, refused pods."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from typing import Any
+
+from caloscale.cluster.pods import Trouble
+from tests.cluster_objects import examples as ex
+from tests.operator.world import START, World, ended, settled, world
+
+
+def test_an_autoscaler_is_given_pods_to_make_nodes_for() -> None:
+    w = world({"cluster": {"addNodes": True}, "recovery": {"waitForCapacity": "90s", "backoff": "1s"}}, nodes=0)
+    w.until(lambda w: w.phase == "Starting")
+    assert w.status["placement"]["nodeSelector"] == {
+        "cloud.google.com/gke-accelerator": "nvidia-tesla-v100",
+        "node.kubernetes.io/instance-type": "n1-standard-64",
+        "cloud.google.com/gke-spot": "true",
+    }
+    for i in range(4):
+        w.nodes[f"a{i}"] = ex.spot(f"a{i}")
+    w.until(settled)
+    assert w.phase == "Succeeded" and len(w.attempts) == 1
+
+
+def test_what_an_autoscaler_could_not_make_is_given_back() -> None:
+    w = world({"cluster": {"addNodes": True}, "recovery": {"waitForCapacity": "90s", "backoff": "1s"}}, nodes=0)
+    w.until(lambda w: w.phase == "Starting")
+    for i in range(3):
+        w.nodes[f"a{i}"] = ex.spot(f"a{i}")
+    w.until(lambda w: w.phase == "Running")
+    assert w.attempts[0]["reason"] == "NoRoom" and w.status["layout"] == "2x8" and w.status["restarts"] == 0
+
+
+def test_an_autoscaler_without_machines_is_asked_less_and_less_often() -> None:
+    """Each attempt holds, and pays, what it is given until the rest is given up."""
+    w = world({"cluster": {"addNodes": True}, "recovery": {"waitForCapacity": "60s", "minNodes": 4}}, nodes=1)
+    for _ in range(8 * 3600):
+        if (w.again is not None and w.now >= w.again) or w.again is None:
+            w.reconcile()
+        w.tick()
+    launched = [dt.datetime.fromisoformat(a["launched"]) for a in w.attempts]
+    pauses = [round((b - a).total_seconds() / 60) for a, b in itertools.pairwise(launched)]
+    assert w.phase in ("Recovering", "Starting") and w.status["restarts"] == 0
+    assert pauses[:4] == [11, 21, 41, 61] and all(pause == 61 for pause in pauses[3:])
+
+
+def test_room_that_only_the_operator_sees_is_not_paid_for_ever() -> None:
+    """The scheduler knows what the operator does not, such as a volume's zone: three nodes are held each time."""
+    w = world({"recovery": {"maxRestarts": 2, "backoff": "1s", "waitForCapacity": "60s"}})
+    w.unschedulable = {"n3"}
+    w.warnings = [Trouble("gan-1-worker-3", "FailedScheduling", "0/4 nodes are available: 1 volume node conflict")]
+    w.until(ended)
+    assert w.phase == "Failed" and [a["reason"] for a in w.attempts] == ["NoRoom"] * 3
+    assert "recovery.maxRestarts 2 are used up" in w.status["message"]
+    assert "1 volume node conflict" in w.status["message"]
+
+
+def test_what_cannot_be_mounted_is_told_and_not_paid_for_ever() -> None:
+    """Such a pod says nothing of itself but that its container is being made."""
+    w = world({"recovery": {"waitForCapacity": "60s"}})
+    w.can_mount = False
+    message = 'MountVolume.SetUp failed for volume "credentials" : secret "nokey" not found'
+    w.warnings = [Trouble("gan-1-worker-0", "FailedMount", message)]
+    w.until(lambda w: w.phase == "Starting" and bool(blocked(w)))
+    assert "cluster.credentialsSecret" in blocked(w)["message"]
+    w.until(ended)
+    assert w.phase == "Failed" and w.attempts[0]["reason"] == "CannotStart" and "nokey" in w.status["message"]
+
+
+def test_what_could_be_mounted_at_last_is_not_held_against_a_run() -> None:
+    w = world({"recovery": {"waitForCapacity": "60s"}})
+    w.can_mount = False
+    w.warnings = [Trouble("gan-1-worker-0", "FailedMount", "timed out", w.now)]
+    w.until(lambda w: w.phase == "Starting" and bool(blocked(w)))
+    w.can_mount = True
+    w.until(settled)
+    assert w.phase == "Succeeded" and len(w.attempts) == 1
+
+
+def test_an_operator_that_ended_between_launch_and_job_makes_it_much_later() -> None:
+    w = world()
+    effects = iter([False])  # the status is written, and then it ends
+    w.reconcile(lambda: next(effects, True))
+    assert w.phase == "Starting" and not w.jobs
+    w.now += dt.timedelta(hours=1)
+    w.until(settled)
+    assert w.phase == "Succeeded" and len(w.attempts) == 1
+
+
+def test_pods_that_the_cluster_refuses_are_told_and_not_tried_for_ever() -> None:
+    w = world({"recovery": {"maxRestarts": 2, "backoff": "1s", "waitForCapacity": "60s"}})
+    w.refuses_pods = True
+    w.until(ended)
+    assert w.phase == "Failed" and len(w.attempts) == 3
+    assert "made no pods; kubectl describe says why" in w.status["message"]
+
+
+def blocked(w: World) -> dict[str, Any]:
+    return next((c for c in w.status.get("conditions", []) if c["type"] == "Blocked"), {})
+
+
+def test_an_image_that_does_not_come_is_told_at_once_and_not_paid_for_ever() -> None:
+    w = world()
+    w.has_image = False
+    w.until(blocked)
+    assert (w.now - START).total_seconds() < 5 and w.phase == "Starting"
+    assert blocked(w)["reason"] == "ImagePullBackOff" and 'pulling image "nowhere:1"' in blocked(w)["message"]
+    assert "remedy: see that the image exists under this name" in w.status["message"]
+    w.until(settled)
+    assert w.phase == "Failed" and [a["reason"] for a in w.attempts] == ["CannotStart"]
+    assert 55 <= w.attempts[0]["nodeHours"] * 3600 / 4 < 70, "recovery.waitForCapacity is 60 s"
+    w.has_image, w.generation = True, 2  # the document names another image
+    w.until(settled)
+    assert w.phase == "Succeeded" and blocked(w)["status"] == "False"
+
+
+def test_warnings_of_the_cluster_are_told_while_workers_do_not_start() -> None:
+    w = world()
+    w.refuses_pods = True
+    quota = 'pods "gan-1-worker-0" is forbidden: exceeded quota: small'
+    w.warnings = [Trouble("gan-1", "FailedCreatePod", quota)]
+    w.until(blocked)
+    remedy = "raise the quota of the namespace (kubectl describe quota), or ask for less in hardware"
+    assert blocked(w)["message"] == f"gan-1: {quota}; remedy: {remedy}"
+    assert [event.reason for event in w.events].count("FailedCreatePod") == 1
+    w.refuses_pods = False
+    w.warnings = []
+    w.until(lambda w: w.phase == "Running")
+    assert blocked(w)["status"] == "False"

@@ -1,0 +1,112 @@
+"""A run that lives: it shrinks, it grows back, and worker 0 validates when the others are done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cluster_objects import examples as ex
+from tests.operator.world import World, ended, settled, world
+
+
+def test_it_shrinks_when_the_capacity_stays_away_and_grows_back() -> None:
+    w = world(steps=3000)
+    batch = None
+    w.until(lambda w: w.phase == "Running")
+    batch = w.status["placement"]["globalBatch"]
+    w.lose_node("n0")
+    w.lose_node("n1")
+    w.until(lambda w: len(w.attempts) == 2 and w.phase == "Running")
+    placement = w.status["placement"]
+    assert (placement["nodes"], placement["plannedNodes"], w.status["layout"]) == (2, 4, "2x8")
+    assert placement["globalBatch"] == batch == 2 * 8 * placement["batchPerReplica"] * placement["accumulate"]
+    w.until(lambda w: w.step >= 500)
+    for i in range(2):
+        w.nodes[f"m{i}"] = ex.spot(f"m{i}")
+    w.until(lambda w: len(w.attempts) == 3 and w.phase == "Running")
+    assert w.status["layout"] == "4x8" and w.attempts[1]["reason"] == "Grown"
+    assert w.attempts[1].get("stepsLost", 0) == 0 or w.attempts[1]["stepsLost"] < w.save_every
+    w.until(settled)
+    assert w.phase == "Succeeded" and w.status["restarts"] == 1 and w.most_live_jobs == 1
+
+
+def test_it_does_not_grow_where_the_document_forbids() -> None:
+    w = world({"recovery": {"backoff": "5s", "waitForCapacity": "60s", "growBack": False}}, steps=1500)
+    w.until(lambda w: w.phase == "Running")
+    w.lose_node("n0")
+    w.lose_node("n1")
+    w.until(lambda w: len(w.attempts) == 2 and w.phase == "Running")
+    w.nodes.update({f"m{i}": ex.spot(f"m{i}") for i in range(2)})
+    w.until(settled)
+    assert len(w.attempts) == 2 and w.phase == "Succeeded"
+
+
+def test_it_does_not_grow_for_the_last_steps() -> None:
+    """A restart would take longer than what is left."""
+    w = world(steps=3000).until(lambda w: w.phase == "Running")
+    w.lose_node("n0")
+    w.lose_node("n1")
+    w.until(lambda w: len(w.attempts) == 2 and w.phase == "Running" and w.step >= 2978)
+    for i in range(2):
+        w.nodes[f"m{i}"] = ex.spot(f"m{i}")
+    w.until(ended)
+    assert [a["reason"] for a in w.attempts] == ["NodeLost", "Completed"]
+
+
+def validating(changes: dict[str, Any] | None = None, **kwargs: Any) -> World:
+    """All workers but worker 0, which validates, have ended well."""
+    w = world(changes, **kwargs).until(lambda w: w.phase == "Running" and w.step > 100)
+    w.training = False
+    for name in list(w.pods):
+        if not name.endswith("-0"):
+            w.end(name, 0, "")
+    w.reconcile()
+    return w
+
+
+def test_machines_that_are_done_may_go_while_worker_0_validates() -> None:
+    w = validating()
+    w.tick()
+    w.lose_node("n3")
+    w.vanish("gan-1-worker-1")
+    w.reconcile()
+    assert w.phase == "Running" and not w.removed
+    w.jobs["gan-1"]["status"]["conditions"] = [{"type": "Succeeded", "status": "True", "message": "done"}]
+    w.end("gan-1-worker-0", 0, "")
+    w.until(settled, most_seconds=60)
+    assert [a["reason"] for a in w.attempts] == ["Completed"]
+    assert w.attempts[0]["nodeHours"] == pytest.approx(w.node_seconds() / 3600, abs=1e-5)
+
+
+def test_worker_0_is_told_when_its_own_machine_goes() -> None:
+    w = validating()
+    w.lose_node("n0")
+    w.reconcile()
+    assert w.attempts[0]["reason"] == "NodeLost"
+
+
+def test_it_does_not_grow_while_worker_0_validates() -> None:
+    w = world(steps=3000).until(lambda w: w.phase == "Running")
+    w.lose_node("n0")
+    w.lose_node("n1")
+    w.until(lambda w: len(w.attempts) == 2 and w.phase == "Running")
+    w.training = False
+    w.end("gan-2-worker-1", 0, "")
+    for i in range(2):
+        w.nodes[f"m{i}"] = ex.spot(f"m{i}")
+    for _ in range(60):
+        w.tick()
+        w.reconcile()
+    assert w.phase == "Running" and len(w.attempts) == 2
+
+
+def test_below_min_nodes_it_waits() -> None:
+    w = world({"recovery": {"backoff": "5s", "waitForCapacity": "60s", "minNodes": 3}}, steps=1500)
+    w.until(lambda w: w.phase == "Running")
+    w.lose_node("n0")
+    w.lose_node("n1")
+    for _ in range(300):
+        w.reconcile()
+        w.tick()
+    assert w.phase == "Recovering" and len(w.attempts) == 1
