@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caloscale.cluster.accounting import use_of
+from caloscale.cluster.use import use_of
 from caloscale.planning.bill import bill
 from caloscale.status import RunStatus
 from tests.cluster_objects import examples as ex
