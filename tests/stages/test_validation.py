@@ -117,21 +117,28 @@ class JudgedError(Exception):
     """Ends a validation with the showers that it is about to compare with."""
 
 
+@pytest.mark.parametrize(("most", "judging"), [(10_000, 15), (15, 15), (4, 4)])
 def test_showers_that_chose_the_epoch_do_not_judge(
-    shards: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    shards: Path,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+    judging: int,
 ) -> None:
     def judge(reference: Showers, *_: object, **__: object) -> None:
         raise JudgedError(reference)
 
     monkeypatch.setattr(validation, "evaluate", judge)
-    run = spec.load_run(preset="compact", overrides=DETECTOR)
+    run = spec.load_run(preset="compact", overrides=[*DETECTOR, f"validation.referenceShowers={most}"])
     networks = shared_model(tmp_path_factory, "compact", DETECTOR)
     with pytest.raises(JudgedError) as judged:
         validate(run, tmp_path, shards, networks, tmp_path / "model")
     held_back = read_part(shards, "validation")
     chose = held_back[selection_showers([len(held_back)])].energy_gev
-    assert len(chose) == 5
-    assert sorted([*judged.value.args[0].energy_gev, *chose]) == sorted(held_back.energy_gev)
+    used = judged.value.args[0].energy_gev
+    assert (len(chose), len(used)) == (5, judging)
+    assert len({*used, *chose}) == 5 + judging and {*used, *chose} <= set(held_back.energy_gev)
 
 
 @pytest.mark.parametrize("known", ["these", "others", "not"])

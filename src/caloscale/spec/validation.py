@@ -40,6 +40,9 @@ class Validation(Block):
 
     showers: int = Field(2000, ge=1)
     """Showers that are generated for the comparison."""
+    reference_showers: int = Field(10_000, ge=1)
+    """Held-back Monte Carlo showers that they are compared with, at most, drawn at random from all. They are held in
+    memory: 4 bytes a cell, so 2.6 GB for 10,000 of 51x51x25 cells."""
     energy_bins: int = Field(3, ge=1, le=20)
     """Ranges of primary energy, of equal width, in which observables are compared."""
     bootstraps: int = Field(200, ge=10)

@@ -79,7 +79,7 @@ def validate(
                 trained,
                 shards.path,
             )
-        reference = shards.read("validation", _judging_showers(shards.manifest))
+        reference = shards.read("validation", _judging_showers(shards.manifest, run))
         training = shards.read("train", np.arange(min(TRAINING_SHOWERS, shards.manifest.parts["train"])))
         generated, rate = _generate_like(reference, generator, run)
         figures.update(showersPerSecond=rate, generated=len(generated))
@@ -120,10 +120,12 @@ def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
             )
 
 
-def _judging_showers(manifest: Manifest) -> NDArray[np.intp]:
-    """Numbers of the validation showers that did not choose the generator."""
+def _judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
+    """Numbers of the validation showers that judge: of those that did not choose the generator, ascending."""
     chose = selection_showers([shard.showers for shard in manifest.shards_of("validation")])
-    return np.setdiff1d(np.arange(manifest.parts["validation"]), chose)
+    others = np.setdiff1d(np.arange(manifest.parts["validation"]), chose)
+    wanted = min(len(others), run.validation.reference_showers)
+    return np.sort(np.random.default_rng(run.validation.seed).choice(others, wanted, replace=False))
 
 
 def _generate_like(reference: Showers, generator: Generator, run: Run) -> tuple[Showers, float]:
