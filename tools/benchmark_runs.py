@@ -87,7 +87,7 @@ def physics_table(summaries: list[dict[str, Any]]) -> str:
 def scalar_table(summaries: list[dict[str, Any]]) -> str:
     """What is one number for the whole run."""
     fields = {
-        "largest difference of the shower maximum, layers": ("showerMaximumDifferenceLayers", ".0f"),
+        "largest difference of the fitted shower maximum, layers": ("showerMaximumDifferenceLayers", ".2f"),
         "ECAL sum: largest deviation from a straight line": ("linearityDeviation", ".2%"),
         "resolution: mean deviation of sigma/E from Geant4's": ("resolutionDeviation", ".1%"),
         "resolution: better than the baseline by, sigma": ("resolutionSigmasBetterThanBaseline", ".1f"),

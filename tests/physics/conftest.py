@@ -26,7 +26,14 @@ VALIDATION = Validation(showers=600, bootstraps=60)
 
 
 def make_showers(
-    count: int, seed: int, *, data: Data = DATA, response: float = 1.0, width: float = 1.0, source: str = "geant4"
+    count: int,
+    seed: int,
+    *,
+    data: Data = DATA,
+    response: float = 1.0,
+    width: float = 1.0,
+    stretch: float = 1.0,
+    source: str = "geant4",
 ) -> Showers:
     """Toy showers: spots of 1 MeV on average, a gamma profile in depth, Gaussian across an inclined axis."""
     rng = np.random.default_rng(seed)
@@ -36,7 +43,7 @@ def make_showers(
     spots = rng.poisson(26 * response * energy)
     shower = np.repeat(np.arange(count), spots)
     shape = 4 + 0.5 * np.log(energy / 5) + rng.normal(0, 0.25, count)
-    depth = rng.gamma(shape[shower], 1 / 0.55)
+    depth = rng.gamma(shape[shower], stretch / 0.55)
     layer = np.abs(axes.depth_x0 - depth[:, None]).argmin(axis=1)
     lean = (axes.z_mm[layer] - axes.z_mm[5]) / np.tan(angle[shower])
     x_mm = lean + width * rng.normal(0, 9, len(shower)) * rng.choice([0.6, 2.0], len(shower))

@@ -126,10 +126,8 @@ def physics_facts(evaluation: Evaluation) -> list[Fact]:
     layers = evaluation.largest_maximum_difference
     if layers is not None:
         fitted = [m.fitted_difference_layers for m in evaluation.shower_maximum]
-        detail = "from fits: " + "; ".join(with_uncertainty(f.value, f.uncertainty) for f in fitted)
-        facts.append(
-            Fact("shower maximum, off by at most", f"{layers:g} {'layer' if layers == 1 else 'layers'}", detail)
-        )
+        detail = "in the ranges of energy: " + "; ".join(with_uncertainty(f.value, f.uncertainty) for f in fitted)
+        facts.append(Fact("fitted shower maximum, off by at most", f"{layers:.2f} layers", detail))
     deviation = evaluation.linearity.deviation
     if deviation.generated.value is not None:
         detail = f"Monte Carlo {_percent(deviation.reference)}"

@@ -94,7 +94,8 @@ class PhysicsSummary(Block):
     """How much nearer the generator's resolution is than the baseline's (which has none), in standard
     deviations of a bootstrap."""
     shower_maximum_difference_layers: float | None
-    """Largest difference of the layer of the shower maximum from Monte Carlo over the energy ranges."""
+    """Largest difference of the shower maximum (fitted to the mean profile) from Monte Carlo over the energy ranges, in
+    layers."""
     released: bool
     """Whether all gates were kept and the model was released."""
 
