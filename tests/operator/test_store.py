@@ -141,8 +141,21 @@ def test_when_a_pod_went_is_remembered() -> None:
     store = Store()
     store.put("Pod", pod("a", 1))
     assert store.put("Pod", pod("a", 2, "Failed"), gone=True) == {GAN}
-    assert store.went["u-a"] == dt.datetime(2026, 11, 21, 10, 0, 5, tzinfo=dt.UTC)
+    last = store.went["u-a"]
+    assert (last.phase, last.ended) == ("Failed", dt.datetime(2026, 11, 21, 10, 0, 5, tzinfo=dt.UTC))
     assert store.pods_of(GAN) == []
+
+
+@pytest.mark.parametrize("order", ["end first", "successor first"])
+def test_how_a_pod_ended_is_known_when_another_has_its_name(order: str) -> None:
+    store = Store()
+    store.put("Pod", pod("a", 1))
+    ended, successor = pod("a", 2, "Failed"), pod("a", 3)
+    successor["metadata"]["uid"] = "u-b"
+    for raw in (ended, successor) if order == "end first" else (successor, ended):
+        store.put("Pod", raw, gone=raw is ended)
+    assert [known.uid for known in store.pods_of(GAN)] == ["u-b"]
+    assert store.went["u-a"].phase == "Failed"
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Node", "TrainingRun"])

@@ -9,7 +9,7 @@ import pytest
 
 from caloscale.cluster.pods import Pod, pod_of
 from caloscale.operator.verdict import awaited_until, judge
-from caloscale.status import AttemptStatus
+from caloscale.status import AttemptStatus, Hold
 
 ATTEMPT = AttemptStatus(
     number=1, job="gan-1", nodes=2, workers=2, launched=dt.datetime(2026, 11, 21, 10, tzinfo=dt.UTC)
@@ -40,6 +40,33 @@ def test_a_mistake_in_the_document_goes_before_what_followed() -> None:
     pods = [failed(0, 138, 3, message="worker 1 is gone"), failed(1, 2, 5, message="no such bucket")]
     verdict = judge(ATTEMPT, pods, None, {})
     assert verdict is not None and verdict.reason == "UserError" and "no such bucket" in verdict.message
+
+
+def test_who_is_gone_before_its_end_was_seen_is_asked_too() -> None:
+    """training-operator deletes a pod that it makes anew as soon as it has ended."""
+    since = ATTEMPT.launched
+    holds = tuple(Hold(pod=f"gan-1-worker-{i}", uid=str(i), node=f"n{i}", since=since) for i in range(2))
+    attempt, nodes = ATTEMPT.model_copy(update={"holds": holds}), {"n0": True, "n1": True}
+    greedy, mistaken = failed(1, 137, 3, reason="OOMKilled"), failed(1, 2, 3, message="no such bucket")
+    verdict = judge(attempt, [alive(0)], None, nodes, {"1": greedy})
+    assert verdict is not None and verdict.exit_code == 137 and "OOMKilled" in verdict.message
+    verdict = judge(attempt, [alive(0)], None, nodes, {"1": mistaken})
+    assert verdict is not None and verdict.reason == "UserError" and "no such bucket" in verdict.message
+    verdict = judge(attempt, [alive(0)], None, nodes, {"1": alive(1), "7": greedy})
+    assert verdict is not None and (verdict.reason, verdict.message) == ("WorkerLost", "gan-1-worker-1 on n1 is gone")
+
+
+@pytest.mark.parametrize(("second", "disrupted"), [(3, False), (12, True)])
+def test_what_ends_behind_its_deletion_was_disrupted(second: int, disrupted: bool) -> None:
+    """Deleted at 10:00:05 with thirty seconds to go."""
+    terminated = {"exitCode": 1, "finishedAt": f"2026-11-21T10:00:{second:02d}Z"}
+    pod = pod_of(
+        {
+            "metadata": {"name": "a", "deletionTimestamp": "2026-11-21T10:00:35Z", "deletionGracePeriodSeconds": 30},
+            "status": {"phase": "Failed", "containerStatuses": [{"name": "w", "state": {"terminated": terminated}}]},
+        }
+    )
+    assert pod.disrupted is disrupted
 
 
 def test_else_the_first_that_ended_is_named() -> None:

@@ -6,6 +6,7 @@ Kubernetes does, and keeps its own ledger of who held which node when.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import itertools
 import json
@@ -16,7 +17,7 @@ import yaml
 
 from caloscale.cluster.launch import Owner
 from caloscale.cluster.nodes import node_of, pools_of
-from caloscale.cluster.pods import Trouble, job_of, pod_of
+from caloscale.cluster.pods import Pod, Trouble, job_of, pod_of
 from caloscale.operator.observation import Apply, Decision, Observed, Remove, Tell
 from caloscale.operator.reconcile import reconcile
 from caloscale.status import RunProgress, RunStatus
@@ -53,7 +54,7 @@ class World:
         self.warnings: list[Trouble] = []
         self.followed = True
         self.training = True
-        self.went: dict[str, dt.datetime] = {}
+        self.went: dict[str, Pod] = {}
         self.user_error: tuple[int, str] | None = None
         self._uid = itertools.count(1)
 
@@ -236,7 +237,7 @@ class World:
     def vanish(self, name: str, exit_code: int = 143) -> None:
         """A pod is deleted; a worker that is told to end saves first."""
         pod = self.pods.pop(name)
-        self.went[pod["metadata"]["uid"]] = self.now
+        self.went[pod["metadata"]["uid"]] = dataclasses.replace(pod_of(pod), ended=self.now)
         if exit_code == 143 and pod["status"]["phase"] == "Running":
             self.saved = max(self.saved, self.step)
         self._close(pod)

@@ -134,7 +134,8 @@ def test_a_run_lives_in_its_bucket(bucket_server: str, server: Server, tmp_path:
 
     spec = json.loads(run.model_dump_json(by_alias=True, exclude_none=True))
     assert fetch(RunOnCluster("gan", "physics", spec, RunStatus(), ""), tmp_path / "fetched") == [
-        "it held no node yet: there is no bill"
+        "it was not placed yet: there is no estimate",
+        "it held no node yet: there is no bill",
     ]
     names = {str(path.relative_to(tmp_path / "fetched")) for path in (tmp_path / "fetched").rglob("*")}
     assert {"report.html", "summary.json", "training/model/generator.keras", "training/history.json"} <= names

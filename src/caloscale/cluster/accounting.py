@@ -25,12 +25,12 @@ def track(
     pods: Iterable[Pod],
     gone_nodes: frozenset[str],
     now: dt.datetime,
-    gone_pods: Mapping[str, dt.datetime] | None = None,
+    gone_pods: Mapping[str, Pod] | None = None,
 ) -> tuple[Hold, ...]:
     """The holds of an attempt with what its pods say now.
 
     A hold begins when a pod is bound and ends when its worker ends, when the pod is gone, or its node is.
-    ``gone_pods``: by uid, when pods that were seen to go went; what ended while nobody watched has ended now.
+    ``gone_pods``: by uid, pods that were seen to go, as they were last; what ended while nobody watched has ended now.
     """
     by_uid = {pod.uid: pod for pod in pods}
     followed = []
@@ -38,8 +38,10 @@ def track(
         pod = by_uid.pop(hold.uid, None)
         if hold.until is None:
             if pod is None or hold.node in gone_nodes:
-                went = (gone_pods or {}).get(hold.uid, now)
-                hold = hold.model_copy(update={"until": max(_second(went), hold.since)})
+                last = (gone_pods or {}).get(hold.uid)
+                went = last.ended if last is not None and last.ended is not None else now
+                done = last is not None and last.phase == "Succeeded"
+                hold = hold.model_copy(update={"until": max(_second(went), hold.since), "done": done})
             elif not pod.alive:
                 ended = max(pod.ended or _second(now), hold.since)
                 hold = hold.model_copy(update={"until": ended, "done": pod.phase == "Succeeded"})

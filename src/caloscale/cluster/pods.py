@@ -112,12 +112,20 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
         message=str(told or "").strip(),
         disrupted=disruption.get("status") == "True"
         or reason in RETRYABLE_REASONS
-        or ("deletionTimestamp" in metadata and phase not in ENDED),
+        or _was_told_to_end(metadata, _moment(ended.get("finishedAt")) if phase in ENDED else None),
         deleting=_moment(metadata.get("deletionTimestamp")),
         accelerators=accelerators,
         trouble=_trouble(metadata["name"], status),
         mounted=conditions.get("PodReadyToStartContainers", {}).get("status") == "True",
     )
+
+
+def _was_told_to_end(metadata: Mapping[str, Any], ended: dt.datetime | None) -> bool:
+    """Whether somebody deleted the pod before its worker ended."""
+    by = _moment(metadata.get("deletionTimestamp"))
+    if by is None or ended is None:
+        return by is not None
+    return ended > by - dt.timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
 
 
 def _requests(spec: Mapping[str, Any]) -> tuple[int, float, float]:

@@ -42,8 +42,8 @@ class Observed:
     """Prices and measurements."""
     image: str
     """Image of the workers when the document names none."""
-    gone_pods: Mapping[str, dt.datetime] = field(default_factory=dict)
-    """By uid: when pods that are gone were seen to go."""
+    gone_pods: Mapping[str, Pod] = field(default_factory=dict)
+    """By uid: pods that are gone, as they were last; they ended when they were seen to go, if not before."""
     follower: str | None = None
     """Pod without which the run is to stop; None: it needs none."""
     followed: bool = True

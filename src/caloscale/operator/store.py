@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 WATCHED = (names.KIND, "Node", "Pod", "TFJob", "JobSet", "ConfigMap")
 """Kinds that are followed."""
 REMEMBERED_SECONDS = 600.0
-"""When a pod went is remembered so long, s."""
+"""Pods that went are remembered so long, s."""
 
 
 class RunKey(NamedTuple):
@@ -53,7 +54,7 @@ class Store:
         self.jobs: dict[tuple[str, str, str], Job] = {}
         self.runs: dict[RunKey, KnownRun] = {}
         self.progress: dict[RunKey, RunProgress | None] = {}
-        self.went: dict[str, dt.datetime] = {}
+        self.went: dict[str, Pod] = {}
         self._versions: dict[tuple[str, str, str], int] = {}
         self._of_run: dict[RunKey, set[tuple[str, str]]] = {}
         self._pools: tuple[int, tuple[list[Pool], list[str]]] | None = None
@@ -71,6 +72,8 @@ class Store:
         version = int(metadata.get("resourceVersion", 0))
         with self.lock:
             if version <= self._versions.get(key, -1):
+                if gone and kind == "Pod":  # another one has its name by now
+                    self._remember(pod_of(raw))
                 return set()
             self._versions[key] = version
             if gone:
@@ -114,6 +117,8 @@ class Store:
         if pod == before:
             return set()
         self.pods[(namespace, name)] = pod
+        if before is not None and before.uid != pod.uid and before.uid not in self.went:
+            self._remember(before)
         concerned: set[RunKey] = set()
         if pod.run:
             run = RunKey(namespace, pod.run)
@@ -152,8 +157,7 @@ class Store:
             self._changed()
             if pod is None:
                 return set()
-            now = dt.datetime.now(dt.UTC)
-            self.went[pod.uid] = pod_of(raw).ended or now
+            self._remember(pod_of(raw) if raw.get("status") else pod)
             if pod.run:
                 self._of_run.get(RunKey(namespace, pod.run), set()).discard((namespace, name))
             concerned = {RunKey(namespace, pod.run)} if pod.run else self._followed_by(namespace, name)
@@ -169,6 +173,11 @@ class Store:
         self._of_run.pop(RunKey(namespace, name), None)
         self._changed()
         return self.hungry()
+
+    def _remember(self, pod: Pod) -> None:
+        """A pod as it was last: kopf leaves out what came shortly before the end, and who makes pods anew is quick."""
+        if pod.run:
+            self.went[pod.uid] = replace(pod, ended=pod.ended or dt.datetime.now(dt.UTC))
 
     def resync(self, kind: str, objects: Iterable[Mapping[str, Any]], version: int) -> set[RunKey]:
         """Take in all objects of a kind as they were at a version: what is known and not among them has gone."""
@@ -266,7 +275,7 @@ class Store:
         """Forget what nobody will ask for any more."""
         with self.lock:
             oldest = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=REMEMBERED_SECONDS)
-            self.went = {uid: moment for uid, moment in self.went.items() if moment > oldest}
+            self.went = {uid: pod for uid, pod in self.went.items() if pod.ended and pod.ended > oldest}
             self._versions = {key: version for key, version in self._versions.items() if self._known(key)}
 
     def _followed_by(self, namespace: str, pod: str) -> set[RunKey]:

@@ -31,8 +31,16 @@ class Verdict:
     """Exit code of the worker that ended first, where there is one."""
 
 
-def judge(attempt: AttemptStatus, pods: Sequence[Pod], job: Job | None, nodes: Mapping[str, bool]) -> Verdict | None:
+def judge(
+    attempt: AttemptStatus,
+    pods: Sequence[Pod],
+    job: Job | None,
+    nodes: Mapping[str, bool],
+    gone: Mapping[str, Pod] | None = None,
+) -> Verdict | None:
     """Whether an attempt has ended and why; None: it goes on.
+
+    gone: by uid, pods that are no more, as they were last.
 
     A synchronous training fails as one: the first worker that is lost ends the attempt for all. A user's error goes
     before what followed from it, and success before all.
@@ -40,8 +48,9 @@ def judge(attempt: AttemptStatus, pods: Sequence[Pod], job: Job | None, nodes: M
     if job is not None and job.state == "succeeded":
         return Verdict("Completed", "all steps are done")
     # What followed from a worker without memory may be known before that itself.
+    went = [gone[hold.uid] for hold in attempt.holds if gone and hold.uid in gone]
     failed = sorted(
-        (pod for pod in pods if pod.phase == "Failed"),
+        (pod for pod in (*pods, *went) if pod.phase == "Failed"),
         key=lambda pod: (not pod.out_of_memory, pod.ended is None, pod.ended or 0),
     )
     for pod in failed:

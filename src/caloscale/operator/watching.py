@@ -27,7 +27,7 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
     if (until := awaited_until(pods, draft.now)) is not None:
         draft.times.append(until)
         return
-    verdict = judge(live, pods, job, draft.seen.nodes)
+    verdict = judge(live, pods, job, draft.seen.nodes, draft.seen.gone_pods)
     verdict = verdict or limit_reached(draft, run) or _growth(draft, run, live) or _stuck(draft, run, live, job, pods)
     if verdict is not None:
         end(draft, run, live, verdict)
