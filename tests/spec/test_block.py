@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from caloscale.errors import InputError
-from caloscale.spec.block import Block, read_block
+from caloscale.spec.block import Block, read_block, read_json
 
 
 class Count(Block):
@@ -44,3 +44,15 @@ def test_a_damaged_file_is_named_with_field_value_and_remedy(
 def test_one_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.json: cannot be read: No such file"):
         read_block(Count, tmp_path / "a.json", remedy="make it")
+
+
+def test_a_file_for_pages_is_read_or_named(tmp_path: Path) -> None:
+    file = tmp_path / "history.json"
+    file.write_text('{"losses": [1.5]}')
+    assert read_json(file, remedy="none") == {"losses": [1.5]}
+    for content in (b'{"losses": [1.5', b"\xff\xfe", b""):
+        file.write_bytes(content)
+        with pytest.raises(InputError, match=r"history\.json.*is not JSON(.|\n)*delete it"):
+            read_json(file, remedy="delete it")
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        read_json(tmp_path / "gone.json", remedy="make it")

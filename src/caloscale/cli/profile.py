@@ -70,6 +70,7 @@ def _profile(
     """The profile, and where a figure of it belongs."""
     from caloscale.errors import DocumentError
     from caloscale.spec import load_run
+    from caloscale.spec.block import read_json
 
     if source is not None and source.is_dir():
         kept = source / "training" / "profile.json"
@@ -79,7 +80,7 @@ def _profile(
                 file=source,
                 remedy="trainings of at least 40 steps make one; or give --preset to measure some steps now",
             )
-        return json.loads(kept.read_text(encoding="utf-8")), source / "figures"
+        return read_json(kept, remedy="give --preset to measure some steps now"), source / "figures"
     run = load_run(source, preset=preset or (None if source else "compact"), overrides=overrides or ())
     size = batch or (32 if run.model.preset == "compact" else 8)
     from caloscale.stages import load_tensorflow_quietly

@@ -15,7 +15,7 @@ from caloscale.errors import ClusterError
 from caloscale.showers.storage import atomic_writer, download, is_remote
 from caloscale.spec import build_run, dump_run
 from caloscale.spec.block import read_block
-from caloscale.spec.places import LARGE, PLAN_FILE
+from caloscale.spec.places import LARGE, PLAN_FILE, USAGE_FILE
 from caloscale.status import RunStatus
 
 
@@ -61,7 +61,7 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
     if use is None:
         missing.append("it held no node yet: there is no bill")
     else:
-        _write(folder / "usage.json", use.model_dump_json(by_alias=True, indent=2))
+        _write(folder / USAGE_FILE, use.model_dump_json(by_alias=True, indent=2))
     return missing
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
@@ -35,9 +36,7 @@ def read_block(kind: type[_B], file: Path, *, remedy: str) -> _B:
     Raises InputError with file, field and value when it is damaged or cannot be read.
     """
     try:
-        return kind.model_validate_json(file.read_bytes())
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=file, remedy=remedy) from error
+        return kind.model_validate_json(_content(file, remedy))
     except ValidationError as problems:
         first = problems.errors(include_url=False)[0]
         message, _, own_remedy = first["msg"].removeprefix("Value error, ").partition("; remedy: ")
@@ -48,3 +47,21 @@ def read_block(kind: type[_B], file: Path, *, remedy: str) -> _B:
             value=first["input"] if isinstance(first["input"], str | int | float) else None,
             remedy=own_remedy or remedy,
         ) from None
+
+
+def read_json(file: Path, *, remedy: str) -> Any:
+    """What a JSON file holds that caloscale wrote only for people's pages and has no block for.
+
+    Raises InputError when it is damaged or cannot be read.
+    """
+    try:
+        return json.loads(_content(file, remedy))
+    except ValueError as error:
+        raise InputError(f"is not JSON: {error}", file=file, remedy=remedy) from None
+
+
+def _content(file: Path, remedy: str) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=file, remedy=remedy) from error

@@ -16,7 +16,7 @@ from caloscale.planning.cost import Cost, StageUse, price_run
 from caloscale.planning.prices import load_prices
 from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run, dump_run
-from caloscale.spec.block import Block, read_block
+from caloscale.spec.block import Block, read_block, read_json
 from caloscale.spec.places import USAGE_FILE
 from caloscale.stages.plan_table import headline, markdown_table, remarks, verdict
 from caloscale.stages.planning import NO_SPEED, read_plan, read_use, rented_speeds
@@ -249,26 +249,30 @@ def _evaluation(folder: Path, records: dict[str, StageRecord]) -> Evaluation | N
     if validated is None or validated.outcome != "succeeded":
         return None
     file = folder / "validation" / "physics.json"
-    return read_block(Evaluation, file, remedy=f"make it again: caloscale validate -w {folder}")
+    return read_block(Evaluation, file, remedy=_validate_again(folder))
+
+
+def _validate_again(folder: Path) -> str:
+    return f"make it again: caloscale validate -w {folder}"
 
 
 def _figures(folder: Path, evaluation: Evaluation | None) -> list[Figure]:
     if evaluation is None:
         return []
-    listing = json.loads((folder / "validation" / "figures.json").read_text(encoding="utf-8"))
+    listing = read_json(folder / "validation" / "figures.json", remedy=_validate_again(folder))
     root = folder / "figures"
     return [Figure(f["name"], f["title"], f["caption"], root / f["png"], root / f["pdf"]) for f in listing]
 
 
 def _history(folder: Path) -> dict[str, Any]:
     path = folder / "training" / "history.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return read_json(path, remedy="delete it: the report then has no losses") if path.is_file() else {}
 
 
 def _step_profile(folder: Path) -> dict[str, Any] | None:
     """Where the time of a training step went; None for a training too short to be profiled."""
     path = folder / "training" / "profile.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return read_json(path, remedy="delete it: the report then has no profile") if path.is_file() else None
 
 
 def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:
