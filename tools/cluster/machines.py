@@ -40,11 +40,15 @@ def add_pool(api: client.ApiClient, pool: Pool, *, first: int = 0) -> list[str]:
 def remove_nodes(api: client.ApiClient, names: Iterable[str], *, notice: bool = False) -> None:
     """Take machines away, and their pods with them.
 
-    With `notice`, pods first fail with exit code 143, as a kubelet does that is told of the shutdown (spot); without,
-    they just vanish. Kubernetes itself removes pods of vanished nodes only after 40 s; here it happens at once.
+    With `notice`, nodes first take no more pods and those that are there fail with exit code 143, as a kubelet does
+    that is told of the shutdown (spot); without, they just vanish. Kubernetes itself removes pods of vanished nodes
+    only after 40 s; here it happens at once.
     """
     core, gone = client.CoreV1Api(api), set(names)
     if notice:
+        for name in gone:
+            core.patch_node(name, {"spec": {"unschedulable": True}})
+        time.sleep(SECONDS_TO_SETTLE)  # until the scheduler knows, or it sends there what is made again
         for pod in _pods_on(core, gone):
             if pod.status.phase in ("Pending", "Running"):
                 _fail(core, pod)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kubernetes import client
+from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
 from caloscale.cluster import names
@@ -89,18 +88,27 @@ def test_the_shortage_is_told_and_ends_with_the_nodes(runs: Runs, add_nodes: Add
     runs.phase("gan", "Succeeded")
 
 
-def test_two_runs_take_turns_on_the_same_nodes(runs: Runs, add_nodes: Add) -> None:
+def test_runs_take_turns_on_the_same_nodes(runs: Runs, add_nodes: Add, api: client.ApiClient) -> None:
+    pods = client.CoreV1Api(api).list_namespaced_pod
+    before = pods(runs.namespace).metadata.resource_version
     add_nodes(pool="scarce", count=2)
     runs.imitate("1500ms")
     for name in ("a", "b", "c"):
         runs.create(name)
-    spans = []
     for name in ("a", "b", "c"):
-        status = runs.phase(name, "Succeeded", seconds=60)
-        assert len(status["attempts"]) == 1
-        spans.append((status["attempts"][0]["launched"], status["attempts"][0]["ended"]))
-    spans.sort()
-    assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
+        assert len(runs.phase(name, "Succeeded", seconds=60)["attempts"]) == 1
+    busy: dict[str, str] = {}
+    turns: list[str] = []
+    for event in watch.Watch().stream(pods, runs.namespace, resource_version=before, timeout_seconds=2):
+        pod = event["object"]
+        run = pod.metadata.labels[names.RUN_LABEL]
+        if event["type"] == "DELETED" or pod.status.phase in ("Succeeded", "Failed"):
+            busy.pop(pod.metadata.uid, None)
+        elif pod.spec.node_name:
+            busy[pod.metadata.uid] = run
+            turns += [] if run in turns else [run]
+            assert set(busy.values()) == {run}
+    assert sorted(turns) == ["a", "b", "c"] and not busy
 
 
 def test_a_users_error_fails_at_once(runs: Runs, add_nodes: Add) -> None:
