@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from caloscale.bench.ports import free_ports
 
@@ -22,6 +23,19 @@ settings.register_profile(
     "caloscale", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("caloscale")
+
+
+class OneControlPlane(LoadFileScheduling):
+    """The tests of a file in one process, and all that share the control plane, too: it starts once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "tests/cluster" if file.startswith("tests/cluster/") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneControlPlane:
+    """How tests are spread over processes."""
+    return OneControlPlane(config, log)
 
 
 @pytest.fixture(scope="module")

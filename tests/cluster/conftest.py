@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.control_plane)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def control_plane() -> Iterator[ControlPlane]:
     """etcd, API server, controllers, scheduler, kwok, training-operator, JobSet; one for all tests."""
     if not is_built():
@@ -33,7 +33,7 @@ def control_plane() -> Iterator[ControlPlane]:
         yield plane
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def api(control_plane: ControlPlane) -> client.ApiClient:
     """The administrator's client."""
     return control_plane.client()
