@@ -57,7 +57,7 @@ install: $(VENV)/.dev ## Install everything for development into .venv
 .PHONY: test
 test: $(VENV)/.dev ## Lint and the tests (at most 10 minutes)
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0 --durations=15
+	@$(BIN)/pytest --numprocesses auto --dist loadfile --max-worker-restart 0 --durations=15
 	@$(BIN)/python -m tools.cluster built || \
 	echo "the operator's tests on a real control plane were left out: make test-control-plane (builds it once, up to half an hour)"
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from caloscale.bench.ports import free_ports
+from tools.cluster import is_built
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and programs they start inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -36,6 +37,11 @@ class OneControlPlane(LoadFileScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneControlPlane:
     """How tests are spread over processes."""
     return OneControlPlane(config, log)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """A process for each core, four at most, and one for the tests of the control plane: they mostly wait."""
+    return min(4, len(os.sched_getaffinity(0))) + is_built()
 
 
 @pytest.fixture(scope="module")

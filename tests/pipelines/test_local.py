@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import h5py
 import jsonschema
@@ -99,6 +100,32 @@ def test_the_command_gives_the_same_as_the_pipeline(home: Path, by_command: subp
     assert separations[0] == pytest.approx(separations[1], abs=0.1)
     assert summaries[0]["train"]["steps"] == summaries[1]["train"]["steps"] == 12
     assert summaries[1]["simulation"]["reused"] and not summaries[0]["simulation"]["reused"]
+
+
+def said_by(home: Path, *verb: str) -> Any:
+    done = run(home, "-m", "caloscale.cli.main", *verb, "--json")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "absl" not in done.stderr and "Traceback" not in done.stderr  # libraries keep their greetings to themselves
+    return json.loads(done.stdout)
+
+
+def test_shards_and_report_by_verbs_of_their_own(home: Path, by_command: object) -> None:
+    folder = home / "runs" / "command"
+    made = said_by(home, "preprocess", "tiny.yaml", "--showers", str(folder / "showers"), "-o", "own-dataset")
+    assert made["shards"] == json.loads((folder / "dataset" / "manifest.json").read_text())["shards"]
+    before = json.loads((folder / "summary.json").read_text())
+    assert said_by(home, "report", "-w", str(folder)) == before == json.loads((folder / "summary.json").read_text())
+
+
+@pytest.mark.long
+def test_networks_and_their_validation_by_verbs_of_their_own(home: Path, by_command: object) -> None:
+    dataset, before = str(home / "runs/command/dataset"), json.loads((home / "runs/command/summary.json").read_text())
+    trained = said_by(home, "train", "tiny.yaml", "-w", "own", "--dataset", dataset)
+    assert trained["steps"] == before["train"]["steps"]
+    judged = said_by(home, "validate", "tiny.yaml", "-w", "own", "--dataset", dataset)
+    separations = {name: result["separation"] for name, result in judged["observables"].items()}
+    assert separations == pytest.approx({name: before["physics"][name]["separation"] for name in separations}, abs=0.1)
+    assert judged["released"] and (home / "own" / "model" / "generator.keras").is_file()
 
 
 def test_a_failing_step_still_leaves_a_report_and_a_bill(home: Path) -> None:

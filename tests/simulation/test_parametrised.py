@@ -166,7 +166,7 @@ def test_mirrored_angles_give_mirrored_showers() -> None:
     assert np.argmax(first) == pytest.approx(25, abs=3)
 
 
-@pytest.mark.parametrize("energy_gev", [10.0, 100.0])
+@pytest.mark.parametrize("energy_gev", [10.0, pytest.param(100.0, marks=pytest.mark.long)])
 def test_parametrised_showers_resemble_those_of_geant4(energy_gev: float, sample: Sampler) -> None:
     """Maximum within half a radiation length, response within 4%, at normal incidence."""
     count = {10.0: 80, 100.0: 8}[energy_gev]

@@ -28,6 +28,7 @@ def command(
     from caloscale.cli.plan import FIGURES
     from caloscale.errors import InputError, StorageError
     from caloscale.showers.description import describe, draw
+    from caloscale.stages import load_tensorflow_quietly
 
     if picture is not None and as_json:
         raise InputError("draws nothing with --json", field="--picture", value=str(picture), remedy="leave one out")
@@ -35,6 +36,8 @@ def command(
         raise StorageError(
             "is no kind of figure", file=picture, remedy=f"end its name with one of {', '.join(FIGURES)}"
         )
+    if path.suffix == ".tfrecord" or (path.is_dir() and not as_json):
+        load_tensorflow_quietly()
     description = describe(path)
     if as_json:
         typer.echo(description.model_dump_json(by_alias=True, indent=2))
