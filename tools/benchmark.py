@@ -23,8 +23,8 @@ from pathlib import Path
 from caloscale.bench.document import AllReduceBench, BenchMachine, GenerateBench, InputBench, StepBench
 from caloscale.bench.machine import describe_machine
 from caloscale.bench.tables import bench_table, machine_text
-from caloscale.physics.figures_profile import profile_rows
-from caloscale.showers.storage import atomic_writer
+from caloscale.report.figures_profile import profile_rows
+from caloscale.storage.files import atomic_writer
 from tools.benchmark_nodes import node_times, smoke_times
 from tools.benchmark_runs import runs_section, table
 
@@ -36,8 +36,8 @@ TITLE = """# Benchmarks
 
 `make bench` measures and writes this page; `make bench BENCH="step profile"` only some sections. Each section says its
 command and its machine. The reference is the published step or generator, layer by layer in plain Keras, in one
-tf.function with TensorFlow's default threads (`models/reference.py`, `training/reference.py`). Contenders are processes
-of their own and take turns; figures are medians over the rounds with their quartiles.
+tf.function with TensorFlow's default threads (`bench/reference_networks.py`, `bench/reference_step.py`). Contenders are
+processes of their own and take turns; figures are medians over the rounds with their quartiles.
 """
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from caloscale.inference.exports import exported
-from caloscale.showers.files import read_showers
+from caloscale.showers.hdf5.reader import read_showers
 from caloscale.spec import Geometry, LayerGroup
 from tests.inference.model_folders import COMPACT, shared_model
 

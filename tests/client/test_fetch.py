@@ -11,10 +11,10 @@ import pytest
 
 from caloscale.client.fetch import fetch
 from caloscale.client.runs import RunOnCluster, manifest_of
-from caloscale.showers.storage import upload
 from caloscale.spec import Run
 from caloscale.stages.planning import bill_of, learn
 from caloscale.status import RunStatus
+from caloscale.storage.files import upload
 from tests.cluster_objects import test_use as use
 from tests.cluster_objects.test_use import START
 

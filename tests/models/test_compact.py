@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from caloscale.detector.angle import measured_angle_rad
 from caloscale.models import build, count_parameters, flops, latent, noise_size
 from caloscale.models.compact_layers import CellNoise, FromAxis, Primary, SeparableMaps
 from caloscale.models.measurement_layers import CountsAbove, LogCells, Profile
-from caloscale.showers.angles import measured_angle_rad
 from caloscale.spec import load_run
 
 RUN = load_run(preset="compact")

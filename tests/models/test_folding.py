@@ -8,9 +8,9 @@ import tensorflow as tf
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from caloscale.bench.reference_networks import build_reference, copy_weights
 from caloscale.models import build, flops, flops_per_layer
 from caloscale.models.folding import UpsampledConv3D
-from caloscale.models.reference import build_reference, copy_weights
 from caloscale.spec import load_run
 
 layers = tf.keras.layers

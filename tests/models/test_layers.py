@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from caloscale.detector.angle import measured_angle_rad
 from caloscale.models.layers import (
     PUBLISHED_BIN_EDGES,
     BinCounts,
@@ -19,7 +20,6 @@ from caloscale.models.layers import (
     MeasuredAngle,
     constraints,
 )
-from caloscale.showers.angles import measured_angle_rad
 from caloscale.showers.preprocessing import rebin, to_network
 from caloscale.spec import Data, Geometry, LayerGroup, Preprocessing
 

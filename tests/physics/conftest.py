@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from caloscale.detector.axes import axes_of
 from caloscale.physics import Evaluation, evaluate
-from caloscale.physics.axes import axes_of
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Data, Gate, Geometry, LayerGroup, Preprocessing, Validation
 

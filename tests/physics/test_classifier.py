@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
-from caloscale.physics.axes import axes_of
+from caloscale.detector.axes import axes_of
 from caloscale.physics.classifier import (
     auc,
     classifier_features,

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from caloscale.detector.axes import axes_of
 from caloscale.errors import InputError
 from caloscale.physics import Evaluation, evaluate
-from caloscale.physics.axes import axes_of
 from caloscale.physics.figure_data import FigureData
 from caloscale.physics.observables import choose_cuts
 from caloscale.physics.samples import mean_shower, observe_baseline

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from caloscale.detector.axes import axes_of
 from caloscale.physics import observables
-from caloscale.physics.axes import axes_of
 from caloscale.physics.observables import Cuts, Observed, choose_cuts, observe, profile_moments
 from caloscale.showers.arrays import Showers
 from tests.physics.conftest import DATA, make_showers

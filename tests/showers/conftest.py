@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from caloscale.showers.arrays import Showers
-from caloscale.showers.files import write_showers
+from caloscale.showers.hdf5.reader import write_showers
 from caloscale.spec import Data, Geometry, LayerGroup, Preprocessing
 
 CELLS = (6, 4, 5)

@@ -11,8 +11,8 @@ import pytest
 
 from caloscale.errors import ShowerFileError
 from caloscale.showers.description import FolderDescription, ShardDescription, describe, draw
-from caloscale.showers.files import FileDescription
-from caloscale.showers.shards import preprocess_showers, read_part
+from caloscale.showers.hdf5.reader import FileDescription
+from caloscale.showers.tfrecord.shards import preprocess_showers, read_part
 from caloscale.spec import Data
 
 from .conftest import make_showers, write_published

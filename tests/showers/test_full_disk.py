@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from caloscale.errors import StorageError
-from caloscale.showers import shards
-from caloscale.showers.file_writer import open_writer
-from caloscale.showers.files import write_showers
-from caloscale.showers.layouts import Layout
+from caloscale.showers.hdf5.layouts import Layout
+from caloscale.showers.hdf5.reader import write_showers
+from caloscale.showers.hdf5.writer import open_writer
 from caloscale.showers.picture import draw_shower
-from caloscale.showers.shards import preprocess_showers, read_manifest
-from caloscale.showers.storage import atomic_writer
+from caloscale.showers.tfrecord import shards
+from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest
 from caloscale.spec import Data
+from caloscale.storage.files import atomic_writer
 
 from .conftest import make_showers
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caloscale.errors import ShowerFileError
-from caloscale.showers.files import write_showers
+from caloscale.showers.hdf5.reader import write_showers
 from caloscale.showers.sources import SurveyedFile, check_one_origin, check_selection, find_files, split, survey_file
 from caloscale.spec import Data
 
@@ -36,7 +36,7 @@ def test_file_folder_and_glob(folder_of_showers: MakeFolder, tmp_path: Path) -> 
 
 
 def test_files_of_a_bucket(folder_of_showers: MakeFolder, tmp_path: Path, bucket_server: str) -> None:
-    from caloscale.showers.storage import upload
+    from caloscale.storage.files import upload
 
     upload(folder_of_showers(1, 1), f"{bucket_server}/sources/mc")
     found = find_files(f"{bucket_server}/sources/mc", tmp_path / "scratch")

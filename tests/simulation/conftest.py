@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from caloscale.showers.arrays import Showers
-from caloscale.showers.files import read_showers
+from caloscale.showers.hdf5.reader import read_showers
 from caloscale.simulation import simulate
 from caloscale.spec import Data
 

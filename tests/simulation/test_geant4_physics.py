@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from caloscale.showers.angles import measured_angle_rad
+from caloscale.detector.angle import measured_angle_rad
 from caloscale.showers.arrays import Showers
 from tests.simulation.conftest import Sampler
 from tests.simulation.shower_fits import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import gamma, kstest
 
-from caloscale.simulation.media import MATERIALS, Medium, layer_edges_mm, layer_edges_x0
+from caloscale.detector.media import MATERIALS, Medium, layer_edges_mm, layer_edges_x0
 from caloscale.simulation.parametrised import Parametrised
 from caloscale.simulation.profiles import draw_longitudinal, radial
 from caloscale.spec import Data, Geometry

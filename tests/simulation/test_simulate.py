@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from caloscale.errors import DocumentError, ShowerFileError, SimulationError, StorageError
-from caloscale.showers.files import describe_file
+from caloscale.showers.hdf5.reader import describe_file
 from caloscale.simulation import file_count, fingerprint, simulate
 from caloscale.spec import Data
 from tests.simulation.conftest import digests, read_folder

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from caloscale.bench.machine import describe_machine
-from caloscale.showers.storage import atomic_writer, upload
+from caloscale.storage.files import atomic_writer, upload
 from tests.smoke.runs import BUCKET, NAMESPACE, Runs, image_of
 from tools.cluster.access import kubectl_program
 from tools.cluster.errors import ClusterError

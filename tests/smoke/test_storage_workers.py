@@ -21,11 +21,11 @@ from caloscale.bench.ports import free_ports
 from caloscale.client.fetch import fetch
 from caloscale.client.runs import RunOnCluster
 from caloscale.cluster.backends import render
-from caloscale.showers.files import write_showers
-from caloscale.showers.storage import download, read_object, upload
+from caloscale.showers.hdf5.reader import write_showers
 from caloscale.spec import Run, load_run
 from caloscale.stages.record import StageRecord
 from caloscale.status import RunStatus
+from caloscale.storage.files import download, read_object, upload
 from tests.cli.conftest import command
 from tests.client.test_reporting import Server, server
 from tests.cluster_objects import examples as ex

@@ -10,7 +10,7 @@ import pytest
 
 from caloscale import stages
 from caloscale.errors import ShowerFileError
-from caloscale.showers.files import write_showers
+from caloscale.showers.hdf5.reader import write_showers
 from caloscale.spec import Run
 from caloscale.stages import provision
 from tests.training.conftest import random_showers, small_run

@@ -13,9 +13,9 @@ from caloscale import spec
 from caloscale.errors import CheckpointError, InputError, ShowerFileError
 from caloscale.physics import Evaluation
 from caloscale.showers.arrays import Showers
-from caloscale.showers.files import write_showers
-from caloscale.showers.manifest import read_manifest
-from caloscale.showers.shards import preprocess_showers, read_part
+from caloscale.showers.hdf5.reader import write_showers
+from caloscale.showers.tfrecord.manifest import read_manifest
+from caloscale.showers.tfrecord.shards import preprocess_showers, read_part
 from caloscale.stages import validation
 from caloscale.stages.validation import _generate_like, _release, validate
 from caloscale.training.selection import selection_showers

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from caloscale.showers.arrays import Showers
-from caloscale.showers.files import write_showers
-from caloscale.showers.shards import preprocess_showers
+from caloscale.showers.hdf5.reader import write_showers
+from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.spec import load_run
 
 DETECTOR = (

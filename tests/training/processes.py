@@ -67,7 +67,8 @@ def start_training(
 ) -> list[subprocess.Popen[str]]:
     """The processes of `caloscale train` on shards of the small detector.
 
-    setting: a constant of a module that is changed before, as in ``caloscale.training.peers.BEAT_SECONDS = 1.0``.
+    setting: a constant of a module that is changed before, as in
+    ``caloscale.training.coordination.peers.BEAT_SECONDS = 1.0``.
     """
     entry = ["-m", "caloscale.cli.main"]
     if setting:

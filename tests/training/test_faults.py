@@ -13,13 +13,14 @@ import pytest
 
 from caloscale.errors import ShowerFileError, StorageError, TrainingError
 from caloscale.models.card import CARD
-from caloscale.showers.storage import download, read_object
 from caloscale.spec import load_run
 from caloscale.stages import train as train_stage
-from caloscale.training import failures, train
+from caloscale.storage.files import download, read_object
 from caloscale.training import input as showers_input
-from caloscale.training.checkpoint_file import decode
-from caloscale.training.store import POINTER
+from caloscale.training import train
+from caloscale.training.checkpoint.file import decode
+from caloscale.training.checkpoint.store import POINTER
+from caloscale.training.coordination import failures
 
 from .conftest import small_run
 from .processes import newest_step, when

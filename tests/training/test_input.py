@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from caloscale.detector.angle import measured_angle_rad
 from caloscale.errors import ShowerFileError
-from caloscale.showers.angles import measured_angle_rad
-from caloscale.showers.manifest import read_manifest
-from caloscale.showers.records import read_dataset, shard_writer
+from caloscale.showers.tfrecord.manifest import read_manifest
+from caloscale.showers.tfrecord.records import read_dataset, shard_writer
 from caloscale.training.input import TrainingShowers, check_manifest, mirrored
 
 from .conftest import random_showers, small_run

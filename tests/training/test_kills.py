@@ -10,8 +10,8 @@ import time
 import numpy as np
 import pytest
 
-from caloscale.training.checkpoint_file import decode
-from caloscale.training.mark import read_mark
+from caloscale.training.checkpoint.file import decode
+from caloscale.training.checkpoint.progress_marker import read_mark
 
 from .processes import exit_codes, newest_step, said, start_training, wait_for
 
@@ -92,7 +92,7 @@ def test_a_silent_worker(shards, tmp_path, victim):
 @pytest.mark.timeout(600)
 def test_a_worker_whose_peers_never_come(shards, tmp_path):
     """It leaves with 138 instead of waiting for an hour. Lost: nothing."""
-    impatient = "caloscale.training.peers.GATHERING_SECONDS = 5.0"
+    impatient = "caloscale.training.coordination.peers.GATHERING_SECONDS = 5.0"
     workspace = tmp_path / "alone"
     first, *others = start_training(shards, workspace, *QUICK, workers=2, setting=impatient)
     for other in others:

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from caloscale.errors import CheckpointError, ShowerFileError, Terminated
 from caloscale.inference import load_generator
-from caloscale.showers.records import read_dataset
+from caloscale.showers.tfrecord.records import read_dataset
 from caloscale.training import loop, train
-from caloscale.training.checkpoint_file import decode
+from caloscale.training.checkpoint.file import decode
 
 from .conftest import small_run
 from .processes import newest_step, signal_when

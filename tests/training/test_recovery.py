@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from caloscale.training import train
-from caloscale.training.checkpoint_file import decode
-from caloscale.training.mark import read_mark
+from caloscale.training.checkpoint.file import decode
+from caloscale.training.checkpoint.progress_marker import read_mark
 
 from .conftest import small_run
 from .processes import exit_codes, newest_step, said, start_training, wait_for

@@ -87,7 +87,7 @@ def train_case(job, name, run):
     import tensorflow as tf
 
     from caloscale.models import build
-    from caloscale.showers.manifest import read_manifest
+    from caloscale.showers.tfrecord.manifest import read_manifest
     from caloscale.training.builtin_loop import fit
     from caloscale.training.input import TrainingShowers
     from caloscale.training.schedule import Schedule

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from caloscale.bench.reference_networks import build_reference
 from caloscale.bench.worker import Work
 from caloscale.inference import open_runtime
 from caloscale.models import Networks, build, latent, noise_size
 from caloscale.models.card import CARD, GENERATOR, ModelCard
-from caloscale.models.reference import build_reference
 from caloscale.spec import Run, build_run
 from caloscale.training.release import parameters, versions
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from caloscale.bench.document import InputBench
 from caloscale.bench.machine import describe_machine
 from caloscale.bench.rounds import Contender, interleave
-from caloscale.showers.shards import preprocess_showers
+from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.simulation import simulate
 from caloscale.spec import Run
 

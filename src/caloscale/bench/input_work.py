@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from caloscale.bench.worker import Work
-from caloscale.showers.manifest import read_manifest
+from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.spec import build_run
 from caloscale.training.input import TrainingShowers
 

@@ -9,14 +9,14 @@ import tensorflow as tf
 
 from caloscale.bench.input import sample_shards
 from caloscale.errors import CaloscaleError
-from caloscale.showers.manifest import read_manifest
+from caloscale.profiling.peak import measure_peak
+from caloscale.profiling.profile import Profile, StepProfiler, describe
+from caloscale.profiling.trace import Trace
+from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.spec import Run
 from caloscale.training.input import TrainingShowers, check_manifest
-from caloscale.training.peak import measure_peak
-from caloscale.training.profile import Profile, StepProfiler, describe
 from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, make_steps
-from caloscale.training.trace import Trace
 
 WARM_UP = 3
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from caloscale.bench.reference_networks import build_reference
+from caloscale.bench.reference_step import reference_optimizers, reference_step
 from caloscale.bench.worker import Work
 from caloscale.models import flops
 from caloscale.models.arithmetic import step_flops
-from caloscale.models.reference import build_reference
+from caloscale.profiling.peak import SIZE
 from caloscale.spec import Run, build_run
-from caloscale.training.peak import SIZE
-from caloscale.training.reference import reference_optimizers, reference_step
 from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, compile_step
 

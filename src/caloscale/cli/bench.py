@@ -46,8 +46,8 @@ def command(
     """Measure in interleaved rounds, ours and the reference in turn, each in a process of its own."""
     from caloscale.bench.tables import Bench, bench_table, machine_text
     from caloscale.cli.tables import console, table
-    from caloscale.showers.storage import atomic_writer
     from caloscale.spec import load_run
+    from caloscale.storage.files import atomic_writer
 
     chosen = [*(overrides or ()), *([f"train.precision={precision}"] if precision else [])]
     run = load_run(preset=preset, overrides=chosen)

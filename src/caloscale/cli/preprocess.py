@@ -22,7 +22,7 @@ def command(
 ) -> None:
     """Select, re-bin and compress showers, split off the validation part, and write TFRecord shards."""
     from caloscale.errors import DocumentError
-    from caloscale.showers.shards import preprocess_showers
+    from caloscale.showers.tfrecord.shards import preprocess_showers
     from caloscale.stages import load_tensorflow_quietly
 
     data = resolve(document, preset, overrides, ".").data

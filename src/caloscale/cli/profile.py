@@ -34,13 +34,13 @@ def command(
         typer.echo(json.dumps(profile, indent=2))
     target = output or folder
     if target is not None:
-        from caloscale.physics.figures import draw_profile
+        from caloscale.report.figures import draw_profile
 
         drawn = draw_profile(target, profile)
     if as_json:
         return
     from caloscale.cli.tables import console, table
-    from caloscale.physics.figures_profile import profile_rows
+    from caloscale.report.figures_profile import profile_rows
 
     columns, rows = profile_rows(profile)
     title = (

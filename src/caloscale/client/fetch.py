@@ -12,11 +12,11 @@ from caloscale.client.runs import RunOnCluster
 from caloscale.cluster.pod_template import workspace_of
 from caloscale.cluster.use import StageTime, use_of
 from caloscale.errors import ClusterError
-from caloscale.showers.storage import atomic_writer, download, is_remote
 from caloscale.spec import build_run, dump_run
 from caloscale.spec.block import read_block
 from caloscale.spec.places import LARGE, PLAN_FILE, USAGE_FILE
 from caloscale.status import RunStatus
+from caloscale.storage.files import atomic_writer, download, is_remote
 
 
 def fetch(run: RunOnCluster, folder: Path) -> list[str]:

@@ -16,10 +16,10 @@ from caloscale.client.runs import RunOnCluster, delete, describe, follow, manife
 from caloscale.cluster.use import use_of
 from caloscale.connection import Connection, active_namespace, connect
 from caloscale.errors import ClusterError, StorageError, Terminated
-from caloscale.showers.manifest import MANIFEST
-from caloscale.showers.storage import atomic_writer, download, is_remote, read_object, upload
+from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.spec import Run
 from caloscale.spec.places import DATASET, MODEL, PLAN_FILE, USAGE_FILE
+from caloscale.storage.files import atomic_writer, download, is_remote, read_object, upload
 
 log = logging.getLogger(__name__)
 

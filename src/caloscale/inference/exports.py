@@ -21,8 +21,8 @@ import caloscale
 from caloscale.errors import CheckpointError
 from caloscale.inference.noise import latent_noise
 from caloscale.models.card import CARD, GENERATOR, ModelCard
-from caloscale.showers.storage import atomic_writer
 from caloscale.spec.block import Block
+from caloscale.storage.files import atomic_writer
 
 if TYPE_CHECKING:
     from caloscale.inference.generator import Generator

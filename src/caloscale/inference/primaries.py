@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import InputError
 from caloscale.inference.noise import primary_numbers
-from caloscale.showers.layouts import open_layout
+from caloscale.showers.hdf5.layouts import open_layout
 
 Floats = NDArray[np.float32]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from caloscale.physics.axes import Floats
+from caloscale.detector.axes import Floats
 from caloscale.physics.observables import Observed
 
 SCALAR_BINS = 20

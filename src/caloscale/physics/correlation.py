@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from caloscale.physics.axes import Floats
+from caloscale.detector.axes import Floats
 from caloscale.physics.energy_response import Weighted
 from caloscale.physics.figure_data import number
 from caloscale.physics.observables import Observed

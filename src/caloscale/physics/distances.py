@@ -9,7 +9,7 @@ import scipy.linalg
 import scipy.optimize
 import scipy.stats
 
-from caloscale.physics.axes import Floats
+from caloscale.detector.axes import Floats
 
 FPD_MINIMUM = 5000
 """Fewest showers of each kind for an FPD. The published recipe starts at 20000; the extrapolation in 1/N is a

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from caloscale.physics.axes import Floats
+from caloscale.detector.axes import Floats
 from caloscale.physics.figure_data import number
 from caloscale.physics.observables import Observed
 from caloscale.physics.resampling import Resampling, measured, over_halves, sigmas

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from caloscale.physics.axes import Floats
+from caloscale.detector.axes import Floats
 from caloscale.physics.binning import ORDER, SCALARS, TITLES, Binning, choose_binning, scalar_columns
 from caloscale.physics.correlation import compare_correlations
 from caloscale.physics.distances import fpd, kpd, wasserstein

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.physics.axes import Axes, Floats
+from caloscale.detector.axes import Axes, Floats
 from caloscale.physics.binning import ORDER, TITLES, Binning
 from caloscale.physics.energy_response import Weighted, mean_energy
 from caloscale.physics.figure_data import Curve, FigureData, Map, Panel, matrix, numbers

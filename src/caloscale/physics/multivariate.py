@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from caloscale.physics.axes import Floats
+from caloscale.detector.axes import Floats
 from caloscale.physics.classifier import classifier_features, distance_features, energy_regression, tell_apart
 from caloscale.physics.distances import Estimate
 from caloscale.physics.energy_response import Weighted

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.physics.axes import Axes, Floats
-from caloscale.showers.angles import measured_angle_rad
+from caloscale.detector.angle import measured_angle_rad
+from caloscale.detector.axes import Axes, Floats
 from caloscale.showers.arrays import Showers
 
 CELLS_AT_ONCE = 2_000_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from caloscale.physics.axes import Floats
+from caloscale.detector.axes import Floats
 from caloscale.physics.distances import separation
 from caloscale.physics.figure_data import number
 from caloscale.physics.result import Measured, Separation

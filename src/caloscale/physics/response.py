@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from caloscale.physics.axes import Floats
+from caloscale.detector.axes import Floats
 
 FEWEST = 8
 """Fewest showers in a bin of energy for a mean or a width."""

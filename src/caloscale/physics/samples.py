@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.detector.axes import Axes, Floats, axes_of
 from caloscale.errors import InputError
-from caloscale.physics.axes import Axes, Floats, axes_of
 from caloscale.physics.observables import Cuts, Observed, choose_cuts, concatenate, observe, pieces
 from caloscale.showers.arrays import Showers
 from caloscale.spec.data import Data

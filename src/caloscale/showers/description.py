@@ -9,11 +9,11 @@ import numpy as np
 
 from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.files import FileDescription, describe_file, read_showers, span
-from caloscale.showers.layouts import CALOCHALLENGE_CELLS, Source
-from caloscale.showers.manifest import MANIFEST, Manifest, Part, read_manifest
+from caloscale.showers.hdf5.layouts import CALOCHALLENGE_CELLS, Source
+from caloscale.showers.hdf5.reader import FileDescription, describe_file, read_showers, span
 from caloscale.showers.picture import draw_shower
 from caloscale.showers.preprocessing import to_gev
+from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest, Part, read_manifest
 from caloscale.spec.block import Block
 from caloscale.spec.data import Geometry, LayerGroup, Preprocessing, Range
 
@@ -103,7 +103,7 @@ def describe_folder(folder: str | Path) -> FolderDescription:
 
 def describe_shard(path: Path) -> ShardDescription:
     """What a shard holds; reads it all. Raises ShowerFileError (also without a manifest beside it)."""
-    from caloscale.showers.records import SCALARS, read_batches
+    from caloscale.showers.tfrecord.records import SCALARS, read_batches
 
     manifest = _manifest_beside(path)
     batches = [{name: batch[name] for name in SCALARS} for batch in read_batches(path, manifest.shape)]
@@ -151,7 +151,7 @@ def _shard_of(folder: Path, shower: int) -> tuple[Path, int]:
 
 
 def _one_of_shard(path: Path, shower: int) -> Showers:
-    from caloscale.showers.records import read_batches
+    from caloscale.showers.tfrecord.records import read_batches
 
     manifest = _manifest_beside(path)
     start = 0

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import ShowerFileError
-from caloscale.showers.files import check_primaries
-from caloscale.showers.layouts import Layout, Source, open_layout
-from caloscale.showers.manifest import Part
-from caloscale.showers.storage import download, is_remote
+from caloscale.showers.hdf5.layouts import Layout, Source, open_layout
+from caloscale.showers.hdf5.reader import check_primaries
+from caloscale.showers.tfrecord.manifest import Part
 from caloscale.spec.data import Data, Range
+from caloscale.storage.files import download, is_remote
 
 HDF5_NAMES = ("*.h5", "*.hdf5")
 Split = Literal["by file", "end of the only file"]

@@ -10,10 +10,10 @@ import h5py
 
 from caloscale.errors import ShowerFileError, SimulationError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.files import write_showers
-from caloscale.showers.storage import PARTIAL
+from caloscale.showers.hdf5.reader import write_showers
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.spec import Data
+from caloscale.storage.files import PARTIAL
 
 try:
     import fcntl

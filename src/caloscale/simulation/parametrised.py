@@ -11,7 +11,7 @@ import scipy
 from numpy.typing import NDArray
 from scipy.special import gammainc
 
-from caloscale.simulation.media import layer_edges_mm, layer_edges_x0, layer_media
+from caloscale.detector.media import layer_edges_mm, layer_edges_x0, layer_media
 from caloscale.simulation.primaries import aim_depth_mm
 from caloscale.simulation.profiles import draw_longitudinal, radial
 from caloscale.spec import Data

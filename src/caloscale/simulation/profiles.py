@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.simulation.media import Medium
+from caloscale.detector.media import Medium
 
 Array = NDArray[np.float64]
 _LARGEST_SIGMA = 0.5

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from caloscale.showers.storage import atomic_writer
 from caloscale.spec.block import Block
+from caloscale.storage.files import atomic_writer
 
 RECORD_NAME = "simulation.json"
 _LOG_NAME = "pieces.jsonl"

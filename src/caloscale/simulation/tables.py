@@ -20,8 +20,8 @@ import platformdirs
 from numpy.typing import NDArray
 
 from caloscale.errors import SimulationError, StorageError
-from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Geometry
+from caloscale.storage.files import atomic_writer
 
 INSTALL = (
     "pip install 'caloscale[simulate]', or use parametrised showers: --set data.simulation.engine=parametrised "

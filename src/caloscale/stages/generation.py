@@ -19,8 +19,8 @@ from caloscale.inference.exports import Format, is_exported
 from caloscale.inference.folder import read_card
 from caloscale.models.card import ModelCard
 from caloscale.progress import bar
-from caloscale.showers.file_writer import WRITABLE, open_writer
-from caloscale.showers.layouts import Layout
+from caloscale.showers.hdf5.layouts import Layout
+from caloscale.showers.hdf5.writer import WRITABLE, open_writer
 from caloscale.spec.block import Block
 from caloscale.stages import load_tensorflow_quietly
 

@@ -19,7 +19,6 @@ from caloscale.planning.plan import plan as make_plan
 from caloscale.planning.prices import load_prices
 from caloscale.planning.rates import machine_rate
 from caloscale.planning.usage import RunUse, measurement_of
-from caloscale.showers.storage import atomic_writer
 from caloscale.spec import Run, load_run
 from caloscale.spec.block import read_block
 from caloscale.spec.places import PLAN_FILE, USAGE_FILE
@@ -27,6 +26,7 @@ from caloscale.stages.plan_table import plan_markdown
 from caloscale.stages.record import read_records
 from caloscale.stages.summary import Summary
 from caloscale.stages.workspace import keep_document, open_workspace
+from caloscale.storage.files import atomic_writer
 
 NO_SPEED = (
     "A million showers have no price: how fast they are made was not measured by a worker on a machine of this bill."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from caloscale.showers.shards import Manifest, preprocess_showers
+from caloscale.showers.tfrecord.shards import Manifest, preprocess_showers
 from caloscale.spec import Run
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace

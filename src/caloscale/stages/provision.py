@@ -6,13 +6,13 @@ import logging
 import time
 from pathlib import Path
 
-from caloscale.showers.manifest import MANIFEST
-from caloscale.showers.shard_folder import ShardFolder
-from caloscale.showers.storage import is_remote, read_object, upload
+from caloscale.showers.tfrecord.manifest import MANIFEST
+from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run
 from caloscale.spec.places import DATASET
 from caloscale.stages.preprocessing import preprocess
 from caloscale.stages.simulation import simulate
+from caloscale.storage.files import is_remote, read_object, upload
 
 log = logging.getLogger(__name__)
 

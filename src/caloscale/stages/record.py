@@ -17,8 +17,8 @@ import psutil
 
 from caloscale.cluster.names import ATTEMPT_VARIABLE
 from caloscale.errors import CaloscaleError, InputError, PeerLostError, StorageError, Terminated
-from caloscale.showers.storage import atomic_writer
 from caloscale.spec.block import Block, read_block
+from caloscale.storage.files import atomic_writer
 
 STAGES = ("simulate", "preprocess", "train", "validate", "report")
 EARLIER_FILE = "earlier.json"

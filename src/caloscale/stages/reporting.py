@@ -10,11 +10,11 @@ from typing import Any
 
 from caloscale import __version__
 from caloscale.errors import InputError
-from caloscale.physics import Evaluation, Figure, draw_run_figures, render_report
+from caloscale.physics import Evaluation
 from caloscale.planning.bill import Bill, bill
 from caloscale.planning.cost import Cost, StageUse, price_run
 from caloscale.planning.prices import load_prices
-from caloscale.showers.storage import atomic_writer
+from caloscale.report import Figure, draw_run_figures, render_report
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block, read_block, read_json
 from caloscale.spec.places import USAGE_FILE
@@ -33,6 +33,7 @@ from caloscale.stages.summary import (
 )
 from caloscale.stages.usage import own_use
 from caloscale.stages.workspace import keep_document, open_workspace
+from caloscale.storage.files import atomic_writer
 
 FOR_THE_BILL = "for caloscale bill, with --prices FILE"
 """What can be done about a missing price once the run is over."""

@@ -7,13 +7,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from caloscale.showers.shard_folder import ShardFolder
-from caloscale.showers.storage import is_remote
+from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run
 from caloscale.spec.places import CHECKPOINTS
 from caloscale.stages import load_tensorflow_quietly
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace
+from caloscale.storage.files import is_remote
 from caloscale.training.keras_version import choose_keras
 from caloscale.training.record import TrainingRecord
 from caloscale.training.strategy import worker_of

@@ -16,14 +16,15 @@ from caloscale.errors import CheckpointError, InputError
 from caloscale.inference import Generator, load_generator
 from caloscale.inference.folder import HELD_BACK
 from caloscale.models.card import CARD, ModelCard
-from caloscale.physics import Evaluation, draw_figures, evaluate
+from caloscale.physics import Evaluation, evaluate
+from caloscale.report import draw_figures
 from caloscale.showers.arrays import Showers
-from caloscale.showers.manifest import Manifest
-from caloscale.showers.shard_folder import ShardFolder, open_shards
-from caloscale.showers.storage import atomic_writer
+from caloscale.showers.tfrecord.manifest import Manifest
+from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace
+from caloscale.storage.files import atomic_writer
 from caloscale.training.input import check_manifest
 from caloscale.training.selection import selection_showers
 

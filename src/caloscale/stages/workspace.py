@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from caloscale.errors import DocumentError
-from caloscale.showers.storage import atomic_writer, delete_object, download, is_remote, upload
 from caloscale.spec import Run, build_run, dump_run
 from caloscale.spec.document import parse_yaml
 from caloscale.spec.places import LARGE
-from caloscale.training.checkpoint import first_difference, value_at, weights_document
+from caloscale.storage.files import atomic_writer, delete_object, download, is_remote, upload
+from caloscale.training.checkpoint.description import first_difference, value_at, weights_document
 
 
 @contextmanager

@@ -18,11 +18,11 @@ from caloscale.models import Networks, latent, noise_size
 from caloscale.models.dropout import drawing_from
 from caloscale.models.losses import adversarial_loss
 from caloscale.models.scores import generator_loss
+from caloscale.profiling.scopes import part_scope, phase_scope
 from caloscale.spec import Run
 from caloscale.training.draws import EventDraws
 from caloscale.training.optimizers import PackedOptimizer, pack, plain, unpack
 from caloscale.training.schedule import Schedule
-from caloscale.training.scopes import part_scope, phase_scope
 
 Batch = Mapping[str, Any]
 Losses = dict[str, Any]

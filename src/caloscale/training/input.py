@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from caloscale.errors import ShowerFileError
-from caloscale.showers.manifest import Manifest, Shard
-from caloscale.showers.records import parse_example, read_batches, read_dataset
+from caloscale.showers.tfrecord.manifest import Manifest, Shard
+from caloscale.showers.tfrecord.records import parse_example, read_batches, read_dataset
 from caloscale.spec import Data
 from caloscale.training.draws import MIRROR_SECTION, EventDraws
 

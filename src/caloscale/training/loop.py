@@ -11,26 +11,26 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
+from caloscale.profiling.profile import PROFILE_FILE, StepProfiler, keeper
 from caloscale.progress import bar
-from caloscale.showers.shard_folder import ShardFolder, open_shards
-from caloscale.showers.storage import atomic_writer
+from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
+from caloscale.storage.files import atomic_writer
 from caloscale.training.builtin_loop import fit
-from caloscale.training.checkpoint import Progress, identity_of
+from caloscale.training.checkpoint.description import Progress, identity_of
+from caloscale.training.checkpoint.manager import Continuity, among_peers
+from caloscale.training.checkpoint.snapshot import network_variables
 from caloscale.training.comparison import generate_like
-from caloscale.training.continuity import Continuity, among_peers
-from caloscale.training.failures import Retries, brief, diverged, failed, is_of_input, unreadable
+from caloscale.training.coordination.failures import Retries, brief, diverged, failed, is_of_input, unreadable
+from caloscale.training.coordination.peers import Peers
+from caloscale.training.coordination.signals import StopSignals
 from caloscale.training.input import TrainingShowers, check_manifest
-from caloscale.training.peers import Peers
-from caloscale.training.profile import PROFILE_FILE, StepProfiler, keeper
 from caloscale.training.progress_file import ProgressFile
 from caloscale.training.record import History, TrainingRecord
 from caloscale.training.release import parameters, release, save_network, versions
 from caloscale.training.scalars import open_scalars, write_scalars
 from caloscale.training.schedule import Schedule, progress
 from caloscale.training.selection import is_chosen, physics_deviation, selection_showers
-from caloscale.training.signals import StopSignals
-from caloscale.training.snapshot import network_variables
 from caloscale.training.state import NOWHERE, TrainingState, make_steps
 from caloscale.training.strategy import Engine, divide
 

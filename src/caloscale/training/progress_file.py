@@ -10,8 +10,8 @@ from pathlib import Path
 
 from caloscale.errors import StorageError
 from caloscale.progress import PROGRESS_FILE_VARIABLE
-from caloscale.showers.storage import atomic_writer
 from caloscale.status import RunProgress
+from caloscale.storage.files import atomic_writer
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ import tensorflow as tf
 import caloscale
 from caloscale.models import Networks, count_parameters
 from caloscale.models.card import CARD, DISCRIMINATOR, GENERATOR, UNTRAINED, ModelCard
-from caloscale.showers.manifest import Manifest
-from caloscale.showers.storage import atomic_writer
+from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.spec import Run
-from caloscale.training.checkpoint import Progress
+from caloscale.storage.files import atomic_writer
+from caloscale.training.checkpoint.description import Progress
 from caloscale.training.portable import Portable, load_weights, save_portable, save_weights
 
 

@@ -1,0 +1,1 @@
+"""The calorimeter: geometry, materials, axes of the cells, the measured angle."""

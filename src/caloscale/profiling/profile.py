@@ -1,0 +1,311 @@
+"""Where the time of a training step goes, and how near its arithmetic is to what the machine can do.
+
+Every instant of the profiled steps belongs to the operations that run at that instant, in equal parts; to all-reduces
+only when nothing else runs beside them; to the input when nothing runs and the loop waits for a batch; else it is idle.
+So the shares add up to the step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from caloscale.errors import StorageError
+from caloscale.models import Networks, flops
+from caloscale.models.arithmetic import step_flops
+from caloscale.profiling.peak import Peak, measure_peak
+from caloscale.profiling.scopes import PARTS, PHASES, place_of
+from caloscale.profiling.trace import INPUT, STEP, Interval, Trace, mark, recording
+from caloscale.spec import Run
+from caloscale.spec.block import Block
+from caloscale.storage.files import atomic_writer
+
+log = logging.getLogger(__name__)
+
+PROFILE_FILE = "profile.json"
+FIRST_STEP = 30
+"""Step of a training with which its profile begins: the first ones compile and warm up."""
+STEPS = 8
+"""Steps of a profile."""
+
+MATRIX_WORDS = ("Conv", "MatMul", "Einsum")
+"""Types of operations whose work is arithmetic; all others mainly move numbers."""
+MUCH_INPUT, MUCH_IDLE, MUCH_ALL_REDUCE = 0.2, 0.35, 0.3
+"""Shares of a step from which on waiting for input, nothing, or other workers is what limits it."""
+MUCH_MATRIX = 0.5
+"""Share of the busy time in convolutions and matrix products from which on arithmetic is what limits."""
+
+Limit = Literal["compute", "memory", "input", "communication", "idle"]
+
+
+class Share(Block):
+    """A part of a phase of the step."""
+
+    phase: str
+    """fakes, discriminatorReal, discriminatorFake, generator; or rest: learning rates, averages, counters."""
+    part: str
+    """forward, backPropagation, allReduce, optimizer."""
+    share: float
+    """Part of the step's wall time, 0 to 1."""
+
+
+class Profile(Block):
+    """Where the time of a step goes. ``shares``, inputWait and idle add up to 1."""
+
+    preset: str
+    """The network."""
+    precision: str
+    """float32 or bfloat16."""
+    device: str
+    """What TensorFlow computed on: CPU, GPU, TPU."""
+    batch: int
+    """Showers of a step in this process."""
+    steps: int
+    """Profiled steps."""
+    seconds_per_step: float
+    """Wall time of a step while it was profiled, s."""
+    shares: tuple[Share, ...]
+    """What was computed."""
+    input_wait: float
+    """Share in which the loop waits for a batch and nothing is computed."""
+    idle: float
+    """Share in which nothing is computed although a batch is there: the loop itself, and starting operations."""
+    matrix_share: float
+    """Part of the computing time in convolutions and matrix products, 0 to 1."""
+    gflop_per_step: float
+    """Arithmetic of the convolutions and dense layers of a step in this process, as computed (folded), GFLOP."""
+    gflops: float
+    """Achieved: the arithmetic over the wall time, GFLOP/s."""
+    matrix_gflops: float
+    """Achieved while convolutions and matrix products run, GFLOP/s."""
+    peak_gflops: float
+    """Measured with a large matrix product of the same precision, GFLOP/s."""
+    limit: Limit
+    """What limits the step."""
+    statement: str
+    """The same in a sentence."""
+
+
+def divide(trace: Trace) -> tuple[dict[tuple[str, str], float], float, float, float, float]:
+    """Seconds per (phase, part); of input wait; of idling; in matrix operations; all, from the first mark to the last.
+
+    Raises ValueError when the trace holds no whole step.
+    """
+    if not trace.steps:
+        raise ValueError("no step was recorded")
+    begin = min(mark.start for mark in (*trace.inputs[:1], *trace.steps[:1]))
+    end = trace.steps[-1].end
+    edges: list[tuple[float, int, tuple[str, str, bool] | None]] = []
+    for interval, key in [*((wait, None) for wait in trace.inputs), *((op, _key(op)) for op in trace.operations)]:
+        start, stop = max(interval.start, begin), min(interval.end, end)
+        if start < stop:
+            edges += [(start, 1, key), (stop, -1, key)]
+    edges.sort(key=lambda edge: edge[0])
+    spent: dict[tuple[str, str], float] = {}
+    waited = idle = matrix = 0.0
+    running: Counter[tuple[str, str, bool]] = Counter()
+    waiting, now = 0, begin
+    for at, change, key in [*edges, (end, 0, None)]:
+        passed = at - now
+        charged = {key: count for key, count in running.items() if key[1] != "all_reduce"} or running
+        active = sum(charged.values())
+        if passed > 0 and active:
+            for (phase, part, is_matrix), count in charged.items():
+                spent[phase, part] = spent.get((phase, part), 0.0) + passed * count / active
+                matrix += passed * count / active if is_matrix else 0.0
+        elif passed > 0 and waiting:
+            waited += passed
+        else:
+            idle += max(passed, 0.0)
+        now = at
+        if key is None:
+            waiting += change
+        else:
+            running[key] += change
+            if not running[key]:
+                del running[key]
+    seconds = {place: 1e-9 * value for place, value in spent.items()}
+    return seconds, 1e-9 * waited, 1e-9 * idle, 1e-9 * matrix, 1e-9 * (end - begin)
+
+
+def _key(operation: Interval) -> tuple[str, str, bool]:
+    phase, part = place_of(operation.name, operation.kind)
+    return phase or "rest", part, any(word in operation.kind for word in MATRIX_WORDS)
+
+
+def describe(trace: Trace, run: Run, networks: Networks, batch: int, peak: Peak) -> Profile:
+    """The profile of the traced steps, each on ``batch`` showers. Raises ValueError without a whole step."""
+    spent, waited, idle, matrix, seconds = divide(trace)
+    steps = len(trace.steps)
+    per_shower = step_flops(
+        flops(networks.generator, folded=True), flops(networks.discriminator), run.train.generator_updates
+    )
+    gflop = 1e-9 * batch * per_shower
+    busy = sum(spent.values())
+    order = [(phase, part) for phase in (*PHASES, "rest") for part in PARTS]
+    shares = tuple(
+        Share(phase=_camel(phase), part=_camel(part), share=spent[phase, part] / seconds)
+        for phase, part in order
+        if (phase, part) in spent
+    )
+    figures: dict[str, Any] = {
+        "shares": shares,
+        "input_wait": waited / seconds,
+        "idle": idle / seconds,
+        "matrix_share": matrix / busy if busy else 0.0,
+        "gflops": gflop * steps / seconds,
+        "matrix_gflops": gflop * steps / matrix if matrix else 0.0,
+        "peak_gflops": peak.gflops,
+    }
+    limit, statement = _judge(figures)
+    return Profile(
+        preset=run.model.preset,
+        precision=peak.precision,
+        device=device_kind(),
+        batch=batch,
+        steps=steps,
+        seconds_per_step=seconds / steps,
+        gflop_per_step=gflop,
+        limit=limit,
+        statement=statement,
+        **figures,
+    )
+
+
+def device_kind() -> str:
+    """TPU, GPU or CPU: what TensorFlow computes on."""
+    return next(kind for kind in ("TPU", "GPU", "CPU") if tf.config.list_logical_devices(kind))
+
+
+def _judge(figures: dict[str, Any]) -> tuple[Limit, str]:
+    """What limits, by what takes most of the step."""
+    all_reduce = sum(share.share for share in figures["shares"] if share.part == "allReduce")
+    busy = sum(share.share for share in figures["shares"])
+    use = figures["gflops"] / figures["peak_gflops"]
+    peak = f"the step as a whole reaches {use:.0%} of the measured peak of {figures['peak_gflops']:.0f} GFLOP/s"
+    if figures["input_wait"] > MUCH_INPUT:
+        return "input", f"Limited by input: {figures['input_wait']:.0%} of a step waits for showers; {peak}."
+    if all_reduce > MUCH_ALL_REDUCE:
+        return "communication", f"Limited by communication: {all_reduce:.0%} of a step are all-reduces; {peak}."
+    if figures["idle"] > MUCH_IDLE:
+        return "idle", f"Limited by starting operations: {figures['idle']:.0%} of a step is idle; {peak}."
+    matrix, speed = figures["matrix_share"], figures["matrix_gflops"]
+    if matrix > MUCH_MATRIX:
+        return "compute", (
+            f"Limited by computing: {matrix:.0%} of the busy time are convolutions and matrix products, which run at "
+            f"{speed:.0f} GFLOP/s; {peak}."
+        )
+    return "memory", (
+        f"Limited by memory: {1 - matrix:.0%} of the busy time ({busy:.0%} of the step) are operations that move "
+        f"numbers rather than multiply them; {peak}."
+    )
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+class StepProfiler:
+    """Records some steps of a loop that says when it has a batch and when it is done with it.
+
+    What is between `batch_ready` and `step_done` is the step, what is between that and the next `batch_ready` is
+    waiting for input. A profile that cannot be made is a warning: it never ends a training.
+
+    keep: gets the trace; absent, nothing is recorded. first, count: steps that are recorded, numbered from 0. start:
+    steps of the training before those of this loop. per_epoch: steps of an epoch, at whose end other things are done:
+    the recorded steps are then taken from behind it.
+    """
+
+    def __init__(
+        self,
+        keep: Callable[[Trace], None] | None,
+        *,
+        first: int = FIRST_STEP,
+        count: int = STEPS,
+        start: int = 0,
+        per_epoch: int | None = None,
+    ) -> None:
+        begin = start + first
+        if per_epoch is not None and count < per_epoch < begin % per_epoch + count + 1:
+            first += per_epoch - begin % per_epoch
+        self._keep = keep or (lambda _: None)
+        self._first, self._count = first if keep else -1, count
+        self._done = 0
+        self._stack: ExitStack | None = None
+        self._mark: Any = None
+        self._found: list[Trace] = []
+        if self._first == 0:
+            self._start()
+
+    def batch_ready(self) -> None:
+        """The loop has its next batch."""
+        self._next_mark(STEP)
+
+    def step_done(self) -> None:
+        """The loop has done all that belongs to a step."""
+        self._done += 1
+        if self._done == self._first:
+            self._start()
+        elif self._stack is not None and self._done == self._first + self._count:
+            self._stop()
+        else:
+            self._next_mark(INPUT)
+
+    def close(self) -> None:
+        """The loop ends, perhaps early or with an error: what is recorded so far is given up."""
+        if self._stack is not None:
+            self._end_mark()
+            stack, self._stack = self._stack, None
+            given_up = InterruptedError("the loop ended")
+            with suppress(tf.errors.OpError):
+                stack.__exit__(type(given_up), given_up, None)
+
+    def _start(self) -> None:
+        self._stack = ExitStack()
+        try:
+            self._found = self._stack.enter_context(recording())
+        except tf.errors.OpError as error:
+            log.warning("no profile: %s", error)
+            self._stack = None
+        self._next_mark(INPUT)
+
+    def _stop(self) -> None:
+        self._end_mark()
+        assert self._stack is not None
+        stack, self._stack = self._stack, None
+        try:
+            stack.close()
+            for trace in self._found:
+                self._keep(trace)
+        except (ValueError, OSError, StorageError, tf.errors.OpError) as error:
+            log.warning("no profile: %s", error)
+
+    def _next_mark(self, name: str) -> None:
+        self._end_mark()
+        if self._stack is not None:
+            self._mark = mark(name)
+            self._mark.__enter__()
+
+    def _end_mark(self) -> None:
+        if self._mark is not None:
+            self._mark.__exit__(None, None, None)
+            self._mark = None
+
+
+def keeper(run: Run, networks: Networks, batch: int, file: Path) -> Callable[[Trace], None]:
+    """What `StepProfiler` gives a trace to: writes the profile of a run's step as JSON."""
+
+    def keep(trace: Trace) -> None:
+        made = describe(trace, run, networks, batch, measure_peak(run.train.precision))
+        with atomic_writer(file) as temporary:
+            temporary.write_text(made.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+        log.info("profile of %d steps: %s", made.steps, made.statement)
+
+    return keep

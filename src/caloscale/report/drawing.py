@@ -1,0 +1,208 @@
+"""How figures look: one style, one colour per sample, histograms with a ratio below. No pyplot state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib
+import mplhep
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Page
+from matplotlib.ticker import MaxNLocator
+
+from caloscale.detector.axes import Floats
+from caloscale.physics.figure_data import Curve, Numbers, Panel
+
+STYLE: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 13,
+    "axes.titlesize": 13,
+    "axes.labelsize": 13,
+    "axes.linewidth": 0.9,
+    "axes.grid": False,
+    "legend.fontsize": 12,
+    "legend.frameon": False,
+    "xtick.direction": "in",
+    "ytick.direction": "in",
+    "xtick.top": True,
+    "ytick.right": True,
+    "xtick.labelsize": 12,
+    "ytick.labelsize": 12,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+}
+MONTE_CARLO, MONTE_CARLO_EDGE = "#c3ccd6", "#4a5866"
+GENERATED, BASELINE, UNTRAINED = "#c8322b", "#1c7a5f", "#7b5aa6"
+COLOURS = {"reference": MONTE_CARLO_EDGE, "generated": GENERATED, "baseline": BASELINE, "untrained": UNTRAINED}
+DASHES: dict[str, Any] = {"generated": "-", "baseline": (0, (5, 2)), "untrained": (0, (1, 1.5))}
+ROOM_FOR_LEGEND = 1.3
+PLAIN = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
+
+
+@contextmanager
+def page(width: float, height: float) -> Iterator[Page]:
+    """An empty figure in the style, inches; drawn with Agg, without a window system."""
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        figure = Page(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure
+
+
+def sample_names(reference_source: str) -> dict[str, str]:
+    """What the samples are called in legends."""
+    monte_carlo = {"geant4": "Geant4", "parametrised": "Parametrised MC"}.get(reference_source, "Monte Carlo")
+    return {
+        "reference": monte_carlo,
+        "generated": "Generator",
+        "baseline": "Mean shower × E",  # noqa: RUF001
+        "untrained": "Untrained network",
+    }
+
+
+def array(values: Numbers) -> Floats:
+    """Floats with NaN for what is absent."""
+    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+
+def draw_histogram(ax: Axes, panel: Panel, names: dict[str, str], samples: Sequence[str]) -> None:
+    """Monte Carlo filled with its band, the other samples as lines, the generator with error bars."""
+    edges = array(panel.edges)
+    for sample in ("reference", *samples):
+        curve = panel.curves.get(sample)
+        if curve is None:
+            continue
+        values, errors = np.nan_to_num(array(curve.values)), np.nan_to_num(array(curve.errors))
+        if sample == "reference":
+            mplhep.histplot(
+                values, bins=edges, ax=ax, histtype="fill", color=MONTE_CARLO, label=names[sample], zorder=1
+            )
+            draw_band(ax, edges, values, errors)
+        else:
+            mplhep.histplot(
+                values,
+                bins=edges,
+                ax=ax,
+                histtype="step",
+                color=COLOURS[sample],
+                linestyle=DASHES[sample],
+                edges=False,
+                linewidth=1.8 if sample == "generated" else 1.4,
+                label=names[sample],
+                yerr=errors if sample == "generated" and len(errors) else False,
+                zorder=4 if sample == "generated" else 3,
+            )
+    ax.set_xlim(edges[0], edges[-1])
+
+
+def draw_band(ax: Axes, edges: Floats, values: Floats, errors: Floats) -> None:
+    """The statistical uncertainty of Monte Carlo, hatched."""
+    ax.stairs(
+        values + errors,
+        edges,
+        baseline=values - errors,
+        fill=True,
+        facecolor="none",
+        edgecolor=MONTE_CARLO_EDGE,
+        hatch="//////",
+        linewidth=0,
+        zorder=2,
+    )
+
+
+def draw_ratio(ax: Axes, panel: Panel, sample: str = "generated") -> None:
+    """Generated over Monte Carlo with the band of Monte Carlo; triangles point at what lies beyond the axis."""
+    edges = array(panel.edges)
+    reference, curve = panel.curves["reference"], panel.curves.get(sample)
+    values, errors = array(reference.values), array(reference.errors)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.where(values > 0, errors / values, 0.0)
+    draw_band(ax, edges, np.ones_like(values), np.minimum(relative, 10))
+    ax.axhline(1, color=MONTE_CARLO_EDGE, linewidth=0.9)
+    if curve is not None:
+        x = np.sqrt(edges[1:] * edges[:-1]) if ax.get_xscale() == "log" else (edges[1:] + edges[:-1]) / 2
+        _draw_ratio_points(ax, x, _over(curve, reference))
+    ax.set_ylabel("ratio")
+    ax.set_xlim(edges[0], edges[-1])
+
+
+def _over(curve: Curve, reference: Curve) -> tuple[Floats, Floats]:
+    values, errors = array(curve.values), array(curve.errors)
+    base = array(reference.values)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(base > 0, values / base, np.nan), np.where(base > 0, errors / base, np.nan)
+
+
+def _draw_ratio_points(ax: Axes, x: Floats, ratio: tuple[Floats, Floats]) -> None:
+    values, errors = ratio
+    seen = np.abs(values[np.isfinite(values)] - 1)
+    half = float(np.clip(1.25 * np.quantile(seen, 0.85) if len(seen) else 0.5, 0.15, 0.9))
+    low, high = 1 - half, 1 + half
+    inside = (values >= low) & (values <= high)
+    ax.errorbar(x[inside], values[inside], yerr=errors[inside], fmt="o", markersize=3.5, color=GENERATED, linewidth=1.2)
+    edge = 0.06 * half
+    for beyond, y, marker in ((values > high, high - edge, "^"), (values < low, low + edge, "v")):
+        ax.plot(x[beyond], np.full(int(beyond.sum()), y), marker, color=GENERATED, markersize=5, fillstyle="none")
+    ax.set_ylim(low, high)
+    ax.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 2.5, 5, 10]))
+
+
+def draw_points(ax: Axes, curve: Curve | None, sample: str, label: str, *, line: bool = False) -> None:
+    """Points with errors at the sample's own positions; open squares for Monte Carlo, dots for the generator."""
+    if curve is None:
+        return
+    x, values, errors = array(curve.x), array(curve.values), array(curve.errors)
+    ax.errorbar(
+        x,
+        values,
+        yerr=errors,
+        fmt={"reference": "s", "generated": "o"}.get(sample, "d"),
+        markersize=6 if sample == "reference" else 5,
+        markerfacecolor="white" if sample == "reference" else COLOURS[sample],
+        color=COLOURS[sample],
+        linestyle="-" if line else "none",
+        linewidth=1.4,
+        label=label,
+        zorder=3 if sample == "reference" else 4,
+    )
+
+
+def set_top(ax: Axes, panel: Panel, samples: Sequence[str], room: float = ROOM_FOR_LEGEND) -> None:
+    """A linear axis from zero to above the largest value of the samples."""
+    values = [array(panel.curves[s].values) for s in samples if s in panel.curves]
+    top = max((float(np.nanmax(v)) for v in values if np.isfinite(v).any()), default=1.0)
+    ax.set_ylim(0, room * top if top > 0 else 1)
+
+
+def set_log(ax: Axes, panel: Panel, decades: float = 5) -> None:
+    """A logarithmic axis over the values of Monte Carlo, at most so many decades."""
+    values = array(panel.curves["reference"].values)
+    filled = values[values > 0]
+    top = float(filled.max()) if len(filled) else 1.0
+    bottom = max(float(filled.min()) / 3, top / 10**decades) if len(filled) else 1e-3
+    ax.set_yscale("log")
+    ax.set_ylim(bottom, top * 8)
+
+
+def note(ax: Axes, text: str, *, x: float = 0.97, y: float = 0.95) -> None:
+    """A small text in the corner of a panel."""
+    ax.text(
+        x, y, text, transform=ax.transAxes, ha="right", va="top", fontsize=11, linespacing=1.35, bbox=PLAIN, zorder=9
+    )
+
+
+def legend_above(figure: Page, ax: Axes) -> None:
+    """One legend for all panels, above them, with the generator first."""
+    handles, labels = ax.get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda k: labels[k] != "Generator")
+    figure.legend([handles[k] for k in order], [labels[k] for k in order], loc="outside upper center", ncols=4)
+
+
+def hide_labels(ax: Axes) -> None:
+    """No numbers below a panel that shares its axis with the ratio below it."""
+    ax.tick_params(labelbottom=False)
+    ax.set_xlabel("")

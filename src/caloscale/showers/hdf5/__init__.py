@@ -1,0 +1,1 @@
+"""Shower files: published HDF5 layouts, reader, writer, sandbox."""

@@ -1,0 +1,248 @@
+"""The three published layouts of shower files, recognised by what is in the file."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.errors import CaloscaleError, ShowerFileError
+from caloscale.showers.hdf5.sandbox import Plain, check_structure, read_attributes
+from caloscale.spec.data import Geometry
+
+Layout = Literal["variable-angle", "fixed-angle", "calochallenge"]
+LAYOUTS: dict[Layout, tuple[str, ...]] = {
+    "variable-angle": ("ECAL", "energy", "theta"),
+    "fixed-angle": ("ECAL", "target"),
+    "calochallenge": ("incident_energies", "showers"),
+}
+"""The datasets that each layout must have (theta may be replaced by mtheta)."""
+_KNOWN = "; ".join(f"{name}: {', '.join(datasets)}" for name, datasets in LAYOUTS.items())
+
+UNITS_PER_GEV: dict[Layout, float] = {"variable-angle": 50.0, "fixed-angle": 1.0, "calochallenge": 1000.0}
+"""Units of a cell per GeV where the file's attribute ``unitsPerGev`` does not say: the published
+variable-angle arrays hold 50 x GeV; the fixed-angle ones GeV (their sum is about 2% of the primary energy
+as it stands); CaloChallenge holds MeV."""
+UNITS_ATTRIBUTE = "unitsPerGev"
+
+CALOCHALLENGE_CELLS = {6480: (16, 9, 45), 40500: (50, 18, 45)}
+"""geometry.cells (alpha, r, layer) by number of voxels: datasets 2 and 3."""
+
+INCLINED_AXIS = 2
+"""In the variable-angle files (N, Y, X, Z) the particle is inclined along the second axis of a shower, where the
+published code measures the angle; ours is the first (N, X, Y, Z), so the two are swapped on the way in and out."""
+
+Source = Literal["geant4", "parametrised", "generated", "file"]
+"""Where showers come from; file: of unknown origin."""
+
+
+@dataclass(frozen=True)
+class OpenFile:
+    """An open file of a known layout; arrays are read only on demand."""
+
+    path: Path
+    file: h5py.File
+    layout: Layout
+
+    @cached_property
+    def attributes(self) -> dict[str, Plain]:
+        """The attributes of the file."""
+        return read_attributes(self.path, self.file)
+
+    @property
+    def cells(self) -> h5py.Dataset:
+        """The dataset of the cells as stored: (N, Y, X, Z), (N, X, Y, Z) or (N, voxels), by layout."""
+        return self.file["showers" if self.layout == "calochallenge" else "ECAL"]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells of a shower in our axes (X, Y, Z), or the number of voxels: see `INCLINED_AXIS`."""
+        stored: tuple[int, ...] = self.cells.shape[1:]
+        swapped = self.layout == "variable-angle" and len(stored) == 3
+        return (stored[1], stored[0], stored[2]) if swapped else stored
+
+    @property
+    def units_per_gev(self) -> float:
+        """Units of a cell per GeV: from the file's attribute, else that of the layout."""
+        value = self.attributes.get(UNITS_ATTRIBUTE, UNITS_PER_GEV[self.layout])
+        if isinstance(value, str) or not 1e-6 < value < 1e12:
+            raise ShowerFileError(
+                "is not a unit",
+                file=self.path,
+                field=f"attribute {UNITS_ATTRIBUTE}",
+                value=value,
+                remedy="write the units of a cell per GeV, such as 50.0",
+            )
+        return float(value)
+
+    @property
+    def source(self) -> Source:
+        """The label of origin that the file carries."""
+        label = self.attributes.get("source")
+        return cast(Source, label) if label in get_args(Source) else "file"
+
+    def energies_gev(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
+        """Primary energies, GeV (n,)."""
+        if self.layout == "calochallenge":
+            return self._column("incident_energies", start, stop) / np.float32(1000)
+        if self.layout == "fixed-angle":
+            return self._target(start, stop)
+        return self._column("energy", start, stop)
+
+    def angles_rad(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
+        """Angles between direction and face, rad (n,); perpendicular where the file has none."""
+        if self.layout != "variable-angle" and "theta" not in self.file:
+            count = len(range(*slice(start, stop).indices(len(self.cells))))
+            return np.full(count, math.pi / 2, np.float32)
+        return self._column("theta" if "theta" in self.file else "mtheta", start, stop)
+
+    def check_shape(self, geometry: Geometry) -> None:
+        """Raise ShowerFileError when the showers do not have the cells of the geometry, or there are none."""
+        stored, name = self.shape, self.cells.name.lstrip("/")
+        wanted = (math.prod(geometry.cells),) if self.layout == "calochallenge" else geometry.cells
+        if stored != wanted:
+            cells = CALOCHALLENGE_CELLS.get(stored[0]) if len(stored) == 1 else stored
+            advice = list(cells) if cells else "three numbers whose product is the number of voxels"
+            raise ShowerFileError(
+                f"showers have another shape than data.geometry.cells {list(geometry.cells)}",
+                file=self.path,
+                field=name,
+                value=stored,
+                remedy=f"set data.geometry.cells to {advice}, with layers to match",
+            )
+        if len(self.cells) == 0:
+            raise ShowerFileError(
+                "holds no showers",
+                file=self.path,
+                field=name,
+                value=self.cells.shape,
+                remedy="leave the file out, or make it again",
+            )
+
+    def _column(self, name: str, start: int, stop: int | None) -> NDArray[np.float32]:
+        """A dataset of one number per shower, stored as (N,) or (N, 1)."""
+        shape = self.file[name].shape
+        if shape not in ((len(self.cells),), (len(self.cells), 1)):
+            raise self._length_error(name, shape, "(N,) or (N, 1)")
+        return np.asarray(self.file[name][start:stop], np.float32).reshape(-1)
+
+    def _target(self, start: int, stop: int | None) -> NDArray[np.float32]:
+        """The energy in the fixed-angle layout: the second column of ``target``."""
+        shape = self.file["target"].shape
+        if not (len(shape) == 2 and shape[0] == len(self.cells) and shape[1] >= 2):
+            raise self._length_error("target", shape, "(N, 2) or wider, with the energy in column 1")
+        return np.asarray(self.file["target"][start:stop, 1], np.float32)
+
+    def _length_error(self, name: str, shape: tuple[int, ...], wanted: str) -> ShowerFileError:
+        return ShowerFileError(
+            f"does not go with {self.cells.name.lstrip('/')} of shape {self.cells.shape}",
+            file=self.path,
+            field=name,
+            value=shape,
+            remedy=f"one value per shower is needed: {wanted}",
+        )
+
+
+@contextmanager
+def open_layout(path: str | Path) -> Iterator[OpenFile]:
+    """Open an HDF5 file of showers and recognise its layout.
+
+    Raises ShowerFileError when it cannot be read, is damaged (also later, within the block), lacks a
+    dataset or holds none of the layouts.
+    """
+    path = Path(path)
+    _check_is_hdf5(path)
+    try:
+        check_structure(path)
+        with h5py.File(path, "r") as file:
+            opened = OpenFile(path, file, _recognise(path, file))
+            _check_is_numeric(opened)
+            yield opened
+    except CaloscaleError:
+        raise
+    except Exception as error:  # a damaged file makes HDF5 raise nearly anything
+        raise ShowerFileError(
+            f"is truncated or damaged: {_first_line(error)}",
+            file=path,
+            remedy="copy or simulate the file again; `h5ls` or `caloscale inspect` shows what is readable",
+        ) from error
+
+
+def _check_is_hdf5(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(8)
+    except OSError as error:
+        raise ShowerFileError(
+            f"cannot be read: {error.strerror}", file=path, remedy="give the path of an HDF5 file of showers"
+        ) from error
+    if beginning != b"\x89HDF\r\n\x1a\n":
+        raise ShowerFileError(
+            "is not HDF5" if beginning else "is empty",
+            file=path,
+            value=beginning or None,
+            remedy=f"give an HDF5 file in one of the known layouts ({_KNOWN})",
+        )
+
+
+def _recognise(path: Path, file: h5py.File) -> Layout:
+    found = [name for name in file if isinstance(file.get(name), h5py.Dataset)]
+    present = set(found) | ({"theta"} if "mtheta" in found else set())
+    missing = {layout: [d for d in datasets if d not in present] for layout, datasets in LAYOUTS.items()}
+    layout = min(missing, key=lambda name: len(missing[name]) / len(LAYOUTS[name]))
+    if not missing[layout]:
+        return layout
+    if len(missing[layout]) == len(LAYOUTS[layout]):
+        raise ShowerFileError(
+            "holds none of the known layouts",
+            file=path,
+            field="datasets",
+            value=found[:20],
+            remedy=f"known layouts: {_KNOWN}",
+        )
+    name = missing[layout][0]
+    near = difflib.get_close_matches(name.lower(), [d.lower() for d in found if d not in LAYOUTS[layout]], n=1)
+    hint = next((f"did you mean {d!r}? " for d in found if near and d.lower() == near[0]), "")
+    raise ShowerFileError(
+        f"dataset is missing (it looks like the {layout} layout)",
+        file=path,
+        field=name,
+        value=found[:20],
+        remedy=f"{hint}known layouts: {_KNOWN}",
+    )
+
+
+def _check_is_numeric(opened: OpenFile) -> None:
+    rank = 2 if opened.layout == "calochallenge" else 4
+    names = [d for d in LAYOUTS[opened.layout] if d in opened.file]
+    for dataset in (opened.file[name] for name in names):
+        if dataset.dtype.kind not in "fiu":
+            raise ShowerFileError(
+                "does not hold numbers",
+                file=opened.path,
+                field=dataset.name.lstrip("/"),
+                value=str(dataset.dtype),
+                remedy="store floating-point numbers",
+            )
+    if opened.cells.ndim != rank:
+        raise ShowerFileError(
+            "has the wrong number of axes",
+            file=opened.path,
+            field=opened.cells.name.lstrip("/"),
+            value=opened.cells.shape,
+            remedy="store " + ("(N, voxels)" if rank == 2 else "(N, X, Y, Z)"),
+        )
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0][:300] if lines else type(error).__name__

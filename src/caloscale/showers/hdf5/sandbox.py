@@ -1,0 +1,109 @@
+"""Opening HDF5 files that may be damaged, without risk for the process that wants them.
+
+HDF5 checks what it reads only where the file has checksums. Elsewhere a flipped byte can crash it (index of
+chunks) or make it loop forever (heap of texts), and Python can stop neither. Files in the format of
+HDF5 1.10, as `write_showers` makes them, have checksums. All others, which is what h5py makes by default,
+are first walked through by a process of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+_SECONDS = 60
+_CHECKSUMMED = 3
+"""Version of the superblock (ninth byte of a file) since HDF5 1.10."""
+_SMALL = 10_000_000
+Plain = str | int | float
+
+
+class DamagedError(ValueError):
+    """The process that walked through the file crashed, hung or met an error."""
+
+
+def check_structure(path: Path) -> None:
+    """Raise DamagedError when the structure of an HDF5 file is damaged; quick, and cells are not read."""
+    with path.open("rb") as file:
+        version = file.read(9)[8:]
+    if version != bytes([_CHECKSUMMED]):
+        _attributes_apart(path)
+
+
+def read_attributes(path: Path, file: h5py.File) -> dict[str, Plain]:
+    """The attributes of a file as texts and numbers, those of the heap by way of another process."""
+    if any(_is_in_heap(file.attrs.get_id(name)) for name in file.attrs):
+        return _attributes_apart(path)
+    return {name: _plain(value) for name, value in file.attrs.items()}
+
+
+def fixed_length(text: str) -> np.ndarray[Any, Any]:
+    """A text as h5py stores it in the header, where it has a checksum, rather than in the heap."""
+    encoded = text.encode()
+    return np.array(encoded, h5py.string_dtype("utf-8", max(1, len(encoded))))
+
+
+def _attributes_apart(path: Path) -> dict[str, Plain]:
+    status = path.stat()
+    attributes, error = _walk_apart(path, status.st_size, status.st_mtime_ns)
+    if error:
+        raise DamagedError(error)
+    return attributes
+
+
+@lru_cache(maxsize=256)
+def _walk_apart(path: Path, size: int, changed: int) -> tuple[dict[str, Plain], str]:
+    """Have another process walk through a file: its attributes, or what is wrong. Once for a state of the file."""
+    command = [sys.executable, "-m", "caloscale.showers.hdf5.sandbox", str(path)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=True)
+        return json.loads(done.stdout), ""
+    except subprocess.TimeoutExpired:
+        return {}, "HDF5 does not come to an end with it"
+    except subprocess.CalledProcessError as error:
+        lines = error.stderr.decode(errors="replace").strip().splitlines()
+        crashed = error.returncode < 0 or not lines
+        return {}, f"HDF5 crashes on it (exit status {error.returncode})" if crashed else lines[-1]
+
+
+def _walk(path: str) -> dict[str, Plain]:
+    """Touch all that reading will touch, but for the cells."""
+    with h5py.File(path, "r") as file:
+        for dataset in file.values():
+            if not isinstance(dataset, h5py.Dataset):
+                continue
+            if dataset.chunks is not None:
+                dataset.id.chunk_iter(lambda info: None)
+            if len(dataset.shape) > 0 and dataset.nbytes <= _SMALL:
+                dataset[...]
+            elif len(dataset.shape) > 0:
+                dataset[:1], dataset[-1:]
+        return {name: _plain(value) for name, value in file.attrs.items()}
+
+
+def _is_in_heap(attribute: Any) -> bool:
+    kind = attribute.get_type()
+    is_text = isinstance(kind, h5py.h5t.TypeStringID) and kind.is_variable_str()
+    return bool(is_text or kind.detect_class(h5py.h5t.VLEN))
+
+
+def _plain(value: object) -> Plain:
+    """An attribute as something that JSON can hold."""
+    item = value.item() if isinstance(value, np.generic) else value
+    if isinstance(item, bytes):
+        item = item.decode("utf-8", "replace")
+    if isinstance(item, float) and not math.isfinite(item):
+        item = str(item)
+    return item if isinstance(item, Plain) else " ".join(str(item).split())[:200]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_walk(sys.argv[1])))

@@ -1,0 +1,245 @@
+"""Showers to HDF5 one batch after the other: memory does not grow with their number."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from caloscale.detector.angle import measured_angle_rad
+from caloscale.errors import InputError, ShowerFileError
+from caloscale.showers.arrays import Showers
+from caloscale.showers.hdf5.layouts import INCLINED_AXIS, UNITS_ATTRIBUTE, UNITS_PER_GEV, Layout
+from caloscale.showers.hdf5.sandbox import fixed_length
+from caloscale.spec.data import Geometry
+from caloscale.storage.files import atomic_writer
+
+WRITABLE: tuple[Layout, ...] = ("variable-angle", "calochallenge")
+"""Layouts that are written."""
+_CHUNK_BYTES = 512 * 1024
+_COLUMN_CHUNK = 16_384
+"""Numbers in a chunk of a dataset with one number per shower."""
+
+
+class ShowerWriter:
+    """Where batches of showers go; made by `open_writer`."""
+
+    def __init__(
+        self, file: h5py.File, count: int, shape: tuple[int, int, int], layout: Layout, disk: _Disk, **measure: Any
+    ) -> None:
+        self._file, self._count, self._shape, self._layout, self._disk = file, count, shape, layout, disk
+        self._measure = measure
+        self.written = 0
+        """Showers so far."""
+        stored = _stored_shape(shape, layout)
+        per_chunk = max(1, min(count, _CHUNK_BYTES // (4 * math.prod(shape))))
+        self._cells = file.create_dataset(
+            "showers" if layout == "calochallenge" else "ECAL",
+            (count, *stored),
+            np.float32,
+            chunks=(per_chunk, *stored),
+            compression="gzip",
+            compression_opts=1,
+            shuffle=True,
+        )
+
+    def write(self, showers: Showers) -> None:
+        """Append a batch. Raises OSError when the disk refuses, ShowerFileError for other or too many showers."""
+        first, last = self.written, self.written + len(showers)
+        if showers.cells_gev.shape[1:] != self._shape or last > self._count:
+            raise ShowerFileError(
+                "does not take these showers",
+                field="shape, number",
+                value=(showers.cells_gev.shape[1:], last),
+                remedy=f"write {self._count} of shape {self._shape}",
+            )
+        units = np.float32(UNITS_PER_GEV[self._layout])
+        cells, columns = _stored(showers, self._layout) * units, self._columns(showers)
+        with _uninterrupted():
+            self._cells[first:last] = cells
+            for name, values in columns.items():
+                self._column(name, values.ndim)[first:last] = values
+        self.written = last
+        self._disk.check()
+
+    def _columns(self, showers: Showers) -> dict[str, Any]:
+        if self._layout == "calochallenge":
+            return {"incident_energies": showers.energy_gev[:, None] * np.float32(1000), "theta": showers.angle_rad}
+        units = np.float32(UNITS_PER_GEV[self._layout])
+        columns = {"energy": showers.energy_gev, "theta": showers.angle_rad, "sum": showers.ecal_sum_gev * units}
+        if self._measure:
+            columns["mtheta"] = measured_angle_rad(showers.cells_gev, **self._measure)
+        return columns
+
+    def _column(self, name: str, axes: int) -> Any:
+        if name not in self._file:
+            shape = (self._count, 1)[:axes]
+            chunk = (min(self._count, _COLUMN_CHUNK), 1)[:axes]
+            self._file.create_dataset(name, shape, np.float32, chunks=chunk, fletcher32=True)
+        return self._file[name]
+
+
+@contextmanager
+def open_writer(
+    path: str | Path,
+    count: int,
+    shape: tuple[int, int, int],
+    *,
+    layout: Layout = "variable-angle",
+    source: str,
+    attributes: Mapping[str, str | int | float],
+    geometry: Geometry | None = None,
+    rebin: tuple[int, int, int] = (1, 1, 1),
+) -> Iterator[ShowerWriter]:
+    """A file for ``count`` showers of ``shape`` (X, Y, Z) that appears when the block has written them all.
+
+    variable-angle: as `files.write_showers`, with mtheta when the geometry (before re-binning) is given.
+    calochallenge: incident_energies (N, 1) and showers (N, voxels) in MeV, voxels in the order (layer, x, y) as
+    `files.read_showers` takes them, and theta (N,) in rad, which the published files do not have.
+    When the block fails or is interrupted, nothing is left and ``path`` is as it was. Raises StorageError when the
+    disk refuses, InputError for a layout that is not written.
+    """
+    if layout not in WRITABLE:
+        raise InputError("is not written", field="layout", value=layout, remedy=f"choose {' or '.join(WRITABLE)}")
+    if count < 1:
+        raise ShowerFileError("there are no showers to write", file=path, remedy="make at least one")
+    measure = {} if geometry is None or layout != "variable-angle" else {"geometry": geometry, "rebin": rebin}
+    given = {**attributes, "source": source, UNITS_ATTRIBUTE: UNITS_PER_GEV[layout]}
+    with atomic_writer(path) as temporary, _Disk(temporary) as disk:
+        with _uninterrupted():
+            # The format of HDF5 1.10 has checksums, the default has none: see `probe`.
+            file = h5py.File(disk, "w", libver=("v110", "v110"))
+        try:
+            with _uninterrupted():
+                for name, value in given.items():
+                    file.attrs[name] = fixed_length(value) if isinstance(value, str) else value
+                writer = ShowerWriter(file, count, shape, layout, disk, **measure)
+            yield writer
+            if writer.written != count:
+                raise ShowerFileError("is not complete", file=path, value=writer.written, remedy=f"write all {count}")
+        except BaseException:
+            disk.drop()
+            with _uninterrupted(), suppress(Exception):
+                file.close()
+            raise
+        with _uninterrupted():
+            file.close()
+        disk.check()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the end of the block.
+
+    HDF5 calls `_Disk`, in Python, where a signal's exception would come up: HDF5 would take it for a failure of the
+    disk, and the interrupt would be lost.
+    """
+    if threading.current_thread() is not threading.main_thread():  # signals interrupt only that one
+        yield
+        return
+    waiting: list[int] = []
+    numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not None]
+    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if waiting:
+            signal.raise_signal(waiting[0])
+
+
+def _stored_shape(shape: tuple[int, int, int], layout: Layout) -> tuple[int, ...]:
+    return (math.prod(shape),) if layout == "calochallenge" else (shape[1], shape[0], shape[2])
+
+
+def _stored(showers: Showers, layout: Layout) -> Any:
+    """Cells (N, X, Y, Z) in the axes of the file."""
+    if layout == "calochallenge":
+        return np.moveaxis(showers.cells_gev, 3, 1).reshape(len(showers), -1)
+    return np.swapaxes(showers.cells_gev, 1, INCLINED_AXIS)
+
+
+class _Disk(io.RawIOBase):
+    """What HDF5 writes to. HDF5 crashes the interpreter when a write fails, so it is never told; `check` tells.
+
+    After the first failure nothing more is written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        self._position = 0
+        self._error: OSError | None = None
+        self._dropped = False
+
+    def check(self) -> None:
+        """Raise the first error that writing met."""
+        if self._error is not None:
+            raise self._error
+
+    def drop(self) -> None:
+        """Write nothing from now on: the file is given up."""
+        self._dropped = True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position}.get(whence)
+        self._position = offset + (os.fstat(self._descriptor).st_size if start is None else start)
+        return self._position
+
+    def tell(self) -> int:
+        """Where we are."""
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Read; what was never written is zeros."""
+        view = memoryview(buffer).cast("B")
+        content = os.pread(self._descriptor, len(view), self._position)
+        view[: len(content)] = content
+        view[len(content) :] = bytes(len(view) - len(content))
+        self._position += len(view)
+        return len(view)
+
+    def write(self, data: Any) -> int:
+        """Write, or remember why not."""
+        view = memoryview(data).cast("B")
+        done = 0
+        while done < len(view) and self._goes_on:
+            try:
+                done += os.pwrite(self._descriptor, view[done:], self._position + done)
+            except OSError as error:
+                self._error = error
+        self._position += len(view)
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Cut or lengthen."""
+        size = self._position if size is None else size
+        if self._goes_on:
+            try:
+                os.ftruncate(self._descriptor, size)
+            except OSError as error:
+                self._error = error
+        return size
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """Close; may be called again."""
+        if not self.closed:
+            os.close(self._descriptor)
+        super().close()
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._error is None and not self._dropped

@@ -1,0 +1,1 @@
+"""Prepared showers: TFRecord shards and their manifest."""

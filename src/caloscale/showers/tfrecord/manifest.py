@@ -1,0 +1,176 @@
+"""What a folder of shards holds, and the checks that it is whole. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError, model_validator
+
+from caloscale.errors import ShowerFileError
+from caloscale.showers.hdf5.layouts import Layout, Source
+from caloscale.spec.block import Block
+from caloscale.spec.data import Geometry, Preprocessing, Range
+
+Part = Literal["train", "validation"]
+MANIFEST = "manifest.json"
+
+_Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+_REMAKE = "make the folder again with `caloscale preprocess`"
+
+
+class Shard(Block):
+    """A TFRecord file."""
+
+    file: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\.tfrecord$")
+    """Name within the folder."""
+    part: Part
+    """Training or validation."""
+    showers: int = Field(gt=0)
+    """Records in it."""
+    bytes: int = Field(gt=0)
+    """Size of the file."""
+    sha256: _Sha256
+    """Checksum of the file."""
+
+
+class SourceFile(Block):
+    """A file of showers that went into the shards."""
+
+    name: str
+    """Name of the file (without folder)."""
+    sha256: _Sha256
+    """Checksum of the file."""
+    showers: int = Field(ge=0)
+    """Showers in the file."""
+    layout: Layout
+    """Its layout."""
+    used: dict[Part, int]
+    """Showers of it that are in each part."""
+
+
+class Provenance(Block):
+    """Where the showers come from."""
+
+    source: str
+    """The path or URI that was given."""
+    files: tuple[SourceFile, ...]
+    """The files, in the order in which they were used."""
+    seed: int
+    """Seed of the split."""
+    validation_fraction: float
+    """Part that was asked for validation."""
+    split: Literal["by file", "end of the only file"]
+    """How validation was kept apart: whole files, or the last showers of a single file."""
+    versions: dict[str, str]
+    """Versions of the software that prepared the showers."""
+
+
+class Manifest(Block):
+    """A folder of shards: ``manifest.json`` beside the TFRecord files."""
+
+    format: Literal[1] = 1
+    """Version of the manifest and of the records; raised when older readers would misread."""
+    shape: tuple[int, int, int]
+    """Cells of a shower along x, y, z, after re-binning."""
+    parts: dict[Part, int]
+    """Showers in each part."""
+    shards: tuple[Shard, ...]
+    """The TFRecord files."""
+    preprocessing: Preprocessing
+    """What was done to the cells."""
+    geometry: Geometry
+    """The detector, before re-binning."""
+    energy_gev: Range
+    """Selected primary energies, GeV."""
+    angle_deg: Range
+    """Selected angles, degrees."""
+    source: Source
+    """Origin of the showers: geant4, parametrised, generated or file (unknown)."""
+    dropped: dict[str, int]
+    """Showers that were left out, by reason."""
+    provenance: Provenance
+    """Where the showers come from."""
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        for part in ("train", "validation"):
+            listed = sum(shard.showers for shard in self.shards if shard.part == part)
+            if listed != self.parts.get(part):
+                raise ValueError(f"the shards of part {part} hold {listed} showers, parts says {self.parts.get(part)}")
+        if len({shard.file for shard in self.shards}) != len(self.shards):
+            raise ValueError("a shard is listed twice")
+        expected = tuple(n // r for n, r in zip(self.geometry.cells, self.preprocessing.rebin))
+        if expected != self.shape:
+            raise ValueError(f"shape {self.shape} does not follow from geometry and rebin, which give {expected}")
+        return self
+
+    def shards_of(self, part: Part) -> tuple[Shard, ...]:
+        """The shards of a part, in order."""
+        return tuple(shard for shard in self.shards if shard.part == part)
+
+    @property
+    def train_sha256(self) -> str:
+        """Checksum of the training shards."""
+        return hashlib.sha256("".join(shard.sha256 for shard in self.shards_of("train")).encode()).hexdigest()
+
+    def wanted_of(self, part: Part, showers: NDArray[np.intp]) -> list[tuple[Shard, NDArray[np.intp]]]:
+        """The shards of a part that hold these of its showers (numbers from 0, ascending), and their numbers within."""
+        shards = self.shards_of(part)
+        ends = np.cumsum([shard.showers for shard in shards])
+        pieces = np.split(showers, np.searchsorted(showers, ends[:-1]))
+        return [
+            (shard, piece - (end - shard.showers)) for shard, piece, end in zip(shards, pieces, ends) if len(piece) > 0
+        ]
+
+
+def read_manifest(folder: str | Path) -> Manifest:
+    """The manifest of a folder of shards; raises ShowerFileError when it is missing, broken or of another kind."""
+    path = Path(folder) / MANIFEST
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ShowerFileError(
+            f"cannot be read: {error.strerror}", file=path, remedy=f"give a folder of shards, or {_REMAKE}"
+        ) from error
+    try:
+        return Manifest.model_validate_json(text, by_alias=True, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or None
+        value = first["input"] if isinstance(first["input"], str | int | float) else None
+        shown = value[:100] if isinstance(value, str) else value
+        raise ShowerFileError(
+            f"is not a manifest of shards: {first['msg']}", file=path, field=field, value=shown, remedy=_REMAKE
+        ) from error
+
+
+def check_shards(folder: str | Path, manifest: Manifest, shards: Sequence[Shard] | None = None) -> None:
+    """Every shard (of ``shards``, if given) is there with the size and checksum of the manifest; raises
+    ShowerFileError naming the first that is not.
+    """
+    for shard in manifest.shards if shards is None else shards:
+        path = Path(folder) / shard.file
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise ShowerFileError(
+                f"shard cannot be read: {error.strerror}", file=path, field="shards", value=shard.file, remedy=_REMAKE
+            ) from error
+        if size != shard.bytes:
+            problem, field, value = f"has another size than the {shard.bytes} bytes of the manifest", "bytes", str(size)
+        elif (checksum := sha256_of(path)) != shard.sha256:
+            problem, field, value = "does not match the manifest's checksum", "sha256", checksum
+        else:
+            continue
+        raise ShowerFileError(f"shard {problem}", file=path, field=field, value=value, remedy=_REMAKE)
+
+
+def sha256_of(path: Path) -> str:
+    """Checksum of a file, in constant memory; OSError passes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,70 @@
+"""A folder of shards that a step reads: on a disk, or as much of one in a bucket as the step needs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.errors import ShowerFileError
+from caloscale.showers.arrays import Showers
+from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest, Part, Shard, check_shards, read_manifest
+from caloscale.showers.tfrecord.shards import read_part
+from caloscale.storage.files import download, is_remote
+
+
+class ShardFolder:
+    """Shards in the folder ``path``; with ``uri`` a copy of those in a bucket, each fetched when it is first needed.
+
+    Fetched, not streamed: the shuffle begins when its buffers are full, which takes a good part of the shards, so a
+    stream would begin no sooner; later epochs need no bucket; and each worker fetches only what it reads.
+    Raises ShowerFileError (there is no manifest) and StorageError.
+    """
+
+    def __init__(self, path: Path, uri: str | None = None) -> None:
+        self.path, self.uri = path, uri
+        self._whole: set[str] = set()
+        if uri is not None and not download(f"{uri.rstrip('/')}/{MANIFEST}", path):
+            raise ShowerFileError(
+                "holds no shards: there is no manifest",
+                file=uri,
+                remedy="give a folder that `caloscale preprocess` made and that was copied as a whole",
+            )
+        self.manifest: Manifest = read_manifest(path)
+
+    def need(self, shards: Sequence[Shard] | None = None) -> None:
+        """Have these shards (absent: all) here, whole. Raises ShowerFileError naming the one that is not."""
+        # On a disk all are looked at, once: what is wrong with a shard should be known before the training begins.
+        wanted = self.manifest.shards if shards is None or self.uri is None else shards
+        fresh = tuple(shard for shard in wanted if shard.file not in self._whole)
+        absent = tuple(shard.file for shard in fresh if not self._is_here(shard))
+        if absent and self.uri is not None:
+            download(self.uri, self.path, absent)
+        check_shards(self.path, self.manifest, fresh)
+        self._whole.update(shard.file for shard in fresh)
+
+    def read(self, part: Part, showers: NDArray[np.intp] | None = None) -> Showers:
+        """As `read_part`, of what is fetched for it."""
+        numbers = np.arange(self.manifest.parts[part]) if showers is None else showers
+        self.need([shard for shard, _ in self.manifest.wanted_of(part, numbers)])
+        return read_part(self.path, part, numbers)
+
+    def _is_here(self, shard: Shard) -> bool:
+        file = self.path / shard.file
+        return file.is_file() and file.stat().st_size == shard.bytes
+
+
+@contextmanager
+def open_shards(place: str | Path | ShardFolder) -> Iterator[ShardFolder]:
+    """The shards of a folder or of gs://bucket/prefix, the latter in a temporary folder."""
+    if isinstance(place, ShardFolder):
+        yield place
+    elif is_remote(str(place)):
+        with tempfile.TemporaryDirectory(prefix="caloscale-") as scratch:
+            yield ShardFolder(Path(scratch), str(place))
+    else:
+        yield ShardFolder(Path(place))

@@ -1,0 +1,274 @@
+"""Showers as sharded TFRecord: made from HDF5 in constant memory, verified, read back."""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+import caloscale
+from caloscale.detector.angle import measured_angle_rad
+from caloscale.errors import ShowerFileError, StorageError
+from caloscale.progress import bar
+from caloscale.showers.arrays import Showers
+from caloscale.showers.hdf5.reader import read_showers
+from caloscale.showers.preprocessing import rebin, to_gev, to_network
+from caloscale.showers.sources import (
+    Piece,
+    SurveyedFile,
+    check_one_origin,
+    check_selection,
+    empty_selection,
+    find_files,
+    split,
+    survey_file,
+)
+from caloscale.showers.tfrecord.manifest import (
+    MANIFEST,
+    Manifest,
+    Part,
+    Provenance,
+    Shard,
+    SourceFile,
+    check_shards,
+    read_manifest,
+    sha256_of,
+)
+from caloscale.showers.tfrecord.records import Prepared, parse_example, read_batches
+from caloscale.showers.tfrecord.shard_writer import ShardWriter, plan_shards
+from caloscale.spec.data import Data
+from caloscale.storage.files import PARTIAL, atomic_writer
+
+__all__ = ["Manifest", "parse_example", "preprocess_showers", "read_manifest", "read_part", "verify_shards"]
+
+_BLOCK_BYTES = 32 * 1024 * 1024
+"""Cells that are in memory at a time, as stored; the work on them takes some times as much."""
+
+
+def preprocess_showers(data: Data, source: str | Path, output: Path) -> Manifest:
+    """Select, re-bin and compress the showers of ``source`` into shards in the folder ``output``.
+
+    ``source``: an HDF5 file, a folder or glob of them, or gs://bucket/prefix. The folder appears as a whole
+    when all is done and replaces a folder of shards of an earlier time; a failure leaves all as it was.
+    Raises ShowerFileError (files that are broken, do not fit or leave nothing selected) and StorageError.
+    """
+    output = Path(output)
+    _check_replaceable(output)
+    with atomic_writer(output, replace_folder=True) as folder:
+        folder.mkdir()
+        with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=output.parent) as scratch:
+            files = [survey_file(path, data) for path in find_files(source, Path(scratch))]
+            manifest = _Preprocessor(data, str(source), files, folder).run()
+        text = manifest.model_dump_json(by_alias=True, indent=2)
+        (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    return manifest
+
+
+def verify_shards(folder: str | Path, manifest: Manifest) -> None:
+    """Check that all shards are there, unchanged, and hold as many readable showers as the manifest says.
+
+    Raises ShowerFileError naming the shard.
+    """
+    check_shards(folder, manifest)
+    for shard in manifest.shards:
+        path = Path(folder) / shard.file
+        found = sum(len(batch["ecal_sum"]) for batch in read_batches(path, manifest.shape))
+        if found != shard.showers:
+            raise _count_error(path, found, shard.showers)
+
+
+def read_part(folder: str | Path, part: Part, showers: NDArray[np.intp] | None = None) -> Showers:
+    """The showers of a part (absent: all; else those with these numbers from 0, ascending) in GeV, re-binned, above
+    the threshold.
+
+    Raises ShowerFileError for a broken manifest or record.
+    """
+    manifest = read_manifest(folder)
+    numbers = np.arange(manifest.parts[part]) if showers is None else showers
+    cells = np.empty((len(numbers), *manifest.shape), np.float32)
+    energy_gev, angle_rad = np.empty(len(numbers), np.float32), np.empty(len(numbers), np.float32)
+    done = 0
+    for shard, wanted in manifest.wanted_of(part, numbers):
+        path, first, last = Path(folder) / shard.file, 0, done + len(wanted)
+        for batch in read_batches(path, manifest.shape):
+            chosen = wanted[(wanted >= first) & (wanted < first + len(batch["cells"]))] - first
+            fresh = slice(done, done + len(chosen))
+            cells[fresh] = to_gev(batch["cells"][chosen], manifest.preprocessing)
+            energy_gev[fresh], angle_rad[fresh] = batch["energy_gev"][chosen], batch["angle_rad"][chosen]
+            first, done = first + len(batch["cells"]), fresh.stop
+            if done == last:
+                break
+        if done < last:
+            raise _count_error(path, first, shard.showers)
+    return Showers(cells, energy_gev, angle_rad, manifest.source)
+
+
+class _Preprocessor:
+    """One pass over the files, block by block."""
+
+    def __init__(self, data: Data, source: str, files: list[SurveyedFile], folder: Path) -> None:
+        self.data, self.source, self.files, self.folder = data, source, files, folder
+        self.origin = check_one_origin(files)
+        self.pieces, self.split = split(files, data)
+        check_selection(self.pieces, data, source)
+        self.dropped: Counter[str] = Counter()
+        self.used: dict[Path, dict[Part, int]] = {}
+        self.checksums: dict[str, Path] = {}
+
+    def run(self) -> Manifest:
+        """Write the shards; their manifest."""
+        shards = [shard for part in ("train", "validation") for shard in self._write_part(part)]
+        parts: dict[Part, int] = {"train": 0, "validation": 0}
+        for shard in shards:
+            parts[shard.part] += shard.showers
+        data = self.data
+        return Manifest(
+            shape=data.shape,
+            parts=parts,
+            shards=tuple(shards),
+            preprocessing=data.preprocessing,
+            geometry=data.geometry,
+            energy_gev=data.energy_gev,
+            angle_deg=data.angle_deg,
+            source=self.origin,
+            dropped=dict(sorted(self.dropped.items())),
+            provenance=self._provenance(),
+        )
+
+    def _write_part(self, part: Part) -> list[Shard]:
+        pieces = [piece for piece in self.pieces if piece.part == part]
+        available = sum(piece.selected for piece in pieces)
+        limit = min(available, self.data.showers or available) if part == "train" else available
+        plan = plan_shards(part, limit, self.data.shape)
+        written = 0
+        with ExitStack() as stack:
+            writer = stack.enter_context(ShardWriter(self.folder, part, plan))
+            progress = stack.enter_context(bar(f"preprocess {part}", limit, "showers"))
+            for piece in pieces:
+                if written == limit:
+                    self._count_dropped(piece, slice(piece.start, piece.stop), beyond=piece.selected)
+                    continue
+                for prepared in self._prepare(piece, limit - written):
+                    writer.write(prepared)
+                    progress.update(len(prepared))
+                    self.used[piece.file.path][part] += len(prepared)
+                    written += len(prepared)
+        if written == 0:
+            raise empty_selection(part, self.pieces, self.data, self.source)
+        return writer.finish()
+
+    def _prepare(self, piece: Piece, wanted: int) -> Iterator[Prepared]:
+        """The selected showers of a piece, at most ``wanted``, in blocks."""
+        self._keep_checksum(piece.file.path)
+        size = max(1, _BLOCK_BYTES // (4 * int(np.prod(self.data.geometry.cells))))
+        for start in range(piece.start, piece.stop, size):
+            block = slice(start, min(start + size, piece.stop))
+            selected = int(piece.file.is_selected[block].sum())
+            self._count_dropped(piece, block, beyond=0 if wanted else selected)
+            if wanted == 0 or selected == 0:
+                continue
+            showers = read_showers(piece.file.path, geometry=self.data.geometry, start=block.start, stop=block.stop)
+            prepared, faint = prepare(showers[piece.file.is_selected[block]], self.data)
+            self.dropped["sum below data.preprocessing.minimumSumGev"] += faint
+            self.dropped["beyond data.showers"] += max(0, len(prepared) - wanted)
+            prepared = prepared[:wanted]
+            wanted -= len(prepared)
+            yield prepared
+
+    def _count_dropped(self, piece: Piece, block: slice, *, beyond: int) -> None:
+        self.dropped["energy outside data.energyGev"] += int(piece.file.outside_energy[block].sum())
+        self.dropped["angle outside data.angleDeg"] += int(piece.file.outside_angle[block].sum())
+        self.dropped["beyond data.showers"] += beyond
+
+    def _keep_checksum(self, path: Path) -> None:
+        """Remember the file; the same showers under two names could be in both parts."""
+        self.used.setdefault(path, {"train": 0, "validation": 0})
+        checksum = sha256_of(path)
+        twin = self.checksums.setdefault(checksum, path)
+        if twin != path:
+            raise ShowerFileError(
+                f"holds the same showers as {twin.name}",
+                file=path,
+                field="sha256",
+                value=checksum,
+                remedy="remove one of the two: a shower must not be in training and validation",
+            )
+
+    def _provenance(self) -> Provenance:
+        import tensorflow as tf
+
+        of = {path: checksum for checksum, path in self.checksums.items()}
+        known = {file.path: file for file in self.files}
+        return Provenance(
+            source=self.source,
+            files=tuple(
+                SourceFile(
+                    name=path.name,
+                    sha256=of[path],
+                    showers=len(known[path]),
+                    layout=known[path].layout,
+                    used={part: count for part, count in used.items() if count},
+                )
+                for path, used in self.used.items()
+            ),
+            seed=self.data.seed,
+            validation_fraction=self.data.validation_fraction,
+            split=self.split,
+            versions={
+                "caloscale": caloscale.__version__,
+                "python": platform.python_version(),
+                "numpy": np.__version__,
+                "h5py": h5py.__version__,
+                "tensorflow": tf.__version__,
+            },
+        )
+
+
+def prepare(showers: Showers, data: Data) -> tuple[Prepared, int]:
+    """What the networks see of showers in GeV, and how many were dropped for too small a sum."""
+    preprocessing = data.preprocessing
+    cells = to_network(rebin(showers.cells_gev, preprocessing.rebin), preprocessing)
+    cells_gev = to_gev(cells, preprocessing)
+    sums_gev = cells_gev.sum(axis=(1, 2, 3), dtype=np.float64)
+    prepared = Prepared(
+        cells=cells,
+        energy_gev=showers.energy_gev,
+        angle_rad=showers.angle_rad,
+        measured_angle_rad=measured_angle_rad(cells_gev, data.geometry, preprocessing.rebin),
+        ecal_sum=(sums_gev * preprocessing.units_per_gev).astype(np.float32),
+    )
+    bright = sums_gev > preprocessing.minimum_sum_gev
+    return prepared[bright], int((~bright).sum())
+
+
+def _check_replaceable(output: Path) -> None:
+    """Only a folder of shards is replaced: nobody's other files are deleted."""
+    if output.exists() and not output.is_dir():
+        raise StorageError("is a file", file=output, remedy="choose another name for the output folder")
+    if not output.is_dir():
+        return
+    foreign = [path.name for path in output.iterdir() if path.name != MANIFEST and path.suffix != ".tfrecord"]
+    if foreign:
+        raise StorageError(
+            "is a folder with other files than shards, which would be lost",
+            file=output,
+            value=sorted(foreign)[:5],
+            remedy="choose another output folder",
+        )
+
+
+def _count_error(path: Path, found: int, expected: int) -> ShowerFileError:
+    return ShowerFileError(
+        f"holds another number of showers than the {expected} of the manifest",
+        file=path,
+        field="showers",
+        value=found,
+        remedy="make the folder again with `caloscale preprocess`",
+    )

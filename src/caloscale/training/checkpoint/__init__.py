@@ -1,0 +1,1 @@
+"""Checkpoints of a training: what they hold, where they lie, when they are written."""

@@ -1,0 +1,95 @@
+"""What a checkpoint says beside the weights: how far the training is, and what it belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from caloscale.showers.tfrecord.manifest import Manifest
+from caloscale.spec import Run
+from caloscale.spec.block import Block
+
+FREE = {
+    ("data", "simulation", "processes"),
+    ("train", "accumulate"),
+    ("train", "batchPerReplica"),
+    ("train", "deterministic"),
+    ("train", "epochs"),
+    ("train", "globalBatchSize"),
+    ("train", "loop"),
+    ("train", "maxBatchPerReplica"),
+    ("train", "maxMinutes"),
+    ("train", "strategy"),
+}
+"""Fields that may change between the pieces of a training: what they lead to, the global batch, may not."""
+
+
+class Progress(Block):
+    """How far a training is: what a checkpoint says beside the weights."""
+
+    format: int = 2
+    """Version of what a checkpoint holds."""
+    step: int
+    """Steps that were made."""
+    seconds: float
+    """Wall time so far, s."""
+    core_seconds: float
+    """Processor time so far, s."""
+    best_epoch: int | None = None
+    """Epoch of the best generator so far."""
+    best_step: int | None = None
+    """Its step."""
+    best_deviation: float | None = None
+    """Its figure of merit."""
+    history: dict[str, Any] = {}
+    """Losses and physics so far."""
+    restarts: int = 0
+    """Lives of the training before the one that wrote this."""
+    steps_lost: int = 0
+    """Steps that were made and had to be made again, in all lives before it."""
+    saves: int = 0
+    """Checkpoints that were saved, this one included."""
+    seconds_saving: float = 0.0
+    """Time that the training stood still for saving, s."""
+    saved_bytes: int = 0
+    """Bytes that were written."""
+    identity: dict[str, Any] = {}
+    """The parts of the document that the weights depend on, and the showers."""
+
+
+def weights_document(run: Run) -> dict[str, Any]:
+    """The parts of the document that the weights depend on: all that may not change in a training."""
+    document = run.model_dump(mode="json", by_alias=True)
+    kept = {block: document[block] for block in ("model", "data", "train")}
+    for *path, last in FREE:
+        block = kept
+        for part in path:
+            block = block[part]
+        block.pop(last, None)
+    return kept
+
+
+def identity_of(run: Run, manifest: Manifest, global_batch: int) -> dict[str, Any]:
+    """What a checkpoint depends on: document (without what may change), training shards and global batch."""
+    return {
+        **weights_document(run),
+        "globalBatch": global_batch,
+        "showers": manifest.train_sha256,
+    }
+
+
+def first_difference(found: Any, wanted: Any, path: str = "") -> str | None:
+    """Dotted path of the first value that differs; None when all are equal."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        for key in dict.fromkeys([*wanted, *found]):
+            inner = first_difference(found.get(key), wanted.get(key), f"{path}.{key}" if path else key)
+            if inner is not None:
+                return inner
+        return None
+    return None if found == wanted else path
+
+
+def value_at(tree: Any, path: str) -> Any:
+    """What lies at a dotted path; None when nothing does."""
+    for part in path.split("."):
+        tree = tree.get(part) if isinstance(tree, dict) else None
+    return tree

@@ -1,0 +1,144 @@
+"""Saving beside the training: one thread writes, another copies to the bucket."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from caloscale.errors import CaloscaleError, StorageError, UnreachableError
+from caloscale.training.checkpoint.description import Progress
+from caloscale.training.checkpoint.file import Arrays
+from caloscale.training.checkpoint.store import BucketCopy, CheckpointFolder, step_of
+
+log = logging.getLogger(__name__)
+
+FINAL_SECONDS = 300.0
+"""How long the end of a training waits for the bucket."""
+PAUSE_SECONDS = 10.0
+"""Between two attempts at a bucket that did not answer for as long as one attempt lasts."""
+
+
+class Saver:
+    """Takes values that were copied to the host, and returns before they are on the disk.
+
+    A save waits for the one before it. What a thread could not write is raised by the next call. A bucket that is
+    away only makes warnings until `finish`: the newest checkpoint is tried again until it is there.
+    """
+
+    def __init__(self, folder: CheckpointFolder, bucket: BucketCopy | None = None) -> None:
+        self.folder = folder
+        self.saved_bytes = 0
+        self.safe_step = 0
+        """Step of the newest checkpoint of this process that is where it will be looked for, in the bucket if there is
+        one."""
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._copies = None if bucket is None else _Copies(bucket, self._arrived)
+
+    def save(self, arrays: Arrays, progress: Progress) -> None:
+        """Save the checkpoint of a step. Raises what the save before it failed with (StorageError)."""
+        self._start(lambda: self.folder.write(arrays, progress))
+
+    def save_best(self, arrays: Arrays, progress: Progress) -> None:
+        """Save the best generator so far. Raises as `save`."""
+        self._start(lambda: self.folder.write_best(arrays, progress))
+
+    def check(self) -> None:
+        """Raise what the last save failed with, if it has; returns at once."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def wait(self) -> None:
+        """Return when the last save is on the disk. Raises as `save`."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.check()
+
+    def finish(self, seconds: float | None = None) -> None:
+        """Return when all is saved, in the bucket, too. StorageError: the bucket did not take it in time.
+
+        seconds: how long the bucket is waited for; absent: FINAL_SECONDS.
+        """
+        self.wait()
+        if self._copies is not None:
+            self._copies.finish(FINAL_SECONDS if seconds is None else seconds)
+
+    def _start(self, write: Callable[[], Path]) -> None:
+        self.wait()
+        self._thread = threading.Thread(target=self._write, args=(write,), name="saves", daemon=True)
+        self._thread.start()
+
+    def _write(self, write: Callable[[], Path]) -> None:
+        try:
+            path = write()
+            content = path.read_bytes()
+        except BaseException as error:
+            self._error = error
+            return
+        self.saved_bytes += len(content)
+        if self._copies is not None:
+            self._copies.put(path, content)
+        else:
+            self._arrived(path)
+
+    def _arrived(self, path: Path) -> None:
+        step = step_of(path)
+        if step is not None:
+            self.safe_step = max(self.safe_step, step)
+
+
+class _Copies:
+    """The newest version of each file that is not yet in the bucket, and the thread that brings them there."""
+
+    def __init__(self, bucket: BucketCopy, arrived: Callable[[Path], None]) -> None:
+        self.bucket, self._arrived = bucket, arrived
+        self._waiting: dict[str, tuple[Path, bytes]] = {}
+        self._changed = threading.Condition()
+        self._busy = False
+        self._error: CaloscaleError | None = None
+        threading.Thread(target=self._run, name="copies", daemon=True).start()
+
+    def put(self, path: Path, content: bytes) -> None:
+        """Have a file copied; of the checkpoints of steps only the newest."""
+        kind = "step" if path.name.startswith("step-") else path.name
+        with self._changed:
+            self._waiting[kind] = path, content
+            self._changed.notify_all()
+
+    def finish(self, seconds: float) -> None:
+        """Wait until all is there."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._waiting and not self._busy, seconds):
+                # A bucket that refuses is somebody's to mend; one that is slow or away is not.
+                refused = type(self._error) is StorageError
+                raise (StorageError if refused else UnreachableError)(
+                    f"the last checkpoint did not get there within {seconds:g} s: {self._error or 'no answer yet'}",
+                    file=self.bucket.uri,
+                    remedy="the checkpoint is on this machine, and the same command brings it to a bucket that answers",
+                ) from self._error
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._waiting))
+                kind = min(self._waiting)  # best.npz before a step that speaks of it
+                path, content = self._waiting.pop(kind)
+                self._busy = True
+            try:
+                self.bucket.upload(path, content)
+                self._error = None
+                self._arrived(path)
+            except CaloscaleError as error:
+                log.warning("%s\n  the training goes on; %s is tried again", error, path.name)
+                self._error = error
+                with self._changed:
+                    self._waiting.setdefault(kind, (path, content))
+                time.sleep(PAUSE_SECONDS)
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()

@@ -1,0 +1,1 @@
+"""What the workers of a training agree on: signals, peers, failures."""

@@ -1,0 +1,1 @@
+from tests.showers.conftest import data, geometry  # noqa: F401

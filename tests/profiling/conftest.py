@@ -1,0 +1,1 @@
+from tests.training.conftest import eagerly, shards  # noqa: F401

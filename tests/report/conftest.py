@@ -1,0 +1,1 @@
+from tests.physics.conftest import degenerate, distorted, perfect  # noqa: F401

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from caloscale.detector.angle import measured_angle_rad
+from caloscale.errors import ShowerFileError
+from caloscale.showers.arrays import Showers
+from caloscale.showers.hdf5.reader import describe_file, read_showers, write_showers
+from caloscale.spec import Geometry
+from tests.showers.conftest import make_showers, write_published
+
+LAYOUTS = ["variable-angle", "fixed-angle", "calochallenge"]
+
+
+def test_written_file_has_the_published_layout(tmp_path: Path, geometry: Geometry) -> None:
+    showers = make_showers(7)
+    write_showers(tmp_path / "s.h5", showers, attributes={"seed": 3, "engine": "Geant4 11"}, geometry=geometry)
+    with h5py.File(tmp_path / "s.h5") as file:
+        assert file["ECAL"].dtype == np.float32
+        np.testing.assert_allclose(file["ECAL"][...], showers.cells_gev.swapaxes(1, 2) * 50, rtol=1e-6)
+        np.testing.assert_allclose(file["sum"][...], file["ECAL"][...].sum(axis=(1, 2, 3)), rtol=1e-5)
+        assert np.array_equal(file["energy"], showers.energy_gev) and np.array_equal(file["theta"], showers.angle_rad)
+        np.testing.assert_array_equal(file["mtheta"], measured_angle_rad(showers.cells_gev, geometry))
+        assert file.attrs["seed"] == 3 and file.attrs["engine"] == b"Geant4 11" and file.attrs["source"] == b"geant4"
+
+
+def test_files_are_inclined_along_the_axis_of_the_published_code(tmp_path: Path) -> None:
+    """The published measurement takes the slope of the barycentre along the second axis, angle = pi/2 - atan(slope)."""
+    angle_rad, layers = math.radians(70), np.arange(5)
+    cells = np.zeros((1, 12, 4, 5), np.float32)
+    for layer, x in zip(layers, 3 + layers / math.tan(angle_rad)):  # in cells as long as layers are apart
+        share = x % 1
+        cells[0, int(x), 1, layer], cells[0, int(x) + 1, 1, layer] = 1 - share, share
+    showers = Showers(cells, np.full(1, 7, np.float32), np.full(1, angle_rad, np.float32))
+    write_showers(tmp_path / "s.h5", showers, attributes={})
+    with h5py.File(tmp_path / "s.h5") as file:
+        stored = file["ECAL"][0]
+        along_second = (stored.sum(axis=0) * np.arange(stored.shape[1])[:, None]).sum(axis=0) / stored.sum(axis=(0, 1))
+        slope = np.polyfit(layers, along_second, 1)[0]
+        assert math.pi / 2 - math.atan(slope) == pytest.approx(file["theta"][0], abs=1e-5)
+
+
+@pytest.mark.parametrize("source", ["geant4", "parametrised", "generated", "file"])
+def test_write_and_read_back(tmp_path: Path, geometry: Geometry, source: str) -> None:
+    showers = make_showers(9, source=source)
+    write_showers(tmp_path / "s.h5", showers, attributes={})
+    back = read_showers(tmp_path / "s.h5", geometry=geometry)
+    np.testing.assert_allclose(back.cells_gev, showers.cells_gev, rtol=3e-7)
+    assert np.array_equal(back.energy_gev, showers.energy_gev) and np.array_equal(back.angle_rad, showers.angle_rad)
+    assert back.source == source and back.cells_gev.dtype == np.float32
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_published_layouts_are_recognised_by_content(tmp_path: Path, geometry: Geometry, layout: str) -> None:
+    showers = make_showers(6)
+    path = write_published(tmp_path / "s.h5", showers, layout)
+    back = read_showers(path, geometry=geometry, start=2, stop=5)
+    np.testing.assert_allclose(back.cells_gev, showers.cells_gev[2:5], rtol=1e-6)
+    np.testing.assert_allclose(back.energy_gev, showers.energy_gev[2:5], rtol=1e-6)
+    expected = showers.angle_rad[2:5] if layout == "variable-angle" else math.pi / 2
+    np.testing.assert_allclose(back.angle_rad, expected, rtol=1e-6)
+    assert back.source == "file"
+    assert describe_file(path).layout == layout
+
+
+def test_voxels_of_calochallenge_are_layers_of_rings(tmp_path: Path) -> None:
+    """Dataset 2: voxel = 144 layer + 9 alpha + r (CaloChallenge's binning files: 45 layers, 16 in alpha, 9 in r)."""
+    voxels = np.zeros((1, 6480))
+    voxels[0, 144 * 30 + 9 * 11 + 5] = 7.0
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["showers"], file["incident_energies"] = voxels, [[65_000.0]]
+    layers = [{"count": 45, "absorberMm": 1.4}]
+    geometry = Geometry.model_validate({"cells": [16, 9, 45], "layers": layers, "siliconMm": 0.3, "depthMm": 153})
+    shower = read_showers(tmp_path / "c.h5", geometry=geometry)
+    assert np.argwhere(shower.cells_gev).tolist() == [[0, 11, 5, 30]]
+    assert shower.cells_gev[0, 11, 5, 30] == pytest.approx(0.007) and shower.energy_gev[0] == pytest.approx(65)
+
+
+def test_measured_angle_stands_in_for_a_missing_true_one(tmp_path: Path, geometry: Geometry) -> None:
+    showers = make_showers(3)
+    path = write_published(tmp_path / "s.h5", showers, "variable-angle")
+    with h5py.File(path, "a") as file:
+        file.move("theta", "mtheta")
+    assert np.array_equal(read_showers(path, geometry=geometry).angle_rad, showers.angle_rad)
+
+
+@pytest.mark.parametrize("text", [None, "heap"])
+def test_attributes_override_unit_and_give_the_source(tmp_path: Path, geometry: Geometry, text: str | None) -> None:
+    path = write_published(tmp_path / "s.h5", make_showers(3), "fixed-angle")
+    with h5py.File(path, "a") as file:
+        file.attrs["unitsPerGev"] = 50.0
+        file.attrs["source"] = "parametrised" if text == "heap" else np.bytes_("parametrised")
+    back = read_showers(path, geometry=geometry)
+    np.testing.assert_allclose(back.cells_gev, make_showers(3).cells_gev / 50, rtol=1e-6)
+    assert back.source == "parametrised"
+
+
+def test_description(tmp_path: Path, geometry: Geometry) -> None:
+    showers = make_showers(8)
+    write_showers(tmp_path / "s.h5", showers, attributes={"seed": 1}, geometry=geometry)
+    found = describe_file(tmp_path / "s.h5")
+    assert (found.layout, found.showers, found.shape, found.source) == ("variable-angle", 8, (6, 4, 5), "geant4")
+    assert found.energy_gev == pytest.approx((showers.energy_gev.min(), showers.energy_gev.max()), rel=1e-5)
+    assert found.angle_deg == pytest.approx((60, 120), abs=20) and found.units_per_gev == 50
+    assert found.sum_gev == pytest.approx((showers.ecal_sum_gev.min(), showers.ecal_sum_gev.max()))
+    assert found.datasets["ECAL"] == "float32 (8, 4, 6, 5)" and found.attributes["seed"] == 1
+    assert found.model_dump(mode="json", by_alias=True)["energyGev"]
+
+
+Change = Callable[[h5py.File], Any]
+
+
+def replaced(name: str, value: Any) -> Change:
+    def change(file: h5py.File) -> None:
+        del file[name]
+        file[name] = value
+
+    return change
+
+
+def cell(value: float) -> Change:
+    def change(file: h5py.File) -> None:
+        file["ECAL"][2, 1, 1, 1] = value
+
+    return change
+
+
+def renamed(name: str, to: str) -> Change:
+    return lambda file: file.move(name, to)
+
+
+FAULTS: dict[str, tuple[Change, list[str]]] = {
+    "nan cell": (cell(math.nan), ["ECAL", "shower 2", "not finite", "nan"]),
+    "infinite cell": (cell(math.inf), ["ECAL", "shower 2", "not finite", "inf"]),
+    "negative cell": (cell(-0.5), ["ECAL", "shower 2", "negative", "-0.01"]),
+    "other shape": (replaced("ECAL", np.zeros((5, 4, 6, 9))), ["ECAL", "another shape", "(6, 4, 9)", "cells"]),
+    "three axes": (replaced("ECAL", np.zeros((5, 6, 4))), ["ECAL", "number of axes", "(5, 6, 4)"]),
+    "text": (replaced("energy", np.array([b"a"] * 5)), ["energy", "numbers"]),
+    "lengths": (replaced("energy", np.ones(4)), ["energy", "(4,)", "(N,) or (N, 1)"]),
+    "misspelt": (renamed("energy", "energies"), ["energy", "did you mean 'energies'?", "variable-angle"]),
+    "no angle": (lambda file: file.pop("theta"), ["theta", "missing"]),
+    "other things": (
+        lambda file: [file.pop(name) for name in list(file)] and file.create_dataset("events", data=[1.0]),
+        ["none of the known layouts", "events", "incident_energies"],
+    ),
+    "no showers": (
+        lambda file: [replaced(n, np.zeros((0, 4, 6, 5) if n == "ECAL" else 0))(file) for n in list(file)],
+        ["no showers"],
+    ),
+    "degrees": (replaced("theta", np.full(5, 90.0)), ["theta", "shower 0", "rad"]),
+    "zero energy": (replaced("energy", np.array([1, 1, 0, 1, 1.0])), ["energy", "shower 2", "not positive"]),
+    "nan energy": (replaced("energy", np.array([1, 1, 1, math.nan, 1.0])), ["energy", "shower 3", "nan"]),
+    "unit": (lambda file: file.attrs.update(unitsPerGev=-1.0), ["unitsPerGev", "-1.0"]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_bad_files_are_refused(tmp_path: Path, geometry: Geometry, fault: str) -> None:
+    path = write_published(tmp_path / "bad.h5", make_showers(5), "variable-angle", libver="v110")
+    change, words = FAULTS[fault]
+    with h5py.File(path, "a") as file:
+        change(file)
+    with pytest.raises(ShowerFileError) as caught:
+        read_showers(path, geometry=geometry)
+    for word in ["bad.h5", "remedy", *words]:
+        assert word in str(caught.value)
+
+
+def test_shower_number_counts_from_the_beginning_of_the_file(tmp_path: Path, geometry: Geometry) -> None:
+    path = write_published(tmp_path / "bad.h5", make_showers(5), "variable-angle", libver="v110")
+    with h5py.File(path, "a") as file:
+        cell(-1)(file)
+    with pytest.raises(ShowerFileError, match="shower 2 has"):
+        read_showers(path, geometry=geometry, start=1, stop=4)
+    assert len(read_showers(path, geometry=geometry, start=3)) == 2
+
+
+def test_target_must_hold_the_energy(tmp_path: Path, geometry: Geometry) -> None:
+    path = write_published(tmp_path / "bad.h5", make_showers(5), "fixed-angle", libver="v110")
+    with h5py.File(path, "a") as file:
+        replaced("target", np.ones(5))(file)
+    with pytest.raises(ShowerFileError, match="column 1"):
+        read_showers(path, geometry=geometry)
+
+
+def test_known_numbers_of_voxels_come_with_their_cells(tmp_path: Path, geometry: Geometry) -> None:
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["showers"], file["incident_energies"] = np.zeros((1, 40500)), [[1000.0]]
+    with pytest.raises(ShowerFileError, match=r"set data.geometry.cells to \[50, 18, 45\]"):
+        read_showers(tmp_path / "c.h5", geometry=geometry)
+
+
+@pytest.mark.parametrize("layout", [None, *LAYOUTS])
+@pytest.mark.parametrize("part", [0.0, 0.001, 0.5, 0.999])
+def test_truncated_files_are_refused(tmp_path: Path, geometry: Geometry, layout: str | None, part: float) -> None:
+    path = tmp_path / "short.h5"
+    if layout is None:
+        write_showers(path, make_showers(5), attributes={})
+    else:
+        write_published(path, make_showers(5), layout)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(part * len(content))])
+    for read in (describe_file, lambda path: read_showers(path, geometry=geometry)):
+        with pytest.raises(ShowerFileError, match=r"short\.h5"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(b"x,y,z\n1,2,3\n", "is not HDF5"), (b"", "is empty"), (None, "cannot be read")]
+)
+def test_other_files_are_refused(tmp_path: Path, geometry: Geometry, content: bytes | None, words: str) -> None:
+    path = tmp_path / "data.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ShowerFileError, match=words):
+        read_showers(path, geometry=geometry)
+    with pytest.raises(ShowerFileError, match="cannot be read"):
+        read_showers(tmp_path, geometry=geometry)
+
+
+def test_nothing_to_write(tmp_path: Path) -> None:
+    with pytest.raises(ShowerFileError, match="no showers to write"):
+        write_showers(tmp_path / "s.h5", make_showers(3)[:0], attributes={})
+    assert not list(tmp_path.iterdir())

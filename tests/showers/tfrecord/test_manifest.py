@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caloscale.errors import ShowerFileError
+from caloscale.showers.tfrecord.manifest import check_shards, read_manifest, sha256_of
+from caloscale.spec import Geometry
+
+
+@pytest.fixture
+def raw(tmp_path: Path, geometry: Geometry) -> dict[str, Any]:
+    """A manifest of two shards, which are beside it."""
+    shards = []
+    for part, showers in (("train", 3), ("validation", 1)):
+        content = part.encode() * 10
+        (tmp_path / f"{part}.tfrecord").write_bytes(content)
+        shards.append(
+            {
+                "file": f"{part}.tfrecord",
+                "part": part,
+                "showers": showers,
+                "bytes": len(content),
+                "sha256": hashlib.sha256(content).hexdigest(),
+            }
+        )
+    provenance = {"source": "x", "files": [], "seed": 1, "validationFraction": 0.1, "split": "by file", "versions": {}}
+    return {
+        "format": 1,
+        "shape": [6, 4, 5],
+        "parts": {"train": 3, "validation": 1},
+        "shards": shards,
+        "preprocessing": {},
+        "geometry": geometry.model_dump(mode="json", by_alias=True),
+        "energyGev": [10, 20],
+        "angleDeg": [60, 120],
+        "source": "geant4",
+        "dropped": {},
+        "provenance": provenance,
+    }
+
+
+def written(folder: Path, raw: dict[str, Any]) -> Path:
+    (folder / "manifest.json").write_text(json.dumps(raw))
+    return folder
+
+
+def test_good_manifest(tmp_path: Path, raw: dict[str, Any]) -> None:
+    manifest = read_manifest(written(tmp_path, raw))
+    check_shards(tmp_path, manifest)
+    assert manifest.parts == {"train": 3, "validation": 1}
+    assert [shard.file for shard in manifest.shards_of("train")] == ["train.tfrecord"]
+    assert json.loads(manifest.model_dump_json(by_alias=True))["energyGev"] == [10, 20]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("parts", "train"), 4, "the shards of part train hold 3 showers, parts says 4"),
+        (("parts",), {"train": 3}, "parts says None"),
+        (("shards", 0, "showers"), 0, "shards.0.showers"),
+        (("shards", 0, "file"), "../train.tfrecord", "shards.0.file"),
+        (("shards", 0, "sha256"), "abc", "shards.0.sha256"),
+        (("shards", 1, "file"), "train.tfrecord", "listed twice"),
+        (("shape",), [6, 4, 4], "does not follow from geometry"),
+        (("format",), 2, "format"),
+        (("source",), "beam", "source"),
+        (("extra",), 1, "extra"),
+        (("energyGev",), "wide", "energyGev"),
+    ],
+)
+def test_manifest_that_does_not_hold_together(
+    tmp_path: Path, raw: dict[str, Any], path: tuple[Any, ...], value: Any, words: str
+) -> None:
+    block = raw
+    for key in path[:-1]:
+        block = block[key]
+    block[path[-1]] = value
+    with pytest.raises(ShowerFileError) as caught:
+        read_manifest(written(tmp_path, raw))
+    assert words in str(caught.value) and "manifest.json" in str(caught.value) and caught.value.remedy
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null", b'{"a": NaN}', b"[" * 100_000])
+def test_manifest_that_is_not_json(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(ShowerFileError, match="is not a manifest"):
+        read_manifest(tmp_path)
+
+
+def test_missing_manifest(tmp_path: Path) -> None:
+    with pytest.raises(ShowerFileError, match="cannot be read: No such file"):
+        read_manifest(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("missing", "cannot be read"), ("longer", "another size"), ("changed", "does not match the manifest's checksum")],
+)
+def test_shards_that_do_not_match(tmp_path: Path, raw: dict[str, Any], fault: str, words: str) -> None:
+    manifest = read_manifest(written(tmp_path, raw))
+    shard = tmp_path / "validation.tfrecord"
+    content = shard.read_bytes()
+    if fault == "missing":
+        shard.unlink()
+    else:
+        shard.write_bytes(content + b"x" if fault == "longer" else content[:-1] + b"x")
+    with pytest.raises(ShowerFileError, match=words) as caught:
+        check_shards(tmp_path, manifest)
+    assert "validation.tfrecord" in str(caught.value)
+
+
+def test_checksum_is_sha256(tmp_path: Path) -> None:
+    """FIPS 180-2, appendix B.1."""
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert sha256_of(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caloscale.showers.tfrecord.records import SCALARS, Prepared, read_batches
+from caloscale.showers.tfrecord.shard_writer import Plan, ShardWriter, plan_shards
+
+
+@given(st.integers(1, 2_000_000), st.sampled_from([(17, 17, 25), (51, 51, 25), (2, 2, 2)]))
+def test_plan_holds_all_showers_in_shards_of_bounded_size(showers: int, shape: tuple[int, int, int]) -> None:
+    for part in ("train", "validation"):
+        plan = plan_shards(part, showers, shape)
+        assert plan.shards * plan.showers_per_shard >= showers
+        assert plan.showers_per_shard * 4 * np.prod(shape) <= 128 * 2**20 + 4 * np.prod(shape)
+        assert 1 <= plan.shards <= showers
+
+
+@pytest.mark.parametrize(("showers", "shards"), [(1, 1), (5, 5), (1440, 8), (8000, 16), (124_950, 256)])
+def test_training_shards_divide_among_workers(showers: int, shards: int) -> None:
+    assert plan_shards("train", showers, (51, 51, 25)).shards == shards
+
+
+@pytest.mark.parametrize(
+    ("plan", "count", "expected"),
+    [
+        (Plan(8, 3), 24, [3] * 8),
+        (Plan(8, 3), 22, [3] * 6 + [2] * 2),
+        (Plan(20, 2), 40, [2] * 20),  # more than are open at a time
+        (Plan(20, 2), 35, [2] * 16 + [1] * 3),  # fewer came than planned
+        (Plan(8, 3), 5, [1] * 5),
+    ],
+)
+def test_showers_are_spread_evenly(tmp_path: Path, plan: Plan, count: int, expected: list[int]) -> None:
+    numbers = np.arange(count, dtype=np.float32)
+    showers = Prepared(np.ones((count, 1, 1, 1), np.float32), *(numbers for _ in SCALARS))
+    with ShardWriter(tmp_path, "train", plan) as writer:
+        writer.write(showers[: count // 2])
+        writer.write(showers[count // 2 :])
+    shards = writer.finish()
+    assert [shard.showers for shard in shards] == expected
+    names = [f"train-{index:05d}-of-{len(expected):05d}.tfrecord" for index in range(len(expected))]
+    assert [shard.file for shard in shards] == names == sorted(path.name for path in tmp_path.iterdir())
+    batches = [batch for shard in shards for batch in read_batches(tmp_path / shard.file, (1, 1, 1))]
+    assert sorted(number for batch in batches for number in batch["ecal_sum"]) == numbers.tolist()

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from caloscale.detector.angle import measured_angle_rad
+from caloscale.errors import ShowerFileError, StorageError
+from caloscale.showers.hdf5.reader import read_showers, write_showers
+from caloscale.showers.preprocessing import to_gev, to_network
+from caloscale.showers.tfrecord import shards as shards_module
+from caloscale.showers.tfrecord.records import read_batches
+from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest, read_part, verify_shards
+from caloscale.spec import Data, Geometry
+from tests.showers.conftest import make_showers, write_published
+
+MakeFolder = Callable[..., Path]
+
+
+def all_examples(folder: Path) -> dict[str, np.ndarray]:
+    manifest = read_manifest(folder)
+    batches = [b for shard in manifest.shards for b in read_batches(folder / shard.file, manifest.shape)]
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def changed(data: Data, **preprocessing: object) -> Data:
+    return data.model_copy(update={"preprocessing": data.preprocessing.model_copy(update=preprocessing)})
+
+
+def test_counts_and_provenance_add_up(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
+    source = folder_of_showers(30, 20, 10, 25, 15)
+    manifest = preprocess_showers(data, source, tmp_path / "out")
+    assert manifest == read_manifest(tmp_path / "out")
+    verify_shards(tmp_path / "out", manifest)
+    kept, dropped = sum(manifest.parts.values()), sum(manifest.dropped.values())
+    assert kept + dropped == 100 and manifest.source == "geant4" and manifest.shape == (3, 4, 5)
+    files = manifest.provenance.files
+    assert len(files) == 5 and sum(file.showers for file in files) == 100
+    for part in ("train", "validation"):
+        assert sum(file.used.get(part, 0) for file in files) == manifest.parts[part]
+    assert manifest.provenance.split == "by file"
+    assert all(len(file.used) == 1 for file in files), "no file is in both parts"
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == sorted(["manifest.json", *(shard.file for shard in manifest.shards)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "showers"]
+
+
+def test_examples_hold_what_the_networks_see(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
+    """Against the definition, computed here in float64 for each shower on its own."""
+    source = folder_of_showers(12, 12)
+    preprocess_showers(data, source, tmp_path / "out")
+    examples = all_examples(tmp_path / "out")
+    assert len(examples["cells"]) > 15
+    originals = [read_showers(path, geometry=data.geometry) for path in sorted(source.iterdir())]
+    energies = np.concatenate([o.energy_gev for o in originals])
+    cells_gev = np.concatenate([o.cells_gev for o in originals]).astype(np.float64)
+    angles = np.concatenate([o.angle_rad for o in originals])
+    for index, energy in enumerate(examples["energy_gev"]):
+        which = int(np.flatnonzero(energies == energy)[0])
+        coarse = cells_gev[which].reshape(3, 2, 4, 5).sum(axis=1)
+        coarse[coarse < 1e-4] = 0
+        np.testing.assert_allclose(examples["cells"][index], (50 * coarse) ** 0.85, rtol=1e-4, atol=1e-6)
+        assert examples["angle_rad"][index] == angles[which]
+        assert examples["ecal_sum"][index] == pytest.approx(50 * coarse.sum(), rel=1e-4)
+        measured = measured_angle_rad(coarse[None], data.geometry, (2, 1, 1))
+        assert examples["measured_angle_rad"][index] == pytest.approx(measured[0], abs=1e-4)
+
+
+def test_parts_come_back_in_gev(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
+    source = folder_of_showers(40, 10)
+    manifest = preprocess_showers(data, source, tmp_path / "out")
+    train, held_back = (read_part(tmp_path / "out", part) for part in ("train", "validation"))
+    assert (len(train), len(held_back)) == (manifest.parts["train"], manifest.parts["validation"])
+    assert train.source == "geant4" and train.cells_gev.shape[1:] == data.shape
+    assert not set(train.energy_gev) & set(held_back.energy_gev), "no shower is in both parts"
+    first = next(file for file in manifest.provenance.files if "train" in file.used)
+    original = read_showers(source / first.name, geometry=data.geometry)
+    which = [int(np.flatnonzero(original.energy_gev == energy)[0]) for energy in train.energy_gev]
+    coarse = original.cells_gev[which].reshape(-1, 3, 2, 4, 5).sum(axis=2)
+    expected = to_gev(to_network(coarse, data.preprocessing), data.preprocessing)
+    np.testing.assert_allclose(train.cells_gev, expected, rtol=1e-5)
+    for chosen in (np.arange(7), np.array([0, 5, 6, len(train) - 1]), np.arange(1, len(train), 3), np.arange(0)):
+        few = read_part(tmp_path / "out", "train", chosen)
+        np.testing.assert_array_equal(few.energy_gev, train.energy_gev[chosen])
+        np.testing.assert_array_equal(few.cells_gev, train.cells_gev[chosen])
+
+
+@pytest.mark.parametrize("layout", ["variable-angle", "fixed-angle", "calochallenge"])
+def test_every_layout_gives_the_same_showers(tmp_path: Path, data: Data, layout: str) -> None:
+    data = changed(data, minimum_sum_gev=0.0)
+    path = write_published(tmp_path / "mc.h5", make_showers(20), layout, libver="v110")
+    manifest = preprocess_showers(data, path, tmp_path / "out")
+    assert manifest.source == "file" and manifest.provenance.files[0].layout == layout
+    assert manifest.provenance.split == "end of the only file" and manifest.parts == {"train": 18, "validation": 2}
+    np.testing.assert_allclose(
+        np.sort(all_examples(tmp_path / "out")["ecal_sum"]),
+        np.sort(50 * make_showers(20).ecal_sum_gev),
+        rtol=0.01,  # the threshold
+    )
+
+
+def test_dropped_showers_are_counted_by_reason(tmp_path: Path, data: Data) -> None:
+    for index in range(3):
+        showers = make_showers(10, seed=index)
+        showers.energy_gev[0] = 99
+        showers.angle_rad[1:3] = np.radians(30)
+        showers.cells_gev[3:6] = 0
+        write_showers(tmp_path / "in" / f"{index}.h5", showers, attributes={})
+    manifest = preprocess_showers(data.model_copy(update={"showers": 6}), tmp_path / "in", tmp_path / "out")
+    assert manifest.parts == {"train": 6, "validation": 4}
+    assert manifest.dropped == {
+        "angle outside data.angleDeg": 6,
+        "beyond data.showers": 2,
+        "energy outside data.energyGev": 3,
+        "sum below data.preprocessing.minimumSumGev": 9,
+    }
+
+
+@pytest.mark.parametrize("limit", [3, 6, 12])
+@pytest.mark.parametrize("bytes_of_a_block", [1, shards_module._BLOCK_BYTES])
+def test_every_shower_is_kept_or_counted(
+    tmp_path: Path, data: Data, limit: int, bytes_of_a_block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those outside the ranges in files and blocks that are not read any more."""
+    monkeypatch.setattr(shards_module, "_BLOCK_BYTES", bytes_of_a_block)
+    for index in range(4):
+        showers = make_showers(10, seed=index)
+        showers.energy_gev[::3] = 99
+        showers.angle_rad[8:] = np.radians(30)
+        write_showers(tmp_path / "in" / f"{index}.h5", showers, attributes={})
+    manifest = preprocess_showers(data.model_copy(update={"showers": limit}), tmp_path / "in", tmp_path / "out")
+    assert sum(manifest.parts.values()) + sum(manifest.dropped.values()) == 40
+    assert manifest.dropped["energy outside data.energyGev"] == 16
+    assert manifest.dropped["angle outside data.angleDeg"] == 4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_file_in_degrees_is_refused_by_name(
+    folder_of_showers: MakeFolder, data: Data, tmp_path: Path, seed: int
+) -> None:
+    source = folder_of_showers(20, 20, 20)
+    showers = make_showers(20, seed=9)
+    showers.angle_rad[:] = np.degrees(showers.angle_rad)
+    write_showers(source / "degrees.h5", showers, attributes={})
+    with pytest.raises(ShowerFileError, match=r"degrees\.h5: theta: shower 0 has an angle[\s\S]*convert degrees"):
+        preprocess_showers(data.model_copy(update={"seed": seed, "showers": 25}), source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_that_are_not_needed_are_not_read(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
+    source = folder_of_showers(10, 10, 10, 10)
+    manifest = preprocess_showers(data.model_copy(update={"showers": 5}), source, tmp_path / "out")
+    assert manifest.parts["train"] == 5 and len(manifest.provenance.files) == 2
+    assert manifest.dropped["beyond data.showers"] > 20
+
+
+def test_same_input_same_shards(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
+    source = folder_of_showers(10, 10, 10)
+    first = preprocess_showers(data, source, tmp_path / "a")
+    assert preprocess_showers(data, source, tmp_path / "b") == first
+    others = [preprocess_showers(data.model_copy(update={"seed": seed}), source, tmp_path / "c") for seed in (2, 3, 4)]
+    assert any(other.provenance.files != first.provenance.files for other in others)
+
+
+def test_blocks_do_not_show(
+    folder_of_showers: MakeFolder, data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is bounded by the block; its size must not change the result."""
+    source = folder_of_showers(10, 11)
+    whole = preprocess_showers(data, source, tmp_path / "a")
+    monkeypatch.setattr(shards_module, "_BLOCK_BYTES", 3 * 4 * 120)
+    assert preprocess_showers(data, source, tmp_path / "b") == whole
+
+
+def test_from_a_bucket(folder_of_showers: MakeFolder, data: Data, tmp_path: Path, bucket_server: str) -> None:
+    from caloscale.storage.files import download, upload
+
+    source = folder_of_showers(10, 10)
+    upload(source, f"{bucket_server}/mc")
+    local = preprocess_showers(data, source, tmp_path / "local")
+    remote = preprocess_showers(data, f"{bucket_server}/mc", tmp_path / "remote")
+    assert remote.shards == local.shards and remote.provenance.files == local.provenance.files
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["local", "remote", "showers"]
+    upload(tmp_path / "remote", f"{bucket_server}/shards")
+    download(f"{bucket_server}/shards", tmp_path / "back")
+    verify_shards(tmp_path / "back", read_manifest(tmp_path / "back"))
+
+
+def test_rerun_replaces_the_folder(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
+    source = folder_of_showers(30, 10)
+    preprocess_showers(data, source, tmp_path / "out")
+    second = preprocess_showers(data.model_copy(update={"showers": 3}), source, tmp_path / "out")
+    assert read_manifest(tmp_path / "out") == second and second.parts["train"] == 3
+    assert len(list((tmp_path / "out").glob("train-*"))) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "showers"]
+
+
+def test_other_peoples_folders_are_not_replaced(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
+    thesis = tmp_path / "out" / "thesis.tex"
+    thesis.parent.mkdir()
+    thesis.write_text("x")
+    with pytest.raises(StorageError, match=r"other files than shards[\s\S]*thesis\.tex"):
+        preprocess_showers(data, folder_of_showers(5, 5), tmp_path / "out")
+    assert thesis.read_text() == "x"
+    with pytest.raises(StorageError, match="is a file"):
+        preprocess_showers(data, tmp_path / "showers", thesis)
+
+
+@pytest.mark.parametrize("fault", ["late nan", "same file twice", "empty", "dim", "mixed"])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_failure_leaves_what_was_there(
+    folder_of_showers: MakeFolder, data: Data, tmp_path: Path, fault: str, earlier: bool
+) -> None:
+    source = folder_of_showers(10, 10, 10)
+    before = preprocess_showers(data, source, tmp_path / "out") if earlier else None
+    last = source / "showers-002.h5"
+    if fault == "late nan":
+        with h5py.File(last, "a") as file:
+            file["ECAL"][9, 0, 0, 0] = np.nan
+    elif fault == "same file twice":
+        last.write_bytes((source / "showers-001.h5").read_bytes())
+    elif fault == "empty":
+        data = data.model_copy(update={"energy_gev": (500.0, 600.0)})
+    elif fault == "dim":
+        data = changed(data, minimum_sum_gev=1e3)
+    else:
+        write_showers(last, make_showers(3, source="parametrised"), attributes={})
+    with pytest.raises(ShowerFileError) as caught:
+        preprocess_showers(data, source, tmp_path / "out")
+    assert caught.value.remedy and caught.value.field and caught.value.value is not None
+    assert (read_manifest(tmp_path / "out") if earlier else None) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["out", "showers"] if earlier else ["showers"])
+
+
+def test_interrupt_leaves_nothing(
+    folder_of_showers: MakeFolder, data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shards_module, "prepare", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        preprocess_showers(data, folder_of_showers(5, 5), tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["showers"]
+
+
+@pytest.fixture
+def prepared(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> Path:
+    """A folder of shards."""
+    preprocess_showers(data, folder_of_showers(20, 10), tmp_path / "out")
+    return tmp_path / "out"
+
+
+def relabel(folder: Path, name: str, content: bytes, showers: int | None = None) -> None:
+    """Put another shard in place, with a manifest that vouches for it."""
+    import hashlib
+
+    raw = json.loads((folder / "manifest.json").read_text())
+    entry = next(shard for shard in raw["shards"] if shard["file"] == name)
+    (folder / name).write_bytes(content)
+    if showers is not None:
+        raw["parts"][entry["part"]] += showers - entry["showers"]
+        entry["showers"] = showers
+    entry.update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    (folder / "manifest.json").write_text(json.dumps(raw))
+
+
+@pytest.mark.parametrize("fault", ["missing", "changed", "broken record", "lost record", "wrong count"])
+def test_shards_that_are_not_what_the_manifest_says(prepared: Path, fault: str) -> None:
+    name = read_manifest(prepared).shards[0].file
+    content = (prepared / name).read_bytes()
+    raw = gzip.decompress(content)
+    if fault == "missing":
+        (prepared / name).unlink()
+    elif fault == "changed":
+        (prepared / name).write_bytes(content[:-1] + b"!")
+    elif fault == "broken record":
+        relabel(prepared, name, gzip.compress(raw[:100] + b"!" + raw[101:]))
+    elif fault == "lost record":
+        length = int.from_bytes(raw[:8], "little") + 16  # length and its checksum before, a checksum behind
+        relabel(prepared, name, gzip.compress(raw[length:]))
+    else:
+        relabel(prepared, name, content, showers=5)
+    with pytest.raises(ShowerFileError, match=name):
+        verify_shards(prepared, read_manifest(prepared))
+    if fault != "changed":
+        with pytest.raises(ShowerFileError, match=name):
+            read_part(prepared, "train")
+
+
+def test_geometry_of_the_document_counts(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
+    other = data.model_copy(update={"geometry": Geometry(), "preprocessing": data.preprocessing})
+    with pytest.raises(ShowerFileError, match=r"ECAL: .*another shape than data.geometry.cells \[51, 51, 25\]"):
+        preprocess_showers(other, folder_of_showers(5, 5), tmp_path / "out")

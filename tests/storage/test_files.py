@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from caloscale.errors import StorageError
+from caloscale.storage.files import atomic_writer, storage_error
+
+
+def test_file_appears_when_it_is_complete(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "er" / "model.keras"
+    with atomic_writer(target) as temporary:
+        assert temporary.parent == target.parent and temporary.suffix == ".keras" and temporary.name.startswith(".")
+        temporary.write_text("new")
+        assert not target.exists()
+    assert target.read_text() == "new"
+    assert [path.name for path in target.parent.iterdir()] == ["model.keras"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_failure_leaves_everything_as_it_was(tmp_path: Path, error: type[BaseException], is_folder: bool) -> None:
+    target = tmp_path / "thing"
+    target.write_text("old")
+    with pytest.raises(error), atomic_writer(target) as temporary:
+        if is_folder:
+            temporary.mkdir()
+            (temporary / "half").write_text("half")
+        else:
+            temporary.write_text("half")
+        raise error
+    assert target.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_folder_is_replaced_as_a_whole_only_when_asked(tmp_path: Path) -> None:
+    target = tmp_path / "dataset"
+    for name in ("one", "two"):
+        with atomic_writer(target, replace_folder=True) as temporary:
+            temporary.mkdir()
+            (temporary / name).write_text(name)
+        assert [path.name for path in target.iterdir()] == [name]
+    with pytest.raises(StorageError, match="choose another path"), atomic_writer(target) as temporary:
+        temporary.mkdir()
+    assert (target / "two").exists() and len(list(tmp_path.iterdir())) == 1
+
+
+def test_nothing_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="No such file"), atomic_writer(tmp_path / "a"):
+        pass
+
+
+def test_folder_that_refuses(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageError, match="a part of the path is a file"), atomic_writer(tmp_path / "file" / "a"):
+        pass
+    if os.geteuid() == 0:
+        return  # root may write anywhere
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    locked.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    with pytest.raises(StorageError, match="may write to"), atomic_writer(locked / "a") as temporary:
+        temporary.write_text("x")
+
+
+def test_number_within_the_message_of_hdf5() -> None:
+    error = storage_error(OSError("write failed (errno = 28, error message = 'No space left')"), "a.h5")
+    assert "a.h5" in str(error) and "No space left on device" in str(error) and "free space" in str(error)

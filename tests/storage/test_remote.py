@@ -1,0 +1,208 @@
+"""gs:// against a real server (fake-gcs-server) and against servers that refuse."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from caloscale.errors import StorageError, UnreachableError
+from caloscale.storage import files as storage
+from caloscale.storage.files import download, is_remote, upload
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A folder with files of several kinds."""
+    folder = tmp_path / "tree"
+    for name in ("manifest.json", "a.h5", "deeper/b.h5", "deeper/notes.txt", "deeper/empty.h5"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"" if "empty" in name else name.encode() * 1000)
+    return folder
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_uploaded_comes_back(bucket_server: str, tree: Path, tmp_path: Path) -> None:
+    upload(tree, f"{bucket_server}/whole/set/")
+    paths = download(f"{bucket_server}/whole/set", tmp_path / "back")
+    assert content(tmp_path / "back") == content(tree)
+    assert paths == sorted(path for path in (tmp_path / "back").rglob("*") if path.is_file())
+
+
+def test_patterns_and_single_objects(bucket_server: str, tree: Path, tmp_path: Path) -> None:
+    upload(tree, f"{bucket_server}/some")
+    found = download(f"{bucket_server}/some", tmp_path / "h5", ("*.h5", "*.hdf5"))
+    assert {path.name for path in found} == {"a.h5", "b.h5", "empty.h5"}
+    assert download(f"{bucket_server}/some/deeper/b.h5", tmp_path / "one") == [tmp_path / "one" / "b.h5"]
+    upload(tree / "a.h5", f"{bucket_server}/else/where.h5")
+    assert content(tmp_path / "one")["b.h5"] == (tree / "deeper/b.h5").read_bytes()
+    assert download(f"{bucket_server}/else/where.h5", tmp_path / "two")[0].read_bytes() == (tree / "a.h5").read_bytes()
+
+
+def test_a_prefix_is_a_folder(bucket_server: str, tree: Path, tmp_path: Path) -> None:
+    """run1 must not bring run10 with it."""
+    upload(tree / "a.h5", f"{bucket_server}/run1/a.h5")
+    upload(tree / "a.h5", f"{bucket_server}/run10/b.h5")
+    assert [path.name for path in download(f"{bucket_server}/run1", tmp_path / "x")] == ["a.h5"]
+    assert download(f"{bucket_server}/nothing/here", tmp_path / "y") == []
+
+
+def test_large_object_in_pieces(bucket_server: str, tmp_path: Path) -> None:
+    large = tmp_path / "large.h5"
+    large.write_bytes(bytes(range(256)) * 50_000)
+    upload(large, f"{bucket_server}/large.h5")
+    assert download(f"{bucket_server}/large.h5", tmp_path / "x")[0].read_bytes() == large.read_bytes()
+
+
+def test_existing_object_is_replaced(bucket_server: str, tree: Path, tmp_path: Path) -> None:
+    upload(tree / "a.h5", f"{bucket_server}/same")
+    upload(tree / "manifest.json", f"{bucket_server}/same")
+    path = download(f"{bucket_server}/same", tmp_path / "x")[0]
+    assert path.read_bytes() == (tree / "manifest.json").read_bytes()
+
+
+@pytest.mark.parametrize("way", ["download", "upload"])
+def test_missing_bucket(bucket_server: str, tree: Path, tmp_path: Path, way: str) -> None:
+    with pytest.raises(StorageError, match=r"gs://nobody/here.*no such bucket") as caught:
+        download("gs://nobody/here", tmp_path / "x") if way == "download" else upload(tree, "gs://nobody/here")
+    assert "'nobody'" in caught.value.remedy and caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("uri", ["gs://", "gs:///a", "s3://bucket/a", "/local"])
+def test_not_a_place_in_a_bucket(uri: str, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="write gs://bucket/prefix"):
+        download(uri, tmp_path)
+
+
+def test_is_remote() -> None:
+    assert is_remote("gs://bucket/a") and not is_remote("bucket/gs://") and not is_remote("/data")
+
+
+class _Fixed(BaseHTTPRequestHandler):
+    status = 403
+    items: list[dict[str, str]] = []
+    seen: list[str] = []
+
+    def _answer(self) -> None:
+        self.seen.append(f"{self.command} {self.path}")
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        error = {"code": self.status, "message": "the owner says no"}
+        body = json.dumps({"items": self.items} if self.status == 200 else {"error": error}).encode()
+        self.send_response(self.status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = do_PUT = _answer
+
+    def log_message(self, *_: object) -> None:
+        """Stay quiet."""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Fixed]]:
+    """A server that gives every request the same answer."""
+    handler = type("Handler", (_Fixed,), {"seen": []})
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{listening.server_port}")
+    monkeypatch.setattr(storage, "RETRY_SECONDS", 1.5)
+    yield handler
+    listening.shutdown()
+    thread.join()
+    listening.server_close()
+
+
+def test_refused(server: type[_Fixed], tree: Path, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"gs://b/x: access is refused.*the owner says no") as caught:
+        download("gs://b/x", tmp_path / "x")
+    assert "storage.objectAdmin" in caught.value.remedy
+    assert sum("/o?" in line for line in server.seen) == 1, "a refusal is not repeated"
+    with pytest.raises(StorageError, match="access is refused"):
+        upload(tree, "gs://b/x")
+    assert 1 <= sum(line.startswith("POST") for line in server.seen) <= 4, "once for each file that was under way"
+
+
+def test_only_objects_are_asked_for_and_nothing_goes_on_behind(server: type[_Fixed], tmp_path: Path) -> None:
+    """Requests for the bucket itself need a right that roles for objects do not have."""
+    server.status = 200
+    before = set(threading.enumerate())
+    assert download("gs://b/x", tmp_path / "x") == []
+    started = {one.name for one in set(threading.enumerate()) - before if "process_request" not in one.name}
+    assert started <= {"tqdm_monitor"}
+    assert [line.split("?")[0] for line in server.seen] == ["GET /storage/v1/b/b/o"]
+
+
+def test_unauthorised(server: type[_Fixed], tmp_path: Path) -> None:
+    server.status = 401
+    with pytest.raises(StorageError, match="no valid credentials"):
+        download("gs://b/x", tmp_path / "x")
+
+
+def test_unavailable_is_repeated_for_a_bounded_time(server: type[_Fixed], tmp_path: Path) -> None:
+    server.status = 503
+    with pytest.raises(UnreachableError, match="does not serve it") as caught:
+        download("gs://b/x", tmp_path / "x")
+    assert len(server.seen) > 1
+    assert caught.value.exit_code == 144, "nobody's mistake: to be started again"
+
+
+@pytest.mark.parametrize("name", ["x/../../evil.h5", "x//etc/evil.h5"])
+def test_names_that_would_leave_the_folder_are_refused(server: type[_Fixed], tmp_path: Path, name: str) -> None:
+    server.status, server.items = 200, [{"name": name, "bucket": "b", "size": "1"}]
+    if ".." in name:
+        with pytest.raises(StorageError, match="would leave the folder"):
+            download("gs://b/x", tmp_path / "x")
+    else:
+        download("gs://b/x", tmp_path / "x")
+    outside = [path for path in tmp_path.rglob("evil.h5") if not path.is_relative_to(tmp_path / "x")]
+    assert not outside
+
+
+def test_nobody_listens(monkeypatch: pytest.MonkeyPatch, tree: Path) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
+    monkeypatch.setattr(storage, "RETRY_SECONDS", 0.5)
+    with pytest.raises(StorageError, match="does not serve it"):
+        upload(tree, "gs://b/x")
+
+
+def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    with pytest.raises(StorageError, match=r"no valid credentials[\s\S]*gcloud auth"):
+        download("gs://b/x", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "not JSON", "{}", json.dumps({"type": "service_account", "private_key": "cut off"})]
+)
+def test_a_key_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str) -> None:
+    """As somebody fills cluster.credentialsSecret with the wrong file."""
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    (tmp_path / "key.json").write_text(content)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+    with pytest.raises(StorageError, match=r"no valid credentials[\s\S]*cluster.credentialsSecret") as caught:
+        download("gs://b/x", tmp_path)
+    assert caught.value.exit_code == 2 and not isinstance(caught.value, UnreachableError)
+
+
+def test_credentials_that_cannot_be_had_for_now_are_nobodys_mistake(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The server that gives out tokens is away, as a new node's metadata server may be."""
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    given = {"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r"}
+    (tmp_path / "user.json").write_text(json.dumps({**given, "token_uri": "http://127.0.0.1:1/"}))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "user.json"))
+    monkeypatch.setattr(storage, "RETRY_SECONDS", 0.5)
+    with pytest.raises(UnreachableError, match="gs://b/x"):
+        download("gs://b/x", tmp_path)

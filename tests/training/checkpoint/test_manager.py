@@ -1,0 +1,53 @@
+"""How several workers end together."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from caloscale.errors import PeerLostError, Terminated, TrainingError
+from caloscale.spec import Checkpoint
+from caloscale.training.checkpoint.description import Progress
+from caloscale.training.checkpoint.manager import Continuity
+from caloscale.training.coordination.peers import Peers
+from caloscale.training.coordination.signals import StopSignals
+
+
+@pytest.mark.parametrize("save", ["save", "save_best"])
+def test_what_is_not_finite_is_not_saved(tmp_path, save):
+    """The last update of a step may ruin the weights when its losses were still finite."""
+    continuity = Continuity(Checkpoint(), tmp_path, {}, Peers(), StopSignals())
+    progress = Progress(step=7, seconds=1.0, core_seconds=1.0)
+    weights = {"sound": tf.Variable([1.0, 2.0]), "generator/003": tf.Variable([1.0, np.inf])}
+    with pytest.raises(TrainingError, match=r"generator/003 is not finite .* at step 7\b"):
+        getattr(continuity, save)(weights, progress)
+    continuity.saver.finish()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("told", [None, 0, 1])
+def test_a_worker_that_is_told_to_stop_behind_the_last_step_stops_all(tmp_path, told):
+    """One that is started again would wait for others that have ended well; nobody hangs here, either."""
+    ends = multiprocessing.Pipe()
+
+    def finish(index):
+        signals = StopSignals()
+        peers = Peers(index, {1 - index: ends[index]})
+        continuity = Continuity(Checkpoint(), tmp_path, {}, peers, signals)
+        signals.received = signal.SIGTERM if index == told else None
+        try:
+            continuity.finish()
+        except (PeerLostError, Terminated) as error:
+            return error.exit_code
+        finally:
+            peers.close()
+        return 0
+
+    with ThreadPoolExecutor(2) as pool:
+        codes = list(pool.map(finish, range(2)))
+    assert codes == ([0, 0] if told is None else [143 if index == told else 138 for index in range(2)])

@@ -1,0 +1,227 @@
+"""Checkpoints in a folder and in a real bucket, with damage."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from caloscale.errors import CheckpointError, StorageError
+from caloscale.storage.files import delete_object, download, read_object, write_object
+from caloscale.training.checkpoint.description import Progress
+from caloscale.training.checkpoint.file import encode
+from caloscale.training.checkpoint.store import BEST, POINTER, BucketCopy, CheckpointFolder
+
+IDENTITY = {"model": {"preset": "compact"}, "train": {"seed": 1}}
+
+
+def weights(value):
+    return {"generator/000": np.full(3, value, np.float32), "generator/001": np.array(value, np.float32)}
+
+
+def progress(step, **more):
+    history = {"step": [step], "validation": {"epoch": []}}
+    return Progress(step=step, seconds=1.5, core_seconds=2.0, history=history, **more)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = CheckpointFolder(tmp_path / "checkpoints", keep=2, identity=IDENTITY)
+    for step in (1, 2, 3):
+        made.write(weights(step), progress(step))
+    return made
+
+
+def names(folder):
+    return sorted(path.name for path in folder.path.iterdir())
+
+
+def test_the_newest_are_kept_and_read(folder):
+    assert names(folder) == ["step-000000002.npz", "step-000000003.npz"]
+    saved = folder.newest()
+    assert (saved.progress.step, saved.progress.seconds, saved.progress.history["step"]) == (3, 1.5, [3])
+    assert saved.arrays["generator/000"].tolist() == [3, 3, 3]
+
+
+def test_no_checkpoint_is_a_beginning(tmp_path):
+    nothing = CheckpointFolder(tmp_path / "nothing", keep=1, identity={})
+    assert nothing.newest() is None
+    assert nothing.best() is None
+
+
+@pytest.mark.parametrize("fault", ["truncated", "changed", "empty", "another version"])
+def test_a_damaged_one_is_passed_over_with_a_warning(folder, caplog, fault):
+    """Lost: the steps since the checkpoint before it."""
+    path = folder.path / "step-000000003.npz"
+    content = path.read_bytes()
+    if fault == "changed":
+        path.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    elif fault == "another version":
+        path.write_bytes(encode(weights(3), '{"format": 0}'))
+    else:
+        path.write_bytes(content[: len(content) // 2] if fault == "truncated" else b"")
+    with caplog.at_level(logging.WARNING):
+        saved = folder.newest()
+    assert saved.progress.step == 2
+    assert saved.arrays["generator/000"].tolist() == [2, 2, 2]
+    assert "step-000000003" in caplog.text
+    assert "the checkpoint before it" in caplog.text
+    folder.write(weights(7), progress(2))
+    assert names(folder) == ["step-000000002.npz"], "what the training was taken back behind does not come back"
+
+
+def test_all_damaged(folder):
+    for path in folder.path.iterdir():
+        path.write_text("{")
+    with pytest.raises(CheckpointError, match="all checkpoints are damaged"):
+        folder.newest()
+
+
+def test_another_network(folder):
+    other = CheckpointFolder(folder.path, keep=2, identity={**IDENTITY, "model": {"preset": "fixed-angle"}})
+    with pytest.raises(CheckpointError, match=r"model.preset: is a checkpoint of another network.*'compact'") as error:
+        other.newest()
+    assert error.value.exit_code == 2
+    assert "delete" in error.value.remedy
+
+
+def test_the_best_is_kept_apart(folder, caplog):
+    folder.write_best(weights(7), progress(7, best_epoch=4, best_step=7, best_deviation=0.25))
+    folder.write_best(weights(8), progress(7, best_epoch=4, best_step=7, best_deviation=0.25))
+    folder.write(weights(9), progress(9))
+    best = folder.best()
+    assert (best.progress.best_epoch, best.arrays["generator/000"].tolist()) == (4, [8, 8, 8])
+    assert names(folder) == [BEST, "step-000000003.npz", "step-000000009.npz"]
+    (folder.path / BEST).write_bytes(b"x")
+    assert folder.best() is None
+    assert "the best generator so far is lost" in caplog.text
+
+
+def test_a_failed_write_leaves_the_others(folder):
+    before = names(folder)
+    (folder.path / "step-000000004.npz").mkdir()
+    (folder.path / "step-000000004.npz" / "full").touch()
+    with pytest.raises(StorageError, match="step-000000004"):
+        folder.write(weights(4), progress(4))
+    (folder.path / "step-000000004.npz" / "full").unlink()
+    (folder.path / "step-000000004.npz").rmdir()
+    assert names(folder) == before
+    assert folder.newest().progress.step == 3
+
+
+def test_what_a_killed_process_left_is_removed(folder):
+    (folder.path / ".partial-1234-step-000000004.npz").write_text("half")
+    folder.clean()
+    assert names(folder) == ["step-000000002.npz", "step-000000003.npz"]
+
+
+@pytest.fixture
+def bucket(bucket_server, request):
+    return f"{bucket_server}/{request.node.name}"
+
+
+def uploaded(folder, uri, *steps):
+    copy = BucketCopy(uri, keep=2)
+    for step in steps:
+        path = folder.write(weights(step), progress(step))
+        copy.upload(path, path.read_bytes())
+    return copy
+
+
+def elsewhere(tmp_path):
+    return CheckpointFolder(tmp_path / "elsewhere", keep=2, identity=IDENTITY)
+
+
+def test_a_bucket_brings_the_newest_to_another_machine(folder, bucket, tmp_path):
+    """A node that is gone with its disk. Lost: the steps since the last upload."""
+    best = folder.write_best(weights(8), progress(3, best_epoch=1))
+    uploaded(folder, bucket, 4, 5, 6).upload(best, best.read_bytes())
+    objects = {path.name for path in download(bucket, tmp_path / "all")}
+    assert objects == {POINTER, BEST, "step-000000005.npz", "step-000000006.npz"}
+    other = elsewhere(tmp_path)
+    BucketCopy(bucket, keep=2).fetch(other)
+    assert names(other) == [BEST, "step-000000006.npz"]
+    assert other.newest().arrays["generator/000"].tolist() == [6, 6, 6]
+    assert other.best().progress.best_epoch == 1
+
+
+@pytest.mark.parametrize("fault", ["damaged", "missing"])
+def test_a_damaged_object_is_passed_over(folder, bucket, tmp_path, caplog, fault):
+    uploaded(folder, bucket, 4, 5)
+    victim = f"{bucket}/step-000000005.npz"
+    content = read_object(victim)
+    write_object(content[:-1] + b"?", victim) if fault == "damaged" else delete_object(victim)
+    other = elsewhere(tmp_path)
+    BucketCopy(bucket, keep=2).fetch(other)
+    assert other.newest().progress.step == 4
+    assert "step-000000005" in caplog.text
+
+
+def test_what_is_not_pointed_to_does_not_count(folder, bucket, tmp_path):
+    """Killed between the upload and the pointer."""
+    uploaded(folder, bucket, 4)
+    write_object(b"half of it", f"{bucket}/step-000000005.npz")
+    other = elsewhere(tmp_path)
+    BucketCopy(bucket, keep=2).fetch(other)
+    assert names(other) == ["step-000000004.npz"]
+
+
+def test_the_newer_of_folder_and_bucket_wins(folder, bucket, tmp_path):
+    uploaded(folder, bucket, 4)
+    folder.write(weights(6), progress(6))
+    BucketCopy(bucket, keep=2).fetch(folder)
+    assert folder.newest().progress.step == 6, "the bucket was away when 6 was written"
+    other = elsewhere(tmp_path)
+    other.write(weights(2), progress(2))
+    other.write_best(weights(2), progress(2, best_epoch=1))
+    newer = folder.write_best(weights(4), progress(4, best_epoch=2))
+    BucketCopy(bucket, keep=2).upload(newer, newer.read_bytes())
+    BucketCopy(bucket, keep=2).fetch(other)
+    assert (other.newest().progress.step, other.best().progress.best_epoch) == (4, 2)
+
+
+def test_a_damaged_file_is_brought_again(folder, bucket):
+    copy = uploaded(folder, bucket, 4)
+    (folder.path / "step-000000004.npz").write_bytes(b"torn")
+    copy.fetch(folder)
+    assert folder.newest().progress.step == 4
+
+
+@pytest.mark.parametrize("step", [2, 3, 9])
+def test_the_bucket_of_another_run_is_refused_before_anything_is_changed(folder, bucket, tmp_path, step):
+    """A wrong checkpoint.uri: both runs keep what they have, and with the right one this run goes on."""
+    other = CheckpointFolder(tmp_path / "other", keep=2, identity={**IDENTITY, "train": {"seed": 2}})
+    theirs = other.write_best(weights(1), progress(1))
+    uploaded(other, bucket, step).upload(theirs, theirs.read_bytes())
+    folder.write_best(weights(1), progress(1))
+    before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
+    with pytest.raises(CheckpointError, match=r"train\.seed: is a checkpoint of another run") as error:
+        BucketCopy(bucket, keep=2).fetch(folder)
+    assert error.value.file == f"{bucket}/step-00000000{step}.npz"
+    assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
+    (folder.path / BEST).unlink()
+    delete_object(f"{bucket}/{POINTER}")
+    with pytest.raises(CheckpointError, match=r"best\.npz: train\.seed"):
+        BucketCopy(bucket, keep=2).fetch(folder)
+    assert not (folder.path / BEST).exists()
+
+
+def test_a_damaged_best_in_the_bucket_does_not_replace_a_good_one(folder, bucket, tmp_path, caplog):
+    uploaded(folder, bucket, 4)
+    write_object(b"torn", f"{bucket}/{BEST}")
+    other = elsewhere(tmp_path)
+    other.write_best(weights(2), progress(2))
+    BucketCopy(bucket, keep=2).fetch(other)
+    assert (other.newest().progress.step, other.best().progress.step) == (4, 2)
+    assert f"{bucket}/{BEST}" in caplog.text
+
+
+def test_a_bucket_without_checkpoints_and_no_bucket(bucket, tmp_path):
+    BucketCopy(bucket, keep=2).fetch(elsewhere(tmp_path))
+    assert elsewhere(tmp_path).newest() is None
+    with pytest.raises(StorageError, match="no such bucket"):
+        BucketCopy("gs://nobody/here", keep=2).fetch(elsewhere(tmp_path))
+    write_object(b"[]", f"{bucket}/{POINTER}")
+    with pytest.raises(StorageError, match="no list of checkpoints"):
+        BucketCopy(bucket, keep=2).fetch(elsewhere(tmp_path))
