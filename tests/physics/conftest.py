@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from caloscale.detector.axes import axes_of
-from caloscale.physics import Evaluation, evaluate
+from caloscale.physics import Comparison, Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Data, Gate, Geometry, LayerGroup, Preprocessing, Validation
 
@@ -64,6 +64,7 @@ def make_empty(like: Showers) -> Showers:
 class Case:
     reference: Showers
     training: Showers
+    comparison: Comparison
     evaluation: Evaluation
 
 
@@ -74,11 +75,8 @@ def perfect() -> Case:
     generated = make_showers(600, 3, source="generated")
     noise = np.random.default_rng(4).uniform(0, 1e-3, (600, *DATA.shape)).astype(np.float32)
     untrained = Showers(noise, generated.energy_gev, generated.angle_rad, source="generated")
-    return Case(
-        reference,
-        training,
-        evaluate(reference, generated, training=training, untrained=untrained, data=DATA, validation=VALIDATION),
-    )
+    comparison = compare(reference, generated, training=training, untrained=untrained, data=DATA, validation=VALIDATION)
+    return Case(reference, training, comparison, evaluate(comparison))
 
 
 @pytest.fixture(scope="session")
@@ -88,18 +86,20 @@ def distorted(perfect: Case) -> Evaluation:
     gates = (Gate(observable="samplingFraction", max_floors=2), Gate(observable="longitudinalProfile", max_floors=50))
     validation = VALIDATION.model_copy(update={"gates": gates})
     return evaluate(
-        perfect.reference, generated, training=perfect.training, untrained=None, data=DATA, validation=validation
+        compare(
+            perfect.reference, generated, training=perfect.training, untrained=None, data=DATA, validation=validation
+        )
     )
 
 
 @pytest.fixture(scope="session")
-def degenerate() -> Evaluation:
+def nothing() -> Comparison:
     """Twelve parametrised showers against a generator that makes nothing, at one energy and one angle."""
     data = DATA.model_copy(update={"energy_gev": (20.0, 20.0), "angle_deg": (90.0, 90.0)})
     reference = make_showers(12, 6, data=data, source="parametrised")
     nothing = make_empty(make_showers(20, 7, data=data))
     gates = (Gate(observable="hits", max_floors=3),)
-    return evaluate(
+    return compare(
         reference,
         nothing,
         training=make_showers(20, 8, data=data, source="parametrised"),
@@ -107,3 +107,8 @@ def degenerate() -> Evaluation:
         data=data,
         validation=VALIDATION.model_copy(update={"gates": gates}),
     )
+
+
+@pytest.fixture(scope="session")
+def degenerate(nothing: Comparison) -> Evaluation:
+    return evaluate(nothing)

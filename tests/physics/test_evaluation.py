@@ -7,8 +7,7 @@ import pytest
 
 from caloscale.detector.axes import axes_of
 from caloscale.errors import InputError
-from caloscale.physics import Evaluation, evaluate
-from caloscale.physics.figure_data import FigureData
+from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.physics.observables import choose_cuts
 from caloscale.physics.samples import mean_shower, observe_baseline
 from caloscale.showers.arrays import Showers
@@ -50,7 +49,7 @@ def test_showers_that_are_deeper_are_seen_in_layers():
     reference, training, deeper = (
         make_showers(900, seed, data=data, stretch=stretch) for seed, stretch in ((1, 1), (2, 1), (3, 1.2))
     )
-    found = evaluate(reference, deeper, training=training, untrained=None, data=data, validation=QUICK)
+    found = evaluate(compare(reference, deeper, training=training, untrained=None, data=data, validation=QUICK))
     deepest = max(m.depth_x0.reference.value for m in found.shower_maximum)
     assert found.largest_maximum_difference == pytest.approx(0.2 * deepest / 1.375, abs=0.15)
 
@@ -99,7 +98,9 @@ def test_nothing_generated_is_said_not_raised(degenerate):
 def test_a_gate_without_a_value_holds_back(perfect):
     few = perfect.reference[:5]
     validation = QUICK.model_copy(update={"gates": (Gate(observable="hits", max_floors=100),)})
-    found = evaluate(few, few, training=perfect.training[:20], untrained=None, data=DATA, validation=validation)
+    found = evaluate(
+        compare(few, few, training=perfect.training[:20], untrained=None, data=DATA, validation=validation)
+    )
     assert not found.released
     assert "hits: no value to judge: needs 8 showers of each kind" in found.reasons[0]
 
@@ -110,11 +111,11 @@ def test_cells_that_are_no_energies_hold_the_model_back(perfect, bad):
     cells[3, 2, 2, 2] = bad
     generated = Showers(cells, perfect.training.energy_gev[:100], perfect.training.angle_rad[:100], source="generated")
     options = {"training": perfect.training, "untrained": generated, "data": DATA, "validation": QUICK}
-    found = evaluate(perfect.reference, generated, **options)
+    found = evaluate(compare(perfect.reference, generated, **options))
     assert found.showers.unusable == 1 and found.showers.empty == 1
     assert not found.released and "1 generated showers" in found.reasons[0]
     with pytest.raises(InputError, match="not finite or negative") as error:
-        evaluate(generated, perfect.reference, **options)
+        evaluate(compare(generated, perfect.reference, **options))
     assert error.value.field == "reference" and error.value.remedy
 
 
@@ -130,7 +131,7 @@ def test_empty_samples_are_refused(perfect, change, field):
     samples = dict.fromkeys(("reference", "generated", "training"), perfect.training[:20])
     samples |= {name: perfect.training[index] for name, index in change.items()}
     with pytest.raises(InputError, match="no showers") as error:
-        evaluate(**samples, untrained=None, data=DATA, validation=QUICK)
+        evaluate(compare(**samples, untrained=None, data=DATA, validation=QUICK))
     assert error.value.field == field
 
 
@@ -139,7 +140,9 @@ def test_another_shape_is_refused(perfect):
         perfect.training.cells_gev[:10, :-1], perfect.training.energy_gev[:10], perfect.training.angle_rad[:10]
     )
     with pytest.raises(InputError, match="another shape") as error:
-        evaluate(perfect.reference, wrong, training=perfect.training, untrained=None, data=DATA, validation=QUICK)
+        evaluate(
+            compare(perfect.reference, wrong, training=perfect.training, untrained=None, data=DATA, validation=QUICK)
+        )
     assert error.value.value == [8, 9, 12] and "[9, 9, 12]" in error.value.remedy
 
 
@@ -157,9 +160,11 @@ def test_the_baseline_repeats_the_mean_shower_times_the_energy(perfect):
 def test_the_same_showers_give_the_same_result(perfect):
     samples = {"training": perfect.training, "untrained": None, "data": DATA, "validation": QUICK}
     generated = make_showers(100, 9)
-    first, second = (evaluate(perfect.reference, generated, **samples) for _ in range(2))
+    first, second = (evaluate(compare(perfect.reference, generated, **samples)) for _ in range(2))
     assert first == second
-    other = evaluate(perfect.reference, generated, **(samples | {"validation": QUICK.model_copy(update={"seed": 2})}))
+    other = evaluate(
+        compare(perfect.reference, generated, **(samples | {"validation": QUICK.model_copy(update={"seed": 2})}))
+    )
     assert other.observables["hits"].separation == first.observables["hits"].separation
     assert other.observables["hits"].floor != first.observables["hits"].floor
 
@@ -181,15 +186,3 @@ def test_numbers_for_other_pages(perfect, degenerate):
     false_positives, true_positives, thresholds = perfect.evaluation.roc_curve()
     assert len(false_positives) == len(true_positives) == len(thresholds) > 10
     assert degenerate.roc_curve() is None
-
-
-def test_figure_data_match_the_showers(perfect):
-    data: FigureData = perfect.evaluation.figures
-    whole = 1e3 * perfect.reference.cells_gev.sum() / len(perfect.reference)
-    assert sum(data.transverse[0].curves["reference"].values) == pytest.approx(whole, rel=1e-3)
-    counts = [r.reference for r in perfect.evaluation.energy_ranges]
-    per_range = [sum(panel.curves["reference"].values) for panel in data.longitudinal]
-    assert np.average(per_range, weights=counts) == pytest.approx(whole, rel=1e-3)
-    for panel in data.distributions.values():
-        for curve in panel.curves.values():
-            assert sum(curve.values) == pytest.approx(1, abs=1e-3)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from caloscale.physics.resampling import Sample, compare, draw_resampling, over_halves, sigmas, summarise
+from caloscale.physics.resampling import Sample, draw_resampling, over_halves, separate, sigmas, summarise
 
 
 def uniform(count: int, seed: int, shift: float = 0.0) -> np.ndarray:
@@ -27,7 +27,7 @@ def test_perfect_is_what_monte_carlo_gives_at_the_same_sizes():
     for seed in range(30):
         reference, generated = uniform(100, seed), uniform(900, 1000 + seed)
         drawn = draw_resampling(100, 900, 0, 10, seed)
-        result = compare(
+        result = separate(
             Sample(reference, drawn.reference), drawn.halves, Sample(generated, drawn.generated), None, None
         )
         found.append(result.separation)
@@ -40,7 +40,7 @@ def test_perfect_is_what_monte_carlo_gives_at_the_same_sizes():
 def test_uncertainty_is_the_scatter_of_repeated_experiments():
     def experiment(seed):
         drawn = draw_resampling(300, 300, 0, 100, seed)
-        return compare(
+        return separate(
             Sample(uniform(300, seed), drawn.reference),
             drawn.halves,
             Sample(uniform(300, 500 + seed, shift=0.5), drawn.generated),
@@ -59,7 +59,7 @@ def test_baseline_is_compared_in_standard_deviations():
 
     def judge(generated, baseline):
         samples = (Sample(h, w) for h, w in ((reference, drawn.reference), (generated, drawn.generated)))
-        return compare(next(samples), drawn.halves, next(samples), None, Sample(baseline, drawn.generated))
+        return separate(next(samples), drawn.halves, next(samples), None, Sample(baseline, drawn.generated))
 
     better, worse = judge(good, bad), judge(bad, good)
     assert better.sigmas_better_than_baseline > 3
@@ -69,19 +69,19 @@ def test_baseline_is_compared_in_standard_deviations():
 
 def test_what_cannot_be_said_has_a_reason():
     drawn = draw_resampling(7, 7, 0, 10, 1)
-    few = compare(
+    few = separate(
         Sample(uniform(7, 1), drawn.reference), drawn.halves, Sample(uniform(7, 2), drawn.generated), None, None
     )
     assert few.separation is None and "needs 8 showers of each kind, there are 7" in few.reason
     drawn = draw_resampling(20, 20, 0, 10, 1)
     same = np.ones((20, 1, 1))
-    flat = compare(Sample(same, drawn.reference), drawn.halves, Sample(same, drawn.generated), None, None)
+    flat = separate(Sample(same, drawn.reference), drawn.halves, Sample(same, drawn.generated), None, None)
     assert flat.separation == 0 and flat.in_floors is None and "floor is zero" in flat.reason
 
 
 def test_a_sample_without_entries_is_as_far_as_can_be():
     drawn = draw_resampling(20, 20, 0, 10, 1)
-    result = compare(
+    result = separate(
         Sample(uniform(20, 1), drawn.reference),
         drawn.halves,
         Sample(np.zeros((20, 1, 10)), drawn.generated),

@@ -5,6 +5,7 @@ import pytest
 
 from caloscale.errors import StorageError
 from caloscale.report import draw_figures, draw_run_figures, figures
+from caloscale.report.figure_data import figure_data
 from caloscale.report.figures_run import read_history, words
 
 STAGES = [{"stage": "simulate", "seconds": 12.5, "coreSeconds": 24.0}, {"name": "train", "seconds": 0.0}]
@@ -25,16 +26,19 @@ def check_files(drawn, folder):
 
 
 def test_all_figures_are_drawn(perfect, tmp_path):
-    drawn = draw_figures(perfect.evaluation, tmp_path)
-    assert [figure.name for figure in drawn] == [entry.name for entry in figures.catalogue(perfect.evaluation)]
+    drawn = draw_figures(perfect.evaluation, figure_data(perfect.comparison), tmp_path)
+    assert [figure.name for figure in drawn] == [
+        entry.name for entry in figures.catalogue(perfect.evaluation, figure_data(perfect.comparison))
+    ]
     check_files(drawn, tmp_path)
 
 
-def test_figures_of_almost_nothing(degenerate):
-    entries = {entry.name: entry for entry in figures.catalogue(degenerate) if entry.drawable}
+def test_figures_of_almost_nothing(degenerate, nothing):
+    data = figure_data(nothing)
+    entries = {entry.name: entry for entry in figures.catalogue(degenerate, data) if entry.drawable}
     assert "correlations" not in entries and "classifier_and_regression" not in entries
     for entry in entries.values():
-        with entry.draw(degenerate) as page:
+        with entry.draw(degenerate, data) as page:
             page.canvas.draw()
 
 
@@ -79,3 +83,15 @@ def test_nested_and_broken_histories():
 def test_words_of_names():
     assert words("generatorLoss") == "generator loss"
     assert words("real_fake/D.loss") == "real fake D loss"
+
+
+def test_figure_data_match_the_showers(perfect):
+    data = figure_data(perfect.comparison)
+    whole = 1e3 * perfect.reference.cells_gev.sum() / len(perfect.reference)
+    assert sum(data.transverse[0].curves["reference"].values) == pytest.approx(whole, rel=1e-3)
+    counts = [r.reference for r in perfect.evaluation.energy_ranges]
+    per_range = [sum(panel.curves["reference"].values) for panel in data.longitudinal]
+    assert np.average(per_range, weights=counts) == pytest.approx(whole, rel=1e-3)
+    for panel in data.distributions.values():
+        for curve in panel.curves.values():
+            assert sum(curve.values) == pytest.approx(1, abs=1e-3)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from caloscale.physics.verdict import signed, verdict_markdown, verdict_rows, with_uncertainty
 from caloscale.planning.cost import StageUse, price_run
 from caloscale.planning.prices import load_prices
 from caloscale.report import render_report
 from caloscale.report.figures import Figure
+from caloscale.report.verdict import signed, verdict_markdown, verdict_rows, with_uncertainty
 from caloscale.spec.budget import PricedMachine
 
 PNG = base64.b64decode(
@@ -165,7 +165,7 @@ def test_the_verdict_as_markdown(distorted, perfect):
     assert len(lines) == 2 + len(distorted.observables)
     assert {line.count("|") for line in lines} == {10}
     assert text.startswith("**Held back: samplingFraction")
-    assert perfect.evaluation.verdict_markdown().startswith("**Released: the document sets no gates")
+    assert verdict_markdown(perfect.evaluation).startswith("**Released: the document sets no gates")
     rows = {row.name: row for row in verdict_rows(distorted)}
     assert rows["samplingFraction"].passed is False and rows["hits"].passed is None
     assert signed(-1.26) == "-1.3 sigma"

@@ -129,7 +129,7 @@ def test_showers_that_chose_the_epoch_do_not_judge(
     def judge(reference: Showers, *_: object, **__: object) -> None:
         raise JudgedError(reference)
 
-    monkeypatch.setattr(validation, "evaluate", judge)
+    monkeypatch.setattr(validation, "compare", judge)
     run = spec.load_run(preset="compact", overrides=[*DETECTOR, f"validation.referenceShowers={most}"])
     networks = shared_model(tmp_path_factory, "compact", DETECTOR)
     with pytest.raises(JudgedError) as judged:
@@ -151,7 +151,7 @@ def test_networks_of_other_shards_are_told(
     known: str,
 ) -> None:
     """They may have been trained on what is held back here."""
-    monkeypatch.setattr(validation, "evaluate", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(validation, "compare", lambda *_, **__: 1 / 0)
     networks = shutil.copytree(shared_model(tmp_path_factory, "compact", DETECTOR), tmp_path / "networks")
     card = json.loads((networks / "model.json").read_text())
     card["showersSha256"] = {"these": read_manifest(shards).train_sha256, "others": "0" * 64, "not": None}[known]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from caloscale.detector.axes import Floats
-from caloscale.physics.energy_response import Weighted
-from caloscale.physics.figure_data import number
+from caloscale.physics.comparison import Weighted
 from caloscale.physics.observables import Observed
 from caloscale.physics.resampling import FEWEST, Resampling, over_halves, summarise
-from caloscale.physics.result import Correlation
+from caloscale.physics.result import Correlation, number
 
 NAMES = (
     *(f"{axis}{order}" for axis in "xyz" for order in (1, 2, 3)),
@@ -54,17 +53,11 @@ def weighted_correlation(features: Floats, weights: Floats) -> Floats:
     return np.where(norm > 1e-12, covariance / np.where(norm > 1e-12, norm, 1.0), 0.0)
 
 
-def compare_correlations(
-    reference: Weighted, generated: Weighted, resampling: Resampling
-) -> tuple[Correlation, tuple[tuple[str, ...], Floats, Floats]]:
-    """Mean |difference| over the pairs, its uncertainty and floor; and the two matrices. Empty showers are left out."""
+def compare_correlations(reference: Weighted, generated: Weighted, resampling: Resampling) -> Correlation:
+    """Mean |difference| over the pairs, its uncertainty and floor. Empty showers are left out."""
     keep = [~sample.observed.empty for sample in (reference, generated)]
     if min(k.sum() for k in keep) < FEWEST:
-        return Correlation(reason=f"needs {FEWEST} showers of each kind that are not empty"), (
-            (),
-            np.zeros((0, 0)),
-            np.zeros((0, 0)),
-        )
+        return Correlation(reason=f"needs {FEWEST} showers of each kind that are not empty")
     features = [correlation_features(s.observed)[k] for s, k in zip((reference, generated), keep)]
     matrices = [weighted_correlation(f, s.weights[:, k]) for f, s, k in zip(features, (reference, generated), keep)]
     pairs = np.triu_indices(len(NAMES), 1)
@@ -77,5 +70,4 @@ def compare_correlations(
         resampling.halves[:, keep[0]],
         lambda one, other: difference(weighted_correlation(features[0], one), weighted_correlation(features[0], other)),
     )
-    result = Correlation(mean_difference=number(value), uncertainty=number(uncertainty), floor=number(floor))
-    return result, (NAMES, matrices[0][0], matrices[1][0])
+    return Correlation(mean_difference=number(value), uncertainty=number(uncertainty), floor=number(floor))

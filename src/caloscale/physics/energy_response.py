@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from caloscale.detector.axes import Floats
-from caloscale.physics.figure_data import number
+from caloscale.physics.comparison import Weighted
 from caloscale.physics.observables import Observed
 from caloscale.physics.resampling import Resampling, measured, over_halves, sigmas
 from caloscale.physics.response import (
@@ -26,18 +23,8 @@ from caloscale.physics.result import (
     ResolutionRange,
     Response,
     ShowerMaximum,
+    number,
 )
-
-
-@dataclass(frozen=True)
-class Weighted:
-    """A sample with its bootstrap weights (1 + B, N), its membership in the ranges of energy (N, R) that the
-    verdicts use, and in the finer bins (N, K) of line and resolution fits."""
-
-    observed: Observed
-    weights: Floats
-    ranges: Floats
-    bins: Floats
 
 
 def compare_maxima(reference: Weighted, generated: Weighted, depth_x0: Floats) -> tuple[ShowerMaximum, ...]:
@@ -168,9 +155,3 @@ def _range_profiles(sample: Weighted) -> Floats:
 
 def _peak_layer(profiles: Floats) -> Floats:
     return np.where(profiles.sum(axis=-1) > 0, profiles.argmax(axis=-1).astype(np.float64), np.nan)
-
-
-def range_edges(energy_gev: Sequence[float], count: int) -> Floats:
-    """Edges of ranges of equal width (R + 1,); a single energy has one range."""
-    low, high = energy_gev
-    return np.linspace(low, high, count + 1) if high > low else np.array([low, high])

@@ -10,68 +10,42 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from caloscale.detector.axes import Floats
-from caloscale.physics.binning import ORDER, SCALARS, TITLES, Binning, choose_binning, scalar_columns
+from caloscale.physics.binning import ORDER, SCALARS, TITLES, Binning, scalar_columns
+from caloscale.physics.comparison import Comparison, Weighted
 from caloscale.physics.correlation import compare_correlations
 from caloscale.physics.distances import fpd, kpd, wasserstein
 from caloscale.physics.energy_response import (
-    Weighted,
     compare_linearity,
     compare_maxima,
     compare_resolution,
     compare_response,
-    range_edges,
 )
-from caloscale.physics.figure_arrays import figure_data
-from caloscale.physics.figure_data import number
 from caloscale.physics.gates import decide
 from caloscale.physics.multivariate import compare_features, compare_regression, compare_with_classifier
-from caloscale.physics.observables import Observed, concatenate
-from caloscale.physics.resampling import FEWEST, Resampling, Sample, compare, draw_resampling
-from caloscale.physics.response import bin_of_energy
+from caloscale.physics.resampling import FEWEST, Resampling, Sample, separate
 from caloscale.physics.result import (
     Counts,
     EnergyRange,
     Evaluation,
     ObservableResult,
     Separation,
+    number,
 )
-from caloscale.physics.samples import Samples, measure_samples
+from caloscale.physics.samples import Samples
 from caloscale.progress import bar
-from caloscale.showers.arrays import Showers
-from caloscale.spec.data import Data
 from caloscale.spec.validation import Validation
 
-FINE_BINS_PER_RANGE = 2
-"""Bins of energy for straight lines and resolution fits, per range of the verdicts."""
 
+def evaluate(comparison: Comparison) -> Evaluation:
+    """Every observable with its uncertainty and its self-separation of Monte Carlo, and what the gates decide.
 
-def evaluate(
-    reference: Showers,
-    generated: Showers,
-    *,
-    training: Showers,
-    untrained: Showers | None,
-    data: Data,
-    validation: Validation,
-) -> Evaluation:
-    """Compare generated with held-back Monte Carlo showers.
-
-    All showers are re-binned (N, *data.shape), in GeV. reference: held back from the training; generated: at
-    energies and angles of the same distribution; training: what the generator was trained on (for the baseline,
-    bins and classifier); untrained: the same network before its first step, absent where it is not kept.
-    What cannot be computed from so few showers is absent, with the reason.
-    Raises InputError for empty samples, other shapes, and Monte Carlo cells that are not finite or negative.
-    Runs on one core: the matrices are small, and threads that wait for each other cost more than they bring.
+    What cannot be computed from so few showers is absent, with the reason. Runs on one core.
     """
-    with threadpool_limits(limits=1), bar("evaluation", 5, "parts") as progress:
-        samples = measure_samples(reference, generated, training, untrained, data, validation)
-        progress.update(1)
-        resampling = draw_resampling(
-            len(reference), len(generated), len(untrained or ()), validation.bootstraps, validation.seed
-        )
-        weighted = _weighted(samples, resampling, data, validation)
-        binning = choose_binning(concatenate([samples.reference, samples.training]))
-        judged = _judge(samples, weighted, resampling, binning, validation)
+    samples, weighted, resampling = comparison.samples, comparison.weighted, comparison.resampling
+    validation = comparison.validation
+    # The matrices are small: threads that wait for each other cost more than they bring.
+    with threadpool_limits(limits=1), bar("evaluation", 4, "parts") as progress:
+        judged = _judge(samples, weighted, resampling, comparison.binning, validation)
         progress.update(1)
         response = _respond(samples, weighted, resampling)
         progress.update(1)
@@ -81,21 +55,24 @@ def evaluate(
             "kpd": compare_features(samples, kpd, validation.seed),
         }
         progress.update(1)
-        drawn = _drawn(samples, weighted, resampling, binning, reference, _energy_ranges(weighted, data, validation))
+        correlation = compare_correlations(weighted["reference"], weighted["generated"], resampling)
+        regression = compare_regression(samples, weighted)
         progress.update(1)
     return Evaluation(
-        reference_source=reference.source,
-        training_source=training.source,
+        reference_source=samples.reference_showers.source,
+        training_source=samples.training_source,
         showers=_count(samples),
+        energy_ranges=_energy_ranges(weighted, comparison.range_edges_gev),
         hits_threshold_gev=validation.hits_threshold_gev,
         sparsity_threshold_gev=samples.cuts.sparsity_gev,
         bootstraps=validation.bootstraps,
         seed=validation.seed,
-        notes=_notes(samples, reference, training),
+        notes=_notes(samples),
+        correlation=correlation,
+        regression=regression,
         **judged,
         **response,
         **distances,
-        **drawn,
     )
 
 
@@ -126,29 +103,6 @@ def _respond(samples: Samples, weighted: Mapping[str, Weighted], resampling: Res
     }
 
 
-def _drawn(
-    samples: Samples,
-    weighted: Mapping[str, Weighted],
-    resampling: Resampling,
-    binning: Binning,
-    reference: Showers,
-    ranges: tuple[EnergyRange, ...],
-) -> dict[str, Any]:
-    """Regression, correlations, and the numbers of all figures."""
-    correlation, matrices = compare_correlations(weighted["reference"], weighted["generated"], resampling)
-    regression, errors = compare_regression(samples, weighted)
-    figures = figure_data(
-        samples,
-        weighted,
-        binning,
-        tuple(r.label for r in ranges),
-        showers={"reference": reference, "generated": samples.generated_showers},
-        correlations=matrices,
-        regression=errors,
-    )
-    return {"energy_ranges": ranges, "regression": regression, "correlation": correlation, "figures": figures}
-
-
 def _count(samples: Samples) -> Counts:
     return Counts(
         reference=len(samples.reference),
@@ -160,26 +114,7 @@ def _count(samples: Samples) -> Counts:
     )
 
 
-def _weighted(samples: Samples, resampling: Resampling, data: Data, validation: Validation) -> dict[str, Weighted]:
-    ranges = range_edges(data.energy_gev, validation.energy_bins)
-    bins = range_edges(data.energy_gev, validation.energy_bins * FINE_BINS_PER_RANGE)
-    rows: dict[str, tuple[Observed | None, Floats]] = {
-        "reference": (samples.reference, resampling.reference),
-        "generated": (samples.generated, resampling.generated),
-        "untrained": (samples.untrained, resampling.untrained),
-        "baseline": (samples.baseline, resampling.generated),
-    }
-    return {
-        name: Weighted(
-            observed, weights, bin_of_energy(observed.energy_gev, ranges), bin_of_energy(observed.energy_gev, bins)
-        )
-        for name, (observed, weights) in rows.items()
-        if observed is not None
-    }
-
-
-def _energy_ranges(weighted: Mapping[str, Weighted], data: Data, validation: Validation) -> tuple[EnergyRange, ...]:
-    edges = range_edges(data.energy_gev, validation.energy_bins)
+def _energy_ranges(weighted: Mapping[str, Weighted], edges: Floats) -> tuple[EnergyRange, ...]:
     counts = {name: weighted[name].ranges.sum(axis=0).astype(int) for name in ("reference", "generated")}
     return tuple(
         EnergyRange(
@@ -219,7 +154,7 @@ def _separation(
         return np.arange(len(member)) if energy is None else np.flatnonzero(member[:, energy])
 
     parts = {name: Sample(histograms[name][rows(name)], weighted[name].weights[:, rows(name)]) for name in weighted}
-    return compare(
+    return separate(
         parts["reference"],
         resampling.halves[:, rows("reference")],
         parts["generated"],
@@ -244,9 +179,9 @@ def _wasserstein(
     return number(np.mean(distances)), number(np.mean(floors))
 
 
-def _notes(samples: Samples, reference: Showers, training: Showers) -> tuple[str, ...]:
+def _notes(samples: Samples) -> tuple[str, ...]:
     notes = []
-    if "parametrised" in (reference.source, training.source):
+    if "parametrised" in (samples.reference_showers.source, samples.training_source):
         notes.append("The Monte Carlo showers are parametrised (Grindhammer-Peters), not simulated with Geant4.")
     empty = int(samples.generated.empty.sum())
     if empty:

@@ -8,11 +8,10 @@ import numpy as np
 
 from caloscale.detector.axes import Floats
 from caloscale.physics.classifier import classifier_features, distance_features, energy_regression, tell_apart
+from caloscale.physics.comparison import Weighted
 from caloscale.physics.distances import Estimate
-from caloscale.physics.energy_response import Weighted
-from caloscale.physics.figure_data import number, numbers
 from caloscale.physics.resampling import measured
-from caloscale.physics.result import Classifier, Compared, Distance, Measured, Regression
+from caloscale.physics.result import Classifier, Compared, Distance, Measured, Regression, number, numbers
 from caloscale.physics.samples import Samples
 from caloscale.spec.validation import Validation
 
@@ -84,12 +83,12 @@ def compare_features(samples: Samples, distance: Callable[..., Estimate], seed: 
     )
 
 
-def compare_regression(samples: Samples, weighted: Mapping[str, Weighted]) -> tuple[Regression, dict[str, Floats]]:
-    """Bias and width of the regressed energy, and its relative errors by sample."""
+def compare_regression(samples: Samples, weighted: Mapping[str, Weighted]) -> Regression:
+    """Bias and width of the regressed energy."""
     try:
         errors = energy_regression(samples.training, [samples.reference, samples.generated])
     except ValueError as error:
-        return Regression(reason=str(error)), {}
+        return Regression(reason=str(error))
     biases: list[Measured] = []
     widths: list[Measured] = []
     for name, relative in zip(("reference", "generated"), errors):
@@ -98,10 +97,7 @@ def compare_regression(samples: Samples, weighted: Mapping[str, Weighted]) -> tu
         mean = weights @ relative / count
         biases.append(measured(mean))
         widths.append(measured(np.sqrt((weights @ relative**2 / count - mean**2).clip(min=0))))
-    return (
-        Regression(
-            bias=Compared(reference=biases[0], generated=biases[1]),
-            width=Compared(reference=widths[0], generated=widths[1]),
-        ),
-        dict(zip(("reference", "generated"), errors)),
+    return Regression(
+        bias=Compared(reference=biases[0], generated=biases[1]),
+        width=Compared(reference=widths[0], generated=widths[1]),
     )

@@ -10,8 +10,7 @@ import numpy as np
 
 from caloscale.detector.axes import Floats
 from caloscale.physics.distances import separation
-from caloscale.physics.figure_data import number
-from caloscale.physics.result import Measured, Separation
+from caloscale.physics.result import Measured, Separation, number
 
 DIVISIONS = 40
 """Random divisions of the Monte Carlo showers into halves behind each floor."""
@@ -67,7 +66,7 @@ class Sample:
         return np.asarray(np.einsum("wn,nkb->wkb", self.weights, self.histograms, optimize=True))
 
 
-def compare(
+def separate(
     reference: Sample, halves: Floats, generated: Sample, untrained: Sample | None, baseline: Sample | None
 ) -> Separation:
     """The separation of samples from the reference, with uncertainties and floor.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -125,3 +126,9 @@ def gamma_maximum(profiles: Floats, depth_x0: Floats) -> Floats:
     _, power, rate = np.moveaxis(np.linalg.solve(normal, right[..., None])[..., 0], -1, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(usable & (power > 0) & (rate > 0), power / rate, np.nan)
+
+
+def range_edges(energy_gev: Sequence[float], count: int) -> Floats:
+    """Edges of ranges of equal width (R + 1,); a single energy has one range."""
+    low, high = energy_gev
+    return np.linspace(low, high, count + 1) if high > low else np.array([low, high])

@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
-from caloscale.physics.figure_data import FigureData, Numbers
+import math
+from typing import Any
+
+import numpy as np
+
 from caloscale.spec.block import Block
+
+Numbers = tuple[float | None, ...]
+"""A vector; None for what is absent."""
+
+
+def number(value: Any) -> float | None:
+    """A float of five significant digits, None where it is not finite."""
+    value = float(value)
+    return float(f"{value:.5g}") if math.isfinite(value) else None
+
+
+def numbers(values: Any) -> Numbers:
+    """A vector (N,) of such floats."""
+    return tuple(number(v) for v in np.asarray(values, dtype=np.float64))
 
 
 class EnergyRange(Block):
@@ -248,7 +266,6 @@ class Evaluation(Block):
     """Why the model is held back; empty when it is released."""
     notes: tuple[str, ...]
     """What a reader has to know about the numbers."""
-    figures: FigureData
 
     @property
     def classifier_auc(self) -> float | None:
@@ -291,9 +308,3 @@ class Evaluation(Block):
         columns = (self.classifier.false_positives, self.classifier.true_positives, self.classifier.thresholds)
         false_positives, true_positives, thresholds = ([float(v or 0.0) for v in column] for column in columns)
         return false_positives, true_positives, thresholds
-
-    def verdict_markdown(self) -> str:
-        """Verdict, gates and observables as Markdown tables."""
-        from caloscale.physics.verdict import verdict_markdown
-
-        return verdict_markdown(self)

@@ -19,8 +19,8 @@ from caloscale.spec.validation import Validation
 class Samples:
     """Observables of all samples.
 
-    unusable: number of generated showers with cells that are not finite or negative; in generated_showers they
-    are empty.
+    reference_showers, generated_showers: the cells of both. unusable: number of generated showers with cells that
+    are not finite or negative; in generated_showers they are empty.
     """
 
     axes: Axes
@@ -31,6 +31,8 @@ class Samples:
     baseline: Observed
     untrained: Observed | None
     unusable: int
+    training_source: str
+    reference_showers: Showers
     generated_showers: Showers
 
 
@@ -77,6 +79,8 @@ def measure_samples(
         baseline=observe_baseline(training, generated, axes, cuts),
         untrained=None if untrained is None else observe(without_unusable(untrained)[0], axes, cuts),
         unusable=unusable,
+        training_source=training.source,
+        reference_showers=reference,
         generated_showers=cleaned,
     )
 

@@ -15,7 +15,8 @@ from matplotlib.figure import Figure as Page
 from matplotlib.ticker import MaxNLocator
 
 from caloscale.detector.axes import Floats
-from caloscale.physics.figure_data import Curve, Numbers, Panel
+from caloscale.physics.result import Numbers
+from caloscale.report.figure_data import Curve, Panel
 
 STYLE: dict[str, Any] = {
     "font.family": "sans-serif",

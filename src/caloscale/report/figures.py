@@ -14,11 +14,12 @@ from matplotlib.figure import Figure as Page
 from caloscale.physics.result import Evaluation
 from caloscale.progress import bar
 from caloscale.report import figures_energy, figures_profile, figures_run, figures_shapes, figures_showers
+from caloscale.report.figure_data import FigureData
 from caloscale.storage.files import atomic_writer
 
 DOTS_PER_INCH = 130
 
-Drawer = Callable[[Evaluation], AbstractContextManager[Page]]
+Drawer = Callable[[Evaluation, FigureData], AbstractContextManager[Page]]
 
 
 @dataclass(frozen=True)
@@ -43,16 +44,16 @@ class Entry:
     drawable: bool
 
 
-def draw_figures(evaluation: Evaluation, folder: Path) -> list[Figure]:
+def draw_figures(evaluation: Evaluation, data: FigureData, folder: Path) -> list[Figure]:
     """Draw all figures of a comparison into a folder, <name>.png and <name>.pdf, in the order of a report.
 
-    Everything drawn is in the evaluation. Figures whose numbers are absent are left out. Raises StorageError.
+    Figures whose numbers are absent are left out. Raises StorageError.
     """
     drawn = []
-    chosen = [entry for entry in catalogue(evaluation) if entry.drawable]
+    chosen = [entry for entry in catalogue(evaluation, data) if entry.drawable]
     with bar("figures", len(chosen), "figures") as progress:
         for entry in chosen:
-            drawn.append(_save(folder, entry.name, entry.title, entry.caption, entry.draw(evaluation)))
+            drawn.append(_save(folder, entry.name, entry.title, entry.caption, entry.draw(evaluation, data)))
             progress.update(1)
     return drawn
 
@@ -105,9 +106,8 @@ def _save(folder: Path, name: str, title: str, caption: str, page: AbstractConte
     return Figure(name=name, title=title, caption=caption, png=paths["png"], pdf=paths["pdf"])
 
 
-def catalogue(evaluation: Evaluation) -> list[Entry]:
+def catalogue(evaluation: Evaluation, data: FigureData) -> list[Entry]:
     """All figures of a comparison, in the order of a report."""
-    data = evaluation.figures
     shapes, energy, showers = figures_shapes, figures_energy, figures_showers
     band = "Filled: Monte Carlo with its statistical band (hatched). Line: generator."
     return [

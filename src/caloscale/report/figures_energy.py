@@ -9,9 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure as Page
 from matplotlib.ticker import MaxNLocator
 
-from caloscale.physics.figure_data import Curve, Panel
 from caloscale.physics.result import Compared, Evaluation, Linearity, Resolution
-from caloscale.physics.verdict import with_uncertainty
 from caloscale.report.drawing import (
     BASELINE,
     GENERATED,
@@ -26,12 +24,14 @@ from caloscale.report.drawing import (
     sample_names,
     set_top,
 )
+from caloscale.report.figure_data import Curve, FigureData, Panel
+from caloscale.report.verdict import with_uncertainty
 
 ENERGY = "primary energy [GeV]"
 
 
 @contextmanager
-def separations(evaluation: Evaluation) -> Iterator[Page]:
+def separations(evaluation: Evaluation, data: FigureData) -> Iterator[Page]:
     """Separation of each observable beside floor, baseline and untrained network."""
     results = [r for r in evaluation.observables.values() if r.separation is not None]
     names = sample_names(evaluation.reference_source)
@@ -66,9 +66,9 @@ def separations(evaluation: Evaluation) -> Iterator[Page]:
 
 
 @contextmanager
-def response(evaluation: Evaluation) -> Iterator[Page]:
+def response(evaluation: Evaluation, data: FigureData) -> Iterator[Page]:
     """ECAL sum and sampling fraction against the energy, with straight lines and ratio."""
-    sums, fraction = evaluation.figures.sums, evaluation.figures.response
+    sums, fraction = data.sums, data.response
     assert sums is not None and fraction is not None
     names = sample_names(evaluation.reference_source)
     with page(11.5, 5.8) as figure:
@@ -135,15 +135,14 @@ def _ratio(ax, panel: Panel) -> None:  # type: ignore[no-untyped-def]
 
 
 @contextmanager
-def resolution(evaluation: Evaluation) -> Iterator[Page]:
+def resolution(evaluation: Evaluation, data: FigureData) -> Iterator[Page]:
     """sigma/E of the plain sum and of the sum weighted by absorber, with a/sqrt(E) (+) c."""
     names = sample_names(evaluation.reference_source)
-    figures = evaluation.figures
     with page(11.5, 4.8) as figure:
         axes = figure.subplots(1, 2, sharey=True)
         for ax, panel, result, title in (
-            (axes[0], figures.resolution, evaluation.resolution, "plain sum of the layers"),
-            (axes[1], figures.weighted_resolution, evaluation.weighted_resolution, "layers weighted by absorber"),
+            (axes[0], data.resolution, evaluation.resolution, "plain sum of the layers"),
+            (axes[1], data.weighted_resolution, evaluation.weighted_resolution, "layers weighted by absorber"),
         ):
             assert panel is not None
             percent = panel.model_copy(update={"curves": {k: _percent(c) for k, c in panel.curves.items()}})
@@ -181,10 +180,10 @@ def _fit_curve(ax, panel: Panel, result: Resolution, sample: str) -> str:  # typ
 
 
 @contextmanager
-def shower_maximum(evaluation: Evaluation) -> Iterator[Page]:
+def shower_maximum(evaluation: Evaluation, data: FigureData) -> Iterator[Page]:
     """Depth of the maximum against energy, and the layer of the maximum shower by shower."""
     names = sample_names(evaluation.reference_source)
-    panel, layers = evaluation.figures.maximum, evaluation.figures.distributions["showerMaximum"]
+    panel, layers = data.maximum, data.distributions["showerMaximum"]
     assert panel is not None
     with page(11.5, 4.6) as figure:
         left, right = figure.subplots(1, 2)
@@ -202,10 +201,10 @@ def shower_maximum(evaluation: Evaluation) -> Iterator[Page]:
 
 
 @contextmanager
-def measured_angle(evaluation: Evaluation) -> Iterator[Page]:
+def measured_angle(evaluation: Evaluation, data: FigureData) -> Iterator[Page]:
     """Measured against true angle, and the distribution of the difference."""
     names = sample_names(evaluation.reference_source)
-    panel, errors = evaluation.figures.angle, evaluation.figures.distributions["measuredAngle"]
+    panel, errors = data.angle, data.distributions["measuredAngle"]
     assert panel is not None
     with page(11.5, 5.2) as figure:
         grid = figure.add_gridspec(2, 2, height_ratios=(2.2, 1))
@@ -237,7 +236,7 @@ def measured_angle(evaluation: Evaluation) -> Iterator[Page]:
 
 
 @contextmanager
-def classifier_and_regression(evaluation: Evaluation) -> Iterator[Page]:
+def classifier_and_regression(evaluation: Evaluation, data: FigureData) -> Iterator[Page]:
     """ROC curve of the classifier and error of the energy regression."""
     names = sample_names(evaluation.reference_source)
     with page(11.5, 4.8) as figure:
@@ -258,7 +257,7 @@ def classifier_and_regression(evaluation: Evaluation) -> Iterator[Page]:
         left.set_ylim(0, 1.02)
         left.set_xlabel(f"generated taken for {names['reference']}")
         left.set_ylabel(f"{names['reference']} recognised")
-        panel, regression = evaluation.figures.regression, evaluation.regression
+        panel, regression = data.regression, evaluation.regression
         if panel is not None and regression.width is not None:
             draw_histogram(right, panel, names, ("generated",))
             set_top(right, panel, ("reference", "generated"), 1.45)

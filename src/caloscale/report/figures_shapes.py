@@ -10,9 +10,7 @@ from matplotlib.figure import Figure as Page
 from matplotlib.ticker import MaxNLocator
 
 from caloscale.physics.binning import UNITS
-from caloscale.physics.figure_data import Panel
 from caloscale.physics.result import Evaluation, Separation
-from caloscale.physics.verdict import plain, with_uncertainty
 from caloscale.report.drawing import (
     draw_histogram,
     draw_ratio,
@@ -24,12 +22,14 @@ from caloscale.report.drawing import (
     set_log,
     set_top,
 )
+from caloscale.report.figure_data import FigureData, Panel
+from caloscale.report.verdict import plain, with_uncertainty
 
 
 @contextmanager
-def longitudinal_profile(evaluation: Evaluation) -> Iterator[Page]:
+def longitudinal_profile(evaluation: Evaluation, data: FigureData) -> Iterator[Page]:
     """Mean energy per layer in the ranges of energy, with ratios."""
-    panels = evaluation.figures.longitudinal
+    panels = data.longitudinal
     results = evaluation.observables["longitudinalProfile"].ranges
     columns = min(len(panels), 3)
     chosen = np.unique(np.linspace(0, len(panels) - 1, columns).astype(int))
@@ -40,7 +40,7 @@ def longitudinal_profile(evaluation: Evaluation) -> Iterator[Page]:
             panel, top, bottom = panels[k], axes[0, column], axes[1, column]
             draw_histogram(top, panel, names, ("generated", "baseline"))
             set_top(top, panel, ("reference", "generated"), 1.45)
-            top.set_title(panel.title)
+            top.set_title(evaluation.energy_ranges[k].label)
             note(top, _separation_note(results[k]))
             hide_labels(top)
             draw_ratio(bottom, panel)
@@ -54,14 +54,12 @@ def longitudinal_profile(evaluation: Evaluation) -> Iterator[Page]:
 
 
 @contextmanager
-def transverse_profiles(evaluation: Evaluation) -> Iterator[Page]:
+def transverse_profiles(evaluation: Evaluation, data: FigureData) -> Iterator[Page]:
     """Mean energy per column and row of cells, linear and logarithmic, with ratios."""
     names = sample_names(evaluation.reference_source)
     with page(11, 8.2) as figure:
         axes = figure.subplots(3, 2, height_ratios=(2.2, 2.2, 1), sharex="col")
-        for column, (panel, key) in enumerate(
-            zip(evaluation.figures.transverse, ("transverseProfileX", "transverseProfileY"))
-        ):
+        for column, (panel, key) in enumerate(zip(data.transverse, ("transverseProfileX", "transverseProfileY"))):
             linear, logarithmic, ratio = axes[:, column]
             draw_histogram(linear, panel, names, ("generated", "baseline"))
             set_top(linear, panel, ("reference", "generated"))
@@ -84,9 +82,9 @@ def transverse_profiles(evaluation: Evaluation) -> Iterator[Page]:
 
 
 @contextmanager
-def cell_spectrum(evaluation: Evaluation) -> Iterator[Page]:
+def cell_spectrum(evaluation: Evaluation, data: FigureData) -> Iterator[Page]:
     """Spectrum of the cells' energies, and occupancy against threshold."""
-    spectrum, occupancy = evaluation.figures.spectrum, evaluation.figures.occupancy
+    spectrum, occupancy = data.spectrum, data.occupancy
     assert spectrum is not None and occupancy is not None
     names = sample_names(evaluation.reference_source)
     with page(11.5, 5.8) as figure:
@@ -125,17 +123,17 @@ def _occupancy(axes: np.ndarray, panel: Panel, names: dict[str, str]) -> None:
 
 
 @contextmanager
-def distributions(evaluation: Evaluation) -> Iterator[Page]:
+def distributions(evaluation: Evaluation, data: FigureData) -> Iterator[Page]:
     """The scalar observables as histograms."""
-    panels = evaluation.figures.distributions
+    panels = data.distributions
     with _grid(evaluation, panels, 4) as figure:
         yield figure
 
 
 @contextmanager
-def moments(evaluation: Evaluation) -> Iterator[Page]:
+def moments(evaluation: Evaluation, data: FigureData) -> Iterator[Page]:
     """Moments about the barycentre along z, x, y."""
-    with _grid(evaluation, evaluation.figures.moments, 3) as figure:
+    with _grid(evaluation, data.moments, 3) as figure:
         yield figure
 
 

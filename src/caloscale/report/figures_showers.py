@@ -10,30 +10,30 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure as Page
 from matplotlib.ticker import MaxNLocator
 
-from caloscale.physics.figure_data import Map, Matrix
 from caloscale.physics.result import Evaluation
 from caloscale.report.drawing import array, page, sample_names
+from caloscale.report.figure_data import FigureData, Map, Matrix
 
 
 @contextmanager
-def mean_showers(evaluation: Evaluation) -> Iterator[Page]:
+def mean_showers(evaluation: Evaluation, data: FigureData) -> Iterator[Page]:
     """Mean showers from the side in ranges of the angle."""
-    with _maps(evaluation, evaluation.figures.mean_showers, 4) as figure:
+    with _maps(evaluation, data, data.mean_showers, 4) as figure:
         yield figure
 
 
 @contextmanager
-def example_showers(evaluation: Evaluation) -> Iterator[Page]:
+def example_showers(evaluation: Evaluation, data: FigureData) -> Iterator[Page]:
     """Single showers beside generated ones of nearly the same energy and angle."""
-    with _maps(evaluation, evaluation.figures.examples, 3.5) as figure:
+    with _maps(evaluation, data, data.examples, 3.5) as figure:
         yield figure
 
 
 @contextmanager
-def _maps(evaluation: Evaluation, maps: Sequence[Map], decades: float) -> Iterator[Page]:
+def _maps(evaluation: Evaluation, data: FigureData, maps: Sequence[Map], decades: float) -> Iterator[Page]:
     names = sample_names(evaluation.reference_source)
     columns = max(len(maps), 1)
-    half = evaluation.figures.extent[0] or 1.0
+    half = data.extent[0] or 1.0
     with page(4.2 * columns + 1, 6.6) as figure:
         axes = figure.subplots(2, columns, sharex=True, sharey=True, squeeze=False)
         top = max((float(_matrix(m.reference).max(initial=0)) for m in maps), default=1.0) or 1.0
@@ -59,11 +59,10 @@ def _maps(evaluation: Evaluation, maps: Sequence[Map], decades: float) -> Iterat
 
 
 @contextmanager
-def correlations(evaluation: Evaluation) -> Iterator[Page]:
+def correlations(evaluation: Evaluation, data: FigureData) -> Iterator[Page]:
     """Correlation matrices and their difference."""
     names = sample_names(evaluation.reference_source)
-    figures = evaluation.figures
-    reference, generated = _matrix(figures.correlation_reference), _matrix(figures.correlation_generated)
+    reference, generated = _matrix(data.correlation_reference), _matrix(data.correlation_generated)
     with page(15.5, 5.6) as figure:
         axes = figure.subplots(1, 3, sharey=True)
         for ax, values, title in (
@@ -72,9 +71,9 @@ def correlations(evaluation: Evaluation) -> Iterator[Page]:
             (axes[2], generated - reference, f"{names['generated']} - {names['reference']}"),
         ):
             mesh = ax.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1)
-            ticks = range(len(figures.correlation_names))
-            ax.set_xticks(ticks, figures.correlation_names, rotation=90, fontsize=11)
-            ax.set_yticks(ticks, figures.correlation_names, fontsize=11)
+            ticks = range(len(data.correlation_names))
+            ax.set_xticks(ticks, data.correlation_names, rotation=90, fontsize=11)
+            ax.set_yticks(ticks, data.correlation_names, fontsize=11)
             ax.tick_params(which="both", length=0)
             ax.minorticks_off()
             ax.set_title(title)

@@ -12,9 +12,9 @@ from typing import Any
 import jinja2
 
 from caloscale.physics.result import Compared, Distance, Evaluation, Measured
-from caloscale.physics.verdict import plain, signed, verdict_rows, why, with_uncertainty
 from caloscale.report import figures_profile, figures_run
 from caloscale.report.figures import DOTS_PER_INCH, Figure
+from caloscale.report.verdict import plain, signed, verdict_rows, why, with_uncertainty
 
 RUN_FIGURES = ("training_curves", "stage_times", "step_profile")
 

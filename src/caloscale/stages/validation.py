@@ -16,8 +16,10 @@ from caloscale.errors import CheckpointError, InputError
 from caloscale.inference import Generator, load_generator
 from caloscale.inference.folder import HELD_BACK
 from caloscale.models.card import CARD, ModelCard
-from caloscale.physics import Evaluation, evaluate
+from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.report import draw_figures
+from caloscale.report.figure_data import figure_data
+from caloscale.report.verdict import verdict_markdown
 from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
@@ -85,7 +87,7 @@ def validate(
         generated, rate = _generate_like(reference, generator, run)
         figures.update(showersPerSecond=rate, generated=len(generated))
         untrained, _ = _generate_like(reference, load_generator(trained, untrained=True), run)
-        evaluation = evaluate(
+        comparison = compare(
             reference,
             generated,
             training=training,
@@ -93,14 +95,15 @@ def validate(
             data=run.data,
             validation=run.validation,
         )
-        drawn = draw_figures(evaluation, folder / "figures")
+        evaluation = evaluate(comparison)
+        drawn = draw_figures(evaluation, figure_data(comparison), folder / "figures")
         _write_json(folder / "validation" / "physics.json", evaluation.model_dump_json(by_alias=True, indent=1))
         listing = [
             {"name": f.name, "title": f.title, "caption": f.caption, "png": f.png.name, "pdf": f.pdf.name}
             for f in drawn
         ]
         _write_json(folder / "validation" / "figures.json", json.dumps(listing, indent=1))
-        verdict = evaluation.verdict_markdown()
+        verdict = verdict_markdown(evaluation)
         _release(evaluation, verdict, trained, model)
         figures["released"] = evaluation.released
         return ValidationOutcome(evaluation, evaluation.released, verdict)

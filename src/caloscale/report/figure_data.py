@@ -1,21 +1,27 @@
-"""From samples to the numbers of the figures."""
+"""The numbers behind the figures, from the arrays of a comparison; kept so that figures can be drawn again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.detector.axes import Axes, Floats
-from caloscale.physics.binning import ORDER, TITLES, Binning
-from caloscale.physics.energy_response import Weighted, mean_energy
-from caloscale.physics.figure_data import Curve, FigureData, Map, Panel, matrix, numbers
+from caloscale.physics.binning import ORDER, TITLES, Binning, scalar_columns
+from caloscale.physics.classifier import energy_regression
+from caloscale.physics.comparison import Comparison, Weighted
+from caloscale.physics.correlation import NAMES, correlation_features, weighted_correlation
+from caloscale.physics.energy_response import mean_energy
 from caloscale.physics.observables import Observed
 from caloscale.physics.response import FEWEST, bin_of_energy, binned_moments, gamma_maximum
+from caloscale.physics.result import Numbers, numbers
 from caloscale.physics.samples import Samples
 from caloscale.showers.arrays import Showers
+from caloscale.spec.block import Block
 
+Matrix = tuple[Numbers, ...]
 EXAMPLES = 3
 ANGLE_BINS = 6
 ERROR_BINS = 40
@@ -26,22 +32,79 @@ MOMENTS = (
 )
 
 
-def figure_data(
-    samples: Samples,
-    weighted: Mapping[str, Weighted],
-    binning: Binning,
-    labels: tuple[str, ...],
-    *,
-    showers: Mapping[str, Showers],
-    correlations: tuple[tuple[str, ...], Floats, Floats],
-    regression: Mapping[str, Floats],
-) -> FigureData:
-    """Everything that is drawn. weighted: by sample (reference, generated, untrained, baseline)."""
+class Curve(Block):
+    """Values of one sample; with an x of its own where the samples have different positions."""
+
+    values: Numbers
+    errors: Numbers = ()
+    """One standard deviation; empty: none."""
+    x: Numbers = ()
+
+
+class Panel(Block):
+    """Curves over common edges (one more than values) or positions (as many as values)."""
+
+    title: str = ""
+    edges: Numbers = ()
+    curves: dict[str, Curve]
+    """By sample: reference, generated, untrained, baseline."""
+
+
+class Map(Block):
+    """Mean or single shower seen from the side, energy in x (rows) and z (columns)."""
+
+    title: str
+    reference: Matrix
+    """MeV."""
+    generated: Matrix
+    """MeV."""
+
+
+class FigureData(Block):
+    """Everything that is drawn."""
+
+    longitudinal: tuple[Panel, ...] = ()
+    """Mean energy per layer in each range of energy, MeV."""
+    transverse: tuple[Panel, ...] = ()
+    """Mean energy per column and per row, MeV."""
+    depth_x0: Numbers = ()
+    spectrum: Panel | None = None
+    """Cells per shower and bin of cell energy; edges in MeV."""
+    occupancy: Panel | None = None
+    """Mean part of the cells above a threshold; edges hold the thresholds, MeV."""
+    distributions: dict[str, Panel] = {}
+    """Share of the showers per bin, by observable."""
+    moments: dict[str, Panel] = {}
+    response: Panel | None = None
+    """Mean sum/E against the energy, MeV/GeV."""
+    sums: Panel | None = None
+    """Mean sum against the energy, MeV."""
+    resolution: Panel | None = None
+    weighted_resolution: Panel | None = None
+    maximum: Panel | None = None
+    """Depth of the maximum against the energy, X0."""
+    angle: Panel | None = None
+    """Mean measured angle against the true one, degrees."""
+    regression: Panel | None = None
+    correlation_names: tuple[str, ...] = ()
+    correlation_reference: Matrix = ()
+    correlation_generated: Matrix = ()
+    mean_showers: tuple[Map, ...] = ()
+    examples: tuple[Map, ...] = ()
+    extent: Numbers = ()
+    """Half width of the window in x, mm."""
+
+
+def figure_data(comparison: Comparison) -> FigureData:
+    """Everything that is drawn."""
+    samples, weighted, binning = comparison.samples, comparison.weighted, comparison.binning
     observed = {name: sample.observed for name, sample in weighted.items()}
     axes = samples.axes
     half_width = abs(axes.x_mm[0]) + axes.geometry.cell_mm * axes.rebin[0] / 2
+    names, correlations = _correlations(observed)
+    reference, generated = samples.reference_showers, samples.generated_showers
     return FigureData(
-        longitudinal=_longitudinal(weighted, labels, axes),
+        longitudinal=_longitudinal(weighted, axes),
         transverse=_transverse(observed, axes),
         depth_x0=numbers(axes.depth_x0),
         spectrum=Panel(
@@ -60,12 +123,12 @@ def figure_data(
         weighted_resolution=_resolution(weighted, lambda o: o.weighted_fraction),
         maximum=_maximum(weighted, axes),
         angle=_angle(observed),
-        regression=_shares(regression, np.linspace(-0.5, 0.5, ERROR_BINS + 1)) if regression else None,
-        correlation_names=correlations[0],
-        correlation_reference=matrix(correlations[1]),
-        correlation_generated=matrix(correlations[2]),
-        mean_showers=_mean_showers(showers["reference"], showers["generated"]),
-        examples=_examples(showers["reference"], showers["generated"]),
+        regression=_regression(samples),
+        correlation_names=names,
+        correlation_reference=matrix(correlations[0]),
+        correlation_generated=matrix(correlations[1]),
+        mean_showers=_mean_showers(reference, generated),
+        examples=_examples(reference, generated),
         extent=numbers([half_width]),
     )
 
@@ -78,18 +141,17 @@ def _mean_curve(values: Floats, scale: float = 1.0) -> Curve:
     return Curve(values=numbers(scale * values.mean(axis=0)), errors=numbers(scale * error))
 
 
-def _longitudinal(weighted: Mapping[str, Weighted], labels: tuple[str, ...], axes: Axes) -> tuple[Panel, ...]:
+def _longitudinal(weighted: Mapping[str, Weighted], axes: Axes) -> tuple[Panel, ...]:
     edges = numbers(np.arange(axes.shape[2] + 1) - 0.5)
     return tuple(
         Panel(
-            title=label,
             edges=edges,
             curves={
                 name: _mean_curve(sample.observed.longitudinal[sample.ranges[:, k] > 0], 1e3)
                 for name, sample in weighted.items()
             },
         )
-        for k, label in enumerate(labels)
+        for k in range(weighted["reference"].ranges.shape[1])
     )
 
 
@@ -117,8 +179,6 @@ def _shares(values: Mapping[str, Floats], edges: Floats) -> Panel:
 
 
 def _distributions(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Panel]:
-    from caloscale.physics.binning import scalar_columns
-
     names = [name for name in ORDER if name in binning.edges and len(binning.edges[name]) == 1]
     panels = {
         name: _shares({s: scalar_columns(name, o)[:, 0] for s, o in observed.items()}, binning.edges[name][0])
@@ -188,6 +248,22 @@ def _scatter(values: Floats) -> Floats:
     return np.where(np.isfinite(values[0]), np.sqrt(variance), np.nan)
 
 
+def _regression(samples: Samples) -> Panel | None:
+    try:
+        errors = energy_regression(samples.training, [samples.reference, samples.generated])
+    except ValueError:
+        return None
+    return _shares(dict(zip(("reference", "generated"), errors)), np.linspace(-0.5, 0.5, ERROR_BINS + 1))
+
+
+def _correlations(observed: Mapping[str, Observed]) -> tuple[tuple[str, ...], list[Floats]]:
+    """Names of the features and the matrices of both samples; empty where there are too few showers."""
+    features = [correlation_features(o[~o.empty]) for o in (observed["reference"], observed["generated"])]
+    if min(map(len, features)) < FEWEST:
+        return (), [np.zeros((0, 0))] * 2
+    return NAMES, [weighted_correlation(f, np.ones((1, len(f))))[0] for f in features]
+
+
 def _angle(observed: Mapping[str, Observed]) -> Panel:
     """Mean measured angle in bins of the true one, degrees."""
     true = np.rad2deg(observed["reference"].angle_rad)
@@ -246,3 +322,8 @@ def _examples(reference: Showers, generated: Showers) -> tuple[Map, ...]:
         title = f"{energy:.1f} GeV, {np.rad2deg(angle):.0f} degrees"
         maps.append(Map(title=title, reference=matrix(sides[0]), generated=matrix(sides[1])))
     return tuple(maps)
+
+
+def matrix(values: Any) -> Matrix:
+    """A matrix (N, M) of such floats."""
+    return tuple(numbers(row) for row in values)
