@@ -23,11 +23,16 @@ def batch_of(values, ecal_sum=1.0):
     }
 
 
-def score(generated, partner, real, spread=1.0):
+def score(generated, partner, real, weight=1.0):
     weights = LossWeights(real_fake=0, energy=0, angle=0, ecal_sum=1)
     targets = batch_of(real)
     total, _ = generator_loss(
-        batch_of(generated), targets, tf.ones((len(real), 1)), weights, partner=batch_of(partner), spread=spread
+        batch_of(generated),
+        targets,
+        tf.ones((len(real), 1)),
+        weights,
+        partner=batch_of(partner),
+        energy_score_weight=weight,
     )
     return float(tf.reduce_mean(total))
 
@@ -49,7 +54,7 @@ def test_the_expected_score_has_its_closed_form(width, generated_width, shift):
     assert found == pytest.approx(expected, abs=0.015)
 
 
-def width_gradient(generated_width, spread):
+def width_gradient(generated_width, energy_score_weight):
     """Derivative of the mean loss by the width of the generated sums, the partner held fixed."""
     width = tf.Variable(generated_width)
     draws = [tf.constant(normal(1.0, seed, 0.0)) for seed in (1, 2)]
@@ -64,7 +69,7 @@ def width_gradient(generated_width, spread):
             ones,
             weights,
             partner={**outputs, "ecal_sum": partner},
-            spread=spread,
+            energy_score_weight=energy_score_weight,
         )
         loss = tf.reduce_mean(loss)
     return float(tape.gradient(loss, width))
@@ -72,21 +77,21 @@ def width_gradient(generated_width, spread):
 
 def test_the_width_of_the_real_showers_is_where_the_score_is_least():
     """d/dv of E|g - t| - E|g - g'| / 2 is 0 at v = w, for a partner that is held fixed."""
-    slopes = [width_gradient(v, spread=1.0) for v in (0.005, 0.01, 0.02)]
+    slopes = [width_gradient(v, energy_score_weight=1.0) for v in (0.005, 0.01, 0.02)]
     assert slopes[0] < -5
     assert slopes[1] == pytest.approx(0, abs=1)
     assert slopes[2] > 5
 
 
 def test_the_published_term_takes_the_width_away():
-    assert all(width_gradient(v, spread=0.0) > 5 for v in (0.005, 0.01, 0.02))
+    assert all(width_gradient(v, energy_score_weight=0.0) > 5 for v in (0.005, 0.01, 0.02))
 
 
-def test_without_spread_and_profiles_it_is_the_published_loss():
+def test_without_energy_score_and_profiles_it_is_the_published_loss():
     outputs, targets = batch_of(normal(0.1, 1)), batch_of(normal(0.1, 2))
     ones = tf.ones((N, 1))
     published, terms = adversarial_loss(outputs, targets, ones, LossWeights())
-    total, others = generator_loss(outputs, targets, ones, LossWeights(), partner=outputs, spread=0)
+    total, others = generator_loss(outputs, targets, ones, LossWeights(), partner=outputs, energy_score_weight=0)
     np.testing.assert_array_equal(total, published)
     assert set(others) == set(terms)
 

@@ -18,11 +18,11 @@ PLAIN = ("model.dropout=0", "train.decay=constant", "train.warmupEpochs=0")
 CASES = {
     "published terms": (
         "train.optimizer=rmsprop",
-        "train.spread=0",
+        "train.energyScoreWeight=0",
         "train.averageDecay=0",
         "train.lossWeights={layers: 0, transverse: 0, depth: 0, counts: 0, hits: 0}",
     ),
-    "proper scores": ("train.optimizer=adam", "train.spread=0.7", "train.generatorUpdates=1"),
+    "proper scores": ("train.optimizer=adam", "train.energyScoreWeight=0.7", "train.generatorUpdates=1"),
 }
 
 
@@ -62,7 +62,7 @@ class PlainOptimizer:
 
 def plain_loss(run, outputs, targets, labels, partner=None):
     """Mean over the batch of the weighted terms, for the outputs that the networks of the case have."""
-    weights, spread = run.train.loss_weights, run.train.spread
+    weights, energy_score_weight = run.train.loss_weights, run.train.energy_score_weight
     p = tf.clip_by_value(outputs["real_fake"], 1e-7, 1 - 1e-7)
     total = -weights.real_fake * tf.reduce_mean(labels * tf.math.log(p) + (1 - labels) * tf.math.log(1 - p))
     sums = targets["ecal_sum"]
@@ -96,7 +96,7 @@ def plain_loss(run, outputs, targets, labels, partner=None):
     for name, term in terms(targets).items():
         if name not in ("ecal_sum", "angle"):
             total += getattr(weights, name) * term
-        total -= spread * getattr(weights, name) * apart[name]
+        total -= energy_score_weight * getattr(weights, name) * apart[name]
     return total
 
 
@@ -194,7 +194,7 @@ def test_label_flips_are_drawn_in_every_step():
 
 def test_losses_are_per_shower():
     """Showers that are twice in the batch give the same loss; a larger global batch divides it."""
-    run = small_run(*PLAIN, "train.labelFlip=0", "train.spread=0")
+    run = small_run(*PLAIN, "train.labelFlip=0", "train.energyScoreWeight=0")
     batch = a_batch(run)
     twice = {name: tf.concat([value, value], axis=0) for name, value in batch.items()}
     found = []

@@ -25,7 +25,12 @@ from caloscale.training.coordination import failures
 from .conftest import small_run
 from .processes import newest_step, when
 
-QUICK = ("train.generatorUpdates=1", "train.spread=0", "train.decay=constant", "checkpoint.everySeconds=0.001")
+QUICK = (
+    "train.generatorUpdates=1",
+    "train.energyScoreWeight=0",
+    "train.decay=constant",
+    "checkpoint.everySeconds=0.001",
+)
 
 eagerly = pytest.mark.usefixtures("eagerly")
 
@@ -147,7 +152,7 @@ def test_a_machine_that_is_gone_with_its_disk(shards, tmp_path, bucket_server):
     assert (first.steps, second.resumed_from_step, second.steps) == (5, 5, 10)
     assert second.restarts == 1
     names = {path.name for path in download(uri, tmp_path / "all")}
-    assert names == {POINTER, "best.npz", *(f"step-{step:09d}.npz" for step in pointed(uri))}
+    assert names == {POINTER, "selected.npz", *(f"step-{step:09d}.npz" for step in pointed(uri))}
     assert pointed(uri)[0] == 10
 
 

@@ -20,7 +20,7 @@ from .processes import newest_step, signal_when
 # One update of the generator makes a smaller graph, quicker to compile.
 QUICK = (
     "train.generatorUpdates=1",
-    "train.spread=0",
+    "train.energyScoreWeight=0",
     "train.decay=constant",
     "train.deterministic=true",
     "checkpoint.everySeconds=0.001",
@@ -48,7 +48,7 @@ def test_record_and_folder(whole, shards):
     assert record.resumed_from_step is None
     assert record.source == "geant4"
     assert 0 < record.seconds_first_step < record.seconds
-    assert 1 <= record.best_epoch <= EPOCHS
+    assert 1 <= record.selected_epoch <= EPOCHS
     assert sorted(path.name for path in (output / "checkpoints").glob("step-*")) == [
         "step-000000058.npz",
         "step-000000059.npz",
@@ -64,7 +64,7 @@ def test_record_and_folder(whole, shards):
 def test_the_model_folder(whole):
     record, output = whole
     generator = load_generator(output / "model")
-    assert generator.card.epoch == record.best_epoch
+    assert generator.card.epoch == record.selected_epoch
     assert generator.card.shape == (7, 6, 4)
     assert generator.card.parameters == record.parameters
     energy, angle = np.full(5, 20, np.float32), np.full(5, 1.5, np.float32)
@@ -118,7 +118,7 @@ def test_an_interrupted_training_goes_on_as_if_it_was_not(whole, shards, tmp_pat
 def test_a_finished_training_is_not_repeated(whole, shards):
     record, output = whole
     again = train(small_run(*QUICK), shards, output)
-    assert (again.steps, again.resumed_from_step, again.best_epoch) == (STEPS, STEPS, record.best_epoch)
+    assert (again.steps, again.resumed_from_step, again.selected_epoch) == (STEPS, STEPS, record.selected_epoch)
 
 
 @pytest.mark.usefixtures("heeds_interrupts", "eagerly")

@@ -19,7 +19,7 @@ from .processes import exit_codes, newest_step, said, start_training, wait_for
 
 QUICK = (
     "train.generatorUpdates=1",
-    "train.spread=0",
+    "train.energyScoreWeight=0",
     "train.decay=constant",
     "train.deterministic=true",
     "train.globalBatchSize=8",

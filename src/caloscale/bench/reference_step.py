@@ -126,7 +126,7 @@ def _generator_tape(
             tf.ones_like(outputs["real_fake"]),
             train.loss_weights,
             partner=partner,
-            spread=train.spread,
+            energy_score_weight=train.energy_score_weight,
         )
         loss = tf.reduce_mean(per_shower)
     gradients: list[Any] = tape.gradient(loss, networks.generator.trainable_variables)

@@ -35,7 +35,7 @@ def command(
         typer.echo(
             f"{record.steps} steps of {record.global_batch_size} on {record.replicas} {record.device}, "
             f"{record.epochs} epochs, {record.showers_per_second:.0f} showers/s, "
-            f"best epoch {record.best_epoch}; model in {workspace.rstrip('/')}/training/model"
+            f"selected epoch {record.selected_epoch}; model in {workspace.rstrip('/')}/training/model"
         )
 
 

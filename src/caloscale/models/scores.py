@@ -56,14 +56,14 @@ def generator_loss(
     weights: LossWeights,
     *,
     partner: Mapping[str, Any],
-    spread: float,
+    energy_score_weight: float,
 ) -> tuple[Any, dict[str, Any]]:
     """Loss of each generated shower (B,), and its terms before they are weighted, each (B,).
 
     outputs, targets, labels, weights: as for `losses.adversarial_loss`, with targets also for the outputs of
     `PROFILES` that there are. partner: outputs for other generated showers of the same energies and angles, taken as
-    constants. spread: the part of their distance that is subtracted, 0 to 1; with 0 and without profiles this
-    is `adversarial_loss`.
+    constants. energy_score_weight: factor of their distance, which is subtracted, 0 to 1; with 0 and without
+    profiles this is `adversarial_loss`.
     """
     total, terms = adversarial_loss(outputs, targets, labels, weights)
     ecal_sum = tf.maximum(tf.reshape(tf.cast(targets["ecal_sum"], tf.float32), (-1,)), SMALLEST_TARGET)
@@ -74,8 +74,9 @@ def generator_loss(
         if name in PROFILES:
             terms[name] = distance(name, one, tf.cast(targets[name], tf.float32), ecal_sum)
             total = total + getattr(weights, name) * terms[name]
-        if spread:
-            apart = spread * distance(name, one, tf.stop_gradient(tf.cast(partner[name], tf.float32)), ecal_sum)
+        if energy_score_weight:
+            other = tf.stop_gradient(tf.cast(partner[name], tf.float32))
+            apart = energy_score_weight * distance(name, one, other, ecal_sum)
             terms[name] = terms[name] - apart
             total = total - getattr(weights, name) * apart
     return total, terms

@@ -88,11 +88,12 @@ class Train(Block):
     0: the last weights themselves."""
     loss_weights: LossWeights = LossWeights()
     """Weights of the terms of the loss."""
-    spread: float = Field(0.0, ge=0, le=1)
-    """0: the physics terms of the generator are distances to a real shower of the same energy and angle
-    (published), which are least when all showers of a kind are alike. 1: the distance to another generated
-    shower of that kind is subtracted, which makes them proper scores (CRPS, energy score): they are least
-    when the generated fluctuations are the real ones."""
+    energy_score_weight: float = Field(0.0, ge=0, le=1)
+    """Weight of the second term of the energy score (CRPS for a number) in the physics terms of the generator.
+    0: the terms are distances to one real shower of the same energy and angle (published); they are smallest when all
+    generated showers of that energy and angle are equal. 1: the distance to another generated shower of the same
+    energy and angle is subtracted, which makes the terms proper scores: they are smallest when the generated showers
+    fluctuate as the real ones do."""
     seed: int = Field(1, ge=0)
     """Seed of weights, noise, label flips and order of the showers."""
     deterministic: bool = False

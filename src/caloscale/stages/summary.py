@@ -45,7 +45,7 @@ class TrainSummary(Block):
     """Real showers trained on per second of wall time, start-up excluded."""
     seconds: float
     """Wall time of the training, s."""
-    best_epoch: int
+    selected_epoch: int
     """Epoch whose generator was kept, chosen by physics on the validation part."""
     stopped: str
     """What ended the training: epochs or maxMinutes."""

@@ -178,7 +178,7 @@ class _Step:
                     tf.ones((part.size, 1)),
                     train.loss_weights,
                     partner=part.partner,
-                    spread=train.spread,
+                    energy_score_weight=train.energy_score_weight,
                 )
                 loss = tf.reduce_sum(per_shower) / self.moment.global_batch
             return self._gradient(tape, loss, generator), self._means(loss, terms)

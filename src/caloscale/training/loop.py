@@ -90,7 +90,7 @@ class _Training:
         self.steps = run.train.epochs * self.showers.steps_per_epoch
         self.validated_epochs = max(1, run.train.epochs // VALIDATIONS)
         self.history = History()
-        self.best: Progress | None = None
+        self.selected: Progress | None = None
         self.before = Progress(step=0, seconds=0.0, core_seconds=0.0)
         self.resumed_from: int | None = None
         self.seconds_first_step = 0.0
@@ -116,7 +116,7 @@ class _Training:
         if restored is not None:
             self.before, self.resumed_from = restored, restored.step
             self.history = History(restored.history)
-            self.best = restored if restored.best_epoch is not None else None
+            self.selected = restored if restored.selected_epoch is not None else None
             self.first_step = self.number = restored.step
             self.told.saved(restored.step)
             log.info("going on from step %d", restored.step)
@@ -253,10 +253,10 @@ class _Training:
             raise diverged("a loss was", bad, self.continuity.folder.path)
 
     def _validate(self, writer: Any = None) -> None:
-        """Compare with validation showers and keep the generator if it is the best so far."""
+        """Compare with validation showers and select the generator if its deviation allows."""
         self._check_finite()
         step = self.state.steps_made
-        if self.best is not None and self.best.best_step == step:
+        if self.selected is not None and self.selected.selected_step == step:
             return
         epoch = round(step / self.showers.steps_per_epoch)
         figures = physics_deviation(self.validation, generate_like(self.validation, self.state.released, self.run))
@@ -264,21 +264,21 @@ class _Training:
         self.history.add_validation(epoch, figures)
         if writer is not None:
             write_scalars(writer, step, {f"validation/{name}": value for name, value in figures.items()})
-        if self.best is None or is_chosen(figures["deviation"], min(earlier, default=None)):
-            self.best = self._progress().model_copy(
-                update={"best_epoch": epoch, "best_step": step, "best_deviation": figures["deviation"]}
+        if self.selected is None or is_chosen(figures["deviation"], min(earlier, default=None)):
+            self.selected = self._progress().model_copy(
+                update={"selected_epoch": epoch, "selected_step": step, "selected_deviation": figures["deviation"]}
             )
-            self.continuity.save_best(network_variables(self.state.released), self.best)
+            self.continuity.save_selected(network_variables(self.state.released), self.selected)
 
     def _progress(self) -> Progress:
-        best = self.best or self.before
+        selected = self.selected or self.before
         return Progress(
             step=self.state.steps_made,
             seconds=self.seconds,
             core_seconds=self.before.core_seconds + time.process_time() - self.cores,
-            best_epoch=best.best_epoch,
-            best_step=best.best_step,
-            best_deviation=best.best_deviation,
+            selected_epoch=selected.selected_epoch,
+            selected_step=selected.selected_step,
+            selected_deviation=selected.selected_deviation,
             history=self.history.content,
         )
 
@@ -290,15 +290,15 @@ class _Training:
             temporary.write_text(json.dumps(self.history.content) + "\n", encoding="utf-8")
 
     def _release(self) -> None:
-        """The best generator into the model folder."""
+        """Write the selected generator to the model folder."""
         released = self.state.released
-        best = self.continuity.restore_best(network_variables(released)) or self._progress()
+        selected = self.continuity.restore_selected(network_variables(released)) or self._progress()
         networks = self.state.networks._replace(generator=released)
-        release(self.output / "model", networks, self.untrained, self.run, self.manifest, best)
-        self.best = best
+        release(self.output / "model", networks, self.untrained, self.run, self.manifest, selected)
+        self.selected = selected
 
     def _record(self, stopped: Literal["epochs", "maxMinutes"]) -> TrainingRecord:
-        now, best = self._progress(), self.best or self.before
+        now, selected = self._progress(), self.selected or self.before
         batch, place = self.showers.batch, self.placement
         measured = time.perf_counter() - self.clock - self.seconds_first_step
         steps_here = now.step - self.first_step - 1
@@ -317,8 +317,8 @@ class _Training:
             workers=place.workers,
             replicas=place.replicas,
             global_batch_size=batch,
-            best_epoch=best.best_epoch or 0,
-            best_deviation=best.best_deviation or 0.0,
+            selected_epoch=selected.selected_epoch or 0,
+            selected_deviation=selected.selected_deviation or 0.0,
             parameters=parameters(self.state.networks),
             resumed_from_step=self.resumed_from,
             **self.continuity.figures(),

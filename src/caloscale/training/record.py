@@ -39,9 +39,9 @@ class TrainingRecord(Block):
     """Devices that trained together."""
     global_batch_size: int
     """Showers of a step of all replicas."""
-    best_epoch: int
+    selected_epoch: int
     """Epoch whose generator is released, chosen by physics on validation showers."""
-    best_deviation: float
+    selected_deviation: float
     """Its figure of merit there, see `selection`."""
     parameters: dict[str, int]
     """Trainable parameters of generator and discriminator."""
@@ -67,7 +67,7 @@ class TrainingRecord(Block):
     @property
     def metrics(self) -> dict[str, float]:
         """What a metrics page shows of it, by name."""
-        names = ("steps", "epochs", "seconds", "showers_per_second", "best_epoch")
+        names = ("steps", "epochs", "seconds", "showers_per_second", "selected_epoch")
         return {name: float(getattr(self, name)) for name in names}
 
 

@@ -42,7 +42,7 @@ def save_network(network: Any, path: Path) -> None:
 
 
 def release(
-    folder: Path, networks: Networks, untrained: Path, run: Run, manifest: Manifest, best: Progress
+    folder: Path, networks: Networks, untrained: Path, run: Run, manifest: Manifest, selected: Progress
 ) -> ModelCard:
     """Write the model folder; one of an earlier training is replaced as a whole. Raises StorageError.
 
@@ -55,9 +55,9 @@ def release(
         showers_sha256=manifest.train_sha256,
         versions=versions(),
         parameters=parameters(networks),
-        step=best.best_step or 0,
-        epoch=best.best_epoch or 0,
-        deviation=best.best_deviation or 0.0,
+        step=selected.selected_step or 0,
+        epoch=selected.selected_epoch or 0,
+        deviation=selected.selected_deviation or 0.0,
     )
     with atomic_writer(folder, replace_folder=True) as temporary:
         (temporary / UNTRAINED).mkdir(parents=True)

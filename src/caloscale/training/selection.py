@@ -49,7 +49,7 @@ def is_chosen(deviation: float, lowest: float | None) -> bool:
 
 
 def physics_deviation(real: Showers, generated: Showers) -> dict[str, float]:
-    """How far generated showers are from real ones of the same energies and angles; 0 is best.
+    """How far generated showers are from real ones of the same energies and angles; 0 is perfect agreement.
 
     Terms, relative deviations: of the sampling fraction and of the number of cells with energy (means over energy
     ranges); of the profiles along x, y and z, that is sum |g - r| / sum r of mean profiles with unit sum (means over

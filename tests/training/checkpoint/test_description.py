@@ -30,7 +30,7 @@ def test_what_a_checkpoint_depends_on(shards):
         "data.simulation.processes=1",
     ):
         assert identity_of(small_run(override), manifest, BATCH) == same, override
-    for override in ("train.seed=9", "train.spread=0.5", "model.latentSize=7", "data.mirror=false"):
+    for override in ("train.seed=9", "train.energyScoreWeight=0.5", "model.latentSize=7", "data.mirror=false"):
         assert identity_of(small_run(override), manifest, BATCH) != same, override
     assert identity_of(small_run(), manifest, 16) != same
     fewer = manifest.model_copy(update={"shards": manifest.shards[1:]})

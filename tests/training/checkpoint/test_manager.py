@@ -18,7 +18,7 @@ from caloscale.training.coordination.peers import Peers
 from caloscale.training.coordination.signals import StopSignals
 
 
-@pytest.mark.parametrize("save", ["save", "save_best"])
+@pytest.mark.parametrize("save", ["save", "save_selected"])
 def test_what_is_not_finite_is_not_saved(tmp_path, save):
     """The last update of a step may ruin the weights when its losses were still finite."""
     continuity = Continuity(Checkpoint(), tmp_path, {}, Peers(), StopSignals())

@@ -14,7 +14,7 @@ from caloscale.errors import StorageError
 from caloscale.storage import files as storage
 from caloscale.training.checkpoint import saver as saver_module
 from caloscale.training.checkpoint.saver import Saver
-from caloscale.training.checkpoint.store import BEST, BucketCopy, CheckpointFolder
+from caloscale.training.checkpoint.store import SELECTED, BucketCopy, CheckpointFolder
 
 from .test_store import IDENTITY, names, progress, weights
 
@@ -28,9 +28,9 @@ def test_all_is_there_in_the_end(folder):
     saver = Saver(folder)
     for step in range(1, 6):
         saver.save(weights(step), progress(step))
-        saver.save_best(weights(step), progress(step))
+        saver.save_selected(weights(step), progress(step))
     saver.finish()
-    assert names(folder) == [BEST, "step-000000004.npz", "step-000000005.npz"]
+    assert names(folder) == [SELECTED, "step-000000004.npz", "step-000000005.npz"]
     assert saver.saved_bytes > 10 * 500
 
 

@@ -11,7 +11,7 @@ from caloscale.errors import CheckpointError, StorageError
 from caloscale.storage.files import delete_object, download, read_object, write_object
 from caloscale.training.checkpoint.description import Progress
 from caloscale.training.checkpoint.file import encode
-from caloscale.training.checkpoint.store import BEST, POINTER, BucketCopy, CheckpointFolder
+from caloscale.training.checkpoint.store import POINTER, SELECTED, BucketCopy, CheckpointFolder
 
 IDENTITY = {"model": {"preset": "compact"}, "train": {"seed": 1}}
 
@@ -47,7 +47,7 @@ def test_the_newest_are_kept_and_read(folder):
 def test_no_checkpoint_is_a_beginning(tmp_path):
     nothing = CheckpointFolder(tmp_path / "nothing", keep=1, identity={})
     assert nothing.newest() is None
-    assert nothing.best() is None
+    assert nothing.selected() is None
 
 
 @pytest.mark.parametrize("fault", ["truncated", "changed", "empty", "another version"])
@@ -86,16 +86,16 @@ def test_another_network(folder):
     assert "delete" in error.value.remedy
 
 
-def test_the_best_is_kept_apart(folder, caplog):
-    folder.write_best(weights(7), progress(7, best_epoch=4, best_step=7, best_deviation=0.25))
-    folder.write_best(weights(8), progress(7, best_epoch=4, best_step=7, best_deviation=0.25))
+def test_the_selected_generator_is_kept_apart(folder, caplog):
+    folder.write_selected(weights(7), progress(7, selected_epoch=4, selected_step=7, selected_deviation=0.25))
+    folder.write_selected(weights(8), progress(7, selected_epoch=4, selected_step=7, selected_deviation=0.25))
     folder.write(weights(9), progress(9))
-    best = folder.best()
-    assert (best.progress.best_epoch, best.arrays["generator/000"].tolist()) == (4, [8, 8, 8])
-    assert names(folder) == [BEST, "step-000000003.npz", "step-000000009.npz"]
-    (folder.path / BEST).write_bytes(b"x")
-    assert folder.best() is None
-    assert "the best generator so far is lost" in caplog.text
+    selected = folder.selected()
+    assert (selected.progress.selected_epoch, selected.arrays["generator/000"].tolist()) == (4, [8, 8, 8])
+    assert names(folder) == [SELECTED, "step-000000003.npz", "step-000000009.npz"]
+    (folder.path / SELECTED).write_bytes(b"x")
+    assert folder.selected() is None
+    assert "the selected generator is lost" in caplog.text
 
 
 def test_a_failed_write_leaves_the_others(folder):
@@ -135,15 +135,15 @@ def elsewhere(tmp_path):
 
 def test_a_bucket_brings_the_newest_to_another_machine(folder, bucket, tmp_path):
     """A node that is gone with its disk. Lost: the steps since the last upload."""
-    best = folder.write_best(weights(8), progress(3, best_epoch=1))
-    uploaded(folder, bucket, 4, 5, 6).upload(best, best.read_bytes())
+    selected = folder.write_selected(weights(8), progress(3, selected_epoch=1))
+    uploaded(folder, bucket, 4, 5, 6).upload(selected, selected.read_bytes())
     objects = {path.name for path in download(bucket, tmp_path / "all")}
-    assert objects == {POINTER, BEST, "step-000000005.npz", "step-000000006.npz"}
+    assert objects == {POINTER, SELECTED, "step-000000005.npz", "step-000000006.npz"}
     other = elsewhere(tmp_path)
     BucketCopy(bucket, keep=2).fetch(other)
-    assert names(other) == [BEST, "step-000000006.npz"]
+    assert names(other) == [SELECTED, "step-000000006.npz"]
     assert other.newest().arrays["generator/000"].tolist() == [6, 6, 6]
-    assert other.best().progress.best_epoch == 1
+    assert other.selected().progress.selected_epoch == 1
 
 
 @pytest.mark.parametrize("fault", ["damaged", "missing"])
@@ -174,11 +174,11 @@ def test_the_newer_of_folder_and_bucket_wins(folder, bucket, tmp_path):
     assert folder.newest().progress.step == 6, "the bucket was away when 6 was written"
     other = elsewhere(tmp_path)
     other.write(weights(2), progress(2))
-    other.write_best(weights(2), progress(2, best_epoch=1))
-    newer = folder.write_best(weights(4), progress(4, best_epoch=2))
+    other.write_selected(weights(2), progress(2, selected_epoch=1))
+    newer = folder.write_selected(weights(4), progress(4, selected_epoch=2))
     BucketCopy(bucket, keep=2).upload(newer, newer.read_bytes())
     BucketCopy(bucket, keep=2).fetch(other)
-    assert (other.newest().progress.step, other.best().progress.best_epoch) == (4, 2)
+    assert (other.newest().progress.step, other.selected().progress.selected_epoch) == (4, 2)
 
 
 def test_a_damaged_file_is_brought_again(folder, bucket):
@@ -192,29 +192,29 @@ def test_a_damaged_file_is_brought_again(folder, bucket):
 def test_the_bucket_of_another_run_is_refused_before_anything_is_changed(folder, bucket, tmp_path, step):
     """A wrong checkpoint.uri: both runs keep what they have, and with the right one this run goes on."""
     other = CheckpointFolder(tmp_path / "other", keep=2, identity={**IDENTITY, "train": {"seed": 2}})
-    theirs = other.write_best(weights(1), progress(1))
+    theirs = other.write_selected(weights(1), progress(1))
     uploaded(other, bucket, step).upload(theirs, theirs.read_bytes())
-    folder.write_best(weights(1), progress(1))
+    folder.write_selected(weights(1), progress(1))
     before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
     with pytest.raises(CheckpointError, match=r"train\.seed: is a checkpoint of another run") as error:
         BucketCopy(bucket, keep=2).fetch(folder)
     assert error.value.file == f"{bucket}/step-00000000{step}.npz"
     assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
-    (folder.path / BEST).unlink()
+    (folder.path / SELECTED).unlink()
     delete_object(f"{bucket}/{POINTER}")
-    with pytest.raises(CheckpointError, match=r"best\.npz: train\.seed"):
+    with pytest.raises(CheckpointError, match=r"selected\.npz: train\.seed"):
         BucketCopy(bucket, keep=2).fetch(folder)
-    assert not (folder.path / BEST).exists()
+    assert not (folder.path / SELECTED).exists()
 
 
-def test_a_damaged_best_in_the_bucket_does_not_replace_a_good_one(folder, bucket, tmp_path, caplog):
+def test_a_damaged_selection_in_the_bucket_does_not_replace_a_good_one(folder, bucket, tmp_path, caplog):
     uploaded(folder, bucket, 4)
-    write_object(b"torn", f"{bucket}/{BEST}")
+    write_object(b"torn", f"{bucket}/{SELECTED}")
     other = elsewhere(tmp_path)
-    other.write_best(weights(2), progress(2))
+    other.write_selected(weights(2), progress(2))
     BucketCopy(bucket, keep=2).fetch(other)
-    assert (other.newest().progress.step, other.best().progress.step) == (4, 2)
-    assert f"{bucket}/{BEST}" in caplog.text
+    assert (other.newest().progress.step, other.selected().progress.step) == (4, 2)
+    assert f"{bucket}/{SELECTED}" in caplog.text
 
 
 def test_a_bucket_without_checkpoints_and_no_bucket(bucket, tmp_path):

@@ -34,11 +34,11 @@ class Progress(Block):
     """Wall time so far, s."""
     core_seconds: float
     """Processor time so far, s."""
-    best_epoch: int | None = None
-    """Epoch of the best generator so far."""
-    best_step: int | None = None
+    selected_epoch: int | None = None
+    """Epoch of the selected generator."""
+    selected_step: int | None = None
     """Its step."""
-    best_deviation: float | None = None
+    selected_deviation: float | None = None
     """Its figure of merit."""
     history: dict[str, Any] = {}
     """Losses and physics so far."""

@@ -33,7 +33,7 @@ from caloscale.training.strategy import Engine, open_engine, worker_of
 
 log = logging.getLogger(__name__)
 
-_OF_BEST = ("best_epoch", "best_step", "best_deviation")
+_OF_SELECTED = ("selected_epoch", "selected_step", "selected_deviation")
 ALARM_SECONDS = 120
 """How long TensorFlow may take to connect workers that are all there; then the kernel ends the process (142)."""
 INTERRUPTED_SECONDS = 30.0
@@ -118,10 +118,10 @@ class Continuity:
                 raise storage_error(error, mark) from error
         return saved.progress if saved else None
 
-    def restore_best(self, variables: Mapping[str, Any]) -> Progress | None:
-        """Set a generator's variables to the best that was saved; None: there is none, or it is damaged."""
+    def restore_selected(self, variables: Mapping[str, Any]) -> Progress | None:
+        """Set a generator's variables to the selected generator; None: there is none, or it is damaged."""
         self.saver.wait()
-        saved = self.folder.best()
+        saved = self.folder.selected()
         if saved is not None:
             _set(variables, saved)
         return saved.progress if saved else None
@@ -137,11 +137,11 @@ class Continuity:
             self._saved_at = time.monotonic()
             self.seconds_saving += self._saved_at - started
 
-    def save_best(self, variables: Mapping[str, Any], progress: Progress) -> None:
-        """Save the best generator so far. Raises as `save`."""
+    def save_selected(self, variables: Mapping[str, Any], progress: Progress) -> None:
+        """Save the selected generator. Raises as `save`."""
         if self.peers.is_chief:
             started = time.monotonic()
-            self.saver.save_best(self._sound(variables, progress), progress.model_copy(update=self.figures()))
+            self.saver.save_selected(self._sound(variables, progress), progress.model_copy(update=self.figures()))
             self.seconds_saving += time.monotonic() - started
 
     def agree(self, step: int) -> Decision:
@@ -206,9 +206,9 @@ class Continuity:
         if self.bucket is not None:
             self.bucket.fetch(self.folder)
         saved = self.folder.newest()
-        if saved is None or saved.progress.best_epoch is None or self.folder.best() is not None:
+        if saved is None or saved.progress.selected_epoch is None or self.folder.selected() is not None:
             return saved
-        return replace(saved, progress=saved.progress.model_copy(update=dict.fromkeys(_OF_BEST)))
+        return replace(saved, progress=saved.progress.model_copy(update=dict.fromkeys(_OF_SELECTED)))
 
     def _agree_on(self, identity: Mapping[str, Any]) -> None:
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

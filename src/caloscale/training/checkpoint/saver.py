@@ -42,9 +42,9 @@ class Saver:
         """Save the checkpoint of a step. Raises what the save before it failed with (StorageError)."""
         self._start(lambda: self.folder.write(arrays, progress))
 
-    def save_best(self, arrays: Arrays, progress: Progress) -> None:
-        """Save the best generator so far. Raises as `save`."""
-        self._start(lambda: self.folder.write_best(arrays, progress))
+    def save_selected(self, arrays: Arrays, progress: Progress) -> None:
+        """Save the selected generator. Raises as `save`."""
+        self._start(lambda: self.folder.write_selected(arrays, progress))
 
     def check(self) -> None:
         """Raise what the last save failed with, if it has; returns at once."""
@@ -126,7 +126,7 @@ class _Copies:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._waiting))
-                kind = min(self._waiting)  # best.npz before a step that speaks of it
+                kind = min(self._waiting)  # selected.npz before a step that speaks of it
                 path, content = self._waiting.pop(kind)
                 self._busy = True
             try:

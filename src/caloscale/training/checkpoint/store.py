@@ -21,7 +21,7 @@ from caloscale.training.checkpoint.file import Arrays, DamagedError, decode, enc
 
 log = logging.getLogger(__name__)
 
-BEST = "best.npz"
+SELECTED = "selected.npz"
 POINTER = "newest.json"
 """Object that says which checkpoints in a bucket are whole; written when they are."""
 START_RETRY_SECONDS = 300.0
@@ -48,7 +48,7 @@ class Saved:
 
 
 class CheckpointFolder:
-    """``step-<number>.npz``, the newest ``keep`` of them, and ``best.npz``."""
+    """``step-<number>.npz``, the newest ``keep`` of them, and ``selected.npz``."""
 
     def __init__(self, path: Path, *, keep: int, identity: Mapping[str, Any]) -> None:
         self.path, self.keep, self.identity = path, keep, dict(identity)
@@ -64,9 +64,9 @@ class CheckpointFolder:
             outdated.unlink(missing_ok=True)
         return path
 
-    def write_best(self, arrays: Arrays, progress: Progress) -> Path:
-        """Write the best generator so far. Raises StorageError."""
-        return self._write(BEST, arrays, progress)
+    def write_selected(self, arrays: Arrays, progress: Progress) -> Path:
+        """Write the selected generator. Raises StorageError."""
+        return self._write(SELECTED, arrays, progress)
 
     def steps(self) -> list[Path]:
         """The checkpoints that are there, newest first."""
@@ -97,15 +97,15 @@ class CheckpointFolder:
             )
         return None
 
-    def best(self) -> Saved | None:
-        """The best generator; None when there is none, or it is damaged (with a warning)."""
-        path = self.path / BEST
+    def selected(self) -> Saved | None:
+        """The selected generator; None when there is none, or it is damaged (with a warning)."""
+        path = self.path / SELECTED
         if not path.exists():
             return None
         try:
             saved = _read(path)
         except CheckpointError as error:
-            log.warning("%s\n  the best generator so far is lost", error)
+            log.warning("%s\n  the selected generator is lost", error)
             return None
         self.check_identity(saved)
         return saved
@@ -195,7 +195,7 @@ class BucketCopy:
     def upload(self, path: Path, content: bytes) -> None:
         """Copy a checkpoint, then point to it, then remove the oldest. Raises StorageError."""
         write_object(content, f"{self.uri}/{path.name}")
-        if path.name == BEST:
+        if path.name == SELECTED:
             return
         before = self._read_pointer().checkpoints
         entry = Entry(name=path.name, sha256=hashlib.sha256(content).hexdigest())
@@ -216,7 +216,7 @@ class BucketCopy:
         the folder is as it was, and that run's checkpoints are not written over.
         """
         present = {path.name: path for path in folder.steps()}
-        wanted = not (folder.path / BEST).exists()
+        wanted = not (folder.path / SELECTED).exists()
         for entry in self._read_pointer(START_RETRY_SECONDS).checkpoints:
             content = self._read(entry.name, folder, entry.sha256)
             if content is None:
@@ -226,9 +226,9 @@ class BucketCopy:
                 _put(content, folder.path / entry.name)
                 wanted = True
             break
-        best = self._read(BEST, folder) if wanted else None
-        if best is not None:
-            _put(best, folder.path / BEST)
+        selected = self._read(SELECTED, folder) if wanted else None
+        if selected is not None:
+            _put(selected, folder.path / SELECTED)
 
     def _read(self, name: str, folder: CheckpointFolder, sha256: str | None = None) -> bytes | None:
         """The bytes of a checkpoint of this run; None, with a warning, when they are damaged or, though pointed to,
