@@ -189,8 +189,7 @@ def connect(context: str | None = None, *, kubeconfig: str | None = None) -> Con
         return Connection(config.new_client_from_config(kubeconfig, context=context))
     except (ConfigException, OSError) as error:
         raise ClusterError(
-            f"no cluster to speak to: {error}\n"
-            "  remedy: name a context of your kubeconfig (kubectl config get-contexts)"
+            f"no cluster to speak to: {error}", remedy="name a context of your kubeconfig (kubectl config get-contexts)"
         ) from error
 
 

@@ -25,15 +25,12 @@ from __future__ import annotations
 
 
 class CaloscaleError(Exception):
-    """Base of all errors that a user may see without a traceback."""
+    """Base of all errors that a user may see without a traceback.
+
+    problem: what is wrong. file, field, value: where, as far as known. remedy: what to write or do instead.
+    """
 
     exit_code = 1
-
-
-class InputError(CaloscaleError):
-    """Bad input: names the file, the field, the value and the remedy."""
-
-    exit_code = 2
 
     def __init__(
         self,
@@ -44,19 +41,53 @@ class InputError(CaloscaleError):
         value: object = None,
         remedy: str | None = None,
     ) -> None:
+        super().__init__(problem)
         self.problem = problem
         self.file = None if file is None else str(file)
         self.field = field
         self.value = value
         self.remedy = remedy
-        where = ": ".join(part for part in (self.file, field) if part)
-        shown = "" if value is None else f" (got {value!r})"
-        advice = f"\n  remedy: {remedy}" if remedy else ""
-        super().__init__(f"{where + ': ' if where else ''}{problem}{shown}{advice}")
+
+    def __str__(self) -> str:
+        return f"{self._located()}\n  remedy: {self.remedy}" if self.remedy else self._located()
+
+    @property
+    def sentence(self) -> str:
+        """Field, problem and remedy in one line, for a condition or a table."""
+        where = f"{self.field} " if self.field else ""
+        return f"{where}{self.problem}" + (f"; remedy: {self.remedy}" if self.remedy else "")
+
+    def _located(self) -> str:
+        where = "".join(f"{part}: " for part in (self.file, self.field) if part)
+        return f"{where}{self.problem}" + ("" if self.value is None else f" (got {self.value!r})")
+
+
+class InvalidValueError(ValueError):
+    """A value that a check refuses, before it is known where the value comes from.
+
+    The check of a pydantic block raises it; `caloscale.spec.block.describe_problems` adds file and field.
+    """
+
+    def __init__(self, problem: str, *, remedy: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
+
+
+class InputError(CaloscaleError):
+    """The user's input cannot be used."""
+
+    exit_code = 2
 
 
 class DocumentError(InputError):
     """The run document is not valid."""
+
+    also: tuple[DocumentError, ...] = ()
+    """Further problems of the same document."""
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"also {problem}" for problem in self.also)])
 
 
 class ShowerFileError(InputError):
@@ -114,8 +145,8 @@ class PeerLostError(CaloscaleError):
         self.worker = worker
         who = "another worker" if worker is None else f"worker {worker}"
         super().__init__(
-            f"{who} {reason}; this one cannot go on alone\n  remedy: start all workers again; they go on from the last "
-            "checkpoint"
+            f"{who} {reason}; this one cannot go on alone",
+            remedy="start all workers again; they resume from the last checkpoint",
         )
 
 
@@ -123,9 +154,6 @@ class DeviceError(CaloscaleError):
     """Accelerators that this process was given are not there (a node whose driver is not ready, say)."""
 
     exit_code = 140
-
-    def __init__(self, problem: str, *, remedy: str) -> None:
-        super().__init__(f"{problem}\n  remedy: {remedy}")
 
 
 class Terminated(SystemExit):

@@ -16,7 +16,7 @@ class ClusterError(CaloscaleError):
 
     def __init__(self, problem: str, *, remedy: str, log: Path | None = None) -> None:
         shown = "".join(f"\n  | {line}" for line in last_lines(log)) if log else ""
-        super().__init__(f"{problem}{shown}\n  remedy: {remedy}")
+        super().__init__(f"{problem}{shown}", remedy=remedy)
 
 
 def last_lines(log: Path) -> list[str]:

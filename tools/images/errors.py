@@ -9,6 +9,3 @@ class ImageError(CaloscaleError):
     """No engine that builds images, or it failed."""
 
     exit_code = 4
-
-    def __init__(self, problem: str, *, remedy: str) -> None:
-        super().__init__(f"{problem}\n  remedy: {remedy}")

@@ -33,7 +33,7 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
         if before.attempts and run.status.attempts and before.attempts[0] != run.status.attempts[0]:
             first, other = before.attempts[0].launched, run.status.attempts[0].launched
             if first != other:
-                raise ClusterError(f"{folder} holds another run of that name\n  remedy: another --to, or delete it")
+                raise ClusterError(f"{folder} holds another run of that name", remedy="another --to, or delete it")
     missing = []
     workspace = workspace_of(document)
     if workspace is not None and is_remote(workspace):

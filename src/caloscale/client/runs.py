@@ -97,7 +97,7 @@ def find_run(connection: Connection, namespace: str, name: str) -> RunOnCluster:
     run = _look(connection, namespace, name)
     if run is None:
         there = ", ".join(other.name for other in list_runs(connection, namespace)) or "none"
-        raise ClusterError(f"no run {name} in namespace {namespace}\n  remedy: one of: {there}; or another --namespace")
+        raise ClusterError(f"no run {name} in namespace {namespace}", remedy=f"one of: {there}; or another --namespace")
     return run
 
 
@@ -123,8 +123,8 @@ def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnC
             continue
         if raw is None:
             raise ClusterError(
-                f"run {name} is gone from namespace {namespace}: somebody has deleted it\n"
-                "  remedy: submitted again, it goes on from the checkpoint in its bucket"
+                f"run {name} is gone from namespace {namespace}: somebody has deleted it",
+                remedy="submitted again, it goes on from the checkpoint in its bucket",
             )
         run = _run_of(raw)
         ended = run.status.phase in FINISHED
@@ -210,12 +210,12 @@ def _try(ask: Any, problem: str) -> Any:
     except ApiException as error:
         raise _refused(error, f"{problem}: {told(error)}") from error
     except (OSError, HTTPError) as error:
-        raise ClusterError(f"{problem}: {error}\n  remedy: see whether the cluster is reachable") from error
+        raise ClusterError(f"{problem}: {error}", remedy="see whether the cluster is reachable") from error
 
 
 def _refused(error: ApiException, problem: str) -> ClusterError:
     if error.status == NOT_FOUND and not str(error.body or "").startswith("{"):  # a page, not an answer
         return ClusterError(
-            "the cluster does not know TrainingRun\n  remedy: install the operator: make deploy CONTEXT=... OVERLAY=..."
+            "the cluster does not know TrainingRun", remedy="install the operator: make deploy CONTEXT=... OVERLAY=..."
         )
     return ClusterError(problem)

@@ -68,10 +68,10 @@ def train_on_cluster(
             delete(connected, where, name)
             raise
     if last is None:
-        raise ClusterError(f"{name} was never seen\n  remedy: see caloscale status {name} -n {where}")
+        raise ClusterError(f"{name} was never seen", remedy=f"see caloscale status {name} -n {where}")
     _keep_use(last, document, workspace)
     if last.status.phase != "Succeeded":
-        raise ClusterError(f"{name} failed: {last.status.message}\n  remedy: see caloscale logs {name} -n {where}")
+        raise ClusterError(f"{name} failed: {last.status.message}", remedy=f"see caloscale logs {name} -n {where}")
     source = f"{workspace.rstrip('/')}/{MODEL}"
     if is_remote(source):
         download(source, model)

@@ -127,7 +127,7 @@ def with_cost(status: RunStatus, prices: Prices, now: dt.datetime) -> tuple[RunS
         whole, split = split_exactly(amounts, unit)
         total, parts = float(whole), [float(part) for part in split]
     except InputError as error:
-        problem = f"{error.problem}" + (f"; remedy: {error.remedy}" if error.remedy else "")
+        problem = error.sentence
     attempts = tuple(
         attempt.model_copy(update={"node_hours": round(hour, 6), "usd": usd})
         for attempt, hour, usd in zip(status.attempts, hours, parts)

@@ -37,7 +37,7 @@ def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> C
     for pool in fitting:
         planned = plan_on(run, hardware, pool, catalogue)
         if isinstance(planned, InputError):
-            refused[_sentence(planned)] = None
+            refused[planned.sentence] = None
         elif isinstance(planned, str):
             dear.append(planned)
         else:
@@ -85,11 +85,6 @@ def _fits(hardware: Hardware, pool: Pool) -> bool:
     )
     whole = hardware.count is None or hardware.count % key.workers_per_node == 0
     return whole and hardware.cloud != "azure" and all(given in (None, there) for given, there in wanted)
-
-
-def _sentence(error: InputError) -> str:
-    where = f"{error.field} " if error.field else ""
-    return f"{where}{error.problem}" + (f"; remedy: {error.remedy}" if error.remedy else "")
 
 
 def _nothing(hardware: Hardware, pools: Sequence[Pool]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from caloscale.cluster.nodes import CPU, Pool, PoolKey
-from caloscale.errors import InputError, PriceError
+from caloscale.errors import InputError, InvalidValueError, PriceError
 from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.machines import find_machine
 from caloscale.planning.measurements import Measurement
@@ -218,8 +218,8 @@ def _unpriced(run: Run, hardware: Hardware, pool: Pool, problem: InputError) -> 
     replicas = nodes * key.workers_per_node * (chip.replicas if chip else 1)
     try:
         batch = run.train.replica_batch(replicas)
-    except ValueError as error:
-        raise InputError(str(error).partition("; remedy: ")[0], field="train.globalBatchSize") from None
+    except InvalidValueError as error:
+        raise InputError(error.problem, field="train.globalBatchSize", remedy=error.remedy) from None
     workers = nodes * (key.workers_per_node // per_worker)
     return Placed(
         backend=backend_of(run, workers, key.topology),

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from caloscale.errors import DocumentError
+from caloscale.errors import DocumentError, InvalidValueError
 from caloscale.models.layers import constraints
 from caloscale.spec import Data, Model
 
@@ -29,6 +29,5 @@ def require_shape(model: Model, data: Data) -> None:
     """DocumentError unless the (re-binned) showers have the shape that a published network is made for."""
     try:
         model.require_shape(data.shape)
-    except ValueError as error:
-        problem, _, remedy = str(error).partition("; remedy: ")
-        raise DocumentError(problem, field="model.preset", value=model.preset, remedy=remedy) from error
+    except InvalidValueError as error:
+        raise DocumentError(error.problem, field="model.preset", value=model.preset, remedy=error.remedy) from error

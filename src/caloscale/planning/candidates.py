@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.errors import DocumentError
+from caloscale.errors import DocumentError, InvalidValueError
 from caloscale.planning.forms import Setups
 from caloscale.planning.layout import divisions, memory_problem
 from caloscale.planning.measurements import Measurement, interruption_rate
@@ -307,8 +307,8 @@ def _batch(run: Run, offer: Offer, replicas: int, timings: Timings) -> tuple[int
         return 0, f"with {batch} showers a replica, large counts have a batch beyond the {showers} showers of an epoch"
     try:
         at_once = micro_batch(run, batch)
-    except ValueError as error:
-        return 0, str(error).partition("; remedy: ")[0]
+    except InvalidValueError as error:
+        return 0, error.problem
     return batch, memory_problem(offer.accelerator, timings.network, at_once, run.train.precision)
 
 

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 
 from caloscale.errors import InputError
 from caloscale.spec.block import Block
+from caloscale.spec.problem import list_problems
 
 
 class SourcedRow(Block):
@@ -76,10 +77,7 @@ def _row(place: str, header: list[str], cells: list[str], row: type[RowT], error
     try:
         return row.model_validate({k: v.strip() for k, v in zip(header, cells) if v.strip()}, by_name=True)
     except ValidationError as problems:
-        first = problems.errors(include_url=False)[0]
-        column = str(first["loc"][0]) if first["loc"] else ""
+        first = list_problems(problems, row)[0]
+        column = first.location[0] if first.location else None
         field = next((name for name, f in row.model_fields.items() if column in (name, f.alias)), None)
-        message, _, remedy = first["msg"].removeprefix("Value error, ").partition("; remedy: ")
-        value = first["input"] if not isinstance(first["input"], dict) else None
-        described = row.model_fields[field].description if field else None
-        raise error(message, file=place, field=field, value=value, remedy=remedy or described) from problems
+        raise error(first.text, file=place, field=field, value=first.value, remedy=first.remedy) from problems

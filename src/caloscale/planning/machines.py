@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from caloscale.errors import InputError
+from caloscale.errors import InputError, InvalidValueError
 from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
 
 
@@ -43,9 +43,9 @@ class Machine(SourcedRow):
     @model_validator(mode="after")
     def _is_whole(self) -> Machine:
         if bool(self.accelerator) != bool(self.per_node):
-            raise ValueError("accelerator and per_node belong together; remedy: give both or neither")
+            raise InvalidValueError("accelerator and per_node belong together", remedy="give both or neither")
         if bool(self.price_sku) == (self.priced_by == "none"):
-            raise ValueError("price_sku is needed unless priced_by is none; remedy: name the rows of the price")
+            raise InvalidValueError("price_sku is needed unless priced_by is none", remedy="name the rows of the price")
         return self
 
     @property

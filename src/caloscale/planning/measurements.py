@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from caloscale.errors import InputError
+from caloscale.errors import InputError, InvalidValueError
 from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
 from caloscale.planning.machines import nearest
@@ -70,23 +70,23 @@ class Measurement(SourcedRow):
         known = load_accelerators()
         if self.accelerator not in known:
             near = nearest(self.accelerator, known)
-            raise ValueError(
-                f"{self.accelerator!r} is not an accelerator of the catalogue; "
-                f"remedy: {f'did you mean {near!r}?' if near else 'see accelerators.csv'}"
+            raise InvalidValueError(
+                f"{self.accelerator!r} is not an accelerator of the catalogue",
+                remedy=f"did you mean {near!r}?" if near else "see accelerators.csv",
             )
         if self.count % self.workers or self.workers % self.nodes:
-            raise ValueError(
-                f"{self.count} accelerators, {self.workers} workers and {self.nodes} nodes do not divide; "
-                "remedy: count is a multiple of workers, workers of nodes"
+            raise InvalidValueError(
+                f"{self.count} accelerators, {self.workers} workers and {self.nodes} nodes do not divide",
+                remedy="count is a multiple of workers, workers of nodes",
             )
         expected = self.showers // (self.replicas * self.batch_per_replica)
         if self.steps != expected:
-            raise ValueError(
-                f"{self.steps} steps, but floor(showers / (replicas x batch)) is {expected}; "
-                "remedy: check showers, count and batch_per_replica"
+            raise InvalidValueError(
+                f"{self.steps} steps, but floor(showers / (replicas x batch)) is {expected}",
+                remedy="check showers, count and batch_per_replica",
             )
         if (self.node_hours is None) != (self.interruptions is None):
-            raise ValueError("node_hours and interruptions belong together; remedy: give both or neither")
+            raise InvalidValueError("node_hours and interruptions belong together", remedy="give both or neither")
         return self
 
     @property

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
-from caloscale.errors import PriceError
+from caloscale.errors import InvalidValueError, PriceError
 from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
 from caloscale.planning.machines import nearest
 from caloscale.spec.block import Block
@@ -63,13 +63,13 @@ class PriceRow(SourcedRow):
     @classmethod
     def _is_known(cls, usd: float) -> float:
         if usd == UNKNOWN_MARKER_USD:
-            raise ValueError("700.0 marks an unknown price; remedy: leave the row out")
+            raise InvalidValueError("700.0 marks an unknown price", remedy="leave the row out")
         return usd
 
     @model_validator(mode="after")
     def _has_a_period(self) -> PriceRow:
         if self.effective_to is not None and self.effective_to < self.effective_from:
-            raise ValueError("effective_to is before effective_from; remedy: give the last day of the period")
+            raise InvalidValueError("effective_to is before effective_from", remedy="give the last day of the period")
         return self
 
     def holds_on(self, day: dt.date) -> bool:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from caloscale.errors import DocumentError, InputError
+from caloscale.errors import DocumentError, InputError, InvalidValueError
 from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
 
 
@@ -39,9 +39,9 @@ class Slice(SourcedRow):
     @model_validator(mode="after")
     def _divides(self) -> Slice:
         if hosts_of(self.topology, self.chips_per_host) != self.hosts:
-            raise ValueError(
-                f"{self.topology} at {self.chips_per_host} chips a host is not {self.hosts} hosts; "
-                "remedy: hosts = product(topology) / chips per host"
+            raise InvalidValueError(
+                f"{self.topology} at {self.chips_per_host} chips a host is not {self.hosts} hosts",
+                remedy="hosts = product(topology) / chips per host",
             )
         return self
 
@@ -60,9 +60,9 @@ def hosts_of(topology: str, chips_per_host: int) -> int:
     """Hosts of a slice, product(topology) / chips per host; raises ValueError when that is no whole number."""
     chips = math.prod(map(int, topology.split("x")))
     if chips % chips_per_host:
-        raise ValueError(
-            f"topology {topology} has {chips} chips, no multiple of {chips_per_host} a host; "
-            "remedy: choose another topology or machine type"
+        raise InvalidValueError(
+            f"topology {topology} has {chips} chips, no multiple of {chips_per_host} a host",
+            remedy="choose another topology or machine type",
         )
     return chips // chips_per_host
 

@@ -6,6 +6,7 @@ import datetime as dt
 
 from pydantic import Field, model_validator
 
+from caloscale.errors import InvalidValueError
 from caloscale.planning.accelerators import find_accelerator
 from caloscale.planning.measurements import Measurement, Provider
 from caloscale.planning.prices import Purchase
@@ -65,9 +66,9 @@ class Attempt(Block):
     @model_validator(mode="after")
     def _fits(self) -> Attempt:
         if self.active_seconds > self.held_seconds + WALL_TOLERANCE_SECONDS:
-            raise ValueError(
-                f"activities take {self.active_seconds:.0f} s, the nodes were held for {self.held_seconds:.0f} s; "
-                "remedy: give wall seconds, not summed over nodes"
+            raise InvalidValueError(
+                f"activities take {self.active_seconds:.0f} s, the nodes were held for {self.held_seconds:.0f} s",
+                remedy="give wall seconds, not summed over nodes",
             )
         return self
 

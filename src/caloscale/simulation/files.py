@@ -98,8 +98,8 @@ def locked(folder: Path) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise SimulationError(
-                    f"{folder}: another process is simulating these showers\n"
-                    "  remedy: wait until it is done; its showers are used then"
+                    f"{folder}: another process is simulating these showers",
+                    remedy="wait until it is done; its showers are used then",
                 ) from error
         _remove_partial(folder)
         try:

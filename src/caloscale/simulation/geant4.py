@@ -65,8 +65,9 @@ class Geant4:
             deposits = self._simulation.run(particles)
         except FileNotFoundError as error:
             raise SimulationError(
-                f"Geant4: {error}\n  remedy: complete the datasets in GEANT4_DATA_DIR, or unset it to have what is "
-                "needed assembled from the installed wheels"
+                f"Geant4: {error}",
+                remedy="complete the datasets in GEANT4_DATA_DIR, or unset it to have what is "
+                "needed assembled from the installed wheels",
             ) from error
         except calzone.Geant4Exception as error:
             raise SimulationError(f"Geant4: {error}") from error

@@ -14,7 +14,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from caloscale import errors
-from caloscale.errors import CaloscaleError, InputError, SimulationError
+from caloscale.errors import CaloscaleError, SimulationError
 
 Message = dict[str, Any]
 _LAST_WORDS = 2000
@@ -58,9 +58,7 @@ def run_files(
 def rebuild_error(message: Message) -> CaloscaleError:
     """The error that a worker describes."""
     kind = getattr(errors, str(message["kind"]), SimulationError)
-    if issubclass(kind, InputError):
-        return kind(message["problem"], **message["fields"])
-    return kind(message["problem"])
+    return kind(message["problem"], **message["fields"])
 
 
 class _Worker:
@@ -125,7 +123,7 @@ class _Worker:
         self._errors.seek(max(0, self._errors.tell() - _LAST_WORDS))
         last_words = self._errors.read().decode("utf-8", "replace").strip()
         return SimulationError(
-            f"a simulation process ended {how}{': ' + last_words if last_words else ''}\n"
-            "  remedy: run it again, finished files are kept; if it was the lack of memory, with fewer "
-            "processes (--set data.simulation.processes=1)"
+            f"a simulation process ended {how}{': ' + last_words if last_words else ''}",
+            remedy="run it again, finished files are kept; if it was the lack of memory, with fewer "
+            "processes (--set data.simulation.processes=1)",
         )

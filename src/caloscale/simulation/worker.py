@@ -18,7 +18,7 @@ from typing import Any, Protocol, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.errors import CaloscaleError, InputError, SimulationError
+from caloscale.errors import CaloscaleError, SimulationError
 from caloscale.showers.arrays import Showers
 from caloscale.simulation.files import write_file
 from caloscale.simulation.order import Order
@@ -53,7 +53,7 @@ def build_engine(data: Data) -> Engine:
     try:
         from caloscale.simulation.geant4 import Geant4
     except ImportError as error:
-        raise SimulationError(f"Geant4 cannot be loaded: {error}\n  remedy: {INSTALL}") from error
+        raise SimulationError(f"Geant4 cannot be loaded: {error}", remedy=INSTALL) from error
     return Geant4(data)
 
 
@@ -96,12 +96,9 @@ def work(lines: TextIO, reply: TextIO) -> None:
 
 def describe_error(error: CaloscaleError) -> dict[str, Any]:
     """An error as the content of a message; `pool.rebuild_error` is the inverse."""
-    kind = type(error).__name__
-    if isinstance(error, InputError):
-        value = error.value if isinstance(error.value, str | int | float | None) else repr(error.value)
-        fields = {"file": error.file, "field": error.field, "value": value, "remedy": error.remedy}
-        return {"kind": kind, "problem": error.problem, "fields": fields}
-    return {"kind": kind, "problem": str(error), "fields": {}}
+    value = error.value if isinstance(error.value, str | int | float | None) else repr(error.value)
+    fields = {"file": error.file, "field": error.field, "value": value, "remedy": error.remedy}
+    return {"kind": type(error).__name__, "problem": error.problem, "fields": fields}
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from caloscale.errors import InputError
+from caloscale.spec.problem import list_problems
 
 
 class Block(BaseModel):
@@ -38,14 +39,13 @@ def read_block(kind: type[_B], file: Path, *, remedy: str) -> _B:
     try:
         return kind.model_validate_json(_content(file, remedy))
     except ValidationError as problems:
-        first = problems.errors(include_url=False)[0]
-        message, _, own_remedy = first["msg"].removeprefix("Value error, ").partition("; remedy: ")
+        first = list_problems(problems, kind)[0]
         raise InputError(
-            message,
+            first.text,
             file=file,
-            field=".".join(map(str, first["loc"])) or None,
-            value=first["input"] if isinstance(first["input"], str | int | float) else None,
-            remedy=own_remedy or remedy,
+            field=first.field or None,
+            value=first.value if isinstance(first.value, str | int | float) else None,
+            remedy=first.remedy if first.own_remedy else remedy,
         ) from None
 
 

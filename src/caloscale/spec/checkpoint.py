@@ -6,6 +6,7 @@ import re
 
 from pydantic import Field, field_validator
 
+from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 
 
@@ -25,5 +26,7 @@ class Checkpoint(Block):
     def _is_a_place(cls, uri: str | None) -> str | None:
         scheme = re.match(r"([a-z0-9+.-]+)://", uri or "", re.IGNORECASE)
         if uri == "" or (scheme and not re.match(r"gs://[^/]+", uri or "")):
-            raise ValueError("is no place for checkpoints; remedy: write gs://bucket/prefix or the path of a folder")
+            raise InvalidValueError(
+                "is no place for checkpoints", remedy="write gs://bucket/prefix or the path of a folder"
+            )
         return uri

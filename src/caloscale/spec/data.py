@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 
 Range = tuple[float, float]
@@ -45,21 +46,21 @@ class Geometry(Block):
     @model_validator(mode="after")
     def _fits(self) -> Geometry:
         if min(self.cells) < 1 or max(self.cells) > 1000:
-            raise ValueError(
-                f"cells {list(self.cells)} is impossible: each must be 1 to 1000; "
-                "remedy: give three positive numbers such as [51, 51, 25]"
+            raise InvalidValueError(
+                f"cells {list(self.cells)} is impossible: each must be 1 to 1000",
+                remedy="give three positive numbers such as [51, 51, 25]",
             )
         layers = sum(group.count for group in self.layers)
         if layers != self.cells[2]:
-            raise ValueError(
-                f"layers describe {layers} layers, cells[2] is {self.cells[2]}; "
-                "remedy: make the counts of the groups add up to cells[2]"
+            raise InvalidValueError(
+                f"layers describe {layers} layers, cells[2] is {self.cells[2]}",
+                remedy="make the counts of the groups add up to cells[2]",
             )
         material_mm = sum(g.count * (g.absorber_mm + self.silicon_mm) for g in self.layers)
         if material_mm > self.depth_mm:
-            raise ValueError(
-                f"absorber and silicon need {material_mm:g} mm, depthMm is {self.depth_mm:g}; "
-                "remedy: raise depthMm or thin the layers"
+            raise InvalidValueError(
+                f"absorber and silicon need {material_mm:g} mm, depthMm is {self.depth_mm:g}",
+                remedy="raise depthMm or thin the layers",
             )
         return self
 
@@ -149,21 +150,23 @@ class Data(Block):
     def _is_possible(self) -> Data:
         low, high = self.energy_gev
         if not 0 < low <= high <= HIGHEST_GEV:
-            raise ValueError(
-                f"energyGev {[low, high]} is not a range; remedy: 0 < lower <= upper <= {HIGHEST_GEV}, such as [5, 40]"
+            raise InvalidValueError(
+                f"energyGev {[low, high]} is not a range",
+                remedy=f"0 < lower <= upper <= {HIGHEST_GEV}, such as [5, 40]",
             )
         low, high = self.angle_deg
         if not 20 <= low <= high <= 160:
-            raise ValueError(
-                f"angleDeg {[low, high]} is not a range; remedy: 20 <= lower <= upper <= 160, such as [60, 120]"
+            raise InvalidValueError(
+                f"angleDeg {[low, high]} is not a range", remedy="20 <= lower <= upper <= 160, such as [60, 120]"
             )
         if any(r < 1 or n % r for n, r in zip(self.geometry.cells, self.preprocessing.rebin)):
-            raise ValueError(
+            raise InvalidValueError(
                 f"preprocessing.rebin {list(self.preprocessing.rebin)} does not divide geometry.cells "
-                f"{list(self.geometry.cells)}; remedy: use factors of the cells, such as [3, 3, 1] for 51 x 51 x 25"
+                f"{list(self.geometry.cells)}",
+                remedy="use factors of the cells, such as [3, 3, 1] for 51 x 51 x 25",
             )
         if self.source == "simulate" and self.showers is None:
-            raise ValueError("showers is needed with source simulate; remedy: --set data.showers=1500")
+            raise InvalidValueError("showers is needed with source simulate", remedy="--set data.showers=1500")
         return self
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import functools
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -11,10 +10,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from caloscale.errors import DocumentError
 from caloscale.spec.model import Preset
+from caloscale.spec.problem import list_problems, suggest
 from caloscale.spec.run import Run
 
 PRESETS: tuple[str, ...] = get_args(Preset)
@@ -108,7 +108,7 @@ def build_run(raw: Mapping[str, Any], *, file: object = None) -> Run:
             file=file,
             field="model.preset",
             value=preset,
-            remedy=_suggest(str(preset), PRESETS) or f"one of: {', '.join(PRESETS)}",
+            remedy=suggest(str(preset), PRESETS) or f"one of: {', '.join(PRESETS)}",
         )
     merged = _merge(load_preset(preset), raw)
     try:
@@ -143,58 +143,10 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _document_error(error: ValidationError, file: object) -> DocumentError:
-    """All problems of a document in one error, the first also as its field and value."""
-    problems: list[tuple[str, str, Any, str | None]] = []
-    for item in error.errors(include_url=False):
-        field = ".".join(str(part) for part in item["loc"])
-        if item["type"] == "extra_forbidden":
-            names = _field_names(item["loc"][:-1])
-            near = _suggest(str(item["loc"][-1]), names)
-            problems.append((field, "unknown key", None, near or f"known keys here: {', '.join(names)}"))
-        else:
-            message, _, known = item["msg"].removeprefix("Value error, ").partition("; remedy: ")
-            value = item["input"] if not isinstance(item["input"], Mapping) else None
-            problems.append((field, message, value, known or _describe(item["loc"])))
-    field, problem, value, remedy = problems[0]
-    lines = [
-        f"\n  also {field}: {problem}{'' if value is None else f' (got {value!r})'}"
-        + (f"\n    remedy: {remedy}" if remedy else "")
-        for field, problem, value, remedy in problems[1:]
-    ]
-    return DocumentError(
-        problem, file=file, field=field, value=value, remedy=(remedy or "see the schema") + "".join(lines)
+    """All problems of a document in one error; the first gives its field, value and remedy."""
+    first, *others = (
+        DocumentError(problem.text, file=file, field=problem.field, value=problem.value, remedy=problem.remedy)
+        for problem in list_problems(error, Run)
     )
-
-
-def _suggest(word: str, names: Iterable[str]) -> str | None:
-    near = difflib.get_close_matches(word, list(names), n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else None
-
-
-def _walk(location: tuple[int | str, ...]) -> tuple[type[BaseModel] | None, str | None]:
-    """The block at a location of the document, or the description of the field there."""
-    block: Any = Run
-    description = None
-    for part in location:
-        fields = getattr(block, "model_fields", {})
-        found = next((f for f in fields.values() if f.alias == part), None)
-        if found is None:
-            if not isinstance(part, int):
-                block = None
-            continue
-        description = found.description
-        block = found.annotation
-        inner = [a for a in get_args(block) if isinstance(a, type) and issubclass(a, BaseModel)]
-        block = inner[0] if inner else block
-    is_block = isinstance(block, type) and issubclass(block, BaseModel)
-    return (block if is_block else None), description
-
-
-def _field_names(location: tuple[int | str, ...]) -> list[str]:
-    block, _ = _walk(location)
-    return [] if block is None else [field.alias or name for name, field in block.model_fields.items()]
-
-
-def _describe(location: tuple[int | str, ...]) -> str | None:
-    _, description = _walk(location)
-    return " ".join(description.split()) if description else None
+    first.also = tuple(others)
+    return first

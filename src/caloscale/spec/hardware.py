@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 from caloscale.spec.duration import Duration
 
@@ -69,29 +70,30 @@ class Hardware(Block):
         ):
             total, size, pieces = (getattr(self, name) for name in (whole, part, number))
             if total is not None and size is not None and total % size:
-                raise ValueError(
-                    f"count {total} is not a multiple of {to_camel(part)} {size}; "
-                    "remedy: change one of the two, or leave one out"
+                raise InvalidValueError(
+                    f"count {total} is not a multiple of {to_camel(part)} {size}",
+                    remedy="change one of the two, or leave one out",
                 )
             if None not in (total, size, pieces) and total != size * pieces:
-                raise ValueError(
-                    f"count {total} is not {number} {pieces} x {to_camel(part)} {size}; "
-                    "remedy: leave one of the three out"
+                raise InvalidValueError(
+                    f"count {total} is not {number} {pieces} x {to_camel(part)} {size}",
+                    remedy="leave one of the three out",
                 )
         self._check_topology()
         if self.placement == "Aligned" and None not in (self.workers, self.nodes) and self.workers != self.nodes:
-            raise ValueError(
-                f"workers {self.workers} differ from nodes {self.nodes} with placement Aligned; "
-                "remedy: leave workers out, or set placement: Free"
+            raise InvalidValueError(
+                f"workers {self.workers} differ from nodes {self.nodes} with placement Aligned",
+                remedy="leave workers out, or set placement: Free",
             )
         if (
             self.placement == "Aligned"
             and None not in (self.per_node, self.accelerators_per_worker)
             and self.per_node != self.accelerators_per_worker
         ):
-            raise ValueError(
+            raise InvalidValueError(
                 f"acceleratorsPerWorker {self.accelerators_per_worker} differ from perNode {self.per_node} with "
-                "placement Aligned; remedy: leave it out, or set placement: Free"
+                "placement Aligned",
+                remedy="leave it out, or set placement: Free",
             )
         return self
 
@@ -101,12 +103,13 @@ class Hardware(Block):
             return
         chips = math.prod(map(int, self.topology.split("x")))
         if self.count not in (None, chips):
-            raise ValueError(
-                f"count {self.count} is not the number of chips of topology {self.topology}, {chips}; "
-                "remedy: leave count out"
+            raise InvalidValueError(
+                f"count {self.count} is not the number of chips of topology {self.topology}, {chips}",
+                remedy="leave count out",
             )
         if self.nodes is not None and self.per_node is not None and self.nodes * self.per_node != chips:
-            raise ValueError(
+            raise InvalidValueError(
                 f"nodes (hosts) {self.nodes} x perNode (chips of a host) {self.per_node} is not the number of chips "
-                f"of topology {self.topology}, {chips}; remedy: leave nodes and perNode out"
+                f"of topology {self.topology}, {chips}",
+                remedy="leave nodes and perNode out",
             )

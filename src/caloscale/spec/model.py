@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 
 Preset = Literal["compact", "variable-angle", "fixed-angle"]
@@ -31,9 +32,9 @@ class Model(Block):
         """ValueError unless the network takes (re-binned) showers of so many cells."""
         wanted = SHAPES.get(self.preset, shape)
         if shape != wanted:
-            raise ValueError(
+            raise InvalidValueError(
                 f"the {self.preset} network is made for showers of {' x '.join(map(str, wanted))} cells, "
-                f"data.geometry.cells over data.preprocessing.rebin is {list(shape)}; "
-                f"remedy: set data.geometry.cells to {list(wanted)} and data.preprocessing.rebin to [1, 1, 1], "
-                "or model.preset to compact (--preset compact)"
+                f"data.geometry.cells over data.preprocessing.rebin is {list(shape)}",
+                remedy=f"set data.geometry.cells to {list(wanted)} and data.preprocessing.rebin to [1, 1, 1], "
+                "or model.preset to compact (--preset compact)",
             )

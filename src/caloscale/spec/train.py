@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 
 Precision = Literal["float32", "bfloat16"]
@@ -105,18 +106,18 @@ class Train(Block):
         if self.global_batch_size is None:
             return self.batch_per_replica
         if self.global_batch_size % replicas:
-            raise ValueError(
-                f"globalBatchSize {self.global_batch_size} is not a multiple of {replicas} replicas; "
-                f"remedy: train with {_listed(_divisors(self.global_batch_size))} replicas, or change globalBatchSize"
+            raise InvalidValueError(
+                f"globalBatchSize {self.global_batch_size} is not a multiple of {replicas} replicas",
+                remedy=f"train with {_listed(_divisors(self.global_batch_size))} replicas, or change globalBatchSize",
             )
         return self.global_batch_size // replicas
 
     def micro_batches(self, share: int) -> int:
         """Pieces in which a replica trains its ``share`` of the global batch; ValueError when that is impossible."""
         if share % self.accumulate:
-            raise ValueError(
-                f"accumulate {self.accumulate} does not divide the {share} showers of a replica; "
-                f"remedy: use one of {_listed(_divisors(share))}"
+            raise InvalidValueError(
+                f"accumulate {self.accumulate} does not divide the {share} showers of a replica",
+                remedy=f"use one of {_listed(_divisors(share))}",
             )
         most = self.max_batch_per_replica or share
         return next(n for n in _divisors(share) if (n % self.accumulate == 0 and share // n <= most) or n == share)

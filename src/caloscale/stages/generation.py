@@ -104,8 +104,8 @@ class GenerationStoppedError(CaloscaleError):
     def __init__(self, exit_code: int) -> None:
         self.exit_code = exit_code
         super().__init__(
-            "stopped: no file was written, and one of this name is as it was\n"
-            "  remedy: the same command makes the same showers; --first and --count make a set in pieces"
+            "stopped: no file was written, and one of this name is as it was",
+            remedy="the same command makes the same showers; --first and --count make a set in pieces",
         )
 
 

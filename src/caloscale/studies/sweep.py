@@ -9,10 +9,11 @@ from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from caloscale.errors import DocumentError
+from caloscale.errors import DocumentError, InvalidValueError
 from caloscale.planning.machines import nearest
 from caloscale.spec.block import Block
 from caloscale.spec.document import parse_yaml
+from caloscale.spec.problem import list_problems
 
 TODAY = "today"
 """Value of an input that stands for the day for which the study is asked."""
@@ -54,20 +55,20 @@ class Sweep(Block):
         for axis in self.vary:
             lengths = {len(values) for values in axis.values()}
             if len(lengths) != 1 or 0 in lengths:
-                raise ValueError(
-                    f"the inputs {', '.join(axis)} of an axis change together but have different numbers of values; "
-                    "remedy: give each as many, or make them axes of their own"
+                raise InvalidValueError(
+                    f"the inputs {', '.join(axis)} of an axis change together but have different numbers of values",
+                    remedy="give each as many, or make them axes of their own",
                 )
         names = [name for axis in self.vary for name in axis]
         twice = {name for name in names if names.count(name) > 1} | (set(names) & set(self.given))
         if twice:
-            raise ValueError(f"{', '.join(sorted(twice))} is given twice; remedy: name each input once")
+            raise InvalidValueError(f"{', '.join(sorted(twice))} is given twice", remedy="name each input once")
         if self.plot is not None:
             wanted = {self.plot.x, self.plot.y, *self.plot.series}
             if not wanted <= set(self.columns):
-                raise ValueError(
-                    f"the plot names columns that are not there: {', '.join(sorted(wanted - set(self.columns)))}; "
-                    f"remedy: use {', '.join(self.columns)}"
+                raise InvalidValueError(
+                    f"the plot names columns that are not there: {', '.join(sorted(wanted - set(self.columns)))}",
+                    remedy=f"use {', '.join(self.columns)}",
                 )
         return self
 
@@ -95,7 +96,7 @@ class Study(Block):
     def _named_once(self) -> Study:
         names = [sweep.name for sweep in self.sweeps]
         if len(set(names)) != len(names):
-            raise ValueError(f"two sweeps have the same name: {names}; remedy: give each its own")
+            raise InvalidValueError(f"two sweeps have the same name: {names}", remedy="give each its own")
         return self
 
 
@@ -127,10 +128,8 @@ def load_study(name_or_file: str | Path) -> Study:
     try:
         return Study.model_validate(parse_yaml(text, file=place), by_alias=True, by_name=False)
     except ValidationError as problems:
-        first = problems.errors(include_url=False)[0]
-        message, _, remedy = first["msg"].removeprefix("Value error, ").partition("; remedy: ")
-        value = first["input"] if isinstance(first["input"], str | int | float) else None
-        field = ".".join(map(str, first["loc"])) or None
+        first = list_problems(problems, Study)[0]
+        value = first.value if isinstance(first.value, str | int | float) else None
         raise DocumentError(
-            message, file=place, field=field, value=value, remedy=remedy or "see docs/studies.md"
+            first.text, file=place, field=first.field or None, value=value, remedy=first.remedy
         ) from problems

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from caloscale.errors import DeviceError, DocumentError
+from caloscale.errors import DeviceError, DocumentError, InvalidValueError
 from caloscale.spec import Run
 
 log = logging.getLogger(__name__)
@@ -101,9 +101,8 @@ def divide(run: Run, placement: Placement) -> int:
     try:
         share = train.replica_batch(replicas)
         train.micro_batches(share)
-    except ValueError as error:
-        problem, _, remedy = str(error).partition("; remedy: ")
-        raise DocumentError(problem, field="train", remedy=remedy) from error
+    except InvalidValueError as error:
+        raise DocumentError(error.problem, field="train", remedy=error.remedy) from error
     return share * replicas
 
 

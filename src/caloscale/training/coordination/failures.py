@@ -44,14 +44,14 @@ def failed(error: tf.errors.OpError) -> TrainingError:
     remedy = "start again: it goes on from the last checkpoint"
     if isinstance(error, tf.errors.ResourceExhaustedError):
         remedy = "set train.maxBatchPerReplica lower: the same batch in smaller pieces takes less memory"
-    return TrainingError(f"TensorFlow could not make a step: {brief(error)}\n  remedy: {remedy}")
+    return TrainingError(f"TensorFlow could not make a step: {brief(error)}", remedy=remedy)
 
 
 def diverged(what: str, step: int, checkpoints: Path) -> TrainingError:
     """The error of a training whose numbers are NaN or infinite at a step. what: ``a loss was``, for example."""
     return TrainingError(
-        f"{what} not finite (NaN or infinite) at step {step}\n  remedy: lower train.learningRate, or go on "
-        f"from an older checkpoint in {checkpoints}"
+        f"{what} not finite (NaN or infinite) at step {step}",
+        remedy=f"lower train.learningRate, or go on from an older checkpoint in {checkpoints}",
     )
 
 

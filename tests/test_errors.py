@@ -1,0 +1,57 @@
+"""Errors carry problem, place and remedy as fields, and show them in one layout."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from caloscale import errors
+from caloscale.errors import CaloscaleError, DocumentError, InvalidValueError, PeerLostError
+from caloscale.models.discriminator import require_shape
+from caloscale.spec import Data, Model
+from caloscale.spec.duration import seconds_of
+
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, CaloscaleError) and kind is not PeerLostError
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_carries_its_fields_also_to_another_process(kind: type[CaloscaleError]) -> None:
+    made = kind("is too small", file="run.yaml", field="train.epochs", value=0, remedy="write 1")
+    for error in (made, pickle.loads(pickle.dumps(made))):
+        assert (error.problem, error.file, error.field, error.value, error.remedy) == (
+            "is too small",
+            "run.yaml",
+            "train.epochs",
+            0,
+            "write 1",
+        )
+        assert str(error) == "run.yaml: train.epochs: is too small (got 0)\n  remedy: write 1"
+        assert error.sentence == "train.epochs is too small; remedy: write 1"
+
+
+def test_what_is_not_given_is_not_shown() -> None:
+    assert str(CaloscaleError("no cluster")) == "no cluster"
+    lost = PeerLostError(3, "is silent")
+    assert lost.problem == "worker 3 is silent; this one cannot go on alone" and "start all workers" in (
+        lost.remedy or ""
+    )
+
+
+def test_a_remedy_may_contain_any_text() -> None:
+    """Fields are not cut out of a message: a problem that quotes a remedy stays whole."""
+    quoted = CaloscaleError("the log says 'x; remedy: y'", remedy="read on")
+    assert quoted.problem == "the log says 'x; remedy: y'" and quoted.remedy == "read on"
+
+
+def test_a_check_of_a_value_gives_its_remedy_to_the_error_that_knows_the_place() -> None:
+    with pytest.raises(InvalidValueError) as refused:
+        seconds_of("soon")
+    assert refused.value.remedy == "write it as 90s, 10m, 6h, 1h30m or 2d" and "remedy" not in str(refused.value)
+    with pytest.raises(DocumentError) as placed:
+        require_shape(Model(preset="fixed-angle"), Data(showers=1))
+    assert placed.value.field == "model.preset" and "cells to [25, 25, 25]" in (placed.value.remedy or "")
