@@ -24,7 +24,7 @@ from caloscale.bench.document import AllReduceBench, BenchMachine, GenerateBench
 from caloscale.bench.machine import describe_machine
 from caloscale.bench.tables import bench_table, machine_text
 from caloscale.report.figures_profile import profile_rows
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 from tools.benchmark_nodes import node_times, smoke_times
 from tools.benchmark_runs import runs_section, table
 

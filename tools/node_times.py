@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 from caloscale import __version__
 from caloscale.bench.machine import describe_machine
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 from tools.cluster.native import NativeCluster
 from tools.images.base import IMAGE
 from tools.images.engines import Build, Engine, find_engine

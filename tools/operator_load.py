@@ -33,7 +33,7 @@ from caloscale.bench.machine import describe_machine
 from caloscale.cluster import names
 from caloscale.cluster.access import PROGRESS_KEY
 from caloscale.connection import Connection
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 from tests.cluster.operator.process import OperatorProcess, install_rights
 from tools.cluster import ControlPlane, Pool, machines
 

@@ -14,7 +14,7 @@ from caloscale.client.runs import RunOnCluster, manifest_of
 from caloscale.spec import Run
 from caloscale.stages.planning import bill_of, learn
 from caloscale.status import RunStatus
-from caloscale.storage.files import upload
+from caloscale.storage.objects import upload
 from tests.cluster_objects import test_use as use
 from tests.cluster_objects.test_use import START
 

@@ -11,7 +11,7 @@ from caloscale.client.runs import RunOnCluster
 from caloscale.client.step import metrics_of, share_shards, train_on_cluster
 from caloscale.spec import load_run
 from caloscale.status import RunCost, RunProgress, RunStatus
-from caloscale.storage.files import download
+from caloscale.storage.objects import download
 from tests.client.server import Server, seen
 
 

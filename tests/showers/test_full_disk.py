@@ -20,7 +20,7 @@ from caloscale.showers.picture import draw_shower
 from caloscale.showers.tfrecord import shards
 from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest
 from caloscale.spec import Data
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 
 from .conftest import make_showers
 

@@ -36,7 +36,7 @@ def test_file_folder_and_glob(folder_of_showers: MakeFolder, tmp_path: Path) -> 
 
 
 def test_files_of_a_bucket(folder_of_showers: MakeFolder, tmp_path: Path, bucket_server: str) -> None:
-    from caloscale.storage.files import upload
+    from caloscale.storage.objects import upload
 
     upload(folder_of_showers(1, 1), f"{bucket_server}/sources/mc")
     found = find_files(f"{bucket_server}/sources/mc", tmp_path / "scratch")

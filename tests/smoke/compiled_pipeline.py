@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from caloscale.storage.files import read_object
+from caloscale.storage.objects import read_object
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 _PREFIX = """import os, sys

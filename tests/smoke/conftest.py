@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from caloscale.bench.machine import describe_machine
-from caloscale.storage.files import atomic_writer, upload
+from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.objects import upload
 from tests.smoke.runs import BUCKET, NAMESPACE, Runs, image_of
 from tools.cluster.access import kubectl_program
 from tools.cluster.errors import ClusterError

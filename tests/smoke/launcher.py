@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from caloscale.storage.files import download, upload
+from caloscale.storage.objects import download, upload
 
 GCS_FOLDER = Path(os.environ.get("GCS_FOLDER", "/gcs"))
 

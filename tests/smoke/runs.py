@@ -13,7 +13,7 @@ import numpy as np
 
 from caloscale import __version__
 from caloscale.cluster import names
-from caloscale.storage.files import download
+from caloscale.storage.objects import download
 from tools.cluster.real import RealCluster
 
 NAMESPACE = "caloscale-runs"

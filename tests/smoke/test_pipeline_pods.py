@@ -16,7 +16,7 @@ import yaml
 
 from caloscale.client.step import run_name
 from caloscale.spec import parse_run
-from caloscale.storage.files import download, read_object
+from caloscale.storage.objects import download, read_object
 from tests.smoke.compiled_pipeline import CompiledPipeline, Step, launcher_objects, pod_of
 from tests.smoke.runs import NAMESPACE, Runs, holds
 from tools.cluster.real import RealCluster

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from caloscale import spec, stages
-from caloscale.storage.files import download, read_object
+from caloscale.storage.objects import download, read_object
 from tests.pipelines.test_local import TINY
 from tests.smoke.compiled_pipeline import CompiledPipeline, Step, pod_of, run_here
 

@@ -25,7 +25,7 @@ from caloscale.showers.hdf5.reader import write_showers
 from caloscale.spec import Run, load_run
 from caloscale.stages.record import StageRecord
 from caloscale.status import RunStatus
-from caloscale.storage.files import download, read_object, upload
+from caloscale.storage.objects import download, read_object, upload
 from tests.cli.conftest import command
 from tests.client.test_reporting import Server, server
 from tests.cluster_objects import examples as ex

@@ -11,7 +11,7 @@ from caloscale.errors import DocumentError, TrainingError
 from caloscale.spec.places import LARGE
 from caloscale.stages.record import read_earlier, read_records, recorded
 from caloscale.stages.workspace import keep_document, open_workspace
-from caloscale.storage.files import download, upload
+from caloscale.storage.objects import download, upload
 from tests.cluster_objects import examples as ex
 
 COMPACT = spec.load_run(preset="compact")

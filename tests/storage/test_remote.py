@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from caloscale.errors import StorageError, UnreachableError
-from caloscale.storage import files as storage
-from caloscale.storage.files import download, is_remote, upload
+from caloscale.storage import google_cloud
+from caloscale.storage.objects import download, is_remote, read_object, upload, write_object
 
 
 @pytest.fixture
@@ -75,10 +78,44 @@ def test_missing_bucket(bucket_server: str, tree: Path, tmp_path: Path, way: str
     assert "'nobody'" in caught.value.remedy and caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("uri", ["gs://", "gs:///a", "s3://bucket/a", "/local"])
-def test_not_a_place_in_a_bucket(uri: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("uri", ["gs://", "gs:///a", "s3://bucket/a"])
+def test_addresses_that_name_no_bucket_are_refused(uri: str, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="write gs://bucket/prefix"):
         download(uri, tmp_path)
+
+
+def test_one_client_serves_all_requests_of_a_process(
+    bucket_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new client would mean new connections and, with real credentials, a new access token."""
+    import google.cloud.storage
+
+    created = []
+
+    class Counted(google.cloud.storage.Client):
+        def __init__(self, **options: object) -> None:
+            created.append(os.getpid())
+            super().__init__(**options)
+
+    monkeypatch.setattr(google.cloud.storage, "Client", Counted)
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "counted")  # the key of a client
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda n: write_object(b"x", f"{bucket_server}/kept/{n}"), range(16)))
+    assert len(download(f"{bucket_server}/kept", tmp_path)) == 16
+    assert created == [os.getpid()]
+
+    # A child of fork must not share the connections: it creates a client of its own.
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def child() -> None:
+        sender.send((read_object(f"{bucket_server}/kept/0"), created[1:] == [os.getpid()]))
+
+    process = context.Process(target=child)
+    process.start()
+    assert receiver.poll(60)
+    assert receiver.recv() == (b"x", True)
+    process.join()
 
 
 def test_is_remote() -> None:
@@ -115,7 +152,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Fixed]]:
     thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{listening.server_port}")
-    monkeypatch.setattr(storage, "RETRY_SECONDS", 1.5)
+    monkeypatch.setattr(google_cloud, "RETRY_SECONDS", 1.5)
     yield handler
     listening.shutdown()
     thread.join()
@@ -170,7 +207,7 @@ def test_names_that_would_leave_the_folder_are_refused(server: type[_Fixed], tmp
 
 def test_nobody_listens(monkeypatch: pytest.MonkeyPatch, tree: Path) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
-    monkeypatch.setattr(storage, "RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(google_cloud, "RETRY_SECONDS", 0.5)
     with pytest.raises(StorageError, match="does not serve it"):
         upload(tree, "gs://b/x")
 
@@ -203,6 +240,6 @@ def test_credentials_that_cannot_be_had_for_now_are_nobodys_mistake(
     given = {"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r"}
     (tmp_path / "user.json").write_text(json.dumps({**given, "token_uri": "http://127.0.0.1:1/"}))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "user.json"))
-    monkeypatch.setattr(storage, "RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(google_cloud, "RETRY_SECONDS", 0.5)
     with pytest.raises(UnreachableError, match="gs://b/x"):
         download("gs://b/x", tmp_path)

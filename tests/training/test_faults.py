@@ -15,7 +15,7 @@ from caloscale.errors import ShowerFileError, StorageError, TrainingError
 from caloscale.models.card import CARD
 from caloscale.spec import load_run
 from caloscale.stages import train as train_stage
-from caloscale.storage.files import download, read_object
+from caloscale.storage.objects import download, read_object
 from caloscale.training import input as showers_input
 from caloscale.training import train
 from caloscale.training.checkpoint.file import decode

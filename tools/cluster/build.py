@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from caloscale.progress import bar
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 from tools.cluster.errors import ClusterError
 from tools.cluster.programs import CONTROL_PLANE, KUBERNETES, MODULE, NODE, UPSTREAM, folder, is_built, version
 

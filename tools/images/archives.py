@@ -12,7 +12,7 @@ from pathlib import Path
 import platformdirs
 
 from caloscale.progress import bar
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 from tools.images.engines import Engine
 from tools.images.errors import ImageError
 from tools.images.targets import choose, qualified

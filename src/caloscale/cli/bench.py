@@ -47,7 +47,7 @@ def command(
     from caloscale.bench.tables import Bench, bench_table, machine_text
     from caloscale.cli.tables import console, table
     from caloscale.spec import load_run
-    from caloscale.storage.files import atomic_writer
+    from caloscale.storage.atomic import atomic_writer
 
     chosen = [*(overrides or ()), *([f"train.precision={precision}"] if precision else [])]
     run = load_run(preset=preset, overrides=chosen)

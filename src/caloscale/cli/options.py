@@ -42,7 +42,7 @@ def resolve(document: Path | None, preset: str | None, overrides: list[str] | No
 
 def folder_of(workspace: str) -> Path:
     """The workspace as a folder of this machine; InputError when it is in a bucket."""
-    from caloscale.storage.files import is_remote
+    from caloscale.storage.objects import is_remote
 
     if is_remote(workspace):
         raise InputError(

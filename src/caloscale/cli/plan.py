@@ -48,7 +48,7 @@ def command(
 
 def _draw(made: Plan, figure: Path) -> None:
     from caloscale.planning.figure import draw_plan
-    from caloscale.storage.files import atomic_writer
+    from caloscale.storage.atomic import atomic_writer
 
     with atomic_writer(figure) as temporary:
         draw_plan(made, temporary)

@@ -16,7 +16,8 @@ from caloscale.spec import build_run, dump_run
 from caloscale.spec.block import read_block
 from caloscale.spec.places import LARGE, PLAN_FILE, USAGE_FILE
 from caloscale.status import RunStatus
-from caloscale.storage.files import atomic_writer, download, is_remote
+from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.objects import download, is_remote
 
 
 def fetch(run: RunOnCluster, folder: Path) -> list[str]:

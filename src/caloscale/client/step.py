@@ -7,7 +7,6 @@ import hashlib
 import logging
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
 from caloscale.client.cancellation import ended_by_sigterm
@@ -19,7 +18,8 @@ from caloscale.errors import ClusterError, StorageError, Terminated
 from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.spec import Run
 from caloscale.spec.places import DATASET, MODEL, PLAN_FILE, USAGE_FILE
-from caloscale.storage.files import atomic_writer, download, is_remote, read_object, upload
+from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.objects import download, is_remote, read_object, upload, write_object
 
 log = logging.getLogger(__name__)
 
@@ -100,10 +100,11 @@ def metrics_of(run: RunOnCluster) -> dict[str, float]:
 def share_shards(shards: Path, place: str) -> str:
     """Put shards where the workers find them, unless they are there; the manifest goes last."""
     manifest = (shards / MANIFEST).read_bytes()
+    if read_object(f"{place}/{MANIFEST}") == manifest:
+        return place
     if is_remote(place):
-        if read_object(f"{place}/{MANIFEST}") != manifest:
-            upload(shards, place)
-    elif not (Path(place) / MANIFEST).is_file() or (Path(place) / MANIFEST).read_bytes() != manifest:
+        upload(shards, place)
+    else:
         with atomic_writer(Path(place), replace_folder=True) as folder:
             shutil.copytree(shards, folder)
     return place
@@ -116,19 +117,9 @@ def _keep_use(run: RunOnCluster, document: Run, workspace: str) -> None:
     use = use_of(run.name, run.status, dt.datetime.now(dt.UTC), document, plan=plan)
     if use is None:
         return
+    root = workspace.rstrip("/")
     if plan is None:
         log.info("%s", planned)
     else:
-        _put(workspace, PLAN_FILE, plan.model_dump_json(by_alias=True, indent=2))
-    _put(workspace, USAGE_FILE, use.model_dump_json(by_alias=True, indent=2))
-
-
-def _put(workspace: str, name: str, text: str) -> None:
-    if not is_remote(workspace):
-        with atomic_writer(Path(workspace) / name) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / name
-        file.write_text(text + "\n", encoding="utf-8")
-        upload(file, f"{workspace.rstrip('/')}/{name}")
+        write_object((plan.model_dump_json(by_alias=True, indent=2) + "\n").encode(), f"{root}/{PLAN_FILE}")
+    write_object((use.model_dump_json(by_alias=True, indent=2) + "\n").encode(), f"{root}/{USAGE_FILE}")

@@ -22,7 +22,7 @@ from caloscale.errors import CheckpointError
 from caloscale.inference.noise import latent_noise
 from caloscale.models.card import CARD, GENERATOR, ModelCard
 from caloscale.spec.block import Block
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 
 if TYPE_CHECKING:
     from caloscale.inference.generator import Generator

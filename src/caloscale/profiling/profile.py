@@ -24,7 +24,7 @@ from caloscale.profiling.scopes import PARTS, PHASES, place_of
 from caloscale.profiling.trace import INPUT, STEP, Interval, Trace, mark, recording
 from caloscale.spec import Run
 from caloscale.spec.block import Block
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from caloscale.physics.result import Evaluation
 from caloscale.progress import bar
 from caloscale.report import figures_energy, figures_profile, figures_run, figures_shapes, figures_showers
 from caloscale.report.figure_data import FigureData
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 
 DOTS_PER_INCH = 130
 

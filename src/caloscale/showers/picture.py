@@ -8,7 +8,7 @@ import numpy as np
 
 from caloscale.errors import InputError
 from caloscale.showers.arrays import Showers
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 
 _DECADES = 5
 """Energies more than this many powers of ten below the highest are not told apart."""

@@ -17,7 +17,7 @@ from caloscale.showers.hdf5.layouts import Layout, Source, open_layout
 from caloscale.showers.hdf5.reader import check_primaries
 from caloscale.showers.tfrecord.manifest import Part
 from caloscale.spec.data import Data, Range
-from caloscale.storage.files import download, is_remote
+from caloscale.storage.objects import download, is_remote
 
 HDF5_NAMES = ("*.h5", "*.hdf5")
 Split = Literal["by file", "end of the only file"]

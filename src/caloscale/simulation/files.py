@@ -13,7 +13,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import write_showers
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.spec import Data
-from caloscale.storage.files import PARTIAL
+from caloscale.storage.atomic import PARTIAL
 
 try:
     import fcntl

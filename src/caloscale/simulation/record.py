@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from caloscale.spec.block import Block
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 
 RECORD_NAME = "simulation.json"
 _LOG_NAME = "pieces.jsonl"

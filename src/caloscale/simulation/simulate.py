@@ -24,7 +24,7 @@ from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import PieceLog, SimulationRecord, read_record, write_record
 from caloscale.simulation.tables import data_folder, tables_identity, wheel_folder, wheel_version
 from caloscale.spec import Data
-from caloscale.storage.files import storage_error
+from caloscale.storage.atomic import storage_error
 
 REVISIONS = {"geant4": 1, "parametrised": 2}
 """Raise an engine's when the code makes other showers of the same document: it is part of the fingerprint."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import SimulationError, StorageError
 from caloscale.spec import Geometry
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 
 INSTALL = (
     "pip install 'caloscale[simulate]', or use parametrised showers: --set data.simulation.engine=parametrised "

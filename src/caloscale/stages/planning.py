@@ -26,7 +26,7 @@ from caloscale.stages.plan_table import plan_markdown
 from caloscale.stages.record import read_records
 from caloscale.stages.summary import Summary
 from caloscale.stages.workspace import keep_document, open_workspace
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 
 NO_SPEED = (
     "A million showers have no price: how fast they are made was not measured by a worker on a machine of this bill."

@@ -12,7 +12,7 @@ from caloscale.spec import Run
 from caloscale.spec.places import DATASET
 from caloscale.stages.preprocessing import preprocess
 from caloscale.stages.simulation import simulate
-from caloscale.storage.files import is_remote, read_object, upload
+from caloscale.storage.objects import is_remote, read_object, upload
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +53,7 @@ def _prepare(run: Run, workspace: str, showers: Path, dataset: Path) -> Path:
 
 def _is_whole(place: str) -> bool:
     """Whether shards are there: their manifest comes last."""
-    if is_remote(place):
-        return read_object(f"{place}/{MANIFEST}") is not None
-    return (Path(place) / MANIFEST).is_file()
+    return read_object(f"{place}/{MANIFEST}") is not None
 
 
 def _wait_for(place: str) -> None:

@@ -18,7 +18,7 @@ import psutil
 from caloscale.cluster.names import ATTEMPT_VARIABLE
 from caloscale.errors import CaloscaleError, InputError, PeerLostError, StorageError, Terminated
 from caloscale.spec.block import Block, read_block
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 
 STAGES = ("simulate", "preprocess", "train", "validate", "report")
 EARLIER_FILE = "earlier.json"

@@ -33,7 +33,7 @@ from caloscale.stages.summary import (
 )
 from caloscale.stages.usage import own_use
 from caloscale.stages.workspace import keep_document, open_workspace
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 
 FOR_THE_BILL = "for caloscale bill, with --prices FILE"
 """What can be done about a missing price once the run is over."""

@@ -13,7 +13,7 @@ from caloscale.spec.places import CHECKPOINTS
 from caloscale.stages import load_tensorflow_quietly
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace
-from caloscale.storage.files import is_remote
+from caloscale.storage.objects import is_remote
 from caloscale.training.keras_version import choose_keras
 from caloscale.training.record import TrainingRecord
 from caloscale.training.strategy import worker_of

@@ -26,7 +26,7 @@ from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 from caloscale.training.input import check_manifest
 from caloscale.training.selection import selection_showers
 

@@ -11,7 +11,8 @@ from caloscale.errors import DocumentError
 from caloscale.spec import Run, build_run, dump_run
 from caloscale.spec.document import parse_yaml
 from caloscale.spec.places import LARGE
-from caloscale.storage.files import atomic_writer, delete_object, download, is_remote, upload
+from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.objects import delete_object, download, is_remote, upload
 from caloscale.training.checkpoint.description import first_difference, value_at, weights_document
 
 

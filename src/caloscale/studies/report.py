@@ -12,7 +12,7 @@ from typing import Any
 
 from caloscale import __version__
 from caloscale.stages.plan_table import markdown_table
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 from caloscale.studies.conclusions import conclude
 from caloscale.studies.measures import Context
 from caloscale.studies.points import Point

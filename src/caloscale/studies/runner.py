@@ -11,7 +11,7 @@ from typing import Any
 from caloscale.errors import DocumentError, InputError
 from caloscale.planning.machines import nearest
 from caloscale.progress import bar
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 from caloscale.studies.measures import MEASURES, Context, Measure
 from caloscale.studies.points import Point
 from caloscale.studies.sweep import TODAY, Study, Sweep

@@ -15,7 +15,7 @@ from caloscale.profiling.profile import PROFILE_FILE, StepProfiler, keeper
 from caloscale.progress import bar
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 from caloscale.training.builtin_loop import fit
 from caloscale.training.checkpoint.description import Progress, identity_of
 from caloscale.training.checkpoint.manager import Continuity, among_peers

@@ -11,7 +11,7 @@ from pathlib import Path
 from caloscale.errors import StorageError
 from caloscale.progress import PROGRESS_FILE_VARIABLE
 from caloscale.status import RunProgress
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 
 log = logging.getLogger(__name__)
 

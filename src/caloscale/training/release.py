@@ -14,7 +14,7 @@ from caloscale.models import Networks, count_parameters
 from caloscale.models.card import CARD, DISCRIMINATOR, GENERATOR, UNTRAINED, ModelCard
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.spec import Run
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 from caloscale.training.checkpoint.description import Progress
 from caloscale.training.portable import Portable, load_weights, save_portable, save_weights
 

@@ -13,7 +13,7 @@ from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.showers.tfrecord.shards import preprocess_showers, read_part
 from caloscale.spec import Data
-from caloscale.storage.files import upload, write_object
+from caloscale.storage.objects import upload, write_object
 
 
 @pytest.fixture

@@ -178,7 +178,7 @@ def test_blocks_do_not_show(
 
 
 def test_from_a_bucket(folder_of_showers: MakeFolder, data: Data, tmp_path: Path, bucket_server: str) -> None:
-    from caloscale.storage.files import download, upload
+    from caloscale.storage.objects import download, upload
 
     source = folder_of_showers(10, 10)
     upload(source, f"{bucket_server}/mc")

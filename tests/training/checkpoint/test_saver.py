@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import urllib.error
 import urllib.request
@@ -11,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from caloscale.errors import StorageError
-from caloscale.storage import files as storage
+from caloscale.storage import google_cloud
 from caloscale.training.checkpoint import saver as saver_module
 from caloscale.training.checkpoint.saver import Saver
 from caloscale.training.checkpoint.store import SELECTED, BucketCopy, CheckpointFolder
@@ -88,12 +89,12 @@ class _Door(BaseHTTPRequestHandler):
 @pytest.fixture
 def door(bucket_server, monkeypatch):
     """A server before the bucket's that can be shut: then it answers 503."""
-    handler = type("Door", (_Door,), {"behind": storage.os.environ["STORAGE_EMULATOR_HOST"], "refused": 0})
+    handler = type("Door", (_Door,), {"behind": os.environ["STORAGE_EMULATOR_HOST"], "refused": 0})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setattr(storage, "RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(google_cloud, "RETRY_SECONDS", 0.5)
     monkeypatch.setattr(saver_module, "PAUSE_SECONDS", 0.1)
     yield handler
     server.shutdown()

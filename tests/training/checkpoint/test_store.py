@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from caloscale.errors import CheckpointError, StorageError
-from caloscale.storage.files import delete_object, download, read_object, write_object
+from caloscale.storage.objects import delete_object, download, read_object, write_object
 from caloscale.training.checkpoint.description import Progress
 from caloscale.training.checkpoint.file import encode
 from caloscale.training.checkpoint.store import POINTER, SELECTED, BucketCopy, CheckpointFolder

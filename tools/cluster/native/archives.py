@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 from tools.cluster.errors import ClusterError
 
 MEDIA = "application/vnd.oci.image"

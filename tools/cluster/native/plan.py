@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 from tools.cluster.daemons import end_process
 from tools.cluster.native.cgroups import read_trees, remove_group
 from tools.cluster.native.configuration import Node, planned_nodes

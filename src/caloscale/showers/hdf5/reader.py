@@ -25,7 +25,7 @@ from caloscale.showers.hdf5.layouts import (
 from caloscale.showers.hdf5.sandbox import fixed_length
 from caloscale.spec.block import Block
 from caloscale.spec.data import HIGHEST_GEV, Geometry
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 
 __all__ = ["FileDescription", "Layout", "describe_file", "read_showers", "write_showers"]
 

@@ -21,7 +21,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import INCLINED_AXIS, UNITS_ATTRIBUTE, UNITS_PER_GEV, Layout
 from caloscale.showers.hdf5.sandbox import fixed_length
 from caloscale.spec.data import Geometry
-from caloscale.storage.files import atomic_writer
+from caloscale.storage.atomic import atomic_writer
 
 WRITABLE: tuple[Layout, ...] = ("variable-angle", "calochallenge")
 """Layouts that are written."""

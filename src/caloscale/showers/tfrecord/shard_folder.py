@@ -14,7 +14,7 @@ from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest, Part, Shard, check_shards, read_manifest
 from caloscale.showers.tfrecord.shards import read_part
-from caloscale.storage.files import download, is_remote
+from caloscale.storage.objects import download, is_remote
 
 
 class ShardFolder:

@@ -44,7 +44,7 @@ from caloscale.showers.tfrecord.manifest import (
 from caloscale.showers.tfrecord.records import Prepared, parse_example, read_batches
 from caloscale.showers.tfrecord.shard_writer import ShardWriter, plan_shards
 from caloscale.spec.data import Data
-from caloscale.storage.files import PARTIAL, atomic_writer
+from caloscale.storage.atomic import PARTIAL, atomic_writer
 
 __all__ = ["Manifest", "parse_example", "preprocess_showers", "read_manifest", "read_part", "verify_shards"]
 

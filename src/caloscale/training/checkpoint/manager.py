@@ -19,7 +19,8 @@ import tensorflow as tf
 
 from caloscale.errors import CheckpointError, DocumentError, PeerLostError, StorageError
 from caloscale.spec import Checkpoint, Run
-from caloscale.storage.files import is_remote, storage_error
+from caloscale.storage.atomic import storage_error
+from caloscale.storage.objects import is_remote
 from caloscale.training.checkpoint.description import Progress
 from caloscale.training.checkpoint.file import Arrays, encode
 from caloscale.training.checkpoint.progress_marker import Life, Mark, next_life, read_mark

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from caloscale.errors import CheckpointError, StorageError
 from caloscale.spec.block import Block
-from caloscale.storage.files import PARTIAL, atomic_writer, delete_object, read_object, write_object
+from caloscale.storage.atomic import PARTIAL, atomic_writer
+from caloscale.storage.objects import delete_object, read_object, write_object
 from caloscale.training.checkpoint.description import Progress, first_difference, value_at
 from caloscale.training.checkpoint.file import Arrays, DamagedError, decode, encode
 

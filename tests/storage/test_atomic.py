@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from caloscale.errors import StorageError
-from caloscale.storage.files import atomic_writer, storage_error
+from caloscale.storage.atomic import atomic_writer, storage_error
 
 
 def test_file_appears_when_it_is_complete(tmp_path: Path) -> None:

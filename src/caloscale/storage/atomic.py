@@ -1,0 +1,107 @@
+"""Writing local files so that nothing half-written is left."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from caloscale.errors import StorageError
+
+PARTIAL = ".partial-"
+"""Prefix of the names of unfinished files and folders; readers of folders skip names that begin with a dot."""
+_REMEDIES = {
+    errno.ENOSPC: "free space on this disk or choose another folder",
+    errno.EDQUOT: "free space in your quota or choose another folder",
+    errno.EACCES: "choose a folder that you may write to",
+    errno.EPERM: "choose a folder that you may write to",
+    errno.EROFS: "choose a folder on a disk that is not read-only",
+    errno.ENOTDIR: "a part of the path is a file: choose another path",
+    errno.EISDIR: "there is a folder of this name: choose another path",
+    errno.EEXIST: "a part of the path is a file: choose another path",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ENOTEMPTY: "there is a folder of this name with files in it: choose another path",
+}
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
+
+
+@contextmanager
+def atomic_writer(path: str | Path, *, replace_folder: bool = False) -> Iterator[Path]:
+    """A temporary path beside ``path`` (same suffix), renamed to ``path`` when the block succeeds.
+
+    The block creates a file or a folder there. Missing parent folders are created. When the block fails,
+    whatever was written is removed and ``path`` is unchanged. A file replaces a file; a folder replaces
+    an empty folder, and with ``replace_folder`` also a full one. OSError becomes StorageError with the file
+    and a remedy; other errors pass.
+    """
+    path = Path(path)
+    temporary = path.with_name(f"{PARTIAL}{secrets.token_hex(4)}-{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _synchronise(temporary)
+        if replace_folder and path.is_dir() and temporary.is_dir():
+            _exchange(temporary, path)
+        else:
+            temporary.replace(path)
+        _synchronise(path.parent, deep=False)
+    except OSError as error:
+        raise storage_error(error, path) from error
+    finally:
+        _remove(temporary)
+
+
+def storage_error(error: OSError, path: str | Path) -> StorageError:
+    """The StorageError for an OSError that was raised while ``path`` was written."""
+    number = error.errno or _hidden_errno(str(error))
+    reason = os.strerror(number) if number else " ".join(str(error).split())
+    remedy = _REMEDIES.get(number or 0, "check the disk and the path")
+    return StorageError(f"cannot be written: {reason}", file=path, remedy=remedy)
+
+
+def _hidden_errno(message: str) -> int | None:
+    """HDF5 reports the number only inside its message."""
+    found = re.search(r"errno = (\d+)", message)
+    return int(found.group(1)) if found else None
+
+
+def _exchange(new: Path, old: Path) -> None:
+    """Swap two folders in one step where the kernel supports it, so that the name exists at all times."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    names = os.fsencode(new), os.fsencode(old)
+    if hasattr(libc, "renameat2") and libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+        return
+    aside = old.with_name(f"{PARTIAL}{secrets.token_hex(4)}-{old.name}")
+    old.rename(aside)
+    try:
+        new.rename(old)
+    except BaseException:
+        aside.rename(old)
+        raise
+    aside.rename(new)
+
+
+def _synchronise(path: Path, *, deep: bool = True) -> None:
+    """Write the content through to the disk before the file gets its final name."""
+    if deep and path.is_dir():
+        for inner in path.iterdir():
+            _synchronise(inner)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)

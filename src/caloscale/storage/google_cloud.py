@@ -1,0 +1,174 @@
+"""Buckets of Google Cloud Storage, with the application default credentials.
+
+STORAGE_EMULATOR_HOST is honoured (anonymously, as emulators expect it).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from caloscale.errors import StorageError, UnreachableError
+from caloscale.storage.objects import ABSENT, StoredObject
+
+if TYPE_CHECKING:
+    from google.cloud.storage import Blob, Client
+
+RETRY_SECONDS = 60.0
+"""For how long a request that fails temporarily (429, 5xx, a lost connection) is repeated."""
+_TIMEOUT_SECONDS = 30.0
+"""For how long one answer of the server is awaited."""
+_ENVIRONMENT = ("STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT")
+
+_clients: dict[tuple[str | None, ...], Client] = {}
+_lock = threading.Lock()
+
+
+def _forget_clients() -> None:
+    """A child process must not use the connections of its parent, nor wait for a lock that a thread there holds."""
+    global _clients, _lock
+    _clients, _lock = {}, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_clients)
+
+
+def client() -> Client:
+    """The client of this process, created at the first call: it keeps its connections and its access token.
+
+    Clients may be shared by threads, not by processes
+    (https://docs.cloud.google.com/python/docs/reference/storage/latest/multiprocessing).
+    """
+    from google.cloud import storage
+
+    key = tuple(os.environ.get(name) for name in _ENVIRONMENT)
+    with _lock:
+        if key not in _clients:
+            # Bucket names are global: a project is needed only to create a bucket, which nothing here does.
+            created = storage.Client(project=os.environ.get("GOOGLE_CLOUD_PROJECT", "none"))
+            # For the labels of traces it would request the bucket itself, in a thread that outlives the request and
+            # with a permission (storage.buckets.get) that roles for objects do not include.
+            created._bucket_metadata_cache = None
+            _clients[key] = created
+        return _clients[key]
+
+
+class GoogleStore:
+    """The objects of a bucket; versions are generations. See `ObjectStore`."""
+
+    def __init__(self, bucket: str, retry_seconds: float | None = None) -> None:
+        self._bucket = bucket
+        self._retry_seconds = retry_seconds
+
+    def list(self, prefix: str) -> Sequence[StoredObject]:
+        """See `ObjectStore`. Markers of folders are not objects."""
+        with self._explained(prefix):
+            blobs = client().list_blobs(self._bucket, prefix=prefix, **self._options())
+            return [
+                _described(blob)
+                for blob in blobs
+                if not blob.name.endswith("/")
+                and (not prefix or blob.name == prefix or blob.name.startswith(prefix + "/"))
+            ]
+
+    def find(self, name: str) -> StoredObject | None:
+        """See `ObjectStore`."""
+        with self._explained(name):
+            blob = client().bucket(self._bucket).get_blob(name, **self._options())
+            if blob is None:
+                # Raises where the bucket is missing, too; listing needs no permission for the bucket itself.
+                next(iter(client().list_blobs(self._bucket, prefix=name, max_results=1, **self._options())), None)
+            return None if blob is None else _described(blob)
+
+    def get(self, name: str) -> bytes | None:
+        """See `ObjectStore`."""
+        # Found first: a download that fails leaves its answer unread, and with it a connection.
+        if self.find(name) is None:
+            return None
+        with self._explained(name):
+            return bytes(self._blob(name).download_as_bytes(checksum="auto", **self._options()))
+
+    def get_file(self, name: str, path: Path, received: Callable[[int], object]) -> None:
+        """See `ObjectStore`."""
+        from tqdm.utils import CallbackIOWrapper
+
+        with self._explained(name), path.open("wb") as file:
+            counted = CallbackIOWrapper(received, file, "write")
+            self._blob(name).download_to_file(counted, checksum="auto", **self._options())
+
+    def put(self, name: str, content: bytes | Path, *, version: str | None = None) -> bool:
+        """See `ObjectStore`."""
+        from google.api_core.exceptions import PreconditionFailed
+
+        options = self._options()
+        if version is not None:
+            options["if_generation_match"] = 0 if version == ABSENT else int(version)
+        try:
+            with self._explained(name):
+                if isinstance(content, bytes):
+                    self._blob(name).upload_from_string(content, "application/octet-stream", **options)
+                else:
+                    self._blob(name).upload_from_filename(str(content), **options)
+        except StorageError as error:
+            if isinstance(error.__cause__, PreconditionFailed):
+                return False
+            raise
+        return True
+
+    def delete(self, name: str) -> None:
+        """See `ObjectStore`."""
+        with self._explained(name):
+            client().bucket(self._bucket).delete_blobs([name], on_error=lambda _: None, **self._options())
+
+    def _blob(self, name: str) -> Blob:
+        """An object by its name alone: a listed one carries the address that the server has for itself, which may not
+        be reachable from here with an emulator.
+        """
+        return client().bucket(self._bucket).blob(name)
+
+    def _options(self) -> dict[str, Any]:
+        from google.cloud.storage.retry import DEFAULT_RETRY
+
+        seconds = RETRY_SECONDS if self._retry_seconds is None else self._retry_seconds
+        return {"retry": DEFAULT_RETRY.with_timeout(seconds), "timeout": _TIMEOUT_SECONDS}
+
+    @contextmanager
+    def _explained(self, name: str) -> Iterator[None]:
+        """Turn the exceptions of the client libraries into a StorageError with the URI and a remedy."""
+        import requests
+        from google.api_core import exceptions as api
+        from google.auth.exceptions import GoogleAuthError, TransportError
+        from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+
+        uri, bucket = f"gs://{self._bucket}/{name}", self._bucket
+        passing = (api.GoogleAPIError, InvalidResponse, DataCorruption, requests.RequestException)
+        try:
+            yield
+        except api.NotFound as error:
+            problem, remedy = f"there is no such bucket or object: {error.message}", f"check the name {bucket!r}"
+            raise StorageError(problem, file=uri, remedy=f"{remedy}, or create it") from error
+        except (api.Forbidden, api.Unauthorized) as error:
+            problem, remedy = f"access is refused: {error.message}", "give your account the role storage.objectAdmin"
+            raise StorageError(problem, file=uri, remedy=f"{remedy} on bucket {bucket!r}") from error
+        except GoogleAuthError as error:
+            problem, remedy = f"no valid credentials: {error}", "run `gcloud auth application-default login`"
+            in_a_pod = (
+                "; in a cluster see docs/gke.md (Workload Identity), cluster.credentialsSecret (a key) or "
+                "manifests/storage (an emulator)"
+            )
+            # A node's metadata server may start late, or ask for a repetition itself.
+            kind = UnreachableError if isinstance(error, TransportError) or error.retryable else StorageError
+            raise kind(problem, file=uri, remedy=remedy + in_a_pod) from error
+        except (*passing, ConnectionError) as error:
+            host = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
+            problem, remedy = f"the server {host} does not serve it: {error}", "check the network, or try again later"
+            raise UnreachableError(problem, file=uri, remedy=remedy) from error
+
+
+def _described(blob: Blob) -> StoredObject:
+    return StoredObject(blob.name, blob.size or 0, str(blob.generation))

@@ -1,0 +1,177 @@
+"""Objects by name: the protocol of a store, its address as a URI, and copies of files to and from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol, TypeVar
+
+from caloscale.errors import StorageError
+from caloscale.progress import bar
+from caloscale.storage.atomic import atomic_writer
+
+ABSENT = ""
+"""Version of an object that does not exist, for `ObjectStore.put`."""
+_SCHEME = "gs://"
+_SIMULTANEOUS = 8
+"""Objects that are copied at the same time: one connection does not fill the network."""
+_LEAST_BYTES_FOR_A_BAR = 8_000_000
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object as a store lists it."""
+
+    name: str
+    """Name in the store, with ``/`` between folders."""
+    size: int
+    """Size, bytes."""
+    version: str
+    """Changes with every write."""
+
+
+class ObjectStore(Protocol):
+    """A bucket or a folder: named objects that change as a whole.
+
+    All methods raise StorageError (refused, no such bucket, disk full) and UnreachableError (no answer).
+    """
+
+    def list(self, prefix: str) -> Sequence[StoredObject]:
+        """The object ``prefix`` and all objects below the folder ``prefix``, sorted by name."""
+
+    def find(self, name: str) -> StoredObject | None:
+        """The object of this name; None when it does not exist."""
+
+    def get(self, name: str) -> bytes | None:
+        """The content of an object, its checksum verified; None when it does not exist."""
+
+    def get_file(self, name: str, path: Path, received: Callable[[int], object]) -> None:
+        """Copy an object into the file ``path``; ``received`` is called with numbers of bytes."""
+
+    def put(self, name: str, content: bytes | Path, *, version: str | None = None) -> bool:
+        """Write an object: bytes, or the content of a file.
+
+        With ``version`` it is written only where the object has this version (`ABSENT`: does not exist); False:
+        it has another one and is unchanged.
+        """
+
+    def delete(self, name: str) -> None:
+        """Delete an object if it exists."""
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is in a bucket (gs://...)."""
+    return path.startswith(_SCHEME)
+
+
+def locate(uri: str, *, retry_seconds: float | None = None) -> tuple[ObjectStore, str]:
+    """The store of a URI or local path, and the name of the object in it. Raises StorageError: not a URI.
+
+    retry_seconds: for how long requests that fail temporarily are repeated; absent: `google_cloud.RETRY_SECONDS`.
+    """
+    if "://" not in uri:
+        from caloscale.storage.local import LocalStore
+
+        return LocalStore(Path(uri).parent), Path(uri).name
+    from caloscale.storage.google_cloud import GoogleStore
+
+    bucket, _, name = uri.removeprefix(_SCHEME).partition("/")
+    if not is_remote(uri) or not bucket:
+        raise StorageError("is not the address of a bucket", file=uri, remedy="write gs://bucket/prefix")
+    return GoogleStore(bucket, retry_seconds), name.strip("/")
+
+
+def read_object(uri: str, *, retry_seconds: float | None = None) -> bytes | None:
+    """The content of an object; None when it does not exist. Raises StorageError; see `locate`."""
+    store, name = locate(uri, retry_seconds=retry_seconds)
+    return store.get(name)
+
+
+def write_object(content: bytes, uri: str, *, retry_seconds: float | None = None) -> None:
+    """Write an object; it changes as a whole. Raises StorageError; see `locate`."""
+    store, name = locate(uri, retry_seconds=retry_seconds)
+    store.put(name, content)
+
+
+def delete_object(uri: str) -> None:
+    """Delete an object if it exists. Raises StorageError."""
+    store, name = locate(uri)
+    store.delete(name)
+
+
+def download(
+    uri: str, folder: Path, pattern: str | tuple[str, ...] = "*", *, without: tuple[str, ...] = ()
+) -> list[Path]:
+    """Copy the objects below ``gs://bucket/prefix`` whose names match into ``folder``; their paths, sorted.
+
+    ``prefix`` is a folder (all objects below it, with their relative paths) or one object. The last component
+    of the name must match the pattern or one of the patterns; folders in ``without`` are left out.
+    Without matching objects the list is empty. A file appears when it is complete. Raises StorageError with the
+    URI: missing bucket, refused, damaged on the way, disk full; UnreachableError: the server does not answer.
+    """
+    store, prefix = locate(uri)
+    patterns = (pattern,) if isinstance(pattern, str) else pattern
+    wanted = [
+        (found, relative)
+        for found in store.list(prefix)
+        if any(fnmatch((relative := _relative(found.name, prefix, uri)).name, p) for p in patterns)
+        and not any(relative.is_relative_to(one) for one in without)
+    ]
+    with _transfer_bar("download", sum(found.size for found, _ in wanted)) as progress:
+
+        def fetch(one: tuple[StoredObject, PurePosixPath]) -> Path:
+            path = folder / one[1]
+            with atomic_writer(path) as temporary:
+                store.get_file(one[0].name, temporary, progress.update)
+            return path
+
+        return sorted(_concurrently(fetch, wanted))
+
+
+def upload(source: Path, uri: str) -> None:
+    """Copy a file to ``gs://bucket/name``, or the content of a folder to names below ``gs://bucket/prefix``.
+
+    manifest.json is written last, so that it never lists objects that are not there yet. Raises as `download`.
+    """
+    store, prefix = locate(uri)
+    files = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
+    with _transfer_bar("upload", sum(path.stat().st_size for path in files)) as progress:
+
+        def send(path: Path) -> None:
+            name = prefix if path == source else str(PurePosixPath(prefix, path.relative_to(source).as_posix()))
+            store.put(name, path)
+            progress.update(path.stat().st_size)
+
+        _concurrently(send, [path for path in files if path.name != "manifest.json"])
+        for path in files:
+            if path.name == "manifest.json":
+                send(path)
+
+
+def _concurrently(work: Callable[[_A], _B], items: Iterable[_A]) -> list[_B]:
+    """The results in order; after the first error no further item is begun."""
+    with ThreadPoolExecutor(_SIMULTANEOUS) as pool:
+        begun = [pool.submit(work, item) for item in items]
+        try:
+            return [one.result() for one in begun]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _relative(name: str, prefix: str, uri: str) -> PurePosixPath:
+    """Path of an object relative to the prefix; of the object that the prefix names, its last component."""
+    relative = PurePosixPath(PurePosixPath(name).name if name == prefix else name.removeprefix(prefix).lstrip("/"))
+    if ".." in relative.parts:
+        raise StorageError("has an object that would leave the folder", file=uri, value=name, remedy="rename it")
+    return relative
+
+
+def _transfer_bar(label: str, total: int) -> Any:
+    return bar(label, total, "B", unit_scale=True, disable=total < _LEAST_BYTES_FOR_A_BAR)
