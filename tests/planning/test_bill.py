@@ -14,6 +14,7 @@ from caloscale.planning.calibration import calibrate
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.plan import plan
 from caloscale.planning.prices import load_prices
+from caloscale.planning.slices import load_slices
 from caloscale.planning.usage import Attempt, NodeUse, Observed, RunUse, measurement_of
 from caloscale.spec import load_run
 
@@ -189,6 +190,38 @@ def test_slices_are_paid_as_a_whole():
     made = bill(run_use(Attempt(nodes=(held,), training_seconds=3600)), PRICES)
     assert made.usd == pytest.approx(10.56)
     assert made.co2_kg == pytest.approx(16 * 0.45 * 236 / 1000)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in load_slices() if not row.retired and row.price_kind == "tpu_chip"], ids=lambda row: row.title
+)
+def test_an_hour_of_all_hosts_costs_the_chips_of_the_slice(row):
+    """A topology that exists on two machine types (v5e 2x4) is priced by the hosts that were held."""
+    sold = [p for p in PRICES.rows if (p.sku_kind, p.sku) == ("tpu_chip", row.price_sku) and p.effective_to is None]
+    price = next(iter(sold), None)
+    if price is None:
+        assert row.accelerator == "tpu-v7", "the catalogue has no price"
+        return
+    held = NodeUse(
+        machine_type=row.machine_type,
+        accelerator=row.accelerator,
+        per_node=row.chips_per_host,
+        topology=row.topology,
+        region=price.region,
+        purchase=price.purchase,
+        nodes=row.hosts,
+        seconds=3600,
+    )
+    made = bill(run_use(Attempt(nodes=(held,), training_seconds=3600)), PRICES)
+    assert made.usd == pytest.approx(row.chips * price.usd_per_unit_hour, abs=0.005)
+
+
+def test_hosts_that_no_such_slice_has_are_refused():
+    held = nodes(3600).model_copy(
+        update={"machine_type": "ct5lp-hightpu-1t", "accelerator": "tpu-v5e", "topology": "2x4"}
+    )
+    with pytest.raises(InputError, match="ct5lp-hightpu-8t, ct5lp-hightpu-4t"):
+        bill(run_use(Attempt(nodes=(held,))), PRICES)
 
 
 def test_a_million_showers_with_the_bill_amortised_against_geant4_on_cpu_nodes():

@@ -194,7 +194,7 @@ def node_rate(held: NodeUse, prices: Prices, day: dt.date) -> Rate:
     if held.topology is None:
         machine = find_machine(held.machine_type, accelerator=held.accelerator, per_node=held.per_node)
         return machine_rate(prices, machine, held.region, held.purchase, day)
-    row = find_slices(held.accelerator, topology=held.topology)[0]
+    row = find_slices(held.accelerator, topology=held.topology, machine_type=held.machine_type)[0]
     rate, _ = slice_rate(prices, row, held.region, held.purchase, day)
     return rate.model_copy(update={"usd_per_hour": rate.usd_per_hour / row.hosts})
 

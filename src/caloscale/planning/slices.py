@@ -73,13 +73,25 @@ def load_slices() -> tuple[Slice, ...]:
     return tuple(row for _, row in read_rows(builtin("slices.csv"), Slice, InputError))
 
 
-def find_slices(accelerator: str, *, topology: str | None = None, chips: int | None = None) -> list[Slice]:
-    """Slices of a TPU generation with a topology and/or number of chips.
+def find_slices(
+    accelerator: str, *, topology: str | None = None, chips: int | None = None, machine_type: str | None = None
+) -> list[Slice]:
+    """Slices of a TPU generation with a topology, a number of chips and a machine type of the hosts, as far as given.
 
+    A topology may exist on two machine types (v5e 2x4: one host of 8 chips or two of 4).
     Raises DocumentError that lists what exists when there is none.
     """
     all_of = [row for row in load_slices() if row.accelerator == accelerator]
-    found = [row for row in all_of if topology in (None, row.topology) and chips in (None, row.chips)]
+    fitting = [row for row in all_of if topology in (None, row.topology) and chips in (None, row.chips)]
+    found = [row for row in fitting if machine_type in (None, row.machine_type)]
+    if fitting and not found:
+        exist = ", ".join(row.machine_type for row in fitting)
+        raise DocumentError(
+            f"has no slice {fitting[0].topology} of {accelerator}",
+            field="hardware.machineType",
+            value=machine_type,
+            remedy=f"one of {exist}",
+        )
     if not found:
         exist = ", ".join(dict.fromkeys(f"{row.topology} ({row.chips} chips)" for row in all_of))
         raise DocumentError(
