@@ -11,6 +11,9 @@ from components.simulate.component import simulate
 from components.train.component import train
 from components.validate.component import validate
 
+LONGEST_RETRY = "520w"
+"""Argo takes this limit for the time from the first start of a step to the end of its last attempt, and kills a healthy
+attempt when it is over. The compiler's default is one hour. Ten years mean no limit."""
 RETRIES = {"plan": 1, "simulate": 2, "preprocess": 2, "train": 5, "validate": 1}
 """In a cluster a step fails because a node goes away, and again is right."""
 
@@ -21,7 +24,8 @@ def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
     here: on one's own machine a step is not tried again (what fails there fails again, after a wait), and the
     training stays in its step, whatever the document says.
     """
-    bill = cost_report(run=run, workspace=workspace).set_display_name("Report and bill")
+    pipeline_id = "" if here else dsl.PIPELINE_JOB_ID_PLACEHOLDER
+    bill = cost_report(run=run, workspace=workspace, pipeline_id=pipeline_id).set_display_name("Report and bill")
     bill.set_caching_options(False)
     with dsl.ExitHandler(bill, name="Run"):
         planned = plan(run=run, workspace=workspace).set_display_name("Plan machines")
@@ -30,7 +34,6 @@ def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
         prepared = preprocess(run=run, workspace=workspace, showers=simulated.outputs["showers"])
         prepared.set_display_name("Prepare showers")
         dataset = prepared.outputs["dataset"]
-        pipeline_id = "" if here else dsl.PIPELINE_JOB_ID_PLACEHOLDER
         trained = train(run=run, workspace=workspace, pipeline_id=pipeline_id, dataset=dataset)
         trained.set_display_name("Train").after(planned)
         trained.set_caching_options(False)  # what is done is in the workspace, and another run has another id
@@ -38,4 +41,4 @@ def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
         judged.set_display_name("Validate against Monte Carlo")
         if not here:
             for task in (planned, simulated, prepared, trained, judged):
-                task.set_retry(num_retries=RETRIES[task.name], backoff_duration="60s", backoff_factor=2.0)
+                task.set_retry(RETRIES[task.name], "60s", 2.0, LONGEST_RETRY)

@@ -9,15 +9,17 @@ from components import IMAGE
 def cost_report(
     run: str,
     workspace: str,
+    pipeline_id: str,
     status: dsl.PipelineTaskFinalStatus,
     report: dsl.Output[dsl.HTML],
     bill: dsl.Output[dsl.Markdown],
 ) -> None:
-    """Write the report and the bill of a run, also when a step before failed.
+    """Write the report and the bill of a run, also when a step before failed or the run was terminated.
 
     Args:
         run: The run document, as YAML or JSON.
         workspace: Folder or gs://bucket/prefix in which the run keeps its records.
+        pipeline_id: Id of the pipeline run; it names the TrainingRun. Empty: the training ran in its step.
         status: How the steps before ended; the pipeline fills it in.
         report: The whole report as one self-contained page.
         bill: What each stage took and what it costs.
@@ -25,8 +27,12 @@ def cost_report(
     from pathlib import Path
 
     from caloscale import spec, stages
+    from caloscale.client import step
 
-    failure = status.error_message or "a step failed" if status.state == "FAILED" else None
-    outcome = stages.report(spec.parse_run(run), workspace, failure=failure)
+    document = spec.parse_run(run)
+    if document.hardware is not None and pipeline_id:
+        step.record_use(document, step=pipeline_id, workspace=workspace)
+    failure = step.failure_of(status.state, status.error_message)
+    outcome = stages.report(document, workspace, failure=failure)
     Path(report.path).write_text(outcome.html, encoding="utf-8")
     Path(bill.path).write_text(outcome.bill, encoding="utf-8")

@@ -16,8 +16,8 @@ def train(
 ) -> None:
     """Train generator and discriminator: in this step, or as a TrainingRun when the document has a hardware block.
 
-    A retried step goes on from the last checkpoint in the workspace, or follows the TrainingRun that is there; a
-    cancelled step deletes its TrainingRun, after a checkpoint.
+    A retried step goes on from the last checkpoint in the workspace, or follows the TrainingRun that is there. The
+    TrainingRun of a cancelled step is suspended, after a checkpoint.
 
     Args:
         run: The run document, as YAML or JSON.

@@ -8,7 +8,7 @@ from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 
-Answer = dict[str, Any] | Exception | None
+Answer = dict[str, Any] | BaseException | None
 
 
 def seen(phase: str, reason: str = "", spec: dict[str, Any] | None = None, *, changed: bool = False) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class Server:
 
     def get(self, *_: object) -> dict[str, Any] | None:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 from caloscale.client.runs import RunOnCluster
-from caloscale.client.step import metrics_of, share_shards, train_on_cluster
+from caloscale.client.step import (
+    POD_VARIABLE,
+    failure_of,
+    metrics_of,
+    record_use,
+    run_name,
+    share_shards,
+    train_on_cluster,
+)
+from caloscale.errors import Terminated
+from caloscale.planning.usage import RunUse
 from caloscale.spec import load_run
 from caloscale.status import RunCost, RunProgress, RunStatus
 from caloscale.storage.objects import download
@@ -69,3 +79,83 @@ def test_the_metrics_of_a_run_say_only_what_is_known() -> None:
         (RunStatus(cost=RunCost()), {"attempts": 0}),
     ):
         assert metrics_of(RunOnCluster("gan", "physics", {}, status, "")) == figures
+
+
+@pytest.mark.parametrize(
+    ("state", "failed"),
+    [("COMPLETE", False), ("SUCCEEDED", False), ("FAILED", True), ("RUNNING", True), ("CANCELLED", True)],
+)
+def test_every_final_state_but_success_is_a_failure(state: str, failed: bool) -> None:
+    """Kubeflow Pipelines 2.17 passes COMPLETE, FAILED, and RUNNING after Terminate."""
+    assert (failure_of(state, None) is not None) == failed
+    if failed:
+        assert failure_of(state, "node lost") == "node lost"
+
+
+PLACED = {
+    "backend": "TFJob",
+    "pool": "v100",
+    "accelerator": "nvidia-tesla-v100",
+    "machineType": "n1-standard-8",
+    "region": "europe-west4",
+    "purchase": "spot",
+    "nodes": 2,
+    "workers": 2,
+    "perNode": 1,
+    "acceleratorsPerWorker": 1,
+    "plannedNodes": 2,
+    "globalBatch": 128,
+    "batchPerReplica": 64,
+}
+
+
+@pytest.mark.parametrize("pod", ["pod-of-the-step", None])
+def test_a_cancelled_step_under_kubeflow_leaves_its_run_to_the_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pod: str | None
+) -> None:
+    """Its container ends within a second of SIGTERM: a deleted run takes the record of what it used along."""
+    if pod is None:
+        monkeypatch.delenv(POD_VARIABLE, raising=False)
+    else:
+        monkeypatch.setenv(POD_VARIABLE, pod)
+    server: Any = Server(seen("Running"), Terminated())
+    deleted: list[str] = []
+    server.delete = lambda kind, namespace, name, **_: deleted.append(name)
+    monkeypatch.setattr("caloscale.client.runs.POLL_SECONDS", 0.0)
+    run = load_run(preset="variable-angle", overrides=["hardware.count=8"])
+    with pytest.raises(Terminated):
+        train_on_cluster(
+            run,
+            step="run-7",
+            workspace=str(tmp_path),
+            dataset="gs://bucket/dataset",
+            model=tmp_path / "model",
+            connection=server,
+            namespace="physics",
+        )
+    assert deleted == ([] if pod else [run_name(run, "run-7")])
+
+
+def test_the_use_of_a_terminated_run_is_recorded_at_exit(tmp_path: Path) -> None:
+    """The exit handler asks the cluster: the step that followed the run had no time to."""
+    raw = seen("Suspended")
+    begun, ended = "2026-11-21T10:00:00Z", "2026-11-21T11:00:00Z"
+    holds = [
+        {"pod": f"w{n}", "uid": f"u{n}", "node": f"node-{n}", "since": begun, "until": ended, "done": False}
+        for n in range(2)
+    ]
+    attempt = {"number": 1, "job": "gan-1", "launched": begun, "ended": ended, "nodes": 2, "workers": 2, "holds": holds}
+    raw["status"] |= {"placement": PLACED, "attempts": [attempt]}
+    server: Any = Server(raw)
+    run = load_run(preset="variable-angle", overrides=["hardware.count=2"])
+    record_use(run, step="run-7", workspace=str(tmp_path), connection=server, namespace="physics")
+    use = RunUse.model_validate_json((tmp_path / "usage.json").read_text())
+    assert not use.own_machine
+    assert sum(n.nodes * n.seconds for a in use.attempts for n in a.nodes) == pytest.approx(2 * 3600)
+
+
+def test_without_a_cluster_the_report_is_made_all_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    server: Any = Server(OSError("no route to host"))
+    run = load_run(preset="variable-angle", overrides=["hardware.count=2"])
+    record_use(run, step="run-7", workspace=str(tmp_path), connection=server, namespace="physics")
+    assert not list(tmp_path.iterdir()) and "no route to host" in caplog.text

@@ -52,11 +52,21 @@ def test_the_chain_and_what_runs_at_exit(compiled: dict) -> None:
         "validate": {"preprocess", "train"},
     }
     assert all(task["retryPolicy"]["maxRetryCount"] >= 1 for task in inner.values())
+    # Argo kills an attempt, healthy or not, when this time since the first start is over: an hour unless it is set.
+    a_month = 30 * 86_400
+    assert all(int(task["retryPolicy"]["backoffMaxDuration"].rstrip("s")) > a_month for task in inner.values())
     cached = {name for name, task in inner.items() if task["cachingOptions"].get("enableCache", False)}
     assert cached == set(inner) - {"plan", "train"}  # prices are those of the day; each pipeline run has its own id
     last = compiled["root"]["dag"]["tasks"]["cost-report"]
     assert last["triggerPolicy"]["strategy"] == "ALL_UPSTREAM_TASKS_COMPLETED"
     assert not last["cachingOptions"].get("enableCache", False)
+
+
+def test_report_and_training_know_the_same_pipeline_run(compiled: dict) -> None:
+    """By its id they find the TrainingRun."""
+    last = compiled["root"]["dag"]["tasks"]["cost-report"]
+    given = last["inputs"]["parameters"]["pipeline_id"]
+    assert given == {"runtimeValue": {"constant": "{{$.pipeline_job_uuid}}"}}
 
 
 def test_the_form_of_the_ui_explains_each_parameter(compiled: dict) -> None:

@@ -113,3 +113,12 @@ def test_what_is_large_is_not_deleted_with_the_rest(bucket_server: str, tmp_path
         (folder / "gone").unlink()
     found = download(f"{bucket_server}/cleared", tmp_path / "after")
     assert {path.relative_to(tmp_path / "after").as_posix() for path in found} == {"kept", f"{LARGE[0]}/newest.json"}
+
+
+def test_a_run_in_a_bucket_is_named_after_its_prefix(bucket_server: str) -> None:
+    """Its records and the title of its report, not after the temporary folder of a step."""
+    with open_workspace(f"{bucket_server}/runs/tungsten-7/") as folder:
+        assert folder.name == "tungsten-7"
+        (folder / "summary.json").write_text("{}")
+    with open_workspace(f"{bucket_server}/runs/tungsten-7") as folder:
+        assert (folder / "summary.json").is_file()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from caloscale.client.cancellation import ended_by_sigterm
 from caloscale.client.estimate import estimate_of
-from caloscale.client.runs import RunOnCluster, delete, describe, follow, manifest_of, submit
+from caloscale.client.runs import RunOnCluster, delete, describe, find_run, follow, manifest_of, submit
 from caloscale.cluster.use import use_of
 from caloscale.connection import Connection, active_namespace, connect
 from caloscale.errors import ClusterError, StorageError, Terminated
@@ -47,9 +47,11 @@ def train_on_cluster(
 
     ``step``: id of the pipeline run; again with the same id follows the run that is there. ``workspace`` must be a
     place that the workers see. So must be ``dataset``, unless ``shards`` is a folder of this machine with the same
-    shards: when ``dataset`` is in no bucket of Google Cloud Storage, they are put into the workspace. When the step is
-    cancelled (SIGTERM, Ctrl-C) the run is deleted, after a checkpoint; when its pod ends otherwise, the operator stops
-    the run. What was used goes into the workspace, for the bill. Raises ClusterError when the run fails.
+    shards: when ``dataset`` is in no bucket of Google Cloud Storage, they are put into the workspace. A step of
+    Kubeflow Pipelines does not delete the run when it is cancelled: its container has less than a second, and the
+    operator suspends the run, after a checkpoint, when the pod of the step has ended. Elsewhere SIGTERM and Ctrl-C
+    delete the run, after a checkpoint. What was used goes into the workspace, for the bill.
+    Raises ClusterError when the run fails.
     """
     connected = connect() if connection is None else connection
     where = namespace or active_namespace()
@@ -58,18 +60,22 @@ def train_on_cluster(
         dataset = share_shards(shards, f"{workspace.rstrip('/')}/{DATASET}")
     cluster = run.cluster.model_copy(update={"workspace": workspace, "dataset": dataset})
     document = run.model_copy(update={"cluster": cluster})
-    submit(connected, manifest_of(document, name, where, follower=os.environ.get(POD_VARIABLE)))
+    pod = os.environ.get(POD_VARIABLE)
+    submit(connected, manifest_of(document, name, where, follower=pod))
     last: RunOnCluster | None = None
     with ended_by_sigterm():
         try:
             for last in follow(connected, where, name):
                 log.info("%s", describe(last))
         except (KeyboardInterrupt, Terminated):
-            delete(connected, where, name)
+            if pod is None:
+                if last is not None:
+                    _write_use(last, document, workspace)
+                delete(connected, where, name)
             raise
     if last is None:
         raise ClusterError(f"{name} was never seen", remedy=f"see caloscale status {name} -n {where}")
-    _keep_use(last, document, workspace)
+    _write_use(last, document, workspace)
     if last.status.phase != "Succeeded":
         raise ClusterError(f"{name} failed: {last.status.message}", remedy=f"see caloscale logs {name} -n {where}")
     source = f"{workspace.rstrip('/')}/{MODEL}"
@@ -82,6 +88,32 @@ def train_on_cluster(
             "holds no trained networks", file=source, remedy="give a workspace that the workers see, too"
         )
     return last
+
+
+def record_use(
+    run: Run, *, step: str, workspace: str, connection: Connection | None = None, namespace: str | None = None
+) -> None:
+    """Write what the TrainingRun of a pipeline run used so far into the workspace, for the bill.
+
+    The step that followed the run cannot do it when the pipeline run was terminated. A run that was never made leaves
+    nothing; a cluster that does not answer is logged, as the report is made without it.
+    """
+    try:
+        connected = connect() if connection is None else connection
+        where = namespace or active_namespace()
+        _write_use(find_run(connected, where, run_name(run, step)), run, workspace)
+    except ClusterError as error:
+        log.warning("the bill does not know what the TrainingRun used: %s", error)
+
+
+def failure_of(state: str, message: str | None) -> str | None:
+    """Why a pipeline run failed, from the final state that Kubeflow Pipelines gives its exit handler; None: it did not.
+
+    The state is COMPLETE (SUCCEEDED in some versions), FAILED, or, after *Terminate*, RUNNING.
+    """
+    if state in ("COMPLETE", "SUCCEEDED"):
+        return None
+    return message or ("a step failed" if state == "FAILED" else f"the pipeline run was terminated (state {state})")
 
 
 def metrics_of(run: RunOnCluster) -> dict[str, float]:
@@ -110,7 +142,7 @@ def share_shards(shards: Path, place: str) -> str:
     return place
 
 
-def _keep_use(run: RunOnCluster, document: Run, workspace: str) -> None:
+def _write_use(run: RunOnCluster, document: Run, workspace: str) -> None:
     """What the run used, and what had been estimated, where the cost report looks for them."""
     planned = estimate_of(document, run.status)
     plan = None if isinstance(planned, str) else planned

@@ -31,7 +31,9 @@ def open_workspace(workspace: str | Path) -> Iterator[Path]:
         yield folder
         return
     with tempfile.TemporaryDirectory(prefix="caloscale-") as name:
-        folder = Path(name)
+        # The run is named after its folder, in records and in the title of its report.
+        folder = Path(name, str(workspace).rstrip("/").rpartition("/")[2])
+        folder.mkdir()
         download(str(workspace), folder, without=LARGE)
         before = _times(folder)
         try:
