@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from caloscale import errors
-from caloscale.errors import CaloscaleError, DocumentError, InvalidValueError, PeerLostError
+from caloscale.errors import CaloscaleError, ConfigurationError, InvalidValueError, PeerLostError
 from caloscale.models.discriminator import require_shape
 from caloscale.spec import Data, Model
 from caloscale.spec.duration import seconds_of
@@ -52,6 +52,6 @@ def test_a_check_of_a_value_gives_its_remedy_to_the_error_that_knows_the_place()
     with pytest.raises(InvalidValueError) as refused:
         seconds_of("soon")
     assert refused.value.remedy == "write it as 90s, 10m, 6h, 1h30m or 2d" and "remedy" not in str(refused.value)
-    with pytest.raises(DocumentError) as placed:
+    with pytest.raises(ConfigurationError) as placed:
         require_shape(Model(preset="fixed-angle"), Data(showers=1))
     assert placed.value.field == "model.preset" and "cells to [25, 25, 25]" in (placed.value.remedy or "")

@@ -2,7 +2,7 @@
 
 CaloscaleError
 ├── InputError              what the user gave cannot be used: exit code 2
-│   ├── DocumentError       the run document
+│   ├── ConfigurationError       the run document
 │   ├── ShowerFileError     HDF5, TFRecord or manifest
 │   ├── CheckpointError     a checkpoint or model that cannot be used
 │   ├── PriceError          a price that is missing, stale or nonsense
@@ -80,10 +80,10 @@ class InputError(CaloscaleError):
     exit_code = 2
 
 
-class DocumentError(InputError):
+class ConfigurationError(InputError):
     """The run document is not valid."""
 
-    also: tuple[DocumentError, ...] = ()
+    also: tuple[ConfigurationError, ...] = ()
     """Further problems of the same document."""
 
     def __str__(self) -> str:

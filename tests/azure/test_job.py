@@ -11,7 +11,7 @@ import yaml
 
 from caloscale.azure.job import job_of, on_azure, vm_size
 from caloscale.azure.workspace import checked, to_yaml
-from caloscale.errors import DocumentError, InputError
+from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.plan import plan
 from caloscale.planning.prices import load_prices
@@ -131,12 +131,12 @@ def test_places_and_images_that_cannot_be(data, image, says):
 
 
 def test_other_clouds_and_other_layouts_are_refused():
-    with pytest.raises(DocumentError, match=r"hardware\.cloud"):
+    with pytest.raises(ConfigurationError, match=r"hardware\.cloud"):
         on_azure(load_run(preset="variable-angle", overrides=["hardware.cloud=gcp"]))
-    with pytest.raises(DocumentError, match=r"hardware\.topology"):
+    with pytest.raises(ConfigurationError, match=r"hardware\.topology"):
         on_azure(load_run(preset="variable-angle", overrides=["hardware.topology=2x2"]))
     run, placement = planned(*A100, "hardware.placement=Free", "hardware.workers=4")
-    with pytest.raises(DocumentError, match="one a node"):
+    with pytest.raises(ConfigurationError, match="one a node"):
         job_of(run, placement, image=IMAGE, data=DATA)
 
 

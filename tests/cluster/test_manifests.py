@@ -19,7 +19,7 @@ from kubernetes.client.exceptions import ApiException
 
 from caloscale.errors import InputError
 from caloscale.planning.prices import load_prices
-from caloscale.spec.document import build_run
+from caloscale.spec.configuration import build_run
 from tools import deploy
 from tools.cluster import ControlPlane, Pool, machines
 from tools.cluster.errors import ClusterError

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from caloscale.cluster.crd import custom_resource_definition
 from caloscale.cluster.schema import preset_paths, schema_of
-from caloscale.errors import DocumentError
+from caloscale.errors import ConfigurationError
 from caloscale.spec import PRESETS, Run, build_run, dump_run, load_preset, load_run
 from caloscale.status import RunStatus
 
@@ -100,7 +100,7 @@ DRAFT4 = jsonschema.Draft4Validator(as_draft4(SPEC))
 def parsed(document: dict[str, Any]) -> Run | None:
     try:
         return build_run(document)
-    except DocumentError:
+    except ConfigurationError:
         return None
 
 
@@ -139,7 +139,7 @@ def test_a_value_out_of_bounds_is_refused_by_both(data: st.DataObject, document:
     else:
         return
     assert not DRAFT4.is_valid(document)
-    with pytest.raises(DocumentError):
+    with pytest.raises(ConfigurationError):
         build_run(document)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.errors import DocumentError
+from caloscale.errors import ConfigurationError
 from caloscale.models import build, count_parameters, latent, noise_size
 from caloscale.spec import Data, Geometry, LayerGroup, Model, load_run
 
@@ -231,9 +231,9 @@ class TestLatent:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_showers_of_another_shape_are_refused_with_a_remedy(preset):
     data = Data(showers=1, geometry=Geometry(cells=(17, 17, 25)))
-    with pytest.raises(DocumentError, match=r"geometry\.cells(.|\n)*\[17, 17, 25\](.|\n)*remedy") as refused:
+    with pytest.raises(ConfigurationError, match=r"geometry\.cells(.|\n)*\[17, 17, 25\](.|\n)*remedy") as refused:
         build(Model(preset=preset), data)
     assert refused.value.exit_code == 2
     four_layers = Geometry(cells=(51, 51, 4), layers=(LayerGroup(count=4, absorber_mm=2.4),))
-    with pytest.raises(DocumentError, match="made for showers of"):
+    with pytest.raises(ConfigurationError, match="made for showers of"):
         build(Model(preset=preset), Data(showers=1, geometry=four_layers))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from caloscale.errors import DocumentError
+from caloscale.errors import ConfigurationError
 from caloscale.spec import build_run, dump_run, load_run, parse_run, seconds_of
 
 
@@ -40,7 +40,7 @@ def test_durations(text, seconds):
     ],
 )
 def test_bad_values_name_the_field_and_a_remedy(override, field):
-    with pytest.raises(DocumentError) as error:
+    with pytest.raises(ConfigurationError) as error:
         load_run(preset="variable-angle", overrides=[override])
     assert error.value.field == field
     assert error.value.remedy
@@ -57,7 +57,7 @@ def test_bad_values_name_the_field_and_a_remedy(override, field):
     ],
 )
 def test_layouts_that_contradict_themselves_are_refused(hardware):
-    with pytest.raises(DocumentError, match="hardware"):
+    with pytest.raises(ConfigurationError, match="hardware"):
         build_run({"hardware": hardware})
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caloscale.errors import DocumentError, InputError, PriceError
+from caloscale.errors import ConfigurationError, InputError, PriceError
 from caloscale.planning.figure import draw_plan
 from caloscale.planning.layout import refuse_shared_pool
 from caloscale.planning.measurements import load_measurements
@@ -259,16 +259,16 @@ def test_memory_holds_a_micro_batch(field):
     assert chosen.batch_per_replica == 2048
     assert "32 micro-batches of 64: timed as one batch of 2048" in chosen.reasons
     assert not any("unproven" in reason for reason in chosen.reasons)
-    with pytest.raises(DocumentError, match=r"at least 48\.0 GiB") as caught:
+    with pytest.raises(ConfigurationError, match=r"at least 48\.0 GiB") as caught:
         plan_of(*base)
     assert field.partition("=")[0] in caught.value.remedy
-    with pytest.raises(DocumentError, match="accumulate 7 does not divide the 2048 showers"):
+    with pytest.raises(ConfigurationError, match="accumulate 7 does not divide the 2048 showers"):
         plan_of(*base, "train.accumulate=7")
 
 
 def test_bfloat16_takes_half_the_memory():
     base = (V100[0], "hardware.count=1", "train.batchPerReplica=1000")
-    with pytest.raises(DocumentError, match=r"23\.4 GiB"):
+    with pytest.raises(ConfigurationError, match=r"23\.4 GiB"):
         plan_of(*base)
     assert plan_of(*base, "train.precision=bfloat16").chosen.batch_per_replica == 1000
 
@@ -344,21 +344,25 @@ def test_old_prices_are_asked_for_by_date():
 @pytest.mark.parametrize(
     ("overrides", "error", "says"),
     [
-        (["hardware.accelerator=nvidia-tesla-v10"], DocumentError, "did you mean 'nvidia-tesla-v100'"),
-        (["hardware.accelerator=tpu-v3", "hardware.topology=3x3"], DocumentError, "there are 2x2"),
-        (["hardware.topology=7x7"], DocumentError, "one of 2x2"),
-        (["hardware.accelerator=nvidia-l4", "hardware.topology=2x2"], DocumentError, "belongs to TPU"),
-        ([*V100, "hardware.count=3", "hardware.perNode=8", "hardware.placement=Free"], DocumentError, "not a multiple"),
-        (["hardware.count=8", "hardware.perNode=3"], DocumentError, "multiple"),
-        (["hardware.accelerator=nvidia-tesla-a100", "hardware.perNode=3"], DocumentError, "1, 2, 4, 8, 16"),
-        (["hardware.accelerator=nvidia-gb200", "hardware.count=6"], DocumentError, "reached by no layout"),
+        (["hardware.accelerator=nvidia-tesla-v10"], ConfigurationError, "did you mean 'nvidia-tesla-v100'"),
+        (["hardware.accelerator=tpu-v3", "hardware.topology=3x3"], ConfigurationError, "there are 2x2"),
+        (["hardware.topology=7x7"], ConfigurationError, "one of 2x2"),
+        (["hardware.accelerator=nvidia-l4", "hardware.topology=2x2"], ConfigurationError, "belongs to TPU"),
+        (
+            [*V100, "hardware.count=3", "hardware.perNode=8", "hardware.placement=Free"],
+            ConfigurationError,
+            "not a multiple",
+        ),
+        (["hardware.count=8", "hardware.perNode=3"], ConfigurationError, "multiple"),
+        (["hardware.accelerator=nvidia-tesla-a100", "hardware.perNode=3"], ConfigurationError, "1, 2, 4, 8, 16"),
+        (["hardware.accelerator=nvidia-gb200", "hardware.count=6"], ConfigurationError, "reached by no layout"),
         (["hardware.accelerator=nvidia-b200"], PriceError, "add a row 'gcp,"),
         ([*V100, "hardware.region=mars-east1"], PriceError, "europe-west4, us-central1"),
         (["hardware.machineType=n1-standrd-64"], InputError, "did you mean 'n1-standard-64'"),
-        (["budget.maxUsd=-5"], DocumentError, "greater than 0"),
-        (["data.showers=null", "data.source=/data/showers"], DocumentError, "data.showers=124950"),
-        (["train.batchPerReplica=4096"], DocumentError, "GiB"),
-        (["data.showers=10"], DocumentError, "beyond the 10 showers"),
+        (["budget.maxUsd=-5"], ConfigurationError, "greater than 0"),
+        (["data.showers=null", "data.source=/data/showers"], ConfigurationError, "data.showers=124950"),
+        (["train.batchPerReplica=4096"], ConfigurationError, "GiB"),
+        (["data.showers=10"], ConfigurationError, "beyond the 10 showers"),
         (["hardware.diskGib=100"], PriceError, "disk_gib"),
         ([*V100, "hardware.controlPlane=true"], PriceError, "control_plane"),
     ],

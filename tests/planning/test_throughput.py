@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.errors import DocumentError, InputError
+from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.accelerators import load_accelerators, load_carbon, load_networks
 from caloscale.planning.collective import expected_maximum, hierarchical_seconds, ring_seconds
 from caloscale.planning.forms import FLAT, STRAGGLERS, TREE, TWO_LEVEL, Setups
@@ -143,7 +143,7 @@ def test_machines_without_measurement_are_estimates_with_a_wide_interval():
 def test_another_network_is_estimated_and_an_unknown_one_refused():
     timing = Timings(ALL, "fixed-angle").of("gcp", "nvidia-tesla-v100")
     assert not timing.measured and "variable-angle" in timing.basis
-    with pytest.raises(DocumentError, match="not known to the planner"):
+    with pytest.raises(ConfigurationError, match="not known to the planner"):
         Timings(ALL, "compact-2")
     with pytest.raises(InputError, match="no measurement to estimate"):
         Timings((), "compact").of("gcp", "nvidia-l4")
@@ -216,7 +216,7 @@ def test_slices_exist_or_are_refused():
     assert [row.hosts for row in find_slices("tpu-v4", topology="4x4x4")] == [16]
     assert [row.hosts for row in find_slices("tpu-v3", chips=4)] == [1]
     for wrong in ({"topology": "3x3"}, {"chips": 5}):
-        with pytest.raises(DocumentError, match="no such slice") as error:
+        with pytest.raises(ConfigurationError, match="no such slice") as error:
             find_slices("tpu-v3", **wrong)
         assert "2x2 (4 chips)" in error.value.remedy
 

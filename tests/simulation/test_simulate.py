@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 import pytest
 
-from caloscale.errors import DocumentError, ShowerFileError, SimulationError, StorageError
+from caloscale.errors import ConfigurationError, ShowerFileError, SimulationError, StorageError
 from caloscale.showers.hdf5.reader import describe_file
 from caloscale.simulation import file_count, fingerprint, simulate
 from caloscale.spec import Data
@@ -284,7 +284,9 @@ def test_a_full_disk_is_named_and_nothing_half_written_stays(small_disk: Path) -
 
 def test_files_beyond_the_memory_are_refused(tmp_path: Path) -> None:
     data = document(showers=10**6, per_file=10**5, geometry={"cells": [1000, 1000, 25]})
-    with pytest.raises(DocumentError, match=r"data.simulation.showersPerFile: (.|\n)*GiB(.|\n)*remedy: fewer showers"):
+    with pytest.raises(
+        ConfigurationError, match=r"data.simulation.showersPerFile: (.|\n)*GiB(.|\n)*remedy: fewer showers"
+    ):
         simulate(data, tmp_path)
     assert not list(tmp_path.glob("*.h5"))
 

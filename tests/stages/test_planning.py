@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from caloscale import spec, stages
-from caloscale.errors import DocumentError, InputError
+from caloscale.errors import ConfigurationError, InputError
 from caloscale.stages.planning import read_plan
 
 HARDWARE = (
@@ -38,7 +38,7 @@ def test_the_plan_is_kept_for_the_bill_and_shown_as_tables(tmp_path):
 
 def test_machines_that_do_not_exist_end_the_run_before_it_begins(tmp_path):
     run = spec.load_run(preset="variable-angle", overrides=["hardware.accelerator=nvidia-tesla-v10"])
-    with pytest.raises(DocumentError, match="did you mean"):
+    with pytest.raises(ConfigurationError, match="did you mean"):
         stages.plan(run, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 

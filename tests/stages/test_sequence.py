@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from caloscale import spec, stages
-from caloscale.errors import DocumentError, InputError
+from caloscale.errors import ConfigurationError, InputError
 
 COMPACT = spec.load_run(preset="compact")
 
@@ -24,14 +24,14 @@ def test_a_run_folder_holds_its_document_and_latest_points_at_it(tmp_path: Path)
 def test_a_folder_of_another_document_is_refused(tmp_path: Path) -> None:
     stages.new_run_folder(COMPACT, tmp_path, "mine")
     other = spec.load_run(preset="compact", overrides=["train.seed=2"])
-    with pytest.raises(DocumentError, match="another document"):
+    with pytest.raises(ConfigurationError, match="another document"):
         stages.new_run_folder(other, tmp_path, "mine")
     assert spec.load_run(tmp_path / "mine" / "run.yaml") == COMPACT
 
 
 @pytest.mark.parametrize("name", ["latest", "../up", "a/b", ".hidden", "x" * 64, "sp ace"])
 def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DocumentError, match="not a name for a run"):
+    with pytest.raises(ConfigurationError, match="not a name for a run"):
         stages.new_run_folder(COMPACT, tmp_path, name)
     assert list(tmp_path.iterdir()) == []
 

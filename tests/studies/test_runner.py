@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.errors import DocumentError, InputError
+from caloscale.errors import ConfigurationError, InputError
 from caloscale.studies.measures import MEASURES, Context, Measure, document
 from caloscale.studies.points import Point
 from caloscale.studies.report import run_study
@@ -148,7 +148,7 @@ def test_a_plan_without_a_day_is_of_the_day_that_is_asked_for(tmp_path):
 )
 def test_inputs_of_a_plan_that_cannot_be(tmp_path, inputs, says):
     sweep = {**PLANNED, "given": {**PLANNED["given"], **inputs}}
-    with pytest.raises(DocumentError, match=says) as error:
+    with pytest.raises(ConfigurationError, match=says) as error:
         run_points(study(sweeps=[sweep]), CONTEXT, tmp_path)
     assert error.value.exit_code == 2 and error.value.remedy
 
@@ -221,13 +221,13 @@ def test_documents_that_cannot_be(computed, tmp_path, case):
     document, says = BAD[case]
     file = tmp_path / "bad.yaml"
     file.write_text(yaml.safe_dump(document))
-    with pytest.raises(DocumentError, match=says) as error:
+    with pytest.raises(ConfigurationError, match=says) as error:
         run_study(load_study(file), CONTEXT, tmp_path / "out", "x")
     assert error.value.exit_code == 2 and error.value.remedy
 
 
 def test_studies_are_found_by_name():
-    with pytest.raises(DocumentError, match="did you mean 'cost'"):
+    with pytest.raises(ConfigurationError, match="did you mean 'cost'"):
         load_study("costs")
     assert load_study("cost").name == "cost"
 
@@ -246,7 +246,7 @@ def test_every_combination_once(axes):
 def test_a_path_into_a_list_and_beyond_it():
     point = Point({"a": 1}, {"b": [5, {"c": 6}]})
     assert point.value("b.1.c") == 6
-    with pytest.raises(DocumentError, match="neither an input nor in the result"):
+    with pytest.raises(ConfigurationError, match="neither an input nor in the result"):
         point.value("b.2")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.errors import DocumentError
+from caloscale.errors import ConfigurationError
 from caloscale.models import build
 from caloscale.spec import load_run
 from caloscale.training.keras_version import choose_keras, loaded_keras
@@ -38,7 +38,7 @@ def test_before_tensorflow_is_loaded(run, environment, expected):
 
 def test_the_wrong_keras_is_refused():
     environment = tf_config(2)
-    with pytest.raises(DocumentError, match=r"train.loop.*loaded with Keras 3 already") as error:
+    with pytest.raises(ConfigurationError, match=r"train.loop.*loaded with Keras 3 already") as error:
         choose_keras(BUILTIN, environment, modules={"tensorflow": tf, "keras": tf.keras})
     assert error.value.exit_code == 2
     assert "TF_USE_LEGACY_KERAS=1" in error.value.remedy

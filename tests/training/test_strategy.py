@@ -9,7 +9,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from caloscale.errors import DeviceError, DocumentError
+from caloscale.errors import ConfigurationError, DeviceError
 from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, replica_step
 from caloscale.training.strategy import Devices, Placement, divide, open_engine, place, visible_devices, worker_of
@@ -66,7 +66,7 @@ def test_the_document_chooses():
     ],
 )
 def test_what_is_impossible_is_refused(strategy, environment, devices, words):
-    with pytest.raises(DocumentError, match=words) as error:
+    with pytest.raises(ConfigurationError, match=words) as error:
         place(small_run(f"train.strategy={strategy}"), environment, devices)
     assert error.value.exit_code == 2
     assert error.value.remedy
@@ -83,7 +83,7 @@ def test_what_is_impossible_is_refused(strategy, environment, devices, words):
     ],
 )
 def test_a_tf_config_that_makes_no_sense(environment):
-    with pytest.raises(DocumentError, match="TF_CONFIG"):
+    with pytest.raises(ConfigurationError, match="TF_CONFIG"):
         worker_of(environment)
 
 
@@ -131,10 +131,10 @@ def test_a_global_batch_is_divided_or_refused_with_what_is_possible():
     four = Placement("mirrored", "GPU", replicas_per_worker=4)
     assert divide(small_run("train.batchPerReplica=3"), four) == 12
     assert divide(small_run("train.globalBatchSize=12"), four) == 12
-    with pytest.raises(DocumentError, match="not a multiple of 4 replicas") as error:
+    with pytest.raises(ConfigurationError, match="not a multiple of 4 replicas") as error:
         divide(small_run("train.globalBatchSize=6"), four)
     assert "1, 2, 3 or 6 replicas" in error.value.remedy
-    with pytest.raises(DocumentError, match="accumulate 4 does not divide the 3 showers") as error:
+    with pytest.raises(ConfigurationError, match="accumulate 4 does not divide the 3 showers") as error:
         divide(small_run("train.globalBatchSize=12", "train.accumulate=4"), four)
     assert "1 or 3" in error.value.remedy
 

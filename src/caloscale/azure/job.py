@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from caloscale.errors import DocumentError, InputError
+from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.plan import Candidate
 from caloscale.spec import Hardware, Run
 
@@ -23,17 +23,17 @@ DATA_SCHEMES = ("azureml:", "azureml://", "https://", "abfss://", "wasbs://")
 
 
 def on_azure(run: Run) -> Run:
-    """The run with its hardware on Azure; raises DocumentError when the document names another cloud."""
+    """The run with its hardware on Azure; raises ConfigurationError when the document names another cloud."""
     hardware = run.hardware or Hardware()
     if hardware.cloud not in (None, "azure"):
-        raise DocumentError(
+        raise ConfigurationError(
             "is not the cloud that the run is submitted to",
             field="hardware.cloud",
             value=hardware.cloud,
             remedy="--set hardware.cloud=azure, or leave it out",
         )
     if hardware.topology is not None:
-        raise DocumentError(
+        raise ConfigurationError(
             "belongs to TPU slices, which Azure has not",
             field="hardware.topology",
             value=hardware.topology,
@@ -50,7 +50,7 @@ def job_of(run: Run, placement: Candidate, *, image: str, data: str, compute: st
     Raises InputError naming field, value and remedy.
     """
     if placement.workers != placement.nodes:
-        raise DocumentError(
+        raise ConfigurationError(
             f"has {placement.workers} workers on {placement.nodes} nodes; an Azure ML job has one a node",
             field="hardware.workers",
             value=placement.workers,

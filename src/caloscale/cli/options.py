@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from caloscale.errors import DocumentError, InputError
+from caloscale.errors import ConfigurationError, InputError
 from caloscale.spec import Run, load_run
 
 Document = Annotated[Path | None, typer.Argument(help="Run document (YAML); or give --preset.", show_default=False)]
@@ -36,7 +36,7 @@ def resolve(document: Path | None, preset: str | None, overrides: list[str] | No
         return load_run(kept, overrides=overrides or ())
     if document is None and preset is None:
         held = f"or {kept.name} in this folder" if workspace == "." else f"or a --workspace that holds {kept.name}"
-        raise DocumentError("no document", remedy=f"give a run document, or --preset, {held}")
+        raise ConfigurationError("no document", remedy=f"give a run document, or --preset, {held}")
     return load_run(document, preset=preset, overrides=overrides or ())
 
 

@@ -21,14 +21,14 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Select, re-bin and compress showers, split off the validation part, and write TFRecord shards."""
-    from caloscale.errors import DocumentError
+    from caloscale.errors import ConfigurationError
     from caloscale.showers.tfrecord.shards import preprocess_showers
     from caloscale.stages import load_tensorflow_quietly
 
     data = resolve(document, preset, overrides, ".").data
     source = showers or data.source
     if source == "simulate":
-        raise DocumentError(
+        raise ConfigurationError(
             "there are no showers to read",
             field="data.source",
             value=source,

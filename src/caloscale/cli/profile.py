@@ -68,14 +68,14 @@ def _profile(
     dataset: Path | None,
 ) -> tuple[dict[str, Any], Path | None]:
     """The profile, and where a figure of it belongs."""
-    from caloscale.errors import DocumentError
+    from caloscale.errors import ConfigurationError
     from caloscale.spec import load_run
     from caloscale.spec.block import read_json
 
     if source is not None and source.is_dir():
         kept = source / "training" / "profile.json"
         if not kept.is_file():
-            raise DocumentError(
+            raise ConfigurationError(
                 "holds no profile",
                 file=source,
                 remedy="trainings of at least 40 steps make one; or give --preset to measure some steps now",

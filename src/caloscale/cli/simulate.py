@@ -18,12 +18,12 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Simulate the showers of a document with Geant4 into HDF5 files; goes on where it was stopped."""
-    from caloscale.errors import DocumentError
+    from caloscale.errors import ConfigurationError
     from caloscale.simulation import simulate
 
     data = resolve(document, preset, overrides, ".").data
     if data.source != "simulate":
-        raise DocumentError(
+        raise ConfigurationError(
             "names showers that are there already",
             field="data.source",
             value=data.source,

@@ -14,7 +14,7 @@ from caloscale.cluster.use import StageTime, use_of
 from caloscale.errors import ClusterError
 from caloscale.spec import build_run, dump_run
 from caloscale.spec.block import read_block
-from caloscale.spec.places import LARGE, PLAN_FILE, USAGE_FILE
+from caloscale.spec.workspace_layout import LARGE, PLAN_FILE, USAGE_FILE
 from caloscale.status import RunStatus
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.objects import download, is_remote

@@ -13,7 +13,7 @@ from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
 from caloscale.connection import NOT_FOUND, Connection, is_passing, told
-from caloscale.errors import ClusterError, DocumentError, InputError
+from caloscale.errors import ClusterError, ConfigurationError, InputError
 from caloscale.spec import Run
 from caloscale.status import FINISHED, MENDABLE, RunStatus
 
@@ -41,19 +41,19 @@ class RunOnCluster(NamedTuple):
 def manifest_of(
     run: Run, name: str, namespace: str, labels: dict[str, str] | None = None, follower: str | None = None
 ) -> dict[str, Any]:
-    """The TrainingRun of a document, every field resolved; raises DocumentError for a name that pods cannot bear.
+    """The TrainingRun of a document, every field resolved; raises ConfigurationError for a name that pods cannot bear.
 
     ``follower``: a pod of the namespace; a minute after its end the run stops.
     """
     if not NAME.fullmatch(name):
-        raise DocumentError(
+        raise ConfigurationError(
             "is not a name for a run on a cluster",
             field="--name",
             value=name,
             remedy="at most 40 small letters, digits and '-', a letter first",
         )
     if run.hardware is None:
-        raise DocumentError(
+        raise ConfigurationError(
             "is needed on a cluster", field="hardware", remedy="--set hardware={} lets the planner choose"
         )
     metadata: dict[str, Any] = {"name": name, "namespace": namespace, **({"labels": labels} if labels else {})}

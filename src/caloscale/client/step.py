@@ -17,7 +17,7 @@ from caloscale.connection import Connection, active_namespace, connect
 from caloscale.errors import ClusterError, StorageError, Terminated
 from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.spec import Run
-from caloscale.spec.places import DATASET, MODEL, PLAN_FILE, USAGE_FILE
+from caloscale.spec.workspace_layout import DATASET, MODEL, PLAN_FILE, USAGE_FILE
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.objects import download, is_remote, read_object, upload, write_object
 

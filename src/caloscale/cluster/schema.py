@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from caloscale.cluster.rules import DURATION_RULES, Rule
-from caloscale.spec.document import PRESETS, load_preset
+from caloscale.spec.configuration import PRESETS, load_preset
 from caloscale.spec.duration import PATTERN
 
 KEPT = {

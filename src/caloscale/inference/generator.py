@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from caloscale.errors import CheckpointError, DocumentError, InputError
+from caloscale.errors import CheckpointError, ConfigurationError, InputError
 from caloscale.inference.folder import read_card
 from caloscale.inference.noise import latent_noise
 from caloscale.models import latent, noise_size
@@ -112,7 +112,7 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
     remedy = "train again, or copy the whole model folder"
     try:
         run = build_run(card.document, file=folder / CARD)
-    except DocumentError as error:
+    except ConfigurationError as error:
         raise CheckpointError("holds a document that is not valid here", file=folder / CARD, remedy=remedy) from error
     if not path.is_file():
         raise CheckpointError("is missing", file=path, remedy=remedy)

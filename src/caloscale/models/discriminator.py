@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from caloscale.errors import DocumentError, InvalidValueError
+from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.models.layers import constraints
 from caloscale.spec import Data, Model
 
@@ -26,8 +26,10 @@ def discriminator_of(shower: Any, features: Any, model: Model, data: Data) -> An
 
 
 def require_shape(model: Model, data: Data) -> None:
-    """DocumentError unless the (re-binned) showers have the shape that a published network is made for."""
+    """ConfigurationError unless the (re-binned) showers have the shape that a published network is made for."""
     try:
         model.require_shape(data.shape)
     except InvalidValueError as error:
-        raise DocumentError(error.problem, field="model.preset", value=model.preset, remedy=error.remedy) from error
+        raise ConfigurationError(
+            error.problem, field="model.preset", value=model.preset, remedy=error.remedy
+        ) from error

@@ -25,7 +25,7 @@ _DISCRIMINATOR_PADS: tuple[Triple, ...] = ((2, 2, 2), (2, 2, 2), (1, 1, 1))
 
 
 def build_fixed_angle(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
-    """Both networks. DocumentError when the showers are not 25 x 25 x 25."""
+    """Both networks. ConfigurationError when the showers are not 25 x 25 x 25."""
     require_shape(model, data)
     return Networks(_generator(model, synchronized), _discriminator(model, data, synchronized))
 

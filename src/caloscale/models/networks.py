@@ -24,7 +24,7 @@ def build(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
     """The networks of a run, with fresh weights.
 
     synchronized: batch normalisation uses the showers of all replicas.
-    Raises DocumentError when the preset does not fit the shape of the showers.
+    Raises ConfigurationError when the preset does not fit the shape of the showers.
     """
     # Only the preset that is asked for is loaded.
     if model.preset == "variable-angle":

@@ -34,7 +34,7 @@ _DISCRIMINATOR_KERNEL = (5, 6, 6)
 
 
 def build_variable_angle(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
-    """Both networks. DocumentError when the showers are not 51 x 51 x 25."""
+    """Both networks. ConfigurationError when the showers are not 51 x 51 x 25."""
     require_shape(model, data)
     return Networks(_generator(model, synchronized), _discriminator(model, data, synchronized))
 

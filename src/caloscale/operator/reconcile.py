@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 
 from caloscale.cluster.accounting import settle, track, with_cost, with_steps
-from caloscale.errors import DocumentError
+from caloscale.errors import ConfigurationError
 from caloscale.operator.draft import Draft
 from caloscale.operator.ending import clear, expire, give_up, settle_end, suspend
 from caloscale.operator.limits import limit_reached
@@ -33,7 +33,7 @@ def reconcile(seen: Observed, now: dt.datetime) -> Decision:
 def _decide(draft: Draft) -> Decision:
     try:
         run = build_run(draft.seen.spec)
-    except DocumentError as error:
+    except ConfigurationError as error:
         return _refuse(draft, error)
     _reopen(draft, run)
     _observe(draft)
@@ -71,7 +71,7 @@ def _is_left(draft: Draft) -> bool:
     return draft.now >= end
 
 
-def _refuse(draft: Draft, error: DocumentError) -> Decision:
+def _refuse(draft: Draft, error: ConfigurationError) -> Decision:
     """What a document that nobody can read still asks for: that nothing runs on, and that what ran is accounted."""
     _observe(draft)
     live = draft.status.live

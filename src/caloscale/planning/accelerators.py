@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from caloscale.errors import DocumentError, InputError
+from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
 from caloscale.planning.machines import nearest
 
@@ -98,11 +98,11 @@ def load_carbon() -> dict[str, Carbon]:
 
 
 def find_accelerator(name: str, *, field: str = "hardware.accelerator") -> Accelerator:
-    """The accelerator of a name; raises DocumentError with what is near."""
+    """The accelerator of a name; raises ConfigurationError with what is near."""
     known = load_accelerators()
     if name not in known:
         near = nearest(name, known)
-        raise DocumentError(
+        raise ConfigurationError(
             "is not an accelerator of the catalogue",
             field=field,
             value=name,

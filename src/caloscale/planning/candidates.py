@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.errors import DocumentError, InvalidValueError
+from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.planning.forms import Setups
 from caloscale.planning.layout import divisions, memory_problem
 from caloscale.planning.measurements import Measurement, interruption_rate
@@ -89,11 +89,11 @@ class Candidates:
 def find_candidates(run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: dt.date) -> Candidates:
     """All placements of a run that the document allows and the catalogue has.
 
-    Raises DocumentError (naming field, value, remedy) and PriceError (naming the row to add).
+    Raises ConfigurationError (naming field, value, remedy) and PriceError (naming the row to add).
     """
     hardware = run.hardware or Hardware()
     if run.data.showers is None:
-        raise DocumentError(
+        raise ConfigurationError(
             "is needed to plan: the data are not at hand",
             field="data.showers",
             remedy="--set data.showers=124950 (the training showers of an epoch)",
@@ -286,7 +286,7 @@ def _divide(
                 if hardware.workers in (None, count // part)
             ]
     if not rows:
-        raise DocumentError(
+        raise ConfigurationError(
             "leaves nothing to run on: " + ("; ".join(dropped) or "no layout has that many workers"),
             field="hardware",
             value=hardware.model_dump(exclude_none=True, exclude_defaults=True),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from caloscale.errors import DocumentError, InputError
+from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.accelerators import Accelerator, Network
 from caloscale.planning.forms import Setups
 from caloscale.planning.measurements import Measurement
@@ -65,7 +65,7 @@ def rank_layouts(
 ) -> list[Layout]:
     """All layouts of ``count`` accelerators on nodes of the given sizes, fastest first, steadier first where equal.
 
-    Raises DocumentError when no node size divides the count.
+    Raises ConfigurationError when no node size divides the count.
     """
     sizes = sorted({size for size in node_sizes if count % size == 0}, reverse=True)
     if not sizes:
@@ -106,10 +106,10 @@ def rank_layouts(
     return ranked
 
 
-def unreachable(count: int, node_sizes: Sequence[int]) -> DocumentError:
+def unreachable(count: int, node_sizes: Sequence[int]) -> ConfigurationError:
     """The error for a count that no layout reaches."""
     sizes = ", ".join(map(str, sorted(set(node_sizes)))) or "none"
-    return DocumentError(
+    return ConfigurationError(
         "is reached by no layout: nodes are equal and whole",
         field="hardware.count",
         value=count,

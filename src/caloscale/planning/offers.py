@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from caloscale.errors import DocumentError, PriceError
+from caloscale.errors import ConfigurationError, PriceError
 from caloscale.planning.accelerators import Accelerator, find_accelerator, load_accelerators
 from caloscale.planning.layout import unreachable
 from caloscale.planning.machines import Machine, find_machine, load_machines
@@ -49,7 +49,7 @@ class Offer:
 def find_offers(hardware: Hardware, prices: Prices, as_of: dt.date) -> tuple[list[Offer], list[str], list[str]]:
     """All offers that the document allows, what has no price, and what has none that is young enough.
 
-    Raises DocumentError for an accelerator, machine type or topology that does not exist or a count that no layout
+    Raises ConfigurationError for an accelerator, machine type or topology that does not exist or a count that no layout
     reaches, PriceError (naming the row to add) when nothing that is left has a price.
     """
     accelerator = find_accelerator(hardware.accelerator) if hardware.accelerator else None
@@ -70,7 +70,7 @@ def find_offers(hardware: Hardware, prices: Prices, as_of: dt.date) -> tuple[lis
                 chip = load_accelerators()[kind.accelerator]
                 offers.append(Offer(provider, chip, kind, region, purchase, rate, per_node, counts, notes))
     if not kinds:
-        raise DocumentError(
+        raise ConfigurationError(
             "leaves no machine of the catalogue",
             field="hardware",
             value=hardware.model_dump(exclude_none=True, exclude_defaults=True),
@@ -102,7 +102,7 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
     sized = [m for m in fitting if hardware.per_node in (None, m.per_node)]
     if fitting and not sized:
         sizes = ", ".join(str(size) for size in sorted({m.per_node for m in fitting}))
-        raise DocumentError(
+        raise ConfigurationError(
             "is not a number of accelerators that a node has",
             field="hardware.perNode",
             value=hardware.per_node,
@@ -124,7 +124,7 @@ def find_machine_of(hardware: Hardware) -> Machine:
     options = [m for m in load_machines() if m.machine_type == machine_type and m.accelerator]
     if not options:
         find_machine(machine_type)
-        raise DocumentError(
+        raise ConfigurationError(
             "has no accelerators in the catalogue",
             field="hardware.machineType",
             value=machine_type,
@@ -136,7 +136,7 @@ def find_machine_of(hardware: Hardware) -> Machine:
 def _slices(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[Kind]:
     if accelerator is not None and accelerator.kind != "tpu":
         if hardware.topology is not None:
-            raise DocumentError(
+            raise ConfigurationError(
                 f"belongs to TPU slices, not to {accelerator.accelerator}",
                 field="hardware.topology",
                 value=hardware.topology,
@@ -151,7 +151,7 @@ def _slices(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[Kin
         candidates = [s for s in load_slices() if hardware.topology in (None, s.topology)]
         if hardware.topology is not None and not candidates:
             known = ", ".join(dict.fromkeys(s.topology for s in load_slices()))
-            raise DocumentError(
+            raise ConfigurationError(
                 "is not a topology of any TPU",
                 field="hardware.topology",
                 value=hardware.topology,

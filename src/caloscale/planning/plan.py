@@ -139,7 +139,7 @@ def plan(run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: d
 
     Pure: nothing is read or written. The choice is the cheapest that meets ``budget.deadline``; with
     ``budget.maxUsd`` alone the fastest within it; without limits the cheapest.
-    Raises DocumentError (naming field, value and remedy) and PriceError (naming the row to add).
+    Raises ConfigurationError (naming field, value and remedy) and PriceError (naming the row to add).
     """
     prices = prices.no_older_than(run.budget.max_price_age_days)
     found = find_candidates(run, prices, measurements, as_of)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from caloscale.errors import DocumentError, InputError, InvalidValueError
+from caloscale.errors import ConfigurationError, InputError, InvalidValueError
 from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
 
 
@@ -79,14 +79,14 @@ def find_slices(
     """Slices of a TPU generation with a topology, a number of chips and a machine type of the hosts, as far as given.
 
     A topology may exist on two machine types (v5e 2x4: one host of 8 chips or two of 4).
-    Raises DocumentError that lists what exists when there is none.
+    Raises ConfigurationError that lists what exists when there is none.
     """
     all_of = [row for row in load_slices() if row.accelerator == accelerator]
     fitting = [row for row in all_of if topology in (None, row.topology) and chips in (None, row.chips)]
     found = [row for row in fitting if machine_type in (None, row.machine_type)]
     if fitting and not found:
         exist = ", ".join(row.machine_type for row in fitting)
-        raise DocumentError(
+        raise ConfigurationError(
             f"has no slice {fitting[0].topology} of {accelerator}",
             field="hardware.machineType",
             value=machine_type,
@@ -94,7 +94,7 @@ def find_slices(
         )
     if not found:
         exist = ", ".join(dict.fromkeys(f"{row.topology} ({row.chips} chips)" for row in all_of))
-        raise DocumentError(
+        raise ConfigurationError(
             f"{accelerator} has no such slice"
             + (f" of {chips} chips (hardware.count)" if None not in (topology, chips) else ""),
             field="hardware.topology" if topology is not None else "hardware.count",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from caloscale.errors import DocumentError, InputError
+from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.accelerators import Accelerator, Network, find_accelerator, load_networks
 from caloscale.planning.forms import FORMS, TWO_LEVEL, Setups
 from caloscale.planning.measurements import Measurement
@@ -109,11 +109,11 @@ class Timings:
     def __init__(self, measurements: Sequence[Measurement], network: str, cells: int | None = None) -> None:
         """``cells``: those of a shower, as the network sees it; absent: those of the preset.
 
-        Raises DocumentError for a network of which nothing is known.
+        Raises ConfigurationError for a network of which nothing is known.
         """
         networks = load_networks()
         if network not in networks:
-            raise DocumentError(
+            raise ConfigurationError(
                 "is not known to the planner",
                 field="model.preset",
                 value=network,

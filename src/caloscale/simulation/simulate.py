@@ -16,7 +16,7 @@ import psutil
 
 import caloscale
 from caloscale import progress
-from caloscale.errors import DocumentError
+from caloscale.errors import ConfigurationError
 from caloscale.simulation.files import locked, pending_files, refuse_foreign
 from caloscale.simulation.order import Order
 from caloscale.simulation.pool import run_files
@@ -67,7 +67,7 @@ def simulate(data: Data, folder: Path) -> SimulationRecord:
     Files that are there already are kept, so an interrupted simulation goes on where it was; nothing is
     simulated when all are there. Raises SimulationError when Geant4 is missing or a process dies,
     ShowerFileError when the folder belongs to another simulation, StorageError when the disk refuses,
-    DocumentError when a file's showers do not fit into memory. KeyboardInterrupt passes; finished files stay.
+    ConfigurationError when a file's showers do not fit into memory. KeyboardInterrupt passes; finished files stay.
     """
     identity = fingerprint(data)
     try:
@@ -152,7 +152,7 @@ def _check_memory(data: Data, processes: int) -> None:
     needed = processes * (_COPIES * file_bytes + _WORKER_BYTES)
     available = psutil.virtual_memory().available
     if needed > available:
-        raise DocumentError(
+        raise ConfigurationError(
             f"{processes} processes that hold a file each need {needed / 2**30:.1f} GiB of memory, "
             f"{available / 2**30:.1f} GiB are free",
             field="data.simulation.showersPerFile",

@@ -3,8 +3,8 @@
 from caloscale.spec.budget import Budget, PricedMachine
 from caloscale.spec.checkpoint import Checkpoint
 from caloscale.spec.cluster import Cluster
+from caloscale.spec.configuration import PRESETS, build_run, dump_run, load_preset, load_run, parse_run
 from caloscale.spec.data import Data, Geometry, LayerGroup, Preprocessing, Simulation
-from caloscale.spec.document import PRESETS, build_run, dump_run, load_preset, load_run, parse_run
 from caloscale.spec.duration import Duration, seconds_of
 from caloscale.spec.hardware import Hardware
 from caloscale.spec.model import Model

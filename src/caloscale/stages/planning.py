@@ -21,7 +21,7 @@ from caloscale.planning.rates import machine_rate
 from caloscale.planning.usage import RunUse, measurement_of
 from caloscale.spec import Run, load_run
 from caloscale.spec.block import read_block
-from caloscale.spec.places import PLAN_FILE, USAGE_FILE
+from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.stages.plan_table import plan_markdown
 from caloscale.stages.record import read_records
 from caloscale.stages.summary import Summary
@@ -70,8 +70,8 @@ def plan(run: Run, workspace: str | Path) -> Planned:
 def plan_of(run: Run) -> Plan | None:
     """The plan of a run at today's prices; None without hardware, and on processors, which were not measured.
 
-    Raises DocumentError, InputError and PriceError, so a run on machines that do not exist, or that is priced as one
-    without a price, ends before anything is simulated.
+    Raises ConfigurationError, InputError and PriceError: a run on machines that do not exist, or that is priced as a
+    machine without a price, ends before anything is simulated.
     """
     need_price(run, dt.date.today())
     if run.hardware is None or run.hardware.accelerator == CPU:

@@ -9,7 +9,7 @@ from pathlib import Path
 from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run
-from caloscale.spec.places import DATASET
+from caloscale.spec.workspace_layout import DATASET
 from caloscale.stages.preprocessing import preprocess
 from caloscale.stages.simulation import simulate
 from caloscale.storage.objects import is_remote, read_object, upload

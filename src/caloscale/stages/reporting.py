@@ -17,7 +17,7 @@ from caloscale.planning.prices import load_prices
 from caloscale.report import Figure, draw_run_figures, render_report
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block, read_block, read_json
-from caloscale.spec.places import USAGE_FILE
+from caloscale.spec.workspace_layout import USAGE_FILE
 from caloscale.stages.plan_table import headline, markdown_table, remarks, verdict
 from caloscale.stages.planning import NO_SPEED, read_plan, read_use, rented_speeds
 from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded

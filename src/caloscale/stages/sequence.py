@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from caloscale import stages
-from caloscale.errors import CaloscaleError, DocumentError
+from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.spec import Run
 from caloscale.stages.planning import plan_of
 from caloscale.stages.record import read_records
@@ -24,12 +24,12 @@ from caloscale.stages.workspace import keep_document
 def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
     """Make ``runs/<name>`` and point ``runs/latest`` at it; without a name, preset and time are the name.
 
-    Raises DocumentError for a name that is no folder name, or when the folder holds a run of another document, and what
-    `plan_of` raises; nothing is made or moved for a run that cannot be planned.
+    Raises ConfigurationError for a name that is no folder name, or when the folder holds a run of another
+    configuration, and what `plan_of` raises; nothing is made or moved for a run that cannot be planned.
     """
     name = name or f"{run.model.preset}-{datetime.now():%Y%m%d-%H%M%S}"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name) or name == "latest":
-        raise DocumentError(
+        raise ConfigurationError(
             "is not a name for a run",
             field="--name",
             value=name,

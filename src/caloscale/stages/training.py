@@ -9,7 +9,7 @@ from pathlib import Path
 
 from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run
-from caloscale.spec.places import CHECKPOINTS
+from caloscale.spec.workspace_layout import CHECKPOINTS
 from caloscale.stages import load_tensorflow_quietly
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from caloscale.errors import DocumentError
+from caloscale.errors import ConfigurationError
 from caloscale.spec import Run, build_run, dump_run
-from caloscale.spec.document import parse_yaml
-from caloscale.spec.places import LARGE
+from caloscale.spec.configuration import parse_yaml
+from caloscale.spec.workspace_layout import LARGE
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.objects import delete_object, download, is_remote, upload
 from caloscale.training.checkpoint.description import first_difference, value_at, weights_document
@@ -61,7 +61,7 @@ def keep_document(run: Run, folder: Path) -> None:
         wanted = weights_document(run)
         field = first_difference(weights_document(held), wanted)
         if field is not None:
-            raise DocumentError(
+            raise ConfigurationError(
                 "this folder holds a run of another document",
                 file=path,
                 field=field,

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from caloscale import __version__
-from caloscale.errors import DocumentError
+from caloscale.errors import ConfigurationError
 from caloscale.planning.compare import EpochCost, cost_ratio, epoch_cost
 from caloscale.planning.measurements import Measurement, load_measurements
 from caloscale.planning.plan import Candidate, plan
@@ -119,7 +119,7 @@ def _cost_of(inputs: Mapping[str, Any], context: Context) -> EpochCost:
         names = ", ".join(field.alias or name for name, field in EpochInputs.model_fields.items())
         field = ".".join(map(str, first["loc"]))
         value = first["input"] if isinstance(first["input"], str | int | float) else None
-        raise DocumentError(
+        raise ConfigurationError(
             first["msg"], field=field, value=value, remedy=f"inputs of an epoch are {names}"
         ) from problems
     wanted = asked.model_dump(
@@ -128,9 +128,9 @@ def _cost_of(inputs: Mapping[str, Any], context: Context) -> EpochCost:
     )
     found = [m for m in context.measured if all(getattr(m, name) == value for name, value in wanted.items())]
     if not found:
-        raise DocumentError("no such run was measured", field="given", value=wanted, remedy="see measurements.csv")
+        raise ConfigurationError("no such run was measured", field="given", value=wanted, remedy="see measurements.csv")
     if len(found) > 1:
-        raise DocumentError(
+        raise ConfigurationError(
             f"{len(found)} measured runs are like this", value=wanted, remedy="give nodes, workers and batchPerReplica"
         )
     return epoch_cost(
@@ -152,12 +152,14 @@ def _plan(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any
     try:
         day = dt.date.fromisoformat(str(as_of))
     except ValueError as error:
-        raise DocumentError("is not a day", field="asOf", value=as_of, remedy="write 2026-11-21, or today") from error
+        raise ConfigurationError(
+            "is not a day", field="asOf", value=as_of, remedy="write 2026-11-21, or today"
+        ) from error
     run = document(rest)
     made = plan(run, context.price_list, context.measured, day)
     best = made.chosen or made.nearest
     if best is None:
-        raise DocumentError("nothing can be chosen", value=dict(rest), remedy="name hardware.accelerator")
+        raise ConfigurationError("nothing can be chosen", value=dict(rest), remedy="name hardware.accelerator")
     return {
         **best.model_dump(mode="json", by_alias=True),
         "prices": made.prices.model_dump(mode="json", by_alias=True),
@@ -207,7 +209,7 @@ def _run(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
 
 
 def document(inputs: Mapping[str, Any]) -> Run:
-    """The run document of dotted inputs; raises DocumentError."""
+    """The run document of dotted inputs; raises ConfigurationError."""
     raw: dict[str, Any] = {}
     for name, value in sorted(inputs.items(), key=lambda item: item[0].count(".")):  # whole blocks first
         *blocks, field = name.split(".")
@@ -216,7 +218,7 @@ def document(inputs: Mapping[str, Any]) -> Run:
             block = block.setdefault(part, {})
             if not isinstance(block, dict):
                 above = ".".join(blocks[:depth])
-                raise DocumentError(
+                raise ConfigurationError(
                     f"is no block, but {name} is given, too", field=above, value=block, remedy=f"leave out {above}"
                 )
         block[field] = copy.deepcopy(value)

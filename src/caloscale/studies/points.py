@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from caloscale.errors import DocumentError
+from caloscale.errors import ConfigurationError
 from caloscale.planning.machines import nearest
 
 
@@ -33,7 +33,7 @@ class Point:
             else:
                 known = sorted({*self.inputs, *(found if isinstance(found, dict) else ())})
                 near = nearest(name, known)
-                raise DocumentError(
+                raise ConfigurationError(
                     "is neither an input nor in the result",
                     field="columns",
                     value=path,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from caloscale.errors import DocumentError, InputError
+from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.machines import nearest
 from caloscale.progress import bar
 from caloscale.storage.atomic import atomic_writer
@@ -26,7 +26,7 @@ def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[P
     for sweep in study.sweeps:
         if sweep.measure not in MEASURES:
             near = nearest(sweep.measure, MEASURES)
-            raise DocumentError(
+            raise ConfigurationError(
                 "is not a measure",
                 field=f"sweeps.{sweep.name}.measure",
                 value=sweep.measure,

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from caloscale.errors import DocumentError, InvalidValueError
+from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.planning.machines import nearest
 from caloscale.spec.block import Block
-from caloscale.spec.document import parse_yaml
+from caloscale.spec.configuration import parse_yaml
 from caloscale.spec.problem import list_problems
 
 TODAY = "today"
@@ -109,7 +109,7 @@ def study_names() -> list[str]:
 def load_study(name_or_file: str | Path) -> Study:
     """A study of the package by its name, or one of the user's by its file.
 
-    Raises DocumentError naming file, field, value and remedy.
+    Raises ConfigurationError naming file, field, value and remedy.
     """
     names = study_names()
     if str(name_or_file) in names:
@@ -124,12 +124,14 @@ def load_study(name_or_file: str | Path) -> Study:
         except (OSError, UnicodeDecodeError) as error:
             near = nearest(str(name_or_file), names)
             remedy = f"did you mean {near!r}?" if near else f"one of {', '.join(names)}, or the path of a YAML file"
-            raise DocumentError("is neither a study nor a file that can be read", file=place, remedy=remedy) from error
+            raise ConfigurationError(
+                "is neither a study nor a file that can be read", file=place, remedy=remedy
+            ) from error
     try:
         return Study.model_validate(parse_yaml(text, file=place), by_alias=True, by_name=False)
     except ValidationError as problems:
         first = list_problems(problems, Study)[0]
         value = first.value if isinstance(first.value, str | int | float) else None
-        raise DocumentError(
+        raise ConfigurationError(
             first.text, file=place, field=first.field or None, value=value, remedy=first.remedy
         ) from problems

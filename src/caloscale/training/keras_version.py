@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, MutableMapping
 from typing import Literal
 
-from caloscale.errors import DocumentError
+from caloscale.errors import ConfigurationError
 from caloscale.spec import Run
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,8 @@ def choose_keras(
 ) -> Literal["keras", "tf_keras"]:
     """Choose the Keras of a training; sets TF_USE_LEGACY_KERAS in ``environment``.
 
-    Raises DocumentError when tf_keras is needed and TensorFlow is already loaded with Keras 3, or it is not installed.
+    Raises ConfigurationError when tf_keras is needed and TensorFlow is already loaded with Keras 3, or tf_keras is not
+    installed.
     """
     needed = run.train.loop == "builtin" and run.train.strategy in ("auto", "multi-worker") and _several(environment)
     loaded = loaded_keras(modules)
@@ -36,14 +37,14 @@ def choose_keras(
     if not needed:
         return "keras"
     if loaded is not None:
-        raise DocumentError(
+        raise ConfigurationError(
             "several workers with Keras' own loop need tf_keras, but TensorFlow is loaded with Keras 3 already",
             field="train.loop",
             value=run.train.loop,
             remedy=f"start `caloscale train` in a process of its own, or with {VARIABLE}=1, or set train.loop: custom",
         )
     if importlib.util.find_spec("tf_keras") is None:
-        raise DocumentError(
+        raise ConfigurationError(
             "several workers with Keras' own loop need tf_keras, which is not installed",
             field="train.loop",
             value=run.train.loop,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from caloscale.errors import DeviceError, DocumentError, InvalidValueError
+from caloscale.errors import ConfigurationError, DeviceError, InvalidValueError
 from caloscale.spec import Run
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def place(run: Run, environment: Mapping[str, str], devices: Devices) -> Placeme
     """The placement of a worker.
 
     environment: TF_CONFIG (several workers), TPU_NAME, TPU_WORKER_ID and TPU_WORKER_HOSTNAMES (TPU),
-    NVIDIA_VISIBLE_DEVICES (accelerators that a container was given). Raises DocumentError (a strategy that is
+    NVIDIA_VISIBLE_DEVICES (accelerators that a container was given). Raises ConfigurationError (a strategy that is
     impossible here) and DeviceError (accelerators that were given and that TensorFlow does not see).
     """
     worker, workers = worker_of(environment)
@@ -96,18 +96,18 @@ def place(run: Run, environment: Mapping[str, str], devices: Devices) -> Placeme
 
 
 def divide(run: Run, placement: Placement) -> int:
-    """Showers of the global batch; DocumentError with the possible ones when the replicas cannot share it."""
+    """Showers of the global batch; ConfigurationError with the possible ones when the replicas cannot share it."""
     train, replicas = run.train, placement.replicas
     try:
         share = train.replica_batch(replicas)
         train.micro_batches(share)
     except InvalidValueError as error:
-        raise DocumentError(error.problem, field="train", remedy=error.remedy) from error
+        raise ConfigurationError(error.problem, field="train", remedy=error.remedy) from error
     return share * replicas
 
 
 def worker_of(environment: Mapping[str, str]) -> tuple[int, int]:
-    """Number of this worker and number of workers, by TF_CONFIG. Raises DocumentError when that makes no sense."""
+    """Number of this worker and number of workers, by TF_CONFIG. Raises ConfigurationError when that makes no sense."""
     text = environment.get("TF_CONFIG")
     if not text:
         return 0, 1
@@ -118,14 +118,14 @@ def worker_of(environment: Mapping[str, str]) -> tuple[int, int]:
         hosts = cluster.get("worker", [])
         index = int(task["index"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DocumentError(
+        raise ConfigurationError(
             f"is not what TensorFlow expects: {error}",
             field="TF_CONFIG",
             value=text[:200],
             remedy="see docs/training.md",
         ) from error
     if set(cluster) - {"worker"} or task["type"] != "worker" or not 0 <= index < max(1, len(hosts)):
-        raise DocumentError(
+        raise ConfigurationError(
             "must name workers only (no chief, evaluator or parameter server) and a task among them",
             field="TF_CONFIG",
             value=text[:200],
@@ -248,8 +248,8 @@ def _on_tpu(environment: Mapping[str, str], devices: Devices, reason: str) -> Pl
     return Placement("tpu", "TPU", replicas_per_worker=max(1, devices.tpus), reason=reason)
 
 
-def _impossible(name: str, why: str, remedy: str) -> DocumentError:
-    return DocumentError(f"strategy {name} is impossible here: {why}", field="train.strategy", remedy=remedy)
+def _impossible(name: str, why: str, remedy: str) -> ConfigurationError:
+    return ConfigurationError(f"strategy {name} is impossible here: {why}", field="train.strategy", remedy=remedy)
 
 
 def _one_device(placement: Placement) -> Any:

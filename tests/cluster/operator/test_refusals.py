@@ -11,7 +11,7 @@ from kubernetes.client.exceptions import ApiException
 
 from caloscale.cluster import names
 from caloscale.connection import Connection, told
-from caloscale.errors import DocumentError
+from caloscale.errors import ConfigurationError
 from caloscale.spec import build_run
 from tests.cluster.operator.conftest import SPEC, Runs
 from tests.cluster_objects.test_schema import SPEC as SCHEMA
@@ -84,7 +84,7 @@ def test_bad_documents_are_refused_with_the_remedy(
         server.apply(manifest(spec), dry_run=True)
     assert message in told(refused.value)
     if fields is not None:
-        with pytest.raises(DocumentError):
+        with pytest.raises(ConfigurationError):
             build_run(spec)
 
 
@@ -122,7 +122,7 @@ def test_the_server_and_the_parser_agree(server: Connection, document: dict[str,
     document = {**document, "hardware": document.get("hardware", {})}
     try:
         run = build_run(document)
-    except DocumentError:
+    except ConfigurationError:
         return
     stored = server.apply(manifest(document), dry_run=True)["spec"]
     assert build_run(stored) == run

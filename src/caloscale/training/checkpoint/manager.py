@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from caloscale.errors import CheckpointError, DocumentError, PeerLostError, StorageError
+from caloscale.errors import CheckpointError, ConfigurationError, PeerLostError, StorageError
 from caloscale.spec import Checkpoint, Run
 from caloscale.storage.atomic import storage_error
 from caloscale.storage.objects import is_remote
@@ -216,7 +216,7 @@ class Continuity:
         words = self.peers.gather({"identity": digest})
         different = [index for index, word in enumerate(words) if word != words[0]]
         if different:
-            raise DocumentError(
+            raise ConfigurationError(
                 f"worker {different[0]} has another document or other showers than worker 0",
                 remedy="give all workers the same document and the same shards",
             )

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caloscale import spec
-from caloscale.errors import DocumentError
-from caloscale.spec.document import parse_overrides, parse_yaml
+from caloscale.errors import ConfigurationError
+from caloscale.spec.configuration import parse_overrides, parse_yaml
 
 
 @pytest.mark.parametrize("preset", spec.PRESETS)
@@ -95,7 +95,7 @@ BAD = {
 @pytest.mark.parametrize("override", BAD)
 def test_errors_name_field_and_remedy(override: str) -> None:
     field, remedy = BAD[override]
-    with pytest.raises(DocumentError) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         spec.load_run(preset="compact", overrides=[override])
     assert caught.value.exit_code == 2
     assert (caught.value.field or "") == field
@@ -112,7 +112,9 @@ def test_errors_name_field_and_remedy(override: str) -> None:
     ],
 )
 def test_showers_that_the_network_cannot_take_are_refused(preset: str, shape: str, override: str) -> None:
-    with pytest.raises(DocumentError, match=f"the {preset} network is made for showers of {shape} cells") as caught:
+    with pytest.raises(
+        ConfigurationError, match=f"the {preset} network is made for showers of {shape} cells"
+    ) as caught:
         spec.load_run(preset=preset, overrides=[override])
     assert "model.preset to compact" in caught.value.remedy
     spec.load_run(preset="compact", overrides=[override, "data.preprocessing.rebin=[1, 1, 1]"])
@@ -128,19 +130,19 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     for text in ("- a list", "a: b: c", "model: {preset: compact}\nmodel: {preset: compact}", "x: 2001-99-99"):
         file.write_text(text)
-        with pytest.raises(DocumentError, match=r"run\.yaml"):
+        with pytest.raises(ConfigurationError, match=r"run\.yaml"):
             spec.load_run(file)
     file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DocumentError, match="UTF-8"):
+    with pytest.raises(ConfigurationError, match="UTF-8"):
         spec.load_run(file)
-    with pytest.raises(DocumentError, match="No such file"):
+    with pytest.raises(ConfigurationError, match="No such file"):
         spec.load_run(tmp_path / "absent.yaml")
-    with pytest.raises(DocumentError, match="--preset"):
+    with pytest.raises(ConfigurationError, match="--preset"):
         spec.load_run()
 
 
 def test_all_problems_are_told_at_once() -> None:
-    with pytest.raises(DocumentError) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         spec.load_run(preset="compact", overrides=["train.epochs=x", "data.sed=1"])
     assert "train.epochs" in str(caught.value) and "did you mean 'seed'" in str(caught.value)
 
@@ -174,7 +176,7 @@ trees = st.recursive(
 def test_any_mapping_is_a_run_or_a_document_error(raw: dict) -> None:
     try:
         run = spec.build_run(raw)
-    except DocumentError as error:
+    except ConfigurationError as error:
         assert error.remedy
     else:
         assert spec.parse_run(spec.dump_run(run)) == run
@@ -184,7 +186,7 @@ def test_any_mapping_is_a_run_or_a_document_error(raw: dict) -> None:
 def test_any_text_is_a_run_or_a_document_error(text: str) -> None:
     try:
         spec.parse_run(text)
-    except DocumentError as error:
+    except ConfigurationError as error:
         assert error.exit_code == 2
 
 
@@ -192,7 +194,7 @@ def test_any_text_is_a_run_or_a_document_error(text: str) -> None:
 def test_any_override_is_a_mapping_or_a_document_error(text: str) -> None:
     try:
         assert isinstance(parse_overrides([text]), dict)
-    except DocumentError as error:
+    except ConfigurationError as error:
         assert error.remedy
 
 

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import ValidationError
 
-from caloscale.errors import DocumentError
+from caloscale.errors import ConfigurationError
 from caloscale.spec.model import Preset
 from caloscale.spec.problem import list_problems, suggest
 from caloscale.spec.run import Run
@@ -41,21 +41,21 @@ def load_run(
 ) -> Run:
     """The run of a YAML file and/or a preset, changed by overrides such as ``train.epochs=3``.
 
-    Raises DocumentError naming file, field, value and remedy.
+    Raises ConfigurationError naming file, field, value and remedy.
     """
     raw: dict[str, Any] = {}
     if file is not None:
         try:
             text = Path(file).read_text(encoding="utf-8")
         except OSError as error:
-            raise DocumentError(
+            raise ConfigurationError(
                 f"cannot be read: {error.strerror}", file=file, remedy="give the path of a run document (YAML)"
             ) from error
         except UnicodeDecodeError as error:
-            raise DocumentError("is not UTF-8 text", file=file, remedy="save it as UTF-8") from error
+            raise ConfigurationError("is not UTF-8 text", file=file, remedy="save it as UTF-8") from error
         raw = parse_yaml(text, file=file)
     elif preset is None:
-        raise DocumentError(
+        raise ConfigurationError(
             "no document and no preset", remedy=f"give a file, or --preset with one of: {', '.join(PRESETS)}"
         )
     if preset is not None:
@@ -69,15 +69,17 @@ def parse_run(text: str) -> Run:
 
 
 def parse_yaml(text: str, *, file: object = None) -> dict[str, Any]:
-    """The mapping that a YAML text holds; raises DocumentError for anything else."""
+    """The mapping that a YAML text holds; raises ConfigurationError for anything else."""
     try:
         raw = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise DocumentError(f"is not valid YAML: {error}", file=file, remedy="check indentation and quotes") from error
+        raise ConfigurationError(
+            f"is not valid YAML: {error}", file=file, remedy="check indentation and quotes"
+        ) from error
     if raw is None:
         raw = {}
     if not isinstance(raw, dict):
-        raise DocumentError("must be a mapping of blocks", file=file, value=raw, remedy="begin with 'model:'")
+        raise ConfigurationError("must be a mapping of blocks", file=file, value=raw, remedy="begin with 'model:'")
     return raw
 
 
@@ -88,7 +90,7 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
         path, equals, value = override.partition("=")
         keys = path.strip().split(".")
         if not equals or not all(keys):
-            raise DocumentError(
+            raise ConfigurationError(
                 "is not an override", file="--set", value=override, remedy="write it as block.field=value"
             )
         nested: Any = parse_yaml(f"value: {value}", file=f"--set {path}")["value"]
@@ -103,7 +105,7 @@ def build_run(raw: Mapping[str, Any], *, file: object = None) -> Run:
     model = raw.get("model") or {}
     preset = model.get("preset", "variable-angle") if isinstance(model, Mapping) else "variable-angle"
     if preset not in PRESETS:
-        raise DocumentError(
+        raise ConfigurationError(
             "is not a preset",
             file=file,
             field="model.preset",
@@ -142,10 +144,10 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _document_error(error: ValidationError, file: object) -> DocumentError:
+def _document_error(error: ValidationError, file: object) -> ConfigurationError:
     """All problems of a document in one error; the first gives its field, value and remedy."""
     first, *others = (
-        DocumentError(problem.text, file=file, field=problem.field, value=problem.value, remedy=problem.remedy)
+        ConfigurationError(problem.text, file=file, field=problem.field, value=problem.value, remedy=problem.remedy)
         for problem in list_problems(error, Run)
     )
     first.also = tuple(others)
