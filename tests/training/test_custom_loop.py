@@ -1,5 +1,7 @@
 """The compiled step against a plain one: four tapes, losses and optimisers written out, in eager mode."""
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -228,6 +230,32 @@ def test_all_replicas_at_the_end_are_at_the_end(replicas, monkeypatch):
         assert float(losses["progress"]) == expected
 
 
+@pytest.mark.usefixtures("eagerly")
+def test_only_what_a_step_changes_is_reduced_and_saved(monkeypatch):
+    """The compact generator's 2 x 168 random directions per element of noise are constants."""
+    sent = []
+
+    class Counting:
+        """One of two equal replicas."""
+
+        def all_reduce(self, _, value):
+            sent.append(int(tf.size(value)))
+            return 2 * value
+
+    monkeypatch.setattr(tf.distribute, "get_replica_context", Counting)
+    run = small_run(*PLAIN, "train.optimizer=adam", "train.generatorUpdates=2", "train.averageDecay=0.9")
+    state = TrainingState(run)
+    moment = Moment(0, tf.constant(0.0), 0, 8, 2)
+    losses = train_step(run, state.networks, state.optimizers, a_batch(run), moment, CONSTANT)
+    generator, discriminator = (sum(math.prod(w.shape) for w in n.trainable_weights) for n in state.networks)
+    constants = sum(math.prod(w.shape) for w in state.networks.generator.weights) - generator
+    assert constants in (0, 2 * 168 * (noise_size(run.model) + 1))
+    progress, named = 1, len(losses) - 1
+    assert sum(sent) == 2 * discriminator + 2 * generator + progress + named
+    weights, average, slots, step = generator + discriminator, generator, 2 * (generator + discriminator), 1
+    assert sum(math.prod(v.shape) for v in state.variables().values()) == weights + average + slots + step
+
+
 def losses_of(run, batch, networks=build):
     """A step's losses, and the networks behind it."""
     state = TrainingState(run, None, networks)
@@ -238,14 +266,15 @@ def losses_of(run, batch, networks=build):
 @pytest.mark.usefixtures("eagerly")
 def test_micro_batches_make_the_same_update():
     """Dropout, noise and flips belong to the showers, so only the rounding of the sums differs."""
-    overrides = ("train.labelFlip=0.3", "train.generatorUpdates=1")
+    overrides = ("train.labelFlip=0.3", "train.generatorUpdates=1", "train.optimizer=adam")
     whole, state = losses_of(small_run(*overrides), a_batch(small_run()))
     pieces, other = losses_of(small_run(*overrides, "train.maxBatchPerReplica=2"), a_batch(small_run()))
     for name, value in whole.items():
         assert float(pieces[name]) == pytest.approx(float(value), rel=1e-4, abs=1e-6), name
-    for name, variable in state.variables().items():
-        scale = np.abs(variable.numpy()).max() + 1e-3
-        np.testing.assert_allclose(other.variables()[name].numpy(), variable.numpy(), atol=2e-4 * scale, err_msg=name)
+    # Adam's means are linear in the gradients. Its change of a weight is g / |g|, which turns rounding into a sign.
+    for name in ("generator", "discriminator"):
+        mean, again = (getattr(one.optimizers, name).mean.numpy() for one in (state, other))
+        np.testing.assert_allclose(again, mean, rtol=0, atol=2e-4 * np.abs(mean).max(), err_msg=name)
 
 
 @pytest.mark.usefixtures("eagerly")

@@ -18,6 +18,21 @@ def batch_normalization(*, synchronized: bool, **options: Any) -> Any:
     return tf.keras.layers.BatchNormalization(**options)
 
 
+def running_statistics(network: Any) -> list[Any]:
+    """Moving means and variances of all layers of batch normalisation of a Keras model, each (C,).
+
+    They are the only weights that a training changes without a gradient. Other weights that are not trainable are
+    constants, such as the directions of `CellNoise`: every replica and every new network has the same.
+    """
+    found: list[Any] = []
+    for layer in network.layers:
+        if isinstance(layer, tf.keras.Model):
+            found += running_statistics(layer)
+        elif isinstance(layer, tf.keras.layers.BatchNormalization):
+            found += layer.non_trainable_weights
+    return found
+
+
 @register
 class _LocalBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]
     """tf_keras' layer without its variables that are averaged over the workers whenever they are read: one worker

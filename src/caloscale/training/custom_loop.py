@@ -17,6 +17,7 @@ import tensorflow as tf
 from caloscale.models import Networks, latent, noise_size
 from caloscale.models.dropout import drawing_from
 from caloscale.models.losses import adversarial_loss
+from caloscale.models.normalization import running_statistics
 from caloscale.models.scores import generator_loss
 from caloscale.profiling.scopes import part_scope, phase_scope
 from caloscale.spec import Run
@@ -151,8 +152,9 @@ class _Step:
             return self._gradient(tape, loss, discriminator), self._means(loss, terms)
 
         gradient, losses = self._over_parts(one)
-        agreed, (progress,) = self._agreed(gradient, [self.moment.progress])
-        self.progress = self._mean_progress(progress) if self.progress is None else self.progress
+        agreed, progress = self._agreed(gradient, [] if self.progress is not None else [self.moment.progress])
+        if progress:
+            self.progress = self._mean_progress(progress[0])
         number = self.moment.step * DISCRIMINATOR_UPDATES + (1 if real else 2)
         rate = train.discriminator_learning_rate or train.learning_rate
         with part_scope("optimizer"):
@@ -192,7 +194,7 @@ class _Step:
 
     def finish(self, of_real: Losses, of_fake: Losses) -> Losses:
         """The last update; with it the replicas agree on the losses and on the running statistics."""
-        running = [] if self.moment.replicas == 1 else _running_statistics(self.networks)
+        running = [] if self.moment.replicas == 1 else [w for net in self.networks for w in running_statistics(net)]
         names: list[str] = []
 
         def others(of_generated: Losses) -> list[Any]:
@@ -245,11 +247,6 @@ class _Step:
 
     def _means(self, loss: Any, terms: Mapping[str, Any]) -> Losses:
         return {"loss": loss, **{name: tf.reduce_sum(term) / self.moment.global_batch for name, term in terms.items()}}
-
-
-def _running_statistics(networks: Networks) -> list[Any]:
-    """What batch normalisation counts along, of both networks."""
-    return [weight for network in networks for weight in network.non_trainable_weights]
 
 
 def _named(real: Losses, fake: Losses, generated: Losses) -> Losses:

@@ -9,7 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from caloscale.models import Networks, build
+from caloscale.models.normalization import running_statistics
 from caloscale.spec import Run
+from caloscale.training.checkpoint.snapshot import network_variables
 from caloscale.training.custom_loop import Batch, Losses, Moment, Optimizers, build_optimizers, train_step
 from caloscale.training.optimizers import plain
 from caloscale.training.schedule import Schedule
@@ -60,9 +62,9 @@ class TrainingState:
         if self.average is not None:
             networks["average"] = self.average
         found = {
-            f"{name}/{index:03d}": plain(weight)
+            f"{name}/{index}": weight
             for name, network in networks.items()
-            for index, weight in enumerate(network.weights)
+            for index, weight in network_variables(network).items()
         }
         for name in ("generator", "discriminator"):
             for slot, variable in getattr(self.optimizers, name).slots().items():
@@ -162,9 +164,8 @@ def _follow(state: TrainingState, decay: float) -> None:
     """Move the average towards the weights; in the first steps faster, so that it forgets the beginning."""
     step = tf.cast(state.step, tf.float32)
     keep = tf.minimum(decay, (1 + step) / (10 + step))
-    trained = {id(variable) for variable in state.average.trainable_variables}
-    for average, current in zip(state.average.weights, state.networks.generator.weights):
-        if id(average) in trained:
-            plain(average).assign(keep * plain(average) + (1 - keep) * plain(current))
-        else:
-            plain(average).assign(plain(current))
+    average, generator = state.average, state.networks.generator
+    for mean, current in zip(average.trainable_weights, generator.trainable_weights):
+        plain(mean).assign(keep * plain(mean) + (1 - keep) * plain(current))
+    for copy, current in zip(running_statistics(average), running_statistics(generator)):
+        plain(copy).assign(plain(current))

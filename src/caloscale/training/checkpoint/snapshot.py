@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.models.normalization import running_statistics
 from caloscale.training.checkpoint.file import Arrays
 from caloscale.training.optimizers import plain
 
 
 def network_variables(network: Any) -> dict[str, Any]:
-    """Weights and running statistics of a network, by their place."""
-    return {f"{index:03d}": plain(weight) for index, weight in enumerate(network.weights)}
+    """Trained weights and running statistics of a network, by their place among all its weights. Constants are not
+    part of it: a new network has the same.
+    """
+    changing = {id(weight) for weight in (*network.trainable_weights, *running_statistics(network))}
+    return {f"{index:03d}": plain(weight) for index, weight in enumerate(network.weights) if id(weight) in changing}
 
 
 def to_host(variables: Mapping[str, Any]) -> Arrays:
