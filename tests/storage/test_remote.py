@@ -39,6 +39,18 @@ def test_what_is_uploaded_comes_back(bucket_server: str, tree: Path, tmp_path: P
     assert paths == sorted(path for path in (tmp_path / "back").rglob("*") if path.is_file())
 
 
+def test_the_emulator_is_named_as_either_client_of_google_expects(
+    bucket_server: str, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Go client (the launcher of Kubeflow Pipelines): host:port; the Python client: a URL."""
+    url = os.environ["STORAGE_EMULATOR_HOST"]
+    assert url.startswith("http://")
+    upload(tree, f"{bucket_server}/conventions")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", url.removeprefix("http://"))
+    download(f"{bucket_server}/conventions", tmp_path / "back")
+    assert content(tmp_path / "back") == content(tree)
+
+
 def test_patterns_and_single_objects(bucket_server: str, tree: Path, tmp_path: Path) -> None:
     upload(tree, f"{bucket_server}/some")
     found = download(f"{bucket_server}/some", tmp_path / "h5", ("*.h5", "*.hdf5"))

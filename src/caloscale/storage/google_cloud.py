@@ -50,7 +50,12 @@ def client() -> Client:
     with _lock:
         if key not in _clients:
             # Bucket names are global: a project is needed only to create a bucket, which nothing here does.
-            created = storage.Client(project=os.environ.get("GOOGLE_CLOUD_PROJECT", "none"))
+            project, emulator = os.environ.get("GOOGLE_CLOUD_PROJECT", "none"), os.environ.get("STORAGE_EMULATOR_HOST")
+            # Google's Go client, and so the launcher of Kubeflow Pipelines, expects host:port in this variable; the
+            # Python client expects a URL. A pod has one environment for both.
+            bare = emulator if emulator and "://" not in emulator else None
+            options = {"api_endpoint": f"http://{bare}"} if bare else None
+            created = storage.Client(project=project, client_options=options)
             # For the labels of traces it would request the bucket itself, in a thread that outlives the request and
             # with a permission (storage.buckets.get) that roles for objects do not include.
             created._bucket_metadata_cache = None
