@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import signal
 import subprocess
 import threading
 
 import numpy as np
 import pytest
 
-from caloscale.errors import ShowerFileError, StorageError, TrainingError
+from caloscale.errors import ShowerFileError, StorageError, Terminated, TrainingError
 from caloscale.models.card import CARD
 from caloscale.spec import load_run
 from caloscale.stages import train as train_stage
@@ -23,7 +24,7 @@ from caloscale.training.checkpoint.store import POINTER
 from caloscale.training.coordination import failures
 
 from .conftest import small_run
-from .processes import newest_step, when
+from .processes import newest_step, signal_when, when
 
 QUICK = (
     "train.generatorUpdates=1",
@@ -90,6 +91,23 @@ def test_a_shard_that_cannot_be_read_for_a_moment_is_read_again(fragile, tmp_pat
     thread.join()
     assert "showers cannot be read" in caplog.text
     assert (record.steps, record.resumed_from_step) == (15, None)
+
+
+@eagerly
+@pytest.mark.usefixtures("heeds_interrupts")
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_signal_while_showers_cannot_be_read_does_not_wait(fragile, tmp_path, monkeypatch, caplog, number, raised):
+    """Lost: nothing; the pause before another attempt ends, and the steps before it are saved."""
+    monkeypatch.setattr(failures, "PAUSES_SECONDS", (1000.0,))
+    output = tmp_path / "out"
+    tearing = when(lambda: newest_step(output) >= 2, lambda: tear(fragile))
+    stopping = signal_when(lambda: "showers cannot be read" in caplog.text, number)
+    with caplog.at_level(logging.WARNING), pytest.raises(raised):
+        train(small_run(*QUICK, "train.epochs=30", "cluster.graceSeconds=600"), fragile, output)
+    tearing.join()
+    stopping.join()
+    assert newest_step(output) >= 2
+    assert f"step {newest_step(output) + 1}: showers cannot be read" in caplog.text
 
 
 @eagerly

@@ -13,6 +13,7 @@ from caloscale.inference import load_generator
 from caloscale.showers.tfrecord.records import read_dataset
 from caloscale.training import loop, train
 from caloscale.training.checkpoint.file import decode
+from caloscale.training.coordination.signals import StopSignals
 
 from .conftest import small_run
 from .processes import newest_step, signal_when
@@ -91,17 +92,20 @@ def test_training_curves_for_tensorboard(whole):
 
 
 @pytest.mark.usefixtures("heeds_interrupts")
-def test_an_interrupted_training_goes_on_as_if_it_was_not(whole, shards, tmp_path):
+def test_an_interrupted_training_goes_on_as_if_it_was_not(whole, shards, tmp_path, monkeypatch):
     """SIGTERM, then Ctrl-C. Lost: nothing; the same weights, optimisers and physics at the end, bit for bit."""
     stops = [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)]
     stopped_at = 0
+    limits = []
+    monkeypatch.setattr(StopSignals, "_end_after", lambda self, seconds, code: limits.append(seconds))
     for number, raised in stops:
         thread = signal_when(lambda: newest_step(tmp_path) > stopped_at + 1, number)  # noqa: B023
         with pytest.raises(raised):
-            train(small_run(*QUICK), shards, tmp_path)
+            train(small_run(*QUICK, "cluster.graceSeconds=600"), shards, tmp_path)
         thread.join()
         assert stopped_at + 2 <= newest_step(tmp_path) < STEPS
         stopped_at = newest_step(tmp_path)
+    assert limits == [598], "time that a step has after SIGTERM"
     record = train(small_run(*QUICK), shards, tmp_path)
     assert (record.resumed_from_step, record.steps, record.epochs) == (stopped_at, STEPS, EPOCHS)
     assert (record.showers, record.restarts, record.steps_lost) == (8 * STEPS, 2, 0)

@@ -40,6 +40,7 @@ class Cluster(Block):
     """Secret of the run's namespace that holds a key of Google Cloud as key.json, for workers elsewhere. Google's own
     clusters need none (Workload Identity)."""
     grace_seconds: int = Field(default=60, ge=30, le=3600)
-    """Time that a worker has for its checkpoint when it is told to end, s. A spot node gives 15 to 120 s."""
+    """Time from SIGTERM until a worker is killed, s: a step may take 2 s less, the checkpoint included. A spot node
+    gives 15 to 120 s, whatever is set here."""
     keep_finished: Duration | None = None
     """The run is deleted from the cluster this long after it has finished (its bucket stays); absent: never."""

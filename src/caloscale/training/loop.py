@@ -56,7 +56,11 @@ def train(run: Run, dataset: str | Path | ShardFolder, output: Path) -> Training
     if run.train.deterministic:
         tf.config.experimental.enable_op_determinism()
     # Several workers must be set up before TensorFlow does anything else.
-    with StopSignals() as signals, among_peers(run, signals) as (engine, peers), open_shards(dataset) as shards:
+    with (
+        StopSignals(run.cluster.grace_seconds) as signals,
+        among_peers(run, signals) as (engine, peers),
+        open_shards(dataset) as shards,
+    ):
         training = _Training(run, shards, Path(output), engine, clock)
         with training.resume(peers, signals):
             record = training.run_to_end()
@@ -152,7 +156,7 @@ class _Training:
     def _steps(self) -> Literal["epochs", "maxMinutes"]:
         """The steps that are left; what ended them."""
         batch = self.showers.batch
-        retries = Retries()
+        retries = Retries(self.continuity.signals.wait)
         with (
             closing(open_scalars(self.output / "logs" if self.placement.is_chief else None)) as writer,
             bar("train", self.steps * batch, "showers", initial=self.first_step * batch) as shown,
@@ -194,6 +198,7 @@ class _Training:
         # A step begins with its batch: without one nothing of it was done.
         self._check_finite()
         self._save()
+        self.continuity.signals.act()
         raise self.showers.broken_shard() or unreadable(self.showers.folder, error) from error
 
     def _profiler(self) -> StepProfiler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -10,18 +11,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.errors import PeerLostError, Terminated, TrainingError
+from caloscale.errors import DeviceError, PeerLostError, Terminated, TrainingError
 from caloscale.spec import Checkpoint
+from caloscale.training.checkpoint import manager
 from caloscale.training.checkpoint.description import Progress
 from caloscale.training.checkpoint.manager import Continuity
 from caloscale.training.coordination.peers import Peers
 from caloscale.training.coordination.signals import StopSignals
+from tests.training.conftest import small_run
 
 
 @pytest.mark.parametrize("save", ["save", "save_selected"])
 def test_what_is_not_finite_is_not_saved(tmp_path, save):
     """The last update of a step may ruin the weights when its losses were still finite."""
-    continuity = Continuity(Checkpoint(), tmp_path, {}, Peers(), StopSignals())
+    continuity = Continuity(Checkpoint(), tmp_path, {}, Peers(), StopSignals(30))
     progress = Progress(step=7, seconds=1.0, core_seconds=1.0)
     weights = {"sound": tf.Variable([1.0, 2.0]), "generator/003": tf.Variable([1.0, np.inf])}
     with pytest.raises(TrainingError, match=r"generator/003 is not finite .* at step 7\b"):
@@ -36,7 +39,7 @@ def test_a_worker_that_is_told_to_stop_behind_the_last_step_stops_all(tmp_path, 
     ends = multiprocessing.Pipe()
 
     def finish(index):
-        signals = StopSignals()
+        signals = StopSignals(30)
         peers = Peers(index, {1 - index: ends[index]})
         continuity = Continuity(Checkpoint(), tmp_path, {}, peers, signals)
         signals.received = signal.SIGTERM if index == told else None
@@ -51,3 +54,22 @@ def test_a_worker_that_is_told_to_stop_behind_the_last_step_stops_all(tmp_path, 
     with ThreadPoolExecutor(2) as pool:
         codes = list(pool.map(finish, range(2)))
     assert codes == ([0, 0] if told is None else [143 if index == told else 138 for index in range(2)])
+
+
+def test_a_start_that_fails_leaves_no_alarm_behind(monkeypatch):
+    """The kernel would end the process two minutes later, whatever it does then."""
+
+    def fail(*_):
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+        raise DeviceError("no accelerator is there", remedy="none")
+
+    cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    monkeypatch.setattr(manager, "meet", lambda *_: Peers())
+    monkeypatch.setattr(manager, "open_engine", fail)
+    try:
+        with pytest.raises(DeviceError), manager.among_peers(small_run(), StopSignals(30)):
+            pass
+        assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    finally:
+        signal.alarm(0)

@@ -50,6 +50,24 @@ def test_a_failure_is_raised_by_the_next_call(folder):
     assert names(folder) == ["step-000000004.npz"]
 
 
+class _Broken(BucketCopy):
+    """A defect: an error that nobody foresaw."""
+
+    def upload(self, path, content):
+        raise ZeroDivisionError(path.name)
+
+
+@pytest.mark.parametrize("call", ["save", "check", "finish"])
+def test_an_unforeseen_error_of_the_copying_thread_is_raised_by_the_next_call(folder, call):
+    saver = Saver(folder, _Broken("gs://showers/broken", keep=2))
+    saver.save(weights(1), progress(1))
+    saver._thread.join()
+    saver._copies.thread.join(60)
+    assert not saver._copies.thread.is_alive()
+    with pytest.raises(ZeroDivisionError, match="step-000000001"):
+        saver.save(weights(2), progress(2)) if call == "save" else getattr(saver, call)()
+
+
 class _Door(BaseHTTPRequestHandler):
     """Passes requests on to a server, or answers 503."""
 

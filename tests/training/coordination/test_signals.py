@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from caloscale.cluster.pod_template import DOCUMENT_VARIABLE, pod_template
+from caloscale.spec import parse_run
 from caloscale.training.coordination import signals
+from tests.cluster_objects import examples as ex
 from tests.training.processes import start_python, wait_for
 
 TRAINING = """
 import time
 from caloscale.training.coordination import signals
-signals.GRACE_SECONDS, signals.SECOND_SECONDS = {grace}, 0.3
-with signals.StopSignals() as stop:
+signals.EXIT_SECONDS, signals.SECOND_SECONDS = 0, 0.3
+with signals.StopSignals({grace}) as stop:
     {defer}
     print("ready", flush=True)
     {step}
@@ -31,7 +35,7 @@ STUCK = (
 )
 
 
-def run(*numbers, step=STEP, defer="stop.defer()", grace=30):
+def run(*numbers, step=STEP, defer="stop.defer()", grace=1000):
     process = start_python(TRAINING.format(step=step, defer=defer, grace=grace))
     assert process.stdout.readline() == "ready\n"
     if step == STUCK:
@@ -44,8 +48,16 @@ def run(*numbers, step=STEP, defer="stop.defer()", grace=30):
         elif before:
             assert "stopping at the end of this step" in process.stderr.readline()
         process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = ended(process)
     return process.returncode, "saved" in out, err
+
+
+def ended(process):
+    """What a process wrote that ends by itself."""
+    try:
+        return process.communicate(timeout=60)
+    finally:
+        process.kill()
 
 
 def fields(pid):
@@ -67,8 +79,104 @@ def test_a_step_that_does_not_end_is_given_up(step):
     assert run(signal.SIGTERM, step=step, grace=0.3)[:2] == (143, False)
 
 
-def test_the_default_leaves_time_before_the_machine_is_gone():
-    assert 10 <= signals.GRACE_SECONDS < 15
+CLOCKED = """
+import sys, threading
+from caloscale.training.coordination import signals
+class Clock:
+    "A timer of a world in which the step takes {step} s."
+    def __init__(self, seconds, action, arguments):
+        self.start = lambda: action(*arguments) if seconds < {step} else None
+    cancel = lambda self: None
+threading.Timer = Clock
+with signals.StopSignals({grace}) as stop:
+    stop.defer()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print("saved", flush=True)
+    stop.act()
+"""
+
+
+@pytest.mark.parametrize(
+    ("grace", "step", "saved"), [(30, 40, False), (60, 40, True), (60, 59, False), (600, 590, True)]
+)
+def test_the_grace_period_decides_how_long_a_step_may_take(grace, step, saved):
+    """The exit has the last two seconds: a process that is killed says nothing."""
+    process = start_python(CLOCKED.format(grace=grace, step=step), stdin=subprocess.PIPE)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    if saved:
+        assert "stopping at the end of this step" in process.stderr.readline()
+        process.stdin.write("the step ends\n")
+    else:
+        wait_for(lambda: process.poll() is not None)
+    out, err = ended(process)
+    assert (process.returncode, "saved" in out) == (143, saved), err
+
+
+@pytest.mark.parametrize("grace", [30, 60, 600])
+def test_the_grace_period_of_the_pod_is_that_of_the_worker(grace):
+    """The kubelet kills what has not ended by then; the worker ends a step before."""
+    run = ex.run_of("hardware.accelerator=nvidia-tesla-v100", "hardware.count=8", f"cluster.graceSeconds={grace}")
+    launch = ex.launch_of(run, ex.node("n0", "X"))
+    spec = pod_template(launch)["spec"]
+    variables = {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
+    worker = signals.StopSignals(parse_run(variables[DOCUMENT_VARIABLE]).cluster.grace_seconds)
+    assert spec["terminationGracePeriodSeconds"] == grace
+    assert grace - 5 <= worker.limit_seconds < grace
+
+
+MISSED = """
+import queue, signal, socket, threading, time
+from caloscale.training.coordination import signals
+with signals.StopSignals(1000) as stop:
+    # The kernel gives the signal to another thread: that of Python is not woken.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM, signal.SIGINT}})
+    try:
+        print("ready", flush=True)
+        {wait}
+    finally:
+        print("cleaned", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "time.sleep(1000)",
+        "queue.SimpleQueue().get()",
+        "threading.Event().wait()",
+        "socket.create_server(('127.0.0.1', 0)).accept()",
+    ],
+)
+def test_a_signal_between_a_check_and_a_wait_is_noticed(wait, number, code):
+    """As when it arrives after Python's last look at its signals and before the call sleeps.
+
+    (130: Python would end itself by SIGINT, which its main thread does not take here.)
+    """
+    process = start_python(MISSED.format(wait=wait))
+    assert process.stdout.readline() == "ready\n"
+    wait_for(lambda: fields(process.pid)["State"].startswith("S"), process)
+    process.send_signal(number)
+    out, err = ended(process)
+    assert (process.returncode, out) == (code, "cleaned\n"), err
+
+
+@pytest.mark.parametrize("grace", [30, 600])
+def test_what_is_left_of_the_grace_period(grace):
+    code = (
+        "import signal, os\nfrom caloscale.training.coordination.signals import StopSignals\n"
+        f"with StopSignals({grace}) as stop:\n"
+        "    stop.defer()\n"
+        "    print(stop.wait(0), stop.seconds_left(7.0), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    print(stop.wait(1000), stop.seconds_left(7.0), flush=True)\n"
+    )
+    process = start_python(code)
+    before, after = (line.split() for line in ended(process)[0].splitlines())
+    assert before == ["False", "7.0"]
+    assert after[0] == "True" and 7.0 < float(after[1]) <= grace - 2
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
@@ -83,7 +191,7 @@ def test_a_second_interrupt_does_not_wait(step, code):
 
 def test_handlers_are_put_back():
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with signals.StopSignals() as stop:
+    with signals.StopSignals(30) as stop:
         assert signal.getsignal(signal.SIGTERM) == stop._handle
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     assert signal.set_wakeup_fd(-1) == -1

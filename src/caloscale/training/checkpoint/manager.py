@@ -38,7 +38,7 @@ _OF_SELECTED = ("selected_epoch", "selected_step", "selected_deviation")
 ALARM_SECONDS = 120
 """How long TensorFlow may take to connect workers that are all there; then the kernel ends the process (142)."""
 INTERRUPTED_SECONDS = 30.0
-"""How long a training that was stopped waits for the bucket."""
+"""How long a training that was stopped waits for the bucket; after SIGTERM the grace period decides."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class Continuity:
             return
         self.peers.abandon()
         try:
-            self.saver.finish(INTERRUPTED_SECONDS)
-        except StorageError as second:
+            self.saver.finish(self.signals.seconds_left(INTERRUPTED_SECONDS))
+        except Exception as second:
             if second is not error:
                 log.warning("%s", second)
 
@@ -165,7 +165,7 @@ class Continuity:
         only another worker was told to, PeerLostError.
         """
         try:
-            self.saver.finish(INTERRUPTED_SECONDS)
+            self.saver.finish(self.signals.seconds_left(INTERRUPTED_SECONDS))
         except StorageError as error:
             log.error("%s", error)
         self.peers.close()
@@ -238,11 +238,8 @@ def among_peers(run: Run, signals: StopSignals) -> Iterator[tuple[Engine, Peers]
     # TensorFlow would wait for the others for an hour, and no Python would run meanwhile.
     peers = meet(cluster, index)
     try:
-        if workers > 1:
-            signal.alarm(ALARM_SECONDS)
-        engine = open_engine(run, os.environ)
-        if workers > 1:
-            signal.alarm(0)
+        with _alarm(ALARM_SECONDS if workers > 1 else 0):
+            engine = open_engine(run, os.environ)
         signals.renew()
         peers.settle()
         yield engine, peers
@@ -255,6 +252,16 @@ def among_peers(run: Run, signals: StopSignals) -> Iterator[tuple[Engine, Peers]
         peers.abandon()
         raise
     peers.close()
+
+
+@contextmanager
+def _alarm(seconds: int) -> Iterator[None]:
+    """The kernel ends the process by SIGALRM when the block takes longer; 0: it may take any time."""
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
 
 
 def _set(variables: Mapping[str, Any], saved: Saved) -> None:

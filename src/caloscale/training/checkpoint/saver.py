@@ -24,8 +24,8 @@ PAUSE_SECONDS = 10.0
 class Saver:
     """Takes values that were copied to the host, and returns before they are on the disk.
 
-    A save waits for the one before it. What a thread could not write is raised by the next call. A bucket that is
-    away only makes warnings until `finish`: the newest checkpoint is tried again until it is there.
+    A save waits for the one before it. Whatever error ends a thread, the next call raises it. A bucket that does not
+    answer only makes warnings until `finish`: the newest checkpoint is tried again until it is there.
     """
 
     def __init__(self, folder: CheckpointFolder, bucket: BucketCopy | None = None) -> None:
@@ -51,6 +51,8 @@ class Saver:
         error, self._error = self._error, None
         if error is not None:
             raise error
+        if self._copies is not None:
+            self._copies.check()
 
     def wait(self) -> None:
         """Return when the last save is on the disk. Raises as `save`."""
@@ -77,14 +79,13 @@ class Saver:
         try:
             path = write()
             content = path.read_bytes()
+            self.saved_bytes += len(content)
+            if self._copies is not None:
+                self._copies.put(path, content)
+            else:
+                self._arrived(path)
         except BaseException as error:
             self._error = error
-            return
-        self.saved_bytes += len(content)
-        if self._copies is not None:
-            self._copies.put(path, content)
-        else:
-            self._arrived(path)
 
     def _arrived(self, path: Path) -> None:
         step = step_of(path)
@@ -101,7 +102,9 @@ class _Copies:
         self._changed = threading.Condition()
         self._busy = False
         self._error: CaloscaleError | None = None
-        threading.Thread(target=self._run, name="copies", daemon=True).start()
+        self._failure: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, name="copies", daemon=True)
+        self.thread.start()
 
     def put(self, path: Path, content: bytes) -> None:
         """Have a file copied; of the checkpoints of steps only the newest."""
@@ -110,10 +113,17 @@ class _Copies:
             self._waiting[kind] = path, content
             self._changed.notify_all()
 
+    def check(self) -> None:
+        """Raise what ended the thread, if anything has; returns at once."""
+        if self._failure is not None:
+            raise self._failure
+
     def finish(self, seconds: float) -> None:
-        """Wait until all is there."""
+        """Wait until all is there. Raises StorageError, and what ended the thread."""
         with self._changed:
-            if not self._changed.wait_for(lambda: not self._waiting and not self._busy, seconds):
+            ended = self._changed.wait_for(lambda: self._failure or not (self._waiting or self._busy), seconds)
+            self.check()
+            if not ended:
                 # A bucket that refuses is somebody's to mend; one that is slow or away is not.
                 refused = type(self._error) is StorageError
                 raise (StorageError if refused else UnreachableError)(
@@ -123,22 +133,30 @@ class _Copies:
                 ) from self._error
 
     def _run(self) -> None:
-        while True:
+        try:
+            while True:
+                self._copy_next()
+        except BaseException as error:
             with self._changed:
-                self._changed.wait_for(lambda: bool(self._waiting))
-                kind = min(self._waiting)  # selected.npz before a step that speaks of it
-                path, content = self._waiting.pop(kind)
-                self._busy = True
-            try:
-                self.bucket.upload(path, content)
-                self._error = None
-                self._arrived(path)
-            except CaloscaleError as error:
-                log.warning("%s\n  the training goes on; %s is tried again", error, path.name)
-                self._error = error
-                with self._changed:
-                    self._waiting.setdefault(kind, (path, content))
-                time.sleep(PAUSE_SECONDS)
-            with self._changed:
-                self._busy = False
+                self._failure = error
                 self._changed.notify_all()
+
+    def _copy_next(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._waiting))
+            kind = min(self._waiting)  # selected.npz before a step that speaks of it
+            path, content = self._waiting.pop(kind)
+            self._busy = True
+        try:
+            self.bucket.upload(path, content)
+            self._error = None
+            self._arrived(path)
+        except CaloscaleError as error:
+            log.warning("%s\n  the training goes on; %s is tried again", error, path.name)
+            self._error = error
+            with self._changed:
+                self._waiting.setdefault(kind, (path, content))
+            time.sleep(PAUSE_SECONDS)
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()

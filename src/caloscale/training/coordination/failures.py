@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import tensorflow as tf
@@ -56,16 +56,17 @@ def diverged(what: str, step: int, checkpoints: Path) -> TrainingError:
 
 
 class Retries:
-    """Counts failures at the same step."""
+    """Counts failures at the same step.
 
-    def __init__(self) -> None:
+    wait: waits for some seconds; returns earlier, and true, when the training is asked to stop.
+    """
+
+    def __init__(self, wait: Callable[[float], bool]) -> None:
+        self._wait = wait
         self._step, self._failures = -1, 0
 
     def pause(self, step: int) -> bool:
-        """Wait before another attempt at this step; False: there were enough."""
+        """Wait before another attempt at this step; False: there were enough, or the training is asked to stop."""
         self._failures = self._failures + 1 if step == self._step else 1
         self._step = step
-        if self._failures > len(PAUSES_SECONDS):
-            return False
-        time.sleep(PAUSES_SECONDS[self._failures - 1])
-        return True
+        return self._failures <= len(PAUSES_SECONDS) and not self._wait(PAUSES_SECONDS[self._failures - 1])

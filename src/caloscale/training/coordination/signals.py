@@ -1,7 +1,8 @@
-"""SIGTERM and Ctrl-C: stop at the end of a step, or give the step up when it takes too long.
+"""SIGTERM and Ctrl-C: the training stops at the end of a step, and gives the step up where it takes too long.
 
-A handler in Python runs only between two calls into TensorFlow. A thread that is woken by the signal itself sees to
-it that a step that does not end does not keep the process.
+A handler in Python runs only in the main thread, between two of its instructions. A thread that the signal itself
+wakes (`signal.set_wakeup_fd`) therefore measures the grace period, so that a step that does not end does not keep the
+process, and interrupts a wait of the main thread that the signal has missed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
@@ -19,25 +21,36 @@ from caloscale.errors import Terminated
 
 log = logging.getLogger(__name__)
 
-GRACE_SECONDS = 13.0
-"""After SIGTERM the process ends within this time: spot machines give 15 s."""
+EXIT_SECONDS = 2.0
+"""End of the grace period that is left to the exit itself, before the process is killed."""
 SECOND_SECONDS = 5.0
 """After a second Ctrl-C."""
+POKE_SECONDS = 0.1
+"""Time after which the main thread is interrupted when it has not taken a signal."""
 INTERRUPTED = 130
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_POKE = signal.SIGURG
+"""Ignored by every process unless it asks for it."""
 
 
 class StopSignals:
-    """While this is entered, SIGTERM and Ctrl-C are wishes: `received` says which came, the training acts on it.
+    """While this is entered, SIGTERM and Ctrl-C are requests: `received` says which came, the training acts on it.
 
     Before `defer` is called there is nothing to save, and they act at once. In a thread other than the main one, which
-    gets no signals, nothing is done. leave: ends the process with an exit code, at once.
+    gets no signals, nothing is done.
+
+    grace_seconds: time from SIGTERM until the process is killed (``cluster.graceSeconds``, which is also the
+    terminationGracePeriodSeconds of the pod). The process ends by itself EXIT_SECONDS before. leave: ends the process
+    with an exit code, at once.
     """
 
-    def __init__(self, leave: Callable[[int], Any] = os._exit) -> None:
+    def __init__(self, grace_seconds: float, leave: Callable[[int], Any] = os._exit) -> None:
+        self.limit_seconds = max(grace_seconds - EXIT_SECONDS, 0.0)
         self.received: int | None = None
         self._leave = leave
         self._deferred = False
+        self._arrived = threading.Event()
+        self._deadline: float | None = None
         self._before: dict[int, Any] = {}
         self._timers: list[threading.Timer] = []
 
@@ -49,7 +62,8 @@ class StopSignals:
         self._thread = threading.Thread(target=self._watch, name="signals", daemon=True)
         self._thread.start()
         self._wakeup_before = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
-        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        self._before = {_POKE: signal.signal(_POKE, lambda *_: None)}
+        self._before |= {number: signal.signal(number, self._handle) for number in _SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,9 +79,10 @@ class StopSignals:
             timer.cancel()
 
     def renew(self) -> None:
-        """Take the signals back: with several workers TensorFlow takes SIGTERM, and does nothing when it comes."""
-        for number in self._before:
-            signal.signal(number, self._handle)
+        """Install the handlers again: with several workers TensorFlow installs one for SIGTERM, which does nothing."""
+        if self._before:
+            for number in _SIGNALS:
+                signal.signal(number, self._handle)
 
     def defer(self) -> None:
         """From now on a signal waits for the end of the step."""
@@ -80,6 +95,14 @@ class StopSignals:
         if self.received == signal.SIGINT:
             raise KeyboardInterrupt
 
+    def wait(self, seconds: float) -> bool:
+        """Wait for so long, or until a signal arrives; whether one has arrived."""
+        return self._arrived.wait(seconds)
+
+    def seconds_left(self, otherwise: float) -> float:
+        """Time until a process that got SIGTERM is ended here, s; ``otherwise`` for one that did not."""
+        return otherwise if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
     def _handle(self, number: int, _: FrameType | None) -> None:
         again = self.received == number == signal.SIGINT
         self.received = number
@@ -89,13 +112,30 @@ class StopSignals:
 
     def _watch(self) -> None:
         interrupts = 0
-        while numbers := self._read.recv(16):
+        while numbers := self._next():
             for number in numbers:
                 interrupts += number == signal.SIGINT
-                if number == signal.SIGTERM:
-                    self._end_after(GRACE_SECONDS, 128 + signal.SIGTERM)
+                if number == signal.SIGTERM and self._deadline is None:
+                    self._deadline = time.monotonic() + self.limit_seconds
+                    self._end_after(self.limit_seconds, 128 + signal.SIGTERM)
                 elif number == signal.SIGINT and interrupts == 2:
                     self._end_after(SECOND_SECONDS, INTERRUPTED)
+                if number in _SIGNALS:
+                    self._arrived.set()
+
+    def _next(self) -> bytes:
+        """The next signals; empty at the end.
+
+        A signal that arrives between Python's last look at its signals and a blocking call does not interrupt the call:
+        the handler would run when the call returns, if ever. Here the call is interrupted until the handler has run.
+        """
+        while True:
+            missed = self._arrived.is_set() and self.received is None
+            self._read.settimeout(POKE_SECONDS if missed else None)
+            try:
+                return self._read.recv(16)
+            except TimeoutError:
+                signal.pthread_kill(threading.main_thread().ident or 0, _POKE)
 
     def _end_after(self, seconds: float, code: int) -> None:
         timer = threading.Timer(seconds, self._leave, (code,))
