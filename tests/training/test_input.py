@@ -1,14 +1,18 @@
 from collections import Counter
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.stats import binom, chi2, chisquare, hypergeom
 
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.errors import ShowerFileError
 from caloscale.showers.tfrecord.manifest import read_manifest
-from caloscale.showers.tfrecord.records import read_dataset, shard_writer
-from caloscale.training.input import TrainingShowers, check_manifest, mirrored
+from caloscale.showers.tfrecord.records import read_batches, read_dataset, shard_writer
+from caloscale.training import input as showers_input
+from caloscale.training.coordination.failures import is_of_input
+from caloscale.training.input import TrainingShowers, check_manifest, epoch_order, mirrored
 
 from .conftest import random_showers, small_run
 
@@ -22,34 +26,74 @@ def energies(showers, start, stop):
     return [batch["energy_gev"] for batch in showers.batches(start=start, stop=stop).as_numpy_iterator()]
 
 
-@pytest.mark.parametrize(("workers", "own"), [(1, True), (2, True), (4, True), (8, True), (5, False), (10, False)])
-def test_workers_share_the_batches_of_one(shards, workers, own):
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+def test_workers_share_the_batches_of_one(shards, workers):
     """Every shower once per epoch over all workers, in the batches (and mirrored as) one worker alone would have."""
-    batch = 40 if workers in (5, 10) else 8
-    alone = showers_of(shards, batch=batch, mirror=True)
+    alone = showers_of(shards, mirror=True)
     expected = list(alone.batches(start=0, stop=alone.steps_per_epoch + 1).as_numpy_iterator())
-    parts, files = [], []
+    shares = []
     for index in range(workers):
-        mine = showers_of(shards, batch=batch, mirror=True, workers=workers, worker_index=index)
-        assert mine.reads_only_its_own == own
+        mine = showers_of(shards, mirror=True, workers=workers, worker_index=index)
         assert (mine.left_out, mine.steps_per_epoch) == (0, alone.steps_per_epoch)
-        files += mine.own_lanes
-        parts.append(list(mine.batches(start=0, stop=mine.steps_per_epoch + 1).as_numpy_iterator()))
-    assert (len(files) == len(set(files))) == own
+        shares.append(list(mine.batches(start=0, stop=mine.steps_per_epoch + 1).as_numpy_iterator()))
     for number, whole in enumerate(expected):
         for name, value in whole.items():
-            np.testing.assert_array_equal(np.concatenate([part[number][name] for part in parts]), value)
+            np.testing.assert_array_equal(np.concatenate([share[number][name] for share in shares]), value)
     seen = np.concatenate([whole["energy_gev"] for whole in expected[:-1]])
     assert len(set(seen)) == len(seen) == 40
 
 
-def test_replicas_have_consecutive_parts(shards):
+def stored(shards):
+    """Energies (shard, place in the shard) as the shards hold them, read from beginning to end."""
+    files = [shard.file for shard in showers_of(shards).shards]
+    return np.array(
+        [[e for batch in read_batches(shards / file, (7, 6, 4)) for e in batch["energy_gev"]] for file in files]
+    )
+
+
+def test_a_batch_is_a_uniform_sample_of_all_shards_and_records(shards):
+    """The first batches of 500 epochs, which are independent, against sampling without replacement."""
+    showers, epochs = showers_of(shards, mirror=False), 500
+    by_shard = stored(shards)
+    assert by_shard.shape == (8, 5)
+    number = {energy: index for index, energy in enumerate(by_shard.ravel())}
+    steps = energies(showers, 0, epochs * showers.steps_per_epoch)
+    batches = np.array([[number[e] for e in batch] for batch in steps[:: showers.steps_per_epoch]])
+
+    # Showers of a shard in a batch: hypergeometric.
+    seen = np.bincount((batches // 5 == 3).sum(axis=1), minlength=6)
+    expected = epochs * hypergeom(40, 5, 8).pmf(np.arange(6))
+    assert chisquare([*seen[:3], seen[3:].sum()], [*expected[:3], expected[3:].sum()]).pvalue > 0.001
+    # Each shower at each place of the batch: 1 of 40.
+    places = np.zeros((40, 8))
+    for place, column in enumerate(batches.T):
+        places[:, place] = np.bincount(column, minlength=40)
+    statistic = ((places - epochs / 40) ** 2 / (epochs / 40)).sum()
+    assert 0.001 < chi2(39 * 8).cdf(statistic) < 0.999
+    # Neighbours in a shard, and the same records of two shards, are no more often in one batch than any other pair.
+    together = binom(epochs, 8 / 40 * 7 / 39)
+    for one, other in ((0, 1), (17, 18), (4, 5), (0, 35)):
+        pairs = int(((batches == one).any(axis=1) & (batches == other).any(axis=1)).sum())
+        assert together.ppf(0.0005) <= pairs <= together.ppf(0.9995), (one, other)
+
+
+@pytest.mark.parametrize("cached_bytes", [0, 2**30])
+def test_the_order_of_an_epoch_does_not_depend_on_memory(shards, monkeypatch, cached_bytes):
+    """Showers that are read again in each epoch and showers that are kept come in the order of `epoch_order`."""
+    monkeypatch.setattr(showers_input, "CACHED_BYTES", cached_bytes)
+    found = np.concatenate(energies(showers_of(shards), 0, 10))
+    flat = stored(shards).ravel()
+    expected = [flat[number] for epoch in (0, 1) for number in epoch_order(3, epoch, 40)]
+    np.testing.assert_array_equal(found, np.array(expected, np.float32))
+
+
+def test_replicas_have_consecutive_slices(shards):
     showers = showers_of(shards, mirror=True)
     whole = list(showers.batches(start=3, stop=7).as_numpy_iterator())
-    pieces = list(showers.batches(start=3, stop=7, pieces=2).as_numpy_iterator())
+    slices = list(showers.batches(start=3, stop=7, slices=2).as_numpy_iterator())
     for number, batch in enumerate(whole):
         for name, value in batch.items():
-            both = np.concatenate([pieces[2 * number][name], pieces[2 * number + 1][name]])
+            both = np.concatenate([slices[2 * number][name], slices[2 * number + 1][name]])
             np.testing.assert_array_equal(both, value)
 
 
@@ -77,14 +121,13 @@ def unequal_shards(shards, folder, counts):
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
-@pytest.mark.parametrize(("counts", "lanes"), [((5, 5, 4, 4, 4, 4, 4, 4), 4), ((5, 1, 1, 1, 5, 5, 5, 5), 1)])
-def test_unequal_shards_neither_hang_nor_drop_silently(shards, tmp_path, counts, lanes, workers):
+@pytest.mark.parametrize("counts", [(5, 5, 4, 4, 4, 4, 4, 4), (5, 1, 1, 1, 5, 5, 5, 5)])
+def test_unequal_shards_neither_hang_nor_drop_silently(shards, tmp_path, counts, workers):
     """All workers make equally many steps; what an epoch leaves out is less than a batch, and counted."""
     manifest = unequal_shards(shards, tmp_path, counts)
     seen = Counter()
     for index in range(workers):
         mine = TrainingShowers(tmp_path, manifest, 4, 3, False, workers, index)
-        assert mine.lanes == lanes
         assert mine.steps_per_epoch == sum(counts) // 4
         assert mine.left_out == sum(counts) % 4
         batches = energies(mine, 0, 2 * mine.steps_per_epoch)
@@ -103,7 +146,7 @@ def test_each_epoch_leaves_out_others(shards, tmp_path):
     assert len(set(used)) > 1
 
 
-def test_a_resumed_pipeline_goes_on_with_the_same_batches(shards):
+def test_a_resumed_pipeline_gives_the_same_batches(shards):
     showers = showers_of(shards, mirror=True)
     whole = list(showers.batches(start=0, stop=12).as_numpy_iterator())
     rest = list(showers.batches(start=7, stop=12).as_numpy_iterator())
@@ -163,16 +206,40 @@ def test_mirrored_copies_are_drawn_anew(shards):
     assert turned[0] != turned[1]
 
 
-def test_a_broken_record_names_its_shard(shards, tmp_path):
+def copied(shards, folder):
     for path in shards.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    broken = showers_of(tmp_path).shards[-1].file
-    content = (tmp_path / broken).read_bytes()
-    (tmp_path / broken).write_bytes(content[: len(content) // 2])
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder / showers_of(folder).shards[-1].file
+
+
+@pytest.mark.parametrize("fault", ["cut", "overwritten"])
+def test_a_shard_that_breaks_names_itself(shards, tmp_path, fault):
+    """Broken before the training: at once. While it runs: the batch fails, then the shard is found."""
+    path = copied(shards, tmp_path)
+    content = path.read_bytes()
+    half = content[: len(content) // 2]
+    broken = half if fault == "cut" else half + b"torn" * 30 + content[len(half) + 120 :]
     showers = showers_of(tmp_path)
-    with pytest.raises(tf.errors.DataLossError):
-        energies(showers, 0, 5)
-    assert broken in str(showers.broken_shard())
+    batches = iter(showers.batches(start=0, stop=5))
+    path.write_bytes(broken)
+    with pytest.raises(tf.errors.OpError) as error:
+        list(batches)
+    assert is_of_input(error.value)
+    assert path.name in str(showers.broken_shard())
+    with pytest.raises(ShowerFileError, match=path.name) if fault == "cut" else nullcontext():
+        showers_of(tmp_path).batches(start=0, stop=5)
+
+
+def test_shards_of_an_older_version_are_refused(shards, tmp_path):
+    """Compressed as a whole, as TensorFlow does: no record can be read without those before it."""
+    path = copied(shards, tmp_path)
+    records = list(read_dataset([path]).as_numpy_iterator())
+    with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type="GZIP")) as writer:
+        for record in records:
+            writer.write(record)
+    with pytest.raises(ShowerFileError, match=r"older version") as error:
+        showers_of(tmp_path).batches(start=0, stop=5)
+    assert "caloscale preprocess" in error.value.remedy
 
 
 def test_fewer_showers_than_a_batch(shards):

@@ -108,7 +108,7 @@ def train_case(job, name, run):
     make(
         state,
         Schedule(2, "cosine"),
-        engine.feed(showers.batches(start=0, stop=job.steps, pieces=place.replicas_per_worker)),
+        engine.feed(showers.batches(start=0, stop=job.steps, slices=place.replicas_per_worker)),
         job.steps,
         # Workers differ in their clocks.
         before=lambda: 0.25 + 0.1 * (place.worker - (place.workers - 1) / 2),

@@ -4,37 +4,43 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from caloscale.errors import ShowerFileError
+from caloscale.showers.tfrecord.gzip_members import read_member, record_positions
 from caloscale.showers.tfrecord.manifest import Manifest, Shard
-from caloscale.showers.tfrecord.records import parse_example, read_batches, read_dataset
+from caloscale.showers.tfrecord.records import parse_example, read_batches
 from caloscale.spec import Data
 from caloscale.training.draws import MIRROR_SECTION, EventDraws
 
 CACHED_BYTES = 512 * 2**20
 """Showers that take less memory than this stay in it after they were read once."""
-SHUFFLED_BYTES = 1024 * 2**20
-"""Largest buffers of showers (of all lanes) from which the next is drawn."""
-MOST_LOST = 0.01
-"""Part of the steps of an epoch that may be lost to lanes of unequal length."""
-MOST_LANES = 1 << 16
+
+
+def epoch_order(seed: int, epoch: int, showers: int) -> NDArray[np.intp]:
+    """The order of an epoch: the numbers of ``showers`` showers (showers,), all permutations equally likely.
+
+    It sorts 64 random bits for each shower: the bits of Philox are the same with every version of NumPy.
+    """
+    return np.argsort(np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(showers), kind="stable")
 
 
 @dataclass(frozen=True)
 class TrainingShowers:
-    """The training part of a folder of shards, as one worker of several sees it.
+    """The training split of a folder of shards, as one worker of several sees it.
 
-    batch: showers in the global batch. Which showers that of a step has, and in which order, does not depend on the
-    number of workers: the shards are dealt to `lanes`, each of which gives equally many showers to every batch,
-    in an order of its own for each epoch. A worker has consecutive places of the batch, so it reads some of the lanes.
-    Every worker makes the same number of steps per epoch; the showers that do not fill a last batch (`left_out`,
-    others in each epoch) are not used in that epoch.
+    batch: showers in the global batch. Step s of an epoch has the showers s * batch up to (s + 1) * batch of
+    `epoch_order`, whatever the number of workers; a worker has consecutive places of the batch. The showers that do
+    not fill a last batch (`left_out`, others in each epoch) are not used in that epoch.
+    Memory: 24 bytes for each shower of the split, and the showers themselves where they take less than CACHED_BYTES.
     """
 
     folder: Path
@@ -55,34 +61,29 @@ class TrainingShowers:
                 f"holds fewer training showers than one batch of {self.batch}",
                 file=self.folder,
                 field="parts.train",
-                value=self.manifest.parts["train"],
+                value=self.showers,
                 remedy="lower train.batchPerReplica or train.globalBatchSize, or use more showers (data.showers)",
             )
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """All shards of the training part."""
+        """The shards of the training split: each worker reads records of all of them."""
         return self.manifest.shards_of("train")
 
-    @cached_property
-    def lanes(self) -> int:
-        """Groups of shards that each give equally many showers to a batch: as many as divide both, unless the groups
-        are so unequal that an epoch would lose more than a hundredth of its steps.
-        """
-        common = math.gcd(self.batch, len(self.shards))
-        most = self.manifest.parts["train"] // self.batch
-        possible = (lanes for lanes in range(common, 0, -1) if common % lanes == 0)
-        return next(lanes for lanes in possible if self._steps(lanes) >= (1 - MOST_LOST) * most)
+    @property
+    def showers(self) -> int:
+        """Showers of the training split."""
+        return self.manifest.parts["train"]
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of an epoch: as many as the lane with the fewest showers can make."""
-        return self._steps(self.lanes)
+        """Steps of an epoch."""
+        return self.showers // self.batch
 
     @property
     def left_out(self) -> int:
-        """Showers of all workers that an epoch does not use."""
-        return self.manifest.parts["train"] - self.steps_per_epoch * self.batch
+        """Showers that an epoch does not use."""
+        return self.showers % self.batch
 
     @property
     def share(self) -> int:
@@ -94,118 +95,105 @@ class TrainingShowers:
         """Place of this worker's first shower in a batch."""
         return self.share * self.worker_index
 
-    @property
-    def own_lanes(self) -> range:
-        """Lanes that this worker reads."""
-        per_lane = self.batch // self.lanes
-        return range(self.first // per_lane, math.ceil((self.first + self.share) / per_lane))
-
-    @property
-    def own_shards(self) -> tuple[Shard, ...]:
-        """Shards that this worker reads."""
-        return tuple(shard for lane in self.own_lanes for shard in self.shards[lane :: self.lanes])
-
-    @property
-    def reads_only_its_own(self) -> bool:
-        """Whether no other worker reads the shards of this one."""
-        return self.lanes % self.workers == 0
-
-    def batches(self, *, start: int, stop: int, pieces: int = 1) -> Any:
-        """A tf.data.Dataset of this worker's part of the batches of steps ``start`` up to ``stop`` (numbered over all
-        epochs), each in ``pieces`` elements one after the other.
+    def batches(self, *, start: int, stop: int, slices: int = 1) -> Any:
+        """A tf.data.Dataset of this worker's share of the batches of steps ``start`` up to ``stop`` (numbered over all
+        epochs), each in ``slices`` elements one after the other.
 
         An element is a dict of float32 tensors: cells (B, X, Y, Z) in network units, energy_gev, angle_rad,
         measured_angle_rad, ecal_sum (B,). The batches of a step do not depend on where a training was resumed.
+        Raises ShowerFileError for shards whose records cannot be found.
         """
-        first_epoch, skipped = divmod(start, self.steps_per_epoch)
-        last_epoch = math.ceil(stop / self.steps_per_epoch)
-        lanes = [self._showers(lane) for lane in self.own_lanes]
+        count, records = self.share // slices, self._records
+        order = lru_cache(maxsize=2)(partial(epoch_order, self.seed, showers=self.showers))
+
+        def read(step: np.int64, first: np.int64) -> NDArray[np.object_]:
+            epoch, step_of_epoch = divmod(int(step), self.steps_per_epoch)
+            place = step_of_epoch * self.batch + int(first)
+            numbers = order(epoch)[place : place + count]
+            # Of objects: NumPy's own strings lose the zeros at their end.
+            return np.array([records.read(number) for number in numbers.tolist()], object)
 
         @tf.autograph.experimental.do_not_convert
-        def epoch_batches(epoch: Any) -> Any:
-            done = tf.where(epoch == first_epoch, tf.constant(skipped, tf.int64), 0)
-            parts = tuple(self._order(showers, lane, epoch, done) for showers, lane in zip(lanes, self.own_lanes))
-            return tf.data.Dataset.zip(parts).enumerate(epoch * self.steps_per_epoch + done)
+        def element(index: Any) -> dict[str, Any]:
+            step, first = index // slices, self.first + index % slices * count
+            serialised = tf.ensure_shape(tf.numpy_function(read, (step, first), tf.string), (count,))
+            return self._prepare(step, first, serialised)
 
-        @tf.autograph.experimental.do_not_convert
-        def split(step: Any, parts: Any) -> Any:
-            serialised = tf.reshape(tf.concat(parts, axis=0), (pieces, self.share // pieces))
-            return tf.data.Dataset.from_tensor_slices((tf.repeat(step, pieces), tf.range(pieces), serialised))
-
-        dataset = tf.data.Dataset.range(first_epoch, last_epoch).flat_map(epoch_batches)
-        dataset = dataset.take(stop - start).flat_map(split)
-        dataset = dataset.map(self._prepare, num_parallel_calls=_threads(), deterministic=True).prefetch(2 * pieces)
+        threads = _threads()
+        dataset = tf.data.Dataset.range(start * slices, stop * slices)
+        dataset = dataset.map(element, num_parallel_calls=threads, deterministic=True).prefetch(2 * slices)
         options = tf.data.Options()
         options.deterministic = True
         # Nothing here is left to tuning.
         options.autotune.enabled = False
-        options.threading.private_threadpool_size = _threads()
+        options.threading.private_threadpool_size = threads
         return dataset.with_options(options)
 
     def describe(self) -> str:
-        """What this worker reads, for the log."""
-        per_lane = self.batch // self.lanes
-        own = len(self.own_shards)
-        shared = "" if self.reads_only_its_own else ", some of which other workers read too: shards do not divide"
+        """The input in a sentence, for the log."""
         return (
-            f"{own} of {len(self.shards)} shards{shared}; batches of {self.batch} in {self.lanes} lanes of {per_lane}, "
-            f"{self.steps_per_epoch} steps an epoch, {self.left_out} showers left out"
+            f"{self.showers} showers in {len(self.shards)} shards; batches of {self.batch}, "
+            f"{self.steps_per_epoch} steps per epoch, {self.left_out} showers left out of each"
         )
 
     def broken_shard(self) -> ShowerFileError | None:
-        """What is wrong with the first own shard that cannot be read as it was written; None: all can be read now."""
-        for shard in self.own_shards:
+        """The error of the first shard that cannot be read as it was written; None: all can be read now."""
+        for shard in self.shards:
             path = self.folder / shard.file
             try:
                 found = sum(len(batch["ecal_sum"]) for batch in read_batches(path, self.manifest.shape))
+                _check_count(path, shard, found)
             except ShowerFileError as broken:
                 return broken
-            if found != shard.showers:
-                return ShowerFileError(
-                    f"holds another number of showers than the {shard.showers} of the manifest",
-                    file=path,
-                    field="showers",
-                    value=found,
-                    remedy="make the folder again with `caloscale preprocess`",
-                )
         return None
 
-    def _steps(self, lanes: int) -> int:
-        fewest = min(sum(shard.showers for shard in self.shards[lane::lanes]) for lane in range(lanes))
-        return fewest // (self.batch // lanes)
-
-    def _showers(self, lane: int) -> Any:
-        """Serialised showers of a lane, one by one, in the order of its shards."""
-        records = read_dataset([self.folder / shard.file for shard in self.shards[lane :: self.lanes]])
-        read = len(self.own_lanes) / self.lanes * self.manifest.parts["train"] * self._shower_bytes
-        return records.cache() if read <= CACHED_BYTES else records
-
-    def _order(self, showers: Any, lane: int, epoch: Any, done: Any) -> Any:
-        """This worker's showers of a lane, batch by batch, without the first ``done`` batches."""
-        per_lane = self.batch // self.lanes
-        most = max(s.showers for s in self.shards) * math.ceil(len(self.shards) / self.lanes)
-        buffer = min(most + 1, max(1, SHUFFLED_BYTES // self.lanes // self._shower_bytes))
-        # An odd multiplier keeps the seeds of epochs, and of trainings with neighbouring seeds, apart.
-        seed = ((self.seed * 1_000_003 + epoch) * MOST_LANES + lane) * 2 + 1
-        batches = showers.shuffle(buffer, seed=seed, reshuffle_each_iteration=False).skip(done * per_lane)
-        begin = max(0, self.first - lane * per_lane)
-        end = min(per_lane, self.first + self.share - lane * per_lane)
-        batches = batches.batch(per_lane, drop_remainder=True).take(self.steps_per_epoch - done)
-        return batches if end - begin == per_lane else batches.map(lambda serialised: serialised[begin:end])
+    @cached_property
+    def _records(self) -> _Records:
+        cached = 4 * math.prod(self.manifest.shape) * self.showers <= CACHED_BYTES
+        return _Records(self.folder, self.shards, cached=cached)
 
     @tf.autograph.experimental.do_not_convert
-    def _prepare(self, step: Any, piece: Any, serialised: Any) -> dict[str, Any]:
+    def _prepare(self, step: Any, first: Any, serialised: Any) -> dict[str, Any]:
         batch = parse_example(self.manifest.shape)(serialised)
         if not self.mirror:
             return batch
-        count = serialised.shape[0]
-        first = self.first + tf.cast(piece, tf.int64) * count
-        draws = EventDraws(self.seed, step, MIRROR_SECTION, first, count).uniform((2,))
+        draws = EventDraws(self.seed, step, MIRROR_SECTION, first, serialised.shape[0]).uniform((2,))
         return mirrored(batch, across_x=draws[:, 0] < 0.5, across_y=draws[:, 1] < 0.5)
 
-    @property
-    def _shower_bytes(self) -> int:
-        return 4 * math.prod(self.manifest.shape)
+
+class _Records:
+    """Serialised showers of several shards by their numbers over all of them. Raises ShowerFileError."""
+
+    def __init__(self, folder: Path, shards: Sequence[Shard], *, cached: bool) -> None:
+        self._paths = [folder / shard.file for shard in shards]
+        self._positions = [record_positions(path) for path in self._paths]
+        for path, shard, positions in zip(self._paths, shards, self._positions):
+            _check_count(path, shard, len(positions) - 1)
+        self._ends = np.cumsum([shard.showers for shard in shards])
+        self._kept: dict[int, bytes] | None = {} if cached else None
+
+    def read(self, number: int) -> bytes:
+        """One serialised shower. Raises OSError and zlib.error."""
+        found = None if self._kept is None else self._kept.get(number)
+        if found is None:
+            shard = int(np.searchsorted(self._ends, number, side="right"))
+            positions = self._positions[shard]
+            place = number - int(self._ends[shard])  # from the end, so negative
+            found = read_member(self._paths[shard], int(positions[place - 1]), int(positions[place]))
+            if self._kept is not None:
+                self._kept[number] = found
+        return found
+
+
+def _check_count(path: Path, shard: Shard, found: int) -> None:
+    if found != shard.showers:
+        raise ShowerFileError(
+            f"holds another number of showers than the {shard.showers} of the manifest",
+            file=path,
+            field="showers",
+            value=found,
+            remedy="make the folder again with `caloscale preprocess`",
+        )
 
 
 def _threads() -> int:

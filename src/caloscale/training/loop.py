@@ -87,7 +87,7 @@ class _Training:
             worker_index=self.placement.worker,
         )
         log.info("input: %s", self.showers.describe())
-        dataset.need(self.showers.own_shards)
+        dataset.need(self.showers.shards)
         held_back = [shard.showers for shard in self.manifest.shards_of("validation")]
         self.validation = dataset.read("validation", selection_showers(held_back))
         self.state = TrainingState(run, self.engine)
@@ -174,7 +174,7 @@ class _Training:
     def _make_steps(self) -> None:
         train = self.run.train
         make = fit if train.loop == "builtin" else make_steps
-        shards = self.showers.batches(start=self.number, stop=self.steps, pieces=self.placement.replicas_per_worker)
+        shards = self.showers.batches(start=self.number, stop=self.steps, slices=self.placement.replicas_per_worker)
         make(
             self.state,
             Schedule(train.warmup_epochs * self.showers.steps_per_epoch, train.decay),

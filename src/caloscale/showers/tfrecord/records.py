@@ -8,7 +8,6 @@ TensorFlow is imported when a function is called, so that `caloscale inspect` of
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import ShowerFileError
+from caloscale.showers.tfrecord.gzip_members import member
 
 SCALARS = ("energy_gev", "angle_rad", "measured_angle_rad", "ecal_sum")
 COMPRESSION = "GZIP"
@@ -111,14 +111,10 @@ def read_batches(path: Path, shape: tuple[int, int, int], size: int = 64) -> Ite
 
 @contextmanager
 def shard_writer(path: Path) -> Iterator[Callable[[bytes], None]]:
-    """A function that appends serialised examples to a shard; OSError when the disk refuses."""
-    import tensorflow as tf
+    """A function that appends serialised examples to a shard. Raises OSError."""
+    with path.open("wb") as file:
 
-    options = tf.io.TFRecordOptions(compression_type=COMPRESSION, compression_level=1)
-    try:
-        with tf.io.TFRecordWriter(str(path), options) as writer:
-            yield writer.write
-    except tf.errors.ResourceExhaustedError as error:
-        raise OSError(errno.ENOSPC, error.message, str(path)) from error
-    except tf.errors.OpError as error:
-        raise OSError(errno.EIO, error.message, str(path)) from error
+        def write(serialised: bytes) -> None:
+            file.write(member(serialised))
+
+        yield write

@@ -20,8 +20,7 @@ from caloscale.storage.objects import download, is_remote
 class ShardFolder:
     """Shards in the folder ``path``; with ``uri`` a copy of those in a bucket, each fetched when it is first needed.
 
-    Fetched, not streamed: the shuffle begins when its buffers are full, which takes a good part of the shards, so a
-    stream would begin no sooner; later epochs need no bucket; and each worker fetches only what it reads.
+    Fetched, not streamed: a training batch has records of all shards, and later epochs need no bucket.
     Raises ShowerFileError (there is no manifest) and StorageError.
     """
 
