@@ -83,9 +83,30 @@ def test_old_prices_and_own_prices(command, document, tmp_path):
     assert made["chosen"]["usdPerHour"] == pytest.approx(4 * node)
 
 
+def test_a_cap_on_the_training_stands_in_the_first_line(command):
+    """The compact preset ends after five minutes: of ten million showers that is a part of an epoch."""
+    accelerator = ("--set", "hardware.accelerator=nvidia-a100-80gb")
+    shown = command("plan", "--preset", "compact", "--set", "data.showers=10000000", *accelerator)
+    assert shown.code == 0
+    assert shown.out.startswith("train.maxMinutes ends the training after 0.46 of 28 epochs; chosen: ")
+    whole = command("plan", "--preset", "compact", *accelerator, "--set", "train.maxMinutes=600", "--json")
+    assert json.loads(whole.out)["chosen"]["epochs"] == 28
+
+
+def test_without_a_measured_machine_the_exit_code_says_that_nothing_is_chosen(command):
+    shown = command("plan", "--preset", "compact", "--json")
+    assert json.loads(shown.out)["chosen"] is None and shown.code == 8
+
+
+def test_tables_fit_a_terminal_of_80_columns(command):
+    shown = command("plan", "--preset", "variable-angle", "--set", "hardware.count=32")
+    rows = [line for line in shown.out.splitlines()[2:] if not line.startswith("- ")]
+    assert len(rows) > 40 and max(len(row.rstrip()) for row in rows) <= 80
+
+
 def test_what_meets_no_limit_is_said(command):
     shown = command("plan", "--preset", "variable-angle", "--set", "budget.maxUsd=20", "--set", "budget.deadline=2h")
-    assert shown.code == 0
+    assert shown.code == 8
     assert "nothing meets budget.maxUsd and budget.deadline; nearest" in shown.out
 
 

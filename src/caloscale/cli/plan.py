@@ -14,6 +14,8 @@ from caloscale.errors import StorageError
 if TYPE_CHECKING:
     from caloscale.planning.plan import Plan
 
+NO_PLAN = 8
+"""Exit code when no candidate can be chosen, or none meets the limits."""
 FIGURES = (".svg", ".png", ".pdf")
 
 
@@ -27,7 +29,10 @@ def command(
     figure: Annotated[Path | None, typer.Option(help="Draw money against time into a file (svg, png or pdf).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Choose machines for a run: accelerator, number, layout, spot or on demand; with time, money and the reasons."""
+    """Choose machines for a run: accelerator, number, layout, spot or on demand; with time, money and the reasons.
+
+    Exit code 8 when nothing can be chosen, or nothing meets budget.maxUsd and budget.deadline.
+    """
     from caloscale.planning.measurements import load_measurements
     from caloscale.planning.plan import plan
     from caloscale.planning.prices import load_prices
@@ -44,6 +49,8 @@ def command(
         _show(made)
         if figure is not None:
             typer.echo(f"figure: {figure}")
+    if made.chosen is None:
+        raise typer.Exit(NO_PLAN)
 
 
 def _draw(made: Plan, figure: Path) -> None:

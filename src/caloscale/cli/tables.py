@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -20,7 +21,16 @@ def console() -> Console:
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """A table of text; columns that hold only numbers stand to the right."""
     held = [tuple(row) for row in rows]
-    made = Table(title=title, title_justify="left")
+    several_lines = any("\n" in cell for row in held for cell in row)
+    made = Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        collapse_padding=True,
+        leading=int(several_lines),
+    )
     for index, column in enumerate(columns):
         numbers = all(_NUMBER.fullmatch(row[index]) for row in held if row[index])
         made.add_column(column, justify="right" if numbers else "left")

@@ -56,6 +56,8 @@ class Candidate(Block):
     """Mean step, s."""
     steps_per_epoch: int
     """Steps of an epoch, floor(showers / global batch)."""
+    epochs: float
+    """Epochs that are trained: those of the run configuration, or as many as train.maxMinutes allows."""
     epoch_seconds: float
     """Epoch with test pass and fixed cost, s."""
     epoch_seconds_interval: tuple[float, float]
@@ -73,7 +75,7 @@ class Candidate(Block):
     usd_interval: tuple[float, float]
     """The same at the ends of the epoch's interval."""
     usd_per_epoch: float
-    """usd / epochs, or those that train.maxMinutes leaves."""
+    """usd / epochs."""
     checkpoint_seconds: float
     """Training between two checkpoints, s: Daly's best under interruptions, else the document's."""
     expected_interruptions: float | None
@@ -205,7 +207,7 @@ class _Describer:
         timing = self._timings.of(offer.provider, offer.accelerator.accelerator)
         interruptions, rate = found.interruptions[index], found.rate_per_node_hour[index]
         break_even = self._break_even(index) if on_front and offer.purchase == "spot" else None
-        epochs = self._work_seconds(index) / float(found.epoch_seconds[index])
+        epochs = self._epochs(index)
         return Candidate(
             cloud=offer.provider,
             accelerator=offer.accelerator.accelerator,
@@ -220,6 +222,7 @@ class _Describer:
             batch_per_replica=int(setups.batch[index]),
             step_seconds=float(found.step_seconds[index]),
             steps_per_epoch=int(found.steps[index]),
+            epochs=epochs,
             epoch_seconds=float(found.epoch_seconds[index]),
             epoch_seconds_interval=(float(found.epoch_low[index]), float(found.epoch_high[index])),
             start_up_seconds=float(found.start_up_seconds[index]),
@@ -252,7 +255,7 @@ class _Describer:
         if isinstance(offer.hardware, Slice) and offer.hardware.hosts > 1:
             hosts = offer.hardware.hosts
             reasons.append(f"a slice of {hosts} hosts: planned, but the TensorFlow engine runs on one-host slices only")
-        epochs = self._work_seconds(index) / float(found.epoch_seconds[index])
+        epochs = self._epochs(index)
         if epochs < self._run.train.epochs:
             reasons.append(f"train.maxMinutes ends the training after {epochs:.1f} of {self._run.train.epochs} epochs")
         batch = int(found.setups.batch[index])
@@ -272,6 +275,10 @@ class _Describer:
         if break_even is not None:
             reasons.append(f"cheaper than on demand up to {break_even:.3g} interruptions per node and hour")
         return reasons
+
+    def _epochs(self, index: int) -> float:
+        epochs = self._work_seconds(index) / float(self._found.epoch_seconds[index])
+        return min(round(epochs, 6), self._run.train.epochs)
 
     def _work_seconds(self, index: int) -> float:
         return float(work_seconds(self._run, self._found.epoch_seconds[index]))

@@ -7,19 +7,7 @@ from collections.abc import Iterable, Sequence
 from caloscale.planning.layout import Layout
 from caloscale.planning.plan import Candidate, Plan
 
-FRONT_COLUMNS = (
-    "",
-    "accelerators",
-    "nodes",
-    "region",
-    "purchase",
-    "hours",
-    "USD",
-    "USD, 90%",
-    "USD/epoch",
-    "epoch s",
-    "basis",
-)
+FRONT_COLUMNS = ("accelerators", "region", "hours", "USD (90%)", "an epoch")
 FRONT_TITLE = "money against time (no other candidate beats these in both)"
 UNMEASURED_TITLE = "not measured: estimates, chosen only when hardware.accelerator names them"
 LAYOUT_TITLE = "layouts of the same accelerators"
@@ -36,13 +24,21 @@ def headline(plan: Plan) -> str:
 
 
 def verdict(plan: Plan) -> str:
-    """The choice in a sentence, or what comes nearest and which limit binds."""
+    """The choice in a sentence, or what comes nearest and which limit binds; a cap on the training comes first."""
     if plan.chosen is not None:
-        return f"chosen: {in_words(plan.chosen)}"
+        return f"{cap(plan, plan.chosen)}chosen: {in_words(plan.chosen)}"
     if plan.nearest is None:
         return "nothing can be chosen"
     limits = {"maxUsd": "budget.maxUsd", "deadline": "budget.deadline", "both": "budget.maxUsd and budget.deadline"}
-    return f"nothing meets {limits[plan.binding or 'both']}; nearest: {in_words(plan.nearest)}"
+    binding = f"nothing meets {limits[plan.binding or 'both']}"
+    return f"{binding}; {cap(plan, plan.nearest)}nearest: {in_words(plan.nearest)}"
+
+
+def cap(plan: Plan, candidate: Candidate) -> str:
+    """That train.maxMinutes ends the training early; empty when it does not."""
+    if candidate.epochs >= plan.epochs:
+        return ""
+    return f"train.maxMinutes ends the training after {candidate.epochs:.2g} of {plan.epochs} epochs; "
 
 
 def in_words(candidate: Candidate) -> str:
@@ -68,7 +64,7 @@ def interruptions(candidate: Candidate) -> str:
 
 
 def front_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """The Pareto front, cheapest first; the first cell marks the choice, or what comes nearest."""
+    """The Pareto front, cheapest first; marked is the choice, or what comes nearest."""
     best = plan.chosen or plan.nearest
     mark = "chosen" if plan.chosen else "nearest"
     return [_row(candidate, mark if candidate == best else "") for candidate in plan.pareto]
@@ -84,18 +80,16 @@ def unmeasured_rows(plan: Plan) -> list[tuple[str, ...]]:
 
 
 def _row(candidate: Candidate, mark: str) -> tuple[str, ...]:
+    """Cells of two or three lines, so that the table fits a terminal of 80 columns."""
+    basis = "" if not candidate.extrapolates else "extrapolated" if candidate.measured else "unmeasured"
+    remark = ", ".join(one for one in (mark, basis) if one)
     return (
-        mark,
-        accelerators(candidate),
-        f"{candidate.nodes} x {candidate.machine_type}",
-        candidate.region,
-        candidate.purchase,
+        f"{accelerators(candidate)}\n{candidate.nodes} x {candidate.machine_type}"
+        + (f"\n({remark})" if remark else ""),
+        f"{candidate.region}\n{candidate.purchase}",
         f"{candidate.total_seconds / 3600:.2f}",
-        f"{candidate.usd:.2f}",
-        f"{candidate.usd_interval[0]:.2f} to {candidate.usd_interval[1]:.2f}",
-        f"{candidate.usd_per_epoch:.3f}",
-        f"{candidate.epoch_seconds:.1f}",
-        "" if not candidate.extrapolates else "extrapolated" if candidate.measured else "unmeasured",
+        f"{candidate.usd:.2f}\n({candidate.usd_interval[0]:.2f} to {candidate.usd_interval[1]:.2f})",
+        f"{candidate.epoch_seconds:.1f} s\n{candidate.usd_per_epoch:.3f} USD",
     )
 
 
@@ -147,4 +141,5 @@ def plan_markdown(plan: Plan) -> str:
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
-    return "\n".join([*lines, *(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)])
+    cells = [[cell.replace("|", "/").replace("\n", "<br>") for cell in row] for row in rows]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in cells)])
