@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import load_file
 
 from caloscale import __version__
 from caloscale.cluster import names
@@ -119,9 +120,8 @@ class Runs:
     def weights(self, name: str, folder: Path) -> dict[str, np.ndarray]:
         """Weights, statistics and optimisers of the last checkpoint in the bucket."""
         download(f"{self.bucket}/runs/{name}/training/checkpoints", folder / name)
-        newest = max((folder / name).glob("step-*.npz"))
-        with np.load(newest) as arrays:
-            return {key: arrays[key] for key in arrays.files if key != "state.json"}  # has times in it, too
+        newest = max((folder / name).glob("step-*.safetensors"))
+        return dict(load_file(newest))
 
     def delete_all(self) -> None:
         """Delete all runs and wait until their pods are gone."""

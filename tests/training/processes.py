@@ -54,7 +54,7 @@ def wait_for(condition: Callable[[], object], *processes: subprocess.Popen[str],
 
 def newest_step(output: Path) -> int:
     """Step of the newest checkpoint in a training's folder; 0: there is none."""
-    return max((int(path.stem[5:]) for path in (output / "checkpoints").glob("step-*.npz")), default=0)
+    return max((int(path.stem[5:]) for path in (output / "checkpoints").glob("step-*.safetensors")), default=0)
 
 
 def environment(**more: str) -> dict[str, str]:

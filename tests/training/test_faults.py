@@ -19,7 +19,7 @@ from caloscale.stages import train as train_stage
 from caloscale.storage.objects import download, read_object
 from caloscale.training import input as showers_input
 from caloscale.training import train
-from caloscale.training.checkpoint.file import decode
+from caloscale.training.checkpoint.format import decode
 from caloscale.training.checkpoint.store import POINTER
 from caloscale.training.coordination import failures
 
@@ -119,7 +119,7 @@ def test_a_loss_that_is_not_finite(shards, tmp_path):
     assert error.value.exit_code == 5
     bad = int(str(error.value).partition("at step ")[2][0])
     assert newest_step(tmp_path) == bad - 1
-    for path in (tmp_path / "checkpoints").glob("step-*.npz"):
+    for path in (tmp_path / "checkpoints").glob("step-*.safetensors"):
         assert all(np.isfinite(value).all() for value in decode(path.read_bytes())[0].values())
     assert not (tmp_path / "model").exists()
 
@@ -170,7 +170,7 @@ def test_a_machine_that_is_gone_with_its_disk(shards, tmp_path, bucket_server):
     assert (first.steps, second.resumed_from_step, second.steps) == (5, 5, 10)
     assert second.restarts == 1
     names = {path.name for path in download(uri, tmp_path / "all")}
-    assert names == {POINTER, "selected.npz", *(f"step-{step:09d}.npz" for step in pointed(uri))}
+    assert names == {POINTER, "selected.safetensors", *(f"step-{step:09d}.safetensors" for step in pointed(uri))}
     assert pointed(uri)[0] == 10
 
 

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from caloscale.training.checkpoint.file import decode
+from caloscale.training.checkpoint.format import decode
 from caloscale.training.checkpoint.progress_marker import read_mark
 
 from .processes import exit_codes, newest_step, said, start_training, wait_for
@@ -29,7 +29,7 @@ QUICK = (
 
 
 def last(workspace):
-    return decode((workspace / "training" / "checkpoints" / f"step-{STEPS:09d}.npz").read_bytes())[0]
+    return decode((workspace / "training" / "checkpoints" / f"step-{STEPS:09d}.safetensors").read_bytes())[0]
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ from caloscale.errors import CheckpointError, ShowerFileError, Terminated
 from caloscale.inference import load_generator
 from caloscale.showers.tfrecord.records import read_dataset
 from caloscale.training import loop, train
-from caloscale.training.checkpoint.file import decode
+from caloscale.training.checkpoint.format import decode
 from caloscale.training.coordination.signals import StopSignals
 
 from .conftest import small_run
@@ -39,7 +39,7 @@ def whole(shards, tmp_path_factory):
 
 
 def last_weights(output):
-    return decode(max((output / "checkpoints").glob("step-*.npz")).read_bytes())[0]
+    return decode(max((output / "checkpoints").glob("step-*.safetensors")).read_bytes())[0]
 
 
 def test_record_and_folder(whole, shards):
@@ -51,9 +51,9 @@ def test_record_and_folder(whole, shards):
     assert 0 < record.seconds_first_step < record.seconds
     assert 1 <= record.selected_epoch <= EPOCHS
     assert sorted(path.name for path in (output / "checkpoints").glob("step-*")) == [
-        "step-000000058.npz",
-        "step-000000059.npz",
-        "step-000000060.npz",
+        "step-000000058.safetensors",
+        "step-000000059.safetensors",
+        "step-000000060.safetensors",
     ]
     history = json.loads((output / "history.json").read_text())
     assert history["step"] == [20, 40, 60]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from caloscale.training import train
-from caloscale.training.checkpoint.file import decode
+from caloscale.training.checkpoint.format import decode
 from caloscale.training.checkpoint.progress_marker import read_mark
 
 from .conftest import small_run
@@ -39,7 +39,7 @@ def state(path):
 
 
 def checkpoint(output, step):
-    return output / "checkpoints" / f"step-{step:09d}.npz"
+    return output / "checkpoints" / f"step-{step:09d}.safetensors"
 
 
 def steps_made(output):
@@ -52,7 +52,7 @@ def steps_made(output):
 
 def forget_after(output, step):
     """As if the process had died at this step."""
-    for path in (output / "checkpoints").glob("step-*.npz"):
+    for path in (output / "checkpoints").glob("step-*.safetensors"):
         if int(path.stem[5:]) > step:
             path.unlink()
 
@@ -96,7 +96,7 @@ def test_two_workers_go_on_bit_for_bit(killed, shards, tmp_path):
     wait_for(lambda: newest_step(output) >= 9, *workers)
     workers[1].terminate()
     assert exit_codes(workers) == [138, 143], said(workspace)
-    assert "step-000000005.npz: is damaged" in said(workspace)
+    assert "step-000000005.safetensors: is damaged" in said(workspace)
     assert "worker 1 was told to stop" in said(workspace)
     for step in range(5, 9):
         found, expected = checkpoint(output, step), checkpoint(killed[0] / "training", step)

@@ -31,7 +31,7 @@ def test_all_is_there_in_the_end(folder):
         saver.save(weights(step), progress(step))
         saver.save_selected(weights(step), progress(step))
     saver.finish()
-    assert names(folder) == [SELECTED, "step-000000004.npz", "step-000000005.npz"]
+    assert names(folder) == [SELECTED, "step-000000004.safetensors", "step-000000005.safetensors"]
     assert saver.saved_bytes > 10 * 500
 
 
@@ -47,7 +47,7 @@ def test_a_failure_is_raised_by_the_next_call(folder):
     folder.path.unlink()
     saver.save(weights(4), progress(4))
     saver.wait()
-    assert names(folder) == ["step-000000004.npz"]
+    assert names(folder) == ["step-000000004.safetensors"]
 
 
 class _Broken(BucketCopy):

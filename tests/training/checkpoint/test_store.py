@@ -10,7 +10,7 @@ import pytest
 from caloscale.errors import CheckpointError, StorageError
 from caloscale.storage.objects import delete_object, download, read_object, write_object
 from caloscale.training.checkpoint.description import Progress
-from caloscale.training.checkpoint.file import encode
+from caloscale.training.checkpoint.format import encode
 from caloscale.training.checkpoint.store import POINTER, SELECTED, BucketCopy, CheckpointFolder
 
 IDENTITY = {"model": {"preset": "compact"}, "train": {"seed": 1}}
@@ -38,7 +38,7 @@ def names(folder):
 
 
 def test_the_newest_are_kept_and_read(folder):
-    assert names(folder) == ["step-000000002.npz", "step-000000003.npz"]
+    assert names(folder) == ["step-000000002.safetensors", "step-000000003.safetensors"]
     saved = folder.newest()
     assert (saved.progress.step, saved.progress.seconds, saved.progress.history["step"]) == (3, 1.5, [3])
     assert saved.arrays["generator/000"].tolist() == [3, 3, 3]
@@ -53,7 +53,7 @@ def test_no_checkpoint_is_a_beginning(tmp_path):
 @pytest.mark.parametrize("fault", ["truncated", "changed", "empty", "another version"])
 def test_a_damaged_one_is_passed_over_with_a_warning(folder, caplog, fault):
     """Lost: the steps since the checkpoint before it."""
-    path = folder.path / "step-000000003.npz"
+    path = folder.path / "step-000000003.safetensors"
     content = path.read_bytes()
     if fault == "changed":
         path.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
@@ -68,7 +68,7 @@ def test_a_damaged_one_is_passed_over_with_a_warning(folder, caplog, fault):
     assert "step-000000003" in caplog.text
     assert "the checkpoint before it" in caplog.text
     folder.write(weights(7), progress(2))
-    assert names(folder) == ["step-000000002.npz"], "what the training was taken back behind does not come back"
+    assert names(folder) == ["step-000000002.safetensors"], "what the training was taken back behind does not come back"
 
 
 def test_all_damaged(folder):
@@ -76,6 +76,22 @@ def test_all_damaged(folder):
         path.write_text("{")
     with pytest.raises(CheckpointError, match="all checkpoints are damaged"):
         folder.newest()
+
+
+def test_checkpoints_of_an_older_version_are_refused(tmp_path, bucket_server):
+    """They are neither read nor taken for the beginning of a training."""
+    older = CheckpointFolder(tmp_path / "older", keep=2, identity=IDENTITY)
+    older.path.mkdir()
+    (older.path / "step-000000007.npz").write_bytes(b"PK")
+    (older.path / "untrained.npz").write_bytes(b"PK")
+    with pytest.raises(CheckpointError, match=r"older version of caloscale.*step-000000007.npz") as error:
+        older.newest()
+    assert "finish the training with that version" in error.value.remedy
+    uri = f"{bucket_server}/older"
+    write_object(b'{"checkpoints": [{"name": "step-000000007.npz", "sha256": "0"}]}', f"{uri}/{POINTER}")
+    with pytest.raises(CheckpointError, match=r"older: these .* older version") as error:
+        BucketCopy(uri, keep=2).fetch(CheckpointFolder(tmp_path / "new", keep=2, identity=IDENTITY))
+    assert not (tmp_path / "new").exists()
 
 
 def test_another_network(folder):
@@ -92,7 +108,7 @@ def test_the_selected_generator_is_kept_apart(folder, caplog):
     folder.write(weights(9), progress(9))
     selected = folder.selected()
     assert (selected.progress.selected_epoch, selected.arrays["generator/000"].tolist()) == (4, [8, 8, 8])
-    assert names(folder) == [SELECTED, "step-000000003.npz", "step-000000009.npz"]
+    assert names(folder) == [SELECTED, "step-000000003.safetensors", "step-000000009.safetensors"]
     (folder.path / SELECTED).write_bytes(b"x")
     assert folder.selected() is None
     assert "the selected generator is lost" in caplog.text
@@ -100,20 +116,20 @@ def test_the_selected_generator_is_kept_apart(folder, caplog):
 
 def test_a_failed_write_leaves_the_others(folder):
     before = names(folder)
-    (folder.path / "step-000000004.npz").mkdir()
-    (folder.path / "step-000000004.npz" / "full").touch()
+    (folder.path / "step-000000004.safetensors").mkdir()
+    (folder.path / "step-000000004.safetensors" / "full").touch()
     with pytest.raises(StorageError, match="step-000000004"):
         folder.write(weights(4), progress(4))
-    (folder.path / "step-000000004.npz" / "full").unlink()
-    (folder.path / "step-000000004.npz").rmdir()
+    (folder.path / "step-000000004.safetensors" / "full").unlink()
+    (folder.path / "step-000000004.safetensors").rmdir()
     assert names(folder) == before
     assert folder.newest().progress.step == 3
 
 
 def test_what_a_killed_process_left_is_removed(folder):
-    (folder.path / ".partial-1234-step-000000004.npz").write_text("half")
+    (folder.path / ".partial-1234-step-000000004.safetensors").write_text("half")
     folder.clean()
-    assert names(folder) == ["step-000000002.npz", "step-000000003.npz"]
+    assert names(folder) == ["step-000000002.safetensors", "step-000000003.safetensors"]
 
 
 @pytest.fixture
@@ -138,10 +154,10 @@ def test_a_bucket_brings_the_newest_to_another_machine(folder, bucket, tmp_path)
     selected = folder.write_selected(weights(8), progress(3, selected_epoch=1))
     uploaded(folder, bucket, 4, 5, 6).upload(selected, selected.read_bytes())
     objects = {path.name for path in download(bucket, tmp_path / "all")}
-    assert objects == {POINTER, SELECTED, "step-000000005.npz", "step-000000006.npz"}
+    assert objects == {POINTER, SELECTED, "step-000000005.safetensors", "step-000000006.safetensors"}
     other = elsewhere(tmp_path)
     BucketCopy(bucket, keep=2).fetch(other)
-    assert names(other) == [SELECTED, "step-000000006.npz"]
+    assert names(other) == [SELECTED, "step-000000006.safetensors"]
     assert other.newest().arrays["generator/000"].tolist() == [6, 6, 6]
     assert other.selected().progress.selected_epoch == 1
 
@@ -149,7 +165,7 @@ def test_a_bucket_brings_the_newest_to_another_machine(folder, bucket, tmp_path)
 @pytest.mark.parametrize("fault", ["damaged", "missing"])
 def test_a_damaged_object_is_passed_over(folder, bucket, tmp_path, caplog, fault):
     uploaded(folder, bucket, 4, 5)
-    victim = f"{bucket}/step-000000005.npz"
+    victim = f"{bucket}/step-000000005.safetensors"
     content = read_object(victim)
     write_object(content[:-1] + b"?", victim) if fault == "damaged" else delete_object(victim)
     other = elsewhere(tmp_path)
@@ -161,10 +177,10 @@ def test_a_damaged_object_is_passed_over(folder, bucket, tmp_path, caplog, fault
 def test_what_is_not_pointed_to_does_not_count(folder, bucket, tmp_path):
     """Killed between the upload and the pointer."""
     uploaded(folder, bucket, 4)
-    write_object(b"half of it", f"{bucket}/step-000000005.npz")
+    write_object(b"half of it", f"{bucket}/step-000000005.safetensors")
     other = elsewhere(tmp_path)
     BucketCopy(bucket, keep=2).fetch(other)
-    assert names(other) == ["step-000000004.npz"]
+    assert names(other) == ["step-000000004.safetensors"]
 
 
 def test_the_newer_of_folder_and_bucket_wins(folder, bucket, tmp_path):
@@ -183,7 +199,7 @@ def test_the_newer_of_folder_and_bucket_wins(folder, bucket, tmp_path):
 
 def test_a_damaged_file_is_brought_again(folder, bucket):
     copy = uploaded(folder, bucket, 4)
-    (folder.path / "step-000000004.npz").write_bytes(b"torn")
+    (folder.path / "step-000000004.safetensors").write_bytes(b"torn")
     copy.fetch(folder)
     assert folder.newest().progress.step == 4
 
@@ -198,11 +214,11 @@ def test_the_bucket_of_another_run_is_refused_before_anything_is_changed(folder,
     before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
     with pytest.raises(CheckpointError, match=r"train\.seed: is a checkpoint of another run") as error:
         BucketCopy(bucket, keep=2).fetch(folder)
-    assert error.value.file == f"{bucket}/step-00000000{step}.npz"
+    assert error.value.file == f"{bucket}/step-00000000{step}.safetensors"
     assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
     (folder.path / SELECTED).unlink()
     delete_object(f"{bucket}/{POINTER}")
-    with pytest.raises(CheckpointError, match=r"selected\.npz: train\.seed"):
+    with pytest.raises(CheckpointError, match=r"selected\.safetensors: train\.seed"):
         BucketCopy(bucket, keep=2).fetch(folder)
     assert not (folder.path / SELECTED).exists()
 
@@ -223,5 +239,5 @@ def test_a_bucket_without_checkpoints_and_no_bucket(bucket, tmp_path):
     with pytest.raises(StorageError, match="no such bucket"):
         BucketCopy("gs://nobody/here", keep=2).fetch(elsewhere(tmp_path))
     write_object(b"[]", f"{bucket}/{POINTER}")
-    with pytest.raises(StorageError, match="no list of checkpoints"):
+    with pytest.raises(StorageError, match="not a list of checkpoints"):
         BucketCopy(bucket, keep=2).fetch(elsewhere(tmp_path))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.spec import Run
@@ -26,8 +26,8 @@ FREE = {
 class Progress(Block):
     """How far a training is: what a checkpoint says beside the weights."""
 
-    format: int = 2
-    """Version of what a checkpoint holds."""
+    format: Literal[3] = 3
+    """Version of the content of a checkpoint."""
     step: int
     """Steps that were made."""
     seconds: float

@@ -22,7 +22,7 @@ from caloscale.spec import Checkpoint, Run
 from caloscale.storage.atomic import storage_error
 from caloscale.storage.objects import is_remote
 from caloscale.training.checkpoint.description import Progress
-from caloscale.training.checkpoint.file import Arrays, encode
+from caloscale.training.checkpoint.format import Arrays, encode
 from caloscale.training.checkpoint.progress_marker import Life, Mark, next_life, read_mark
 from caloscale.training.checkpoint.saver import Saver
 from caloscale.training.checkpoint.snapshot import from_host, not_finite, to_host

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from caloscale.errors import CaloscaleError, StorageError, UnreachableError
 from caloscale.training.checkpoint.description import Progress
-from caloscale.training.checkpoint.file import Arrays
+from caloscale.training.checkpoint.format import Arrays
 from caloscale.training.checkpoint.store import BucketCopy, CheckpointFolder, step_of
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class _Copies:
     def _copy_next(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: bool(self._waiting))
-            kind = min(self._waiting)  # selected.npz before a step that speaks of it
+            kind = min(self._waiting)  # selected.safetensors before a step that speaks of it
             path, content = self._waiting.pop(kind)
             self._busy = True
         try:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.models.normalization import running_statistics
-from caloscale.training.checkpoint.file import Arrays
+from caloscale.training.checkpoint.format import Arrays
 from caloscale.training.optimizers import plain
 
 

@@ -18,16 +18,18 @@ from caloscale.spec.block import Block
 from caloscale.storage.atomic import PARTIAL, atomic_writer
 from caloscale.storage.objects import delete_object, read_object, write_object
 from caloscale.training.checkpoint.description import Progress, first_difference, value_at
-from caloscale.training.checkpoint.file import Arrays, DamagedError, decode, encode
+from caloscale.training.checkpoint.format import SUFFIX, Arrays, DamagedError, decode, encode
 
 log = logging.getLogger(__name__)
 
-SELECTED = "selected.npz"
+SELECTED = f"selected{SUFFIX}"
 POINTER = "newest.json"
 """Object that says which checkpoints in a bucket are whole; written when they are."""
 START_RETRY_SECONDS = 300.0
 """How long a bucket may be away when a training starts: what it holds must be known."""
-_NAME = re.compile(r"step-(\d{9})\.npz")
+_NAME = re.compile(r"step-(\d{9})\.safetensors")
+_OLDER_SUFFIX = ".npz"
+"""Of checkpoints of caloscale before 0.1.0, which cannot be read."""
 
 
 def step_of(path: Path) -> int | None:
@@ -49,7 +51,7 @@ class Saved:
 
 
 class CheckpointFolder:
-    """``step-<number>.npz``, the newest ``keep`` of them, and ``selected.npz``."""
+    """``step-<number>.safetensors``, the newest ``keep`` of them, and ``selected.safetensors``."""
 
     def __init__(self, path: Path, *, keep: int, identity: Mapping[str, Any]) -> None:
         self.path, self.keep, self.identity = path, keep, dict(identity)
@@ -57,9 +59,9 @@ class CheckpointFolder:
     def write(self, arrays: Arrays, progress: Progress) -> Path:
         """Write the checkpoint of a step, then remove the oldest beyond ``keep``. Raises StorageError.
 
-        Those of later steps are removed, too: the training went on from before them, as they are damaged.
+        Those of later steps are removed, too: they are damaged, and the training resumed from a step before them.
         """
-        path = self._write(f"step-{progress.step:09d}.npz", arrays, progress)
+        path = self._write(f"step-{progress.step:09d}{SUFFIX}", arrays, progress)
         later = [other for other in self.steps() if other.name > path.name]
         for outdated in [*later, *self.steps()[len(later) + self.keep :]]:
             outdated.unlink(missing_ok=True)
@@ -85,7 +87,7 @@ class CheckpointFolder:
             try:
                 saved = _read(path)
             except CheckpointError as error:
-                log.warning("%s\n  going on with the checkpoint before it", error)
+                log.warning("%s\n  resuming from the checkpoint before it", error)
                 continue
             self.check_identity(saved)
             return saved
@@ -96,6 +98,9 @@ class CheckpointFolder:
                 value=[path.name for path in paths],
                 remedy="delete this folder to train from the beginning",
             )
+        older = sorted(path.name for path in self.path.glob(f"*{_OLDER_SUFFIX}") if path.stem.startswith("step-"))
+        if older:
+            raise _of_an_older_version(self.path, older)
         return None
 
     def selected(self) -> Saved | None:
@@ -113,7 +118,7 @@ class CheckpointFolder:
 
     def clean(self) -> None:
         """Remove what a killed process left unfinished."""
-        for path in self.path.glob(f"{PARTIAL}*.npz"):
+        for path in self.path.glob(f"{PARTIAL}*{SUFFIX}"):
             path.unlink(missing_ok=True)
 
     def _write(self, name: str, arrays: Arrays, progress: Progress) -> Path:
@@ -124,7 +129,7 @@ class CheckpointFolder:
         return path
 
     def check_identity(self, saved: Saved) -> None:
-        """Raise CheckpointError when it belongs to another network, document or dataset."""
+        """Raise CheckpointError when it belongs to another network, run configuration or dataset."""
         field = first_difference(saved.progress.identity, json.loads(json.dumps(self.identity)))
         if field is None:
             return
@@ -136,7 +141,7 @@ class CheckpointFolder:
             raise CheckpointError(problem, file=saved.path, field=field, remedy=f"{remedy} it can go on with")
         of = "another network" if field.startswith(("model", "data.geometry", "data.preprocessing")) else "another run"
         raise CheckpointError(
-            f"is a checkpoint of {of}: the document differs",
+            f"is a checkpoint of {of}: the run configuration differs",
             file=saved.path,
             field=field,
             value=value_at(saved.progress.identity, field),
@@ -155,6 +160,16 @@ def read_content(content: bytes, path: Path | str) -> Saved:
         raise CheckpointError(str(error), file=path, remedy=remedy) from error
     except ValidationError as error:
         raise CheckpointError("was written by another version", file=path, remedy=remedy) from error
+
+
+def _of_an_older_version(folder: Path | str, names: list[str]) -> CheckpointError:
+    return CheckpointError(
+        "these checkpoints were written by an older version of caloscale, in another format",
+        file=folder,
+        value=names,
+        remedy="finish the training with that version, or delete them, selected.npz, best.npz and newest.json there "
+        "to train from the beginning",
+    )
 
 
 def _put(content: bytes, path: Path) -> None:
@@ -200,7 +215,7 @@ class BucketCopy:
             return
         before = self._read_pointer().checkpoints
         entry = Entry(name=path.name, sha256=hashlib.sha256(content).hexdigest())
-        # A step that is made a second time, or lies behind this one, is of a life that was given up.
+        # A step that is repeated, or that lies after this one, is of an attempt that failed.
         entries = (entry, *(old for old in before if old.name < entry.name))
         pointer = Pointer(checkpoints=entries[: self.keep])
         write_object(pointer.model_dump_json(by_alias=True).encode(), f"{self.uri}/{POINTER}")
@@ -218,7 +233,11 @@ class BucketCopy:
         """
         present = {path.name: path for path in folder.steps()}
         wanted = not (folder.path / SELECTED).exists()
-        for entry in self._read_pointer(START_RETRY_SECONDS).checkpoints:
+        entries = self._read_pointer(START_RETRY_SECONDS).checkpoints
+        other_version = [entry.name for entry in entries if entry.name.endswith(_OLDER_SUFFIX)]
+        if other_version:
+            raise _of_an_older_version(self.uri, other_version)
+        for entry in entries:
             content = self._read(entry.name, folder, entry.sha256)
             if content is None:
                 continue
@@ -246,7 +265,7 @@ class BucketCopy:
                 raise CheckpointError("is damaged: its checksum does not hold", file=uri)
             saved = read_content(content, uri)
         except CheckpointError as error:
-            log.warning("%s\n  going on without it", error)
+            log.warning("%s\n  it is ignored", error)
             return None
         folder.check_identity(saved)
         return content
@@ -258,7 +277,7 @@ class BucketCopy:
                 self._pointer = Pointer() if content is None else Pointer.model_validate_json(content)
             except ValidationError as error:
                 raise StorageError(
-                    "is no list of checkpoints", file=f"{self.uri}/{POINTER}", remedy="choose another checkpoint.uri"
+                    "is not a list of checkpoints", file=f"{self.uri}/{POINTER}", remedy="choose another checkpoint.uri"
                 ) from error
         return self._pointer
 
