@@ -29,8 +29,9 @@ from caloscale.storage.objects import download, read_object, upload
 from tests.cli.conftest import command
 from tests.client.test_reporting import Server, server
 from tests.cluster_objects import examples as ex
+from tests.processes import wait_for
 from tests.training.conftest import DETECTOR, eagerly, random_showers
-from tests.training.processes import exit_codes, wait_for
+from tests.training.processes import exit_codes
 
 __all__ = ["command", "eagerly", "server"]
 
@@ -112,7 +113,7 @@ def test_a_run_lives_in_its_bucket(bucket_server: str, server: Server, tmp_path:
 
     first = Pods(run, 1, tmp_path)
     workers = first.start()
-    wait_for(lambda: newest_step(workspace) >= 1, *workers, seconds=1800)
+    wait_for(lambda: newest_step(workspace) >= 1, *workers)
     for worker in workers:
         worker.send_signal(signal.SIGKILL)
     assert exit_codes(workers) == [-signal.SIGKILL] * 2
@@ -121,7 +122,7 @@ def test_a_run_lives_in_its_bucket(bucket_server: str, server: Server, tmp_path:
 
     second = Pods(run, 2, tmp_path)
     workers = second.start()
-    assert exit_codes(workers, seconds=1800) == [0, 0], second.said(0) + second.said(1)
+    assert exit_codes(workers) == [0, 0], second.said(0) + second.said(1)
     assert f"going on from step {kept}" in second.said(0)
     assert record(workspace, "preprocess").started == made.started, "the shards are made once"
     assert record(workspace, "train").figures["resumedFromStep"] == kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 
 from caloscale.errors import InputError, PeerLostError, ShowerFileError, Terminated
 from caloscale.stages.record import read_earlier, read_records, recorded
+from tests.processes import UNTIL_STOPPED, running
 
 
 def test_times_figures_and_memory_are_measured(tmp_path: Path) -> None:
@@ -88,21 +88,21 @@ def test_a_record_that_comes_back_is_paid_for_once(tmp_path: Path) -> None:
 
 def test_ctrl_c_is_recorded_as_interrupted(tmp_path: Path) -> None:
     program = textwrap.dedent(
-        """
+        f"""
         import sys, time
         from pathlib import Path
         from caloscale.stages.record import recorded
         with recorded("train", Path(sys.argv[1])):
             print("in", flush=True)
-            time.sleep(60)
+            {UNTIL_STOPPED}
         """
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with running(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
-        process.stdout.readline()
-        os.kill(process.pid, signal.SIGINT)
-        process.wait(20)
+        assert process.stdout.readline() == "in\n"
+        process.send_signal(signal.SIGINT)
+        process.wait()
     record = read_records(tmp_path)["train"]
     assert (record.outcome, record.exit_code) == ("interrupted", 130)
 

@@ -17,7 +17,7 @@ import yaml
 
 from caloscale import __version__
 from caloscale.bench.ports import free_ports
-from tests.training.processes import wait_for
+from tests.processes import wait_for
 from tools.images import ImageError
 from tools.images.engines import Engine, find_engine
 from tools.images.machine import revision
@@ -51,7 +51,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         command = [program, "serve", str(folder / "config.yml")]
         process = subprocess.Popen(command, stdout=log, stderr=log, text=True)
     try:
-        wait_for(lambda: _answers(f"http://127.0.0.1:{port}/v2/"), process, seconds=30)
+        wait_for(lambda: _answers(f"http://127.0.0.1:{port}/v2/"), process)
         yield f"localhost:{port}/team"
     finally:
         process.terminate()

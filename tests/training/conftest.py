@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import warnings
 
 import numpy as np
@@ -13,6 +12,9 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import write_showers
 from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.spec import load_run
+from caloscale.training.checkpoint.store import CheckpointFolder
+
+from .quick_networks import quick_networks
 
 DETECTOR = (
     "data.geometry.cells=[7, 6, 4]",
@@ -62,9 +64,29 @@ def eagerly():
         tf.config.run_functions_eagerly(False)
 
 
+@pytest.fixture(scope="module")
+def quickly():
+    """The preset compact makes small networks, see `quick_networks`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("caloscale.models.compact.build_compact", quick_networks)
+        yield
+
+
 @pytest.fixture
-def heeds_interrupts():
-    """A shell that runs its commands in the background has them ignore Ctrl-C, and Python keeps to that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+def behind_checkpoint(monkeypatch):
+    """Call it with a step and an action: the action is done by the thread that has just written the checkpoint of this
+    step, or of the first later one."""
+    write = CheckpointFolder.write
+
+    def arm(step, action):
+        waiting = [action]
+
+        def write_and_act(folder, arrays, progress):
+            path = write(folder, arrays, progress)
+            if progress.step >= step and waiting:
+                waiting.pop()()
+            return path
+
+        monkeypatch.setattr(CheckpointFolder, "write", write_and_act)
+
+    return arm

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import caloscale.training
@@ -17,6 +14,11 @@ from caloscale.bench.ports import free_ports
 
 from .conftest import DETECTOR
 
+QUICK_NETWORKS = (
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})",
+    "import caloscale.models.compact as compact; from tests.training.quick_networks import quick_networks",
+    "compact.build_compact = quick_networks",
+)
 WITHOUT_TENSORFLOW = (
     "import sys, types\n"
     "package = types.ModuleType('caloscale.training')\n"
@@ -30,26 +32,7 @@ def start_python(code: str, **options: object) -> subprocess.Popen[str]:
     """A Python process that runs this code; modules of caloscale.training come without TensorFlow."""
     command = [sys.executable, "-c", WITHOUT_TENSORFLOW + code]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, preexec_fn=heed_interrupts, **{**pipes, **options})
-
-
-def heed_interrupts() -> None:
-    """A shell that runs commands in the background has them ignore Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def wait_for(condition: Callable[[], object], *processes: subprocess.Popen[str], seconds: float = 120) -> None:
-    """Return when the condition holds; fail when a process ends before, or after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        for process in processes:
-            if process.poll() is not None:
-                raise AssertionError(f"{process.args} ended with {process.returncode} before it was there")
-        if time.monotonic() > deadline:
-            for process in processes:
-                process.kill()
-            raise AssertionError("did not come")
-        time.sleep(0.005)
+    return subprocess.Popen(command, **{**pipes, **options})
 
 
 def newest_step(output: Path) -> int:
@@ -63,17 +46,15 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def start_training(
-    shards: Path, workspace: Path, *overrides: str, workers: int = 1, setting: str = ""
+    shards: Path, workspace: Path, *overrides: str, workers: int = 1, program: Sequence[str] = ()
 ) -> list[subprocess.Popen[str]]:
     """The processes of `caloscale train` on shards of the small detector.
 
-    setting: a constant of a module that is changed before, as in
-    ``caloscale.training.coordination.peers.BEAT_SECONDS = 1.0``.
+    program: lines of Python that run before the command, as `QUICK_NETWORKS`.
     """
     entry = ["-m", "caloscale.cli.main"]
-    if setting:
-        module = setting.partition(" = ")[0].rpartition(".")[0]
-        entry = ["-c", f"import caloscale.cli.main, {module}; {setting}; caloscale.cli.main.main()"]
+    if program:
+        entry = ["-c", "\n".join([*program, "from caloscale.cli.main import main", "main()"])]
     command = [sys.executable, *entry, "train", "--preset", "compact"]
     for override in (*DETECTOR, *overrides):
         command += ["--set", override]
@@ -86,19 +67,16 @@ def start_training(
         # One thread each: many processes share the cores.
         threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
         settings = environment(**threads, **(config if workers > 1 else {}))
-        process = subprocess.Popen(
-            command, env=settings, stdout=log, stderr=log, text=True, preexec_fn=heed_interrupts, start_new_session=True
-        )
+        process = subprocess.Popen(command, env=settings, stdout=log, stderr=log, text=True, start_new_session=True)
         log.close()
         started.append(process)
     return started
 
 
-def exit_codes(processes: list[subprocess.Popen[str]], seconds: float = 200) -> list[int]:
-    """The exit codes of processes that end by themselves; those that do not are killed and fail the test."""
-    deadline = time.monotonic() + seconds
+def exit_codes(processes: list[subprocess.Popen[str]]) -> list[int]:
+    """The exit codes of processes that end by themselves; those that do not are killed when the test times out."""
     try:
-        return [process.wait(max(0.1, deadline - time.monotonic())) for process in processes]
+        return [process.wait() for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -108,22 +86,3 @@ def exit_codes(processes: list[subprocess.Popen[str]], seconds: float = 200) -> 
 def said(workspace: Path, worker: int = 0) -> str:
     """What a worker of a training wrote on its terminal."""
     return (workspace.parent / f"{workspace.name}-{worker}.log").read_text()
-
-
-def when(condition: Callable[[], object], action: Callable[[], object]) -> threading.Thread:
-    """Do something from another thread as soon as a condition holds, or after two minutes."""
-
-    def watch() -> None:
-        deadline = time.monotonic() + 120
-        while not condition() and time.monotonic() < deadline:
-            time.sleep(0.002)
-        action()
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    return thread
-
-
-def signal_when(condition: Callable[[], object], number: int) -> threading.Thread:
-    """A signal for this process as soon as a condition holds."""
-    return when(condition, lambda: os.kill(os.getpid(), number))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import signal
 import subprocess
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -24,16 +26,10 @@ from caloscale.training.checkpoint.store import POINTER
 from caloscale.training.coordination import failures
 
 from .conftest import small_run
-from .processes import newest_step, signal_when, when
+from .processes import newest_step
+from .quick_networks import QUICK
 
-QUICK = (
-    "train.generatorUpdates=1",
-    "train.energyScoreWeight=0",
-    "train.decay=constant",
-    "checkpoint.everySeconds=0.001",
-)
-
-eagerly = pytest.mark.usefixtures("eagerly")
+pytestmark = pytest.mark.usefixtures("quickly", "eagerly")
 
 
 @pytest.fixture
@@ -52,17 +48,15 @@ def tear(shards):
     return victim, content
 
 
-@eagerly
-def test_a_shard_that_breaks_in_the_middle_stops_with_a_checkpoint(fragile, tmp_path, monkeypatch):
+def test_a_shard_that_breaks_in_the_middle_stops_with_a_checkpoint(fragile, tmp_path, monkeypatch, behind_checkpoint):
     """Lost: nothing; with the shard mended the training goes on from the step before."""
     monkeypatch.setattr(failures, "PAUSES_SECONDS", (0.01, 0.01))
     output = tmp_path / "out"
     run = small_run(*QUICK, "train.epochs=30")
     torn = []
-    thread = when(lambda: newest_step(output) >= 2, lambda: torn.append(tear(fragile)))
+    behind_checkpoint(2, lambda: torn.append(tear(fragile)))
     with pytest.raises(ShowerFileError) as error:
         train(run, fragile, output)
-    thread.join()
     victim, content = torn[0]
     assert error.value.file == str(victim) and error.value.exit_code == 2
     reached = newest_step(output)
@@ -76,41 +70,51 @@ def test_a_shard_that_breaks_in_the_middle_stops_with_a_checkpoint(fragile, tmp_
     assert (record.restarts, record.steps_lost) == (1, 0)
 
 
-def test_a_shard_that_cannot_be_read_for_a_moment_is_read_again(fragile, tmp_path, monkeypatch, caplog):
+@contextmanager
+def at_unreadable_showers(action):
+    """Act as soon as the training says that showers cannot be read."""
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: "showers cannot be read" in record.getMessage() and action()
+    logger = logging.getLogger("caloscale")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def test_a_shard_that_cannot_be_read_for_a_moment_is_read_again(
+    fragile, tmp_path, monkeypatch, caplog, behind_checkpoint
+):
     """Lost: nothing, and the training does not stop."""
-    monkeypatch.setattr(failures, "PAUSES_SECONDS", (0.5, 0.5, 5.0))
-    output = tmp_path / "out"
+    monkeypatch.setattr(failures, "PAUSES_SECONDS", (0.01, 0.01))
+    torn = []
+    behind_checkpoint(2, lambda: torn.append(tear(fragile)))
 
-    def torn_for_a_moment():
-        victim, content = tear(fragile)
-        when(lambda: "showers cannot be read" in caplog.text, lambda: victim.write_bytes(content)).join()
+    def mend():
+        victim, content = torn[0]
+        victim.write_bytes(content)
 
-    thread = when(lambda: newest_step(output) >= 2, torn_for_a_moment)
-    with caplog.at_level(logging.WARNING):
-        record = train(small_run(*QUICK, "train.epochs=3"), fragile, output)
-    thread.join()
+    with at_unreadable_showers(mend):
+        record = train(small_run(*QUICK, "train.epochs=4"), fragile, tmp_path / "out")
     assert "showers cannot be read" in caplog.text
-    assert (record.steps, record.resumed_from_step) == (15, None)
+    assert (record.steps, record.resumed_from_step) == (20, None)
 
 
-@eagerly
-@pytest.mark.usefixtures("heeds_interrupts")
 @pytest.mark.parametrize(("number", "raised"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
-def test_a_signal_while_showers_cannot_be_read_does_not_wait(fragile, tmp_path, monkeypatch, caplog, number, raised):
+def test_a_signal_while_showers_cannot_be_read_does_not_wait(
+    fragile, tmp_path, monkeypatch, caplog, behind_checkpoint, number, raised
+):
     """Lost: nothing; the pause before another attempt ends, and the steps before it are saved."""
     monkeypatch.setattr(failures, "PAUSES_SECONDS", (1000.0,))
     output = tmp_path / "out"
-    tearing = when(lambda: newest_step(output) >= 2, lambda: tear(fragile))
-    stopping = signal_when(lambda: "showers cannot be read" in caplog.text, number)
-    with caplog.at_level(logging.WARNING), pytest.raises(raised):
+    behind_checkpoint(2, lambda: tear(fragile))
+    with at_unreadable_showers(lambda: os.kill(os.getpid(), number)), pytest.raises(raised):
         train(small_run(*QUICK, "train.epochs=30", "cluster.graceSeconds=600"), fragile, output)
-    tearing.join()
-    stopping.join()
     assert newest_step(output) >= 2
     assert f"step {newest_step(output) + 1}: showers cannot be read" in caplog.text
 
 
-@eagerly
 def test_a_loss_that_is_not_finite(shards, tmp_path):
     """Lost: the steps since the last checkpoint, which is of before."""
     run = small_run(*QUICK, "train.learningRate=1e30", "train.epochs=1")
@@ -124,7 +128,6 @@ def test_a_loss_that_is_not_finite(shards, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-@eagerly
 def test_a_training_that_ended_is_prolonged_in_its_workspace(shards, tmp_path):
     """Nothing of it is made again."""
     first = train_stage(small_run(*QUICK, "train.epochs=1"), tmp_path, shards)
@@ -146,7 +149,6 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@eagerly
 def test_a_full_disk_stops_with_the_checkpoint_before(shards, tmp_path, small_disk):
     """Lost: the steps since the last checkpoint that fitted."""
     with pytest.raises(StorageError, match=r"cannot be written: No space left[\s\S]*free space") as error:
@@ -160,7 +162,6 @@ def test_a_full_disk_stops_with_the_checkpoint_before(shards, tmp_path, small_di
     assert record.steps_lost >= 1
 
 
-@eagerly
 def test_a_machine_that_is_gone_with_its_disk(shards, tmp_path, bucket_server):
     """checkpoint.uri: another machine goes on. Lost: nothing here, as the first training ended by itself."""
     uri = f"{bucket_server}/gone/checkpoints"
@@ -180,7 +181,6 @@ def pointed(uri):
     return [int(entry["name"][5:14]) for entry in json.loads(content)["checkpoints"]] if content else []
 
 
-@eagerly
 def test_checkpoints_reach_a_bucket_while_the_stage_runs(shards, tmp_path, bucket_server):
     workspace = f"{bucket_server}/run"
     seen, ended = [], threading.Event()

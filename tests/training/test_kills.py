@@ -12,8 +12,9 @@ import pytest
 
 from caloscale.training.checkpoint.format import decode
 from caloscale.training.checkpoint.progress_marker import read_mark
+from tests.processes import wait_for
 
-from .processes import exit_codes, newest_step, said, start_training, wait_for
+from .processes import exit_codes, newest_step, said, start_training
 
 KILLS = 20
 STEPS = 100
@@ -57,9 +58,9 @@ def test_workers_killed_at_random_moments(shards, tmp_path):
             os.kill(workers[victim].pid, signal.SIGKILL)
         expected = [-signal.SIGKILL if index in victims else 138 for index in range(2)]
         assert exit_codes(workers) == expected, said(workspace)
-    assert exit_codes(start_training(shards, workspace, *QUICK, workers=2), 600) == [0, 0], said(workspace)
+    assert exit_codes(start_training(shards, workspace, *QUICK, workers=2)) == [0, 0], said(workspace)
     reference = tmp_path / "whole"
-    assert exit_codes(start_training(shards, reference, *QUICK, workers=2), 600) == [0, 0], said(reference)
+    assert exit_codes(start_training(shards, reference, *QUICK, workers=2)) == [0, 0], said(reference)
     found, wanted = last(workspace), last(reference)
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
@@ -92,9 +93,9 @@ def test_a_silent_worker(shards, tmp_path, victim):
 @pytest.mark.timeout(600)
 def test_a_worker_whose_peers_never_come(shards, tmp_path):
     """It leaves with 138 instead of waiting for an hour. Lost: nothing."""
-    impatient = "caloscale.training.coordination.peers.GATHERING_SECONDS = 5.0"
+    impatient = "from caloscale.training.coordination import peers; peers.GATHERING_SECONDS = 5.0"
     workspace = tmp_path / "alone"
-    first, *others = start_training(shards, workspace, *QUICK, workers=2, setting=impatient)
+    first, *others = start_training(shards, workspace, *QUICK, workers=2, program=[impatient])
     for other in others:
         other.kill()
         other.wait()

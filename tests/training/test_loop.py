@@ -15,25 +15,19 @@ from caloscale.training import loop, train
 from caloscale.training.checkpoint.format import decode
 from caloscale.training.coordination.signals import StopSignals
 
+from . import quick_networks
 from .conftest import small_run
-from .processes import newest_step, signal_when
+from .processes import newest_step
 
-# One update of the generator makes a smaller graph, quicker to compile.
-QUICK = (
-    "train.generatorUpdates=1",
-    "train.energyScoreWeight=0",
-    "train.decay=constant",
-    "train.deterministic=true",
-    "checkpoint.everySeconds=0.001",
-    # So many steps that a signal always comes before the last.
-    "train.epochs=12",
-)
-STEPS, EPOCHS = 60, 12
+STEPS, EPOCHS = 40, 8
+QUICK = (*quick_networks.QUICK, "train.deterministic=true", f"train.epochs={EPOCHS}")
+
+pytestmark = pytest.mark.usefixtures("quickly")
 
 
 @pytest.fixture(scope="module")
-def whole(shards, tmp_path_factory):
-    """A training of sixty steps from its beginning to its end."""
+def whole(shards, tmp_path_factory, quickly):
+    """A training of forty steps from its beginning to its end."""
     output = tmp_path_factory.mktemp("whole")
     return train(small_run(*QUICK), shards, output), output
 
@@ -51,13 +45,13 @@ def test_record_and_folder(whole, shards):
     assert 0 < record.seconds_first_step < record.seconds
     assert 1 <= record.selected_epoch <= EPOCHS
     assert sorted(path.name for path in (output / "checkpoints").glob("step-*")) == [
-        "step-000000058.safetensors",
-        "step-000000059.safetensors",
-        "step-000000060.safetensors",
+        "step-000000038.safetensors",
+        "step-000000039.safetensors",
+        "step-000000040.safetensors",
     ]
     history = json.loads((output / "history.json").read_text())
-    assert history["step"] == [20, 40, 60]
-    assert len(history["generator"]) == 3
+    assert history["step"] == [20, 40]
+    assert len(history["generator"]) == 2
     assert history["validation"]["epoch"] == list(range(1, EPOCHS + 1))
     assert set(history["validation"]) >= {"deviation", "profile_z", "resolution"}
 
@@ -91,18 +85,16 @@ def test_training_curves_for_tensorboard(whole):
     assert [step for step, _ in tags["validation/deviation"]] == list(range(5, STEPS + 1, 5))
 
 
-@pytest.mark.usefixtures("heeds_interrupts")
-def test_an_interrupted_training_goes_on_as_if_it_was_not(whole, shards, tmp_path, monkeypatch):
+def test_an_interrupted_training_goes_on_as_if_it_was_not(whole, shards, tmp_path, monkeypatch, behind_checkpoint):
     """SIGTERM, then Ctrl-C. Lost: nothing; the same weights, optimisers and physics at the end, bit for bit."""
     stops = [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)]
     stopped_at = 0
     limits = []
     monkeypatch.setattr(StopSignals, "_end_after", lambda self, seconds, code: limits.append(seconds))
     for number, raised in stops:
-        thread = signal_when(lambda: newest_step(tmp_path) > stopped_at + 1, number)  # noqa: B023
+        behind_checkpoint(stopped_at + 2, lambda: os.kill(os.getpid(), number))  # noqa: B023
         with pytest.raises(raised):
             train(small_run(*QUICK, "cluster.graceSeconds=600"), shards, tmp_path)
-        thread.join()
         assert stopped_at + 2 <= newest_step(tmp_path) < STEPS
         stopped_at = newest_step(tmp_path)
     assert limits == [598], "time that a step has after SIGTERM"
@@ -125,7 +117,7 @@ def test_a_finished_training_is_not_repeated(whole, shards):
     assert (again.steps, again.resumed_from_step, again.selected_epoch) == (STEPS, STEPS, record.selected_epoch)
 
 
-@pytest.mark.usefixtures("heeds_interrupts", "eagerly")
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("moment", ["release", "TrainingRecord"])
 @pytest.mark.parametrize(("number", "raised"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
 def test_a_signal_behind_the_last_step_is_heeded(shards, tmp_path, monkeypatch, moment, number, raised):

@@ -12,11 +12,13 @@ from caloscale.status import RunProgress
 from caloscale.training import train
 from caloscale.training.progress_file import ProgressFile
 from tests.training.conftest import small_run
+from tests.training.quick_networks import QUICK
 
 
-def test_a_training_tells_its_end(shards: Path, tmp_path: Path, eagerly: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("quickly", "eagerly")
+def test_a_training_tells_its_end(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROGRESS_FILE_VARIABLE, str(tmp_path / "progress.json"))
-    record = train(small_run(), shards, tmp_path / "out")
+    record = train(small_run(*QUICK), shards, tmp_path / "out")
     told = RunProgress.model_validate_json((tmp_path / "progress.json").read_bytes())
     assert (told.step, told.steps, told.checkpoint_step) == (record.steps, record.steps, record.steps)
     assert (told.epoch, told.epochs) == (2.0, 2) and told.losses["generator"] > 0

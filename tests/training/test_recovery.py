@@ -13,18 +13,17 @@ import pytest
 from caloscale.training import train
 from caloscale.training.checkpoint.format import decode
 from caloscale.training.checkpoint.progress_marker import read_mark
+from tests.processes import wait_for
 
+from . import quick_networks
 from .conftest import small_run
-from .processes import exit_codes, newest_step, said, start_training, wait_for
+from .processes import QUICK_NETWORKS, exit_codes, newest_step, said, start_training
 
 QUICK = (
-    "train.generatorUpdates=1",
-    "train.energyScoreWeight=0",
-    "train.decay=constant",
+    *quick_networks.QUICK,
     "train.deterministic=true",
     "train.globalBatchSize=8",
     "train.epochs=100",
-    "checkpoint.everySeconds=0.001",
     "checkpoint.keep=1000",
 )
 """Hardly any training between two checkpoints, which are all kept."""
@@ -67,7 +66,7 @@ def assert_equal(found, expected):
 def killed(shards, tmp_path_factory):
     """Two workers, of which one is killed (-9) behind step 8; the folder, the exit codes and all checkpoints."""
     workspace = tmp_path_factory.mktemp("killed") / "workspace"
-    workers = start_training(shards, workspace, *QUICK, workers=2)
+    workers = start_training(shards, workspace, *QUICK, workers=2, program=QUICK_NETWORKS)
     output = workspace / "training"
     wait_for(lambda: newest_step(output) >= 8, *workers)
     os.kill(workers[1].pid, signal.SIGKILL)
@@ -92,7 +91,7 @@ def test_two_workers_go_on_bit_for_bit(killed, shards, tmp_path):
     forget_after(output, 5)
     torn = checkpoint(output, 5)
     torn.write_bytes(torn.read_bytes()[:-1000])
-    workers = start_training(shards, workspace, *QUICK, workers=2)
+    workers = start_training(shards, workspace, *QUICK, workers=2, program=QUICK_NETWORKS)
     wait_for(lambda: newest_step(output) >= 9, *workers)
     workers[1].terminate()
     assert exit_codes(workers) == [138, 143], said(workspace)
@@ -105,6 +104,7 @@ def test_two_workers_go_on_bit_for_bit(killed, shards, tmp_path):
     assert (last["restarts"], last["stepsLost"]) == (1, made - 4)
 
 
+@pytest.mark.usefixtures("quickly")
 def test_one_worker_goes_on_where_two_ended(killed, shards, tmp_path):
     """The same global batch on another number of workers; the sums of the gradients are rounded in another order."""
     output = tmp_path / "training"

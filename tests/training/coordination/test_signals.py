@@ -12,7 +12,8 @@ from caloscale.cluster.pod_template import DOCUMENT_VARIABLE, pod_template
 from caloscale.spec import parse_run
 from caloscale.training.coordination import signals
 from tests.cluster_objects import examples as ex
-from tests.training.processes import start_python, wait_for
+from tests.processes import wait_for
+from tests.training.processes import start_python
 
 TRAINING = """
 import time
@@ -55,7 +56,7 @@ def run(*numbers, step=STEP, defer="stop.defer()", grace=1000):
 def ended(process):
     """What a process wrote that ends by itself."""
     try:
-        return process.communicate(timeout=60)
+        return process.communicate()
     finally:
         process.kill()
 
