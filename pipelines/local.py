@@ -38,6 +38,8 @@ def run_here(given: argparse.Namespace) -> int:
         with log.open("a", encoding="utf-8") as kept, contextlib.redirect_stdout(PipelineLog(sys.stdout, kept)):
             build(here=True)(workspace=str(folder), run=spec.dump_run(run))
     except KeyboardInterrupt:
-        print(f"\nstopped; the same command with the name {folder.name} goes on from here", file=sys.stderr)
+        print(f"\nstopped; the same command with --name {folder.name} resumes it", file=sys.stderr)
         return 130
+    finally:
+        stages.point_latest(folder)
     return stages.print_outcome(folder)

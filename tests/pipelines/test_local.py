@@ -73,6 +73,7 @@ def test_the_pipeline_ends_with_report_and_summary(home: Path, by_pipeline: subp
     )
     assert "<html" in (folder / "report.html").read_text()
     assert str(folder.relative_to(home) / "report.html") in by_pipeline.stdout
+    assert (home / "runs" / "latest").resolve() == folder.resolve()
 
 
 def test_the_summary_follows_its_schema(home: Path, by_pipeline: object) -> None:
@@ -100,6 +101,14 @@ def test_the_command_gives_the_same_as_the_pipeline(home: Path, by_command: subp
     assert separations[0] == pytest.approx(separations[1], abs=0.1)
     assert summaries[0]["train"]["steps"] == summaries[1]["train"]["steps"] == 12
     assert summaries[1]["simulation"]["reused"] and not summaries[0]["simulation"]["reused"]
+
+
+def test_both_leave_the_same_run_folder(home: Path, by_pipeline: object, by_command: object) -> None:
+    """Beside them the pipeline keeps its artifacts and its log, the command its showers and shards."""
+    left = [{path.name for path in (home / "runs" / name).iterdir()} for name in ("pipeline", "command")]
+    assert left[0] - left[1] == {"pipeline", "pipeline.log"} and left[1] - left[0] == {"showers", "dataset"}
+    models = [{path.name for path in (home / "runs" / name / "model").iterdir()} for name in ("pipeline", "command")]
+    assert models[0] == models[1] and "generator.keras" in models[0]
 
 
 def said_by(home: Path, *verb: str) -> Any:

@@ -7,18 +7,52 @@ from pathlib import Path
 import pytest
 
 from caloscale import spec, stages
-from caloscale.errors import ConfigurationError, InputError
+from caloscale.errors import ConfigurationError, InputError, StorageError
+from caloscale.stages.record import recorded
 
 COMPACT = spec.load_run(preset="compact")
 
 
-def test_a_run_folder_holds_its_document_and_latest_points_at_it(tmp_path: Path) -> None:
-    first = stages.new_run_folder(COMPACT, tmp_path, "first")
-    second = stages.new_run_folder(COMPACT, tmp_path, "second")
+def prepared(folder: Path) -> Path:
+    """A run folder whose shards are made."""
+    with recorded("preprocess", folder):
+        pass
+    return folder
+
+
+def test_latest_points_at_the_last_run_that_made_shards(tmp_path: Path) -> None:
+    first = prepared(stages.new_run_folder(COMPACT, tmp_path, "first"))
     assert spec.load_run(first / "run.yaml") == COMPACT
+    stages.point_latest(first)
+    assert (tmp_path / "latest").resolve() == first.resolve()
+
+    second = stages.new_run_folder(COMPACT, tmp_path, "second")
+    stages.point_latest(second)
+    with pytest.raises(InputError), recorded("preprocess", second):
+        raise InputError("holds NaN")
+    stages.point_latest(second)
+    assert (tmp_path / "latest").resolve() == first.resolve()
+
+    stages.point_latest(prepared(second))
     assert (tmp_path / "latest").resolve() == second.resolve()
     assert stages.new_run_folder(COMPACT, tmp_path, "first") == first
-    assert (tmp_path / "latest").resolve() == first.resolve()
+
+
+def test_a_run_whose_showers_are_refused_leaves_latest_at_the_run_before(tmp_path: Path) -> None:
+    stages.point_latest(prepared(stages.new_run_folder(COMPACT, tmp_path, "good")))
+    run = spec.load_run(preset="compact", overrides=[f"data.source={tmp_path / 'absent.h5'}"])
+    folder = stages.new_run_folder(run, tmp_path, "bad")
+    with pytest.raises(InputError, match=r"absent\.h5"):
+        stages.run_all(run, folder)
+    assert (folder / "report.html").is_file()
+    assert (tmp_path / "latest").resolve() == (tmp_path / "good").resolve()
+
+
+def test_a_folder_of_runs_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    """A file in the way: a folder without the right to write would not stop root, as whom tests may run."""
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(StorageError, match=r"runs/mine: cannot be written(.|\n)*remedy: "):
+        stages.new_run_folder(COMPACT, tmp_path / "runs", "mine")
 
 
 def test_a_folder_of_another_document_is_refused(tmp_path: Path) -> None:
@@ -37,7 +71,8 @@ def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, name: str) -
 
 
 def test_a_run_that_cannot_be_planned_leaves_nothing_and_latest_where_it_is(tmp_path: Path) -> None:
-    first = stages.new_run_folder(COMPACT, tmp_path, "first")
+    first = prepared(stages.new_run_folder(COMPACT, tmp_path, "first"))
+    stages.point_latest(first)
     before = (first / "run.yaml").read_text(encoding="utf-8")
     for override in ("hardware.accelerator=nvidia-tesla-v10", "budget.pricedAs.machineType=n1-standard-3"):
         bad = spec.load_run(preset="compact", overrides=[override])

@@ -70,11 +70,13 @@ def test_the_model_folder_holds_the_last_verdict_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "trained"]
 
 
-def test_a_model_is_not_judged_in_the_folder_that_gets_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [None, Path("x/../model")])
+def test_a_model_is_not_judged_in_the_folder_that_gets_it(tmp_path: Path, other: Path | None) -> None:
+    other = None if other is None else tmp_path / other
     (tmp_path / "model").mkdir()
     (tmp_path / "model/generator.keras").write_text("network")
     with pytest.raises(InputError, match="is the folder that gets the networks") as error:
-        validate(COMPACT, tmp_path, tmp_path / "dataset", tmp_path / "model", tmp_path / "x/../model")
+        validate(COMPACT, tmp_path, tmp_path / "dataset", tmp_path / "model", other)
     assert error.value.exit_code == 2
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 

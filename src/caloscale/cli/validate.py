@@ -21,12 +21,11 @@ def command(
     model: Annotated[Path | None, typer.Option(help="Model folder. Absent: <workspace>/training/model.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Generate showers, compare them with held-back Monte Carlo, release the model or hold it back."""
+    """Generate showers, compare them with held-out Monte Carlo showers, and accept or reject the model."""
     from caloscale import stages
+    from caloscale.spec.workspace_layout import DATASET, TRAINED
 
     run = resolve(document, preset, overrides, workspace)
     folder = folder_of(workspace)
-    outcome = stages.validate(
-        run, workspace, dataset or folder / "dataset", model or folder / "training" / "model", folder / "model"
-    )
+    outcome = stages.validate(run, workspace, dataset or folder / DATASET, model or folder / TRAINED)
     typer.echo(outcome.evaluation.model_dump_json(by_alias=True, indent=2) if as_json else outcome.verdict)

@@ -50,5 +50,5 @@ def _work(run: Run) -> None:
     with ProgressReporter(progress):
         stages.train(run, workspace, shards, trained)
     if chief and given is None:  # with shards from elsewhere this is a step of a longer chain
-        stages.validate(run, workspace, shards, trained, scratch / "released")
+        stages.validate(run, workspace, shards, trained)
         stages.report(run, workspace)

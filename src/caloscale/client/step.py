@@ -17,7 +17,7 @@ from caloscale.connection import Connection, active_namespace, connect
 from caloscale.errors import ClusterError, StorageError, Terminated
 from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.spec import Run
-from caloscale.spec.workspace_layout import DATASET, MODEL, PLAN_FILE, USAGE_FILE
+from caloscale.spec.workspace_layout import DATASET, PLAN_FILE, TRAINED, USAGE_FILE
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.objects import download, is_remote, read_object, upload, write_object
 
@@ -78,7 +78,7 @@ def train_on_cluster(
     _write_use(last, document, workspace)
     if last.status.phase != "Succeeded":
         raise ClusterError(f"{name} failed: {last.status.message}", remedy=f"see caloscale logs {name} -n {where}")
-    source = f"{workspace.rstrip('/')}/{MODEL}"
+    source = f"{workspace.rstrip('/')}/{TRAINED}"
     if is_remote(source):
         download(source, model)
     elif Path(source).is_dir():

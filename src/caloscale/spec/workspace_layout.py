@@ -1,4 +1,4 @@
-"""Names in the folder of a run that several rooms agree on."""
+"""Names in the workspace of a run, on a disk or in a bucket, that several packages use."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ DATASET = "dataset"
 """Shards."""
 CHECKPOINTS = "training/checkpoints"
 """Checkpoints; in a bucket they arrive while the training runs."""
-MODEL = "training/model"
-"""The trained networks."""
+TRAINED = "training/model"
+"""The trained networks, before they are validated."""
+MODEL = "model"
+"""The networks that were validated, or a file with the reason why they were rejected."""
 LARGE = (CHECKPOINTS, DATASET)
-"""What is neither copied nor uploaded with the rest of a folder in a bucket: who needs it, says so."""
+"""Folders that are not copied with the rest of a workspace in a bucket."""
 PLAN_FILE = "plan.json"
 """The plan of a run (`caloscale.planning.plan.Plan`), for its bill."""
 USAGE_FILE = "usage.json"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from caloscale.stages.preprocessing import preprocess
     from caloscale.stages.provision import provide_shards
     from caloscale.stages.reporting import report
-    from caloscale.stages.sequence import new_run_folder, print_outcome, run_all
+    from caloscale.stages.sequence import new_run_folder, point_latest, print_outcome, run_all
     from caloscale.stages.simulation import simulate
     from caloscale.stages.training import train
     from caloscale.stages.validation import validate
@@ -29,6 +29,7 @@ __all__ = [
     "generate",
     "new_run_folder",
     "plan",
+    "point_latest",
     "preprocess",
     "print_outcome",
     "provide_shards",
@@ -45,6 +46,7 @@ _MODULES = {
     "generate": "generation",
     "new_run_folder": "sequence",
     "plan": "planning",
+    "point_latest": "sequence",
     "preprocess": "preprocessing",
     "print_outcome": "sequence",
     "provide_shards": "provision",

@@ -16,16 +16,19 @@ from rich.table import Table
 from caloscale import stages
 from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.spec import Run
+from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.stages.planning import plan_of
 from caloscale.stages.record import read_records
 from caloscale.stages.workspace import keep_document
+from caloscale.storage.atomic import storage_error
 
 
 def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
-    """Make ``runs/<name>`` and point ``runs/latest`` at it; without a name, preset and time are the name.
+    """Make ``runs/<name>``; without a name, preset and time are the name.
 
     Raises ConfigurationError for a name that is no folder name, or when the folder holds a run of another
-    configuration, and what `plan_of` raises; nothing is made or moved for a run that cannot be planned.
+    configuration, StorageError where nothing can be written, and what `plan_of` raises; nothing is made for a run that
+    cannot be planned.
     """
     name = name or f"{run.model.preset}-{datetime.now():%Y%m%d-%H%M%S}"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name) or name == "latest":
@@ -37,24 +40,38 @@ def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
         )
     plan_of(run)
     folder = runs / name
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, folder) from error
     keep_document(run, folder)
-    temporary = runs / f".latest-{os.getpid()}"
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(name)
-    temporary.replace(runs / "latest")
     return folder
+
+
+def point_latest(folder: Path) -> None:
+    """Point ``runs/latest`` at a run that has made shards: one that failed before leaves ``latest`` where it is."""
+    prepared = read_records(folder).get("preprocess")
+    if prepared is None or prepared.outcome != "succeeded":
+        return
+    temporary = folder.with_name(f".latest-{os.getpid()}")
+    try:
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(folder.name)
+        temporary.replace(folder.with_name("latest"))
+    except OSError as error:
+        raise storage_error(error, folder.with_name("latest")) from error
 
 
 def run_all(run: Run, folder: Path) -> None:
     """Run all stages in a folder; the report is written also when one fails, and the failure is raised then."""
-    showers, dataset, trained = folder / "showers", folder / "dataset", folder / "training" / "model"
+    showers, dataset = folder / "showers", folder / DATASET
     stages.plan(run, folder)
     try:
         stages.simulate(run, folder, showers)
         stages.preprocess(run, folder, showers, dataset)
+        point_latest(folder)
         stages.train(run, folder, dataset)
-        stages.validate(run, folder, dataset, trained, folder / "model")
+        stages.validate(run, folder, dataset, folder / TRAINED)
     except CaloscaleError as error:
         stages.report(run, folder, failure=str(error))
         raise

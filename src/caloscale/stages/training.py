@@ -9,7 +9,7 @@ from pathlib import Path
 
 from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run
-from caloscale.spec.workspace_layout import CHECKPOINTS
+from caloscale.spec.workspace_layout import CHECKPOINTS, TRAINED
 from caloscale.stages import load_tensorflow_quietly
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace
@@ -40,7 +40,7 @@ def train(
     with open_workspace(workspace) as folder, recorded("train", folder) as figures:
         keep_document(run, folder)
         record = train_networks(_with_place(run, str(workspace)), dataset, folder / "training")
-        trained = folder / "training" / "model"
+        trained = folder / TRAINED
         if model is not None:
             shutil.copytree(trained, model, dirs_exist_ok=True)
         figures.update(record.model_dump(mode="json", by_alias=True))

@@ -24,6 +24,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
+from caloscale.spec.workspace_layout import MODEL
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace
 from caloscale.storage.atomic import atomic_writer
@@ -57,14 +58,15 @@ class ValidationOutcome:
 
 
 def validate(
-    run: Run, workspace: str | Path, dataset: str | Path | ShardFolder, trained: Path, model: Path
+    run: Run, workspace: str | Path, dataset: str | Path | ShardFolder, trained: Path, model: Path | None = None
 ) -> ValidationOutcome:
-    """Judge the networks in ``trained``; the folder ``model`` gets them when all gates are kept, else the reason.
+    """Judge the networks in ``trained``; ``<workspace>/model`` gets them when all gates are kept, else the reason.
 
-    What was in ``model`` is gone then. Raises InputError when the two are one folder: the networks would be lost;
-    ShowerFileError and CheckpointError for shards and networks of another detector or preprocessing than the run's.
+    The same is written into the folder ``model``, if one is given. What was in either folder is replaced. Raises
+    InputError when ``trained`` is one of them: the networks would be lost; ShowerFileError and CheckpointError for
+    shards and networks of another detector or preprocessing than the run's.
     """
-    if trained.resolve() == model.resolve():
+    if trained.resolve() in (target.resolve() for target in (Path(workspace) / MODEL, model) if target is not None):
         raise InputError(
             "is the folder that gets the networks when they are released, or else loses them",
             file=trained,
@@ -104,7 +106,8 @@ def validate(
         ]
         _write_json(folder / "validation" / "figures.json", json.dumps(listing, indent=1))
         verdict = verdict_markdown(evaluation)
-        _release(evaluation, verdict, trained, model)
+        for target in filter(None, (folder / MODEL, model)):
+            _release(evaluation, verdict, trained, target)
         figures["released"] = evaluation.released
         return ValidationOutcome(evaluation, evaluation.released, verdict)
 
