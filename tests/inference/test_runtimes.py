@@ -1,9 +1,12 @@
 """TensorFlow, ONNX Runtime and OpenVINO make the same showers; exported files speak for themselves."""
 
+import contextlib
 import json
 import shutil
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -113,6 +116,50 @@ def test_an_onnx_file_needs_nothing_of_ours(folder):
     assert json.loads(said["caloscale.card"]) == json.loads((folder / "model.json").read_text())
     assert said["caloscale.units.cells_gev"].startswith("energy deposited in each cell, GeV")
     assert "deg" not in said["caloscale.units.angle_rad"] and "rad" in said["caloscale.units.angle_rad"]
+
+
+def test_the_page_says_how_an_onnx_file_is_used(folder, tmp_path, monkeypatch):
+    """Names, shapes and the length of the noise, by the page's own lines of Python."""
+    path = exported(folder, "onnx")
+    shutil.copytree(folder, tmp_path / "runs" / "latest" / "model")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "generation.md").read_text()
+    found = {}
+    monkeypatch.chdir(tmp_path)
+    exec(page.split("```python\n")[1].split("```")[0], found)
+    assert found["cells_gev"].shape == (100, 5, 4, 3) and found["noise_size"] == 4
+    card = found["card"]
+    assert card["latentSize"] == 6 and card["energyGev"][0] <= found["energy_gev"].min()
+    shapes = {
+        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in (*onnx.load(str(path)).graph.input, *onnx.load(str(path)).graph.output)
+    }
+    assert shapes == {
+        "noise": ["batch", 4],
+        "energy_gev": ["batch"],
+        "angle_rad": ["batch"],
+        "cells_gev": ["batch", 5, 4, 3],
+    }
+    units = found["said"]["caloscale.units.cells_gev"]
+    assert units == "energy deposited in each cell, GeV, (batch, x 5, y 4, layer 3)"
+
+
+def test_the_first_inference_ends_before_others_begin(folder, monkeypatch):
+    """The bindings of OpenVINO initialise themselves in the first inference; two of them waited for each other."""
+    runtime = open_runtime(folder, "openvino", streams=2)
+    infer, meeting, met = runtime._infer, threading.Barrier(2), []
+
+    def meet(*given):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            met.append(meeting.wait(timeout=1))
+        return infer(*given)
+
+    monkeypatch.setattr(runtime, "_infer", meet)
+    threads = [threading.Thread(target=runtime.generate_batch, args=fed(runtime, 3)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert met == [] and meeting.broken  # the second came when the first had waited for it in vain
 
 
 def test_an_openvino_file_needs_nothing_of_ours(folder):

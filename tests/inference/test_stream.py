@@ -1,12 +1,14 @@
 """Batches in order, several at a time, a shower the same in any of them."""
 
+import os
+import signal
 import threading
 import time
 
 import numpy as np
 import pytest
 
-from caloscale.errors import InputError
+from caloscale.errors import GenerationError, InputError, Terminated
 from caloscale.inference import open_runtime, parse_primaries, stream, suitable_batch
 from caloscale.inference.folder import read_card
 from caloscale.inference.runtime import Runtime
@@ -83,6 +85,47 @@ def test_one_that_is_given_up_ends_its_threads(folder):
     batches.close()
     assert runtime.begun < 10
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("generate")]
+
+
+class Stalled(Counting):
+    """Computes its first batch; in the second it sends this process a signal, if any, and does not return."""
+
+    def __init__(self, card, number=None):
+        super().__init__(card, streams=1)
+        self.released, self.number = threading.Event(), number
+
+    def _compute(self, noise, energy_gev, angle_rad):
+        if self.begun:
+            if self.number is not None:
+                os.kill(os.getpid(), self.number)
+            self.released.wait()
+        return super()._compute(noise, energy_gev, angle_rad)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_generation_whose_runtime_has_stalled(folder, monkeypatch, number):
+    def stop(*_):
+        raise Terminated
+
+    monkeypatch.setattr("caloscale.inference.stream.CLOSING_SECONDS", 0.01)
+    runtime = Stalled(read_card(folder), number)
+    before = signal.signal(number, stop)
+    try:
+        with pytest.raises(Terminated):
+            list(stream(runtime, parse_primaries(None, None, **ALL), seed=1, count=3, batch=1))
+    finally:
+        signal.signal(number, before)
+        runtime.released.set()
+
+
+def test_the_wait_for_a_batch_is_bounded(folder, monkeypatch):
+    for bound in ("BATCH_SECONDS", "CLOSING_SECONDS"):
+        monkeypatch.setattr(f"caloscale.inference.stream.{bound}", 0.01)
+    runtime = Stalled(read_card(folder))
+    runtime.begun = 1
+    with pytest.raises(GenerationError, match=r"no batch of 1 showers was finished(.|\n)*fewer --streams"):
+        list(stream(runtime, parse_primaries(None, None, **ALL), seed=1, count=3, batch=1))
+    runtime.released.set()
 
 
 def test_cells_that_are_not_finite(folder):

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,38 @@ def test_folder_that_refuses(tmp_path: Path) -> None:
 def test_number_within_the_message_of_hdf5() -> None:
     error = storage_error(OSError("write failed (errno = 28, error message = 'No space left')"), "a.h5")
     assert "a.h5" in str(error) and "No space left on device" in str(error) and "free space" in str(error)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from caloscale.storage.atomic import atomic_writer
+with atomic_writer(Path(sys.argv[1])) as temporary:
+    if sys.argv[2] == "folder":
+        temporary.mkdir()
+        temporary /= "half"
+    temporary.write_text("half")
+    if sys.argv[2] == "wait":
+        print(flush=True)
+        sys.stdin.read()
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_partial_files_of_killed_processes_go_with_the_next_success(tmp_path: Path) -> None:
+    target = tmp_path / "showers.h5"
+    for kind in ("file", "folder"):
+        subprocess.run([sys.executable, "-c", KILLED, str(target), kind], check=False)
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "other.h5"), "file"], check=False)
+    assert len(list(tmp_path.iterdir())) == 3
+    writes = [sys.executable, "-c", KILLED, str(target), "wait"]
+    with subprocess.Popen(writes, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as alive:
+        assert alive.stdout is not None and alive.stdout.readline()
+        with atomic_writer(target) as temporary:
+            temporary.write_text("whole")
+        left = {path.name.rpartition("-")[2] for path in tmp_path.iterdir() if path != target}
+        assert left == {"other.h5", "showers.h5"}  # of another file, and of a process that is still writing
+        assert len(list(tmp_path.iterdir())) == 3
+        alive.communicate(b"")
+    assert sorted(path.name.rpartition("-")[2] for path in tmp_path.iterdir()) == ["other.h5", "showers.h5"]

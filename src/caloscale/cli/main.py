@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from typing import NoReturn
 
 import typer
@@ -79,8 +80,8 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 
 def main() -> None:
     """Entry point. Exit codes: 0 done, 2 bad input, 3 simulation, 4 cluster, 5 training, 6 a bench failed, 7 a followed
-    run has failed, 130 stopped by Ctrl-C; 138 another worker is lost, 140 an accelerator is missing, 143 stopped by
-    SIGTERM, 144 a bucket does not answer: start again, it goes on.
+    run has failed, 8 a runtime does not compute, 130 stopped by Ctrl-C; 138 another worker is lost, 140 an accelerator
+    is missing, 143 stopped by SIGTERM, 144 a bucket does not answer: the same command resumes.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
@@ -101,8 +102,9 @@ def main() -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End with this exit code; at once where TensorFlow, as it is taken down, would wait for workers that are gone."""
-    if code >= 128 or "TF_CONFIG" in os.environ:
+    """End with this exit code; at once where TensorFlow waits for workers that are gone, or Python for a thread."""
+    stalled = any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread())
+    if code >= 128 or stalled or "TF_CONFIG" in os.environ:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

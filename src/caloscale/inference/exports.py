@@ -35,12 +35,8 @@ TOLERANCE = 1e-4
 sum of a shower."""
 CHECKED = 8
 """Showers that are compared."""
-UNITS = {
-    "noise": "normal random numbers, mean 0, width 1, (batch, size)",
-    "energy_gev": "energy of the primary, GeV, (batch,)",
-    "angle_rad": "angle between direction and face, rad, (batch,)",
-    "cells_gev": "energy deposited in each cell, GeV, (batch, x, y, layer)",
-}
+BATCH = "batch"
+"""Name of the first dimension of all inputs and outputs: the number of showers."""
 
 
 class ExportRecord(Block):
@@ -104,7 +100,7 @@ def _export(folder: Path, format: Format, target: Path) -> None:
     with atomic_writer(target, replace_folder=True) as temporary:
         temporary.mkdir()
         path = temporary / FILES[format]
-        write(generator, path, metadata(generator.card))
+        write(generator, path, metadata(generator.card, generator.noise_size))
         deviation = _deviation(generator, lambda *fed: compute(path, *fed))
         if not deviation <= TOLERANCE:
             raise CheckpointError(
@@ -124,12 +120,20 @@ def _export(folder: Path, format: Format, target: Path) -> None:
         (temporary / RECORD).write_text(record.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
 
 
-def metadata(card: ModelCard) -> dict[str, str]:
-    """What an exported model says of itself: units, preprocessing and origin, name to text."""
+def metadata(card: ModelCard, noise_size: int) -> dict[str, str]:
+    """What an exported model says of itself: units and shapes, preprocessing and origin, name to text."""
+    x, y, layers = card.shape
+    units = {
+        "noise": f"normal random numbers, mean 0, standard deviation 1, ({BATCH}, {noise_size})",
+        "energy_gev": f"energy of the primary, GeV, ({BATCH},)",
+        "angle_rad": f"angle between direction and face, rad, ({BATCH},)",
+        "cells_gev": f"energy deposited in each cell, GeV, ({BATCH}, x {x}, y {y}, layer {layers})",
+    }
     return {
         "caloscale.version": caloscale.__version__,
         "caloscale.card": card.model_dump_json(by_alias=True),
-        **{f"caloscale.units.{name}": text for name, text in UNITS.items()},
+        "caloscale.noiseSize": str(noise_size),
+        **{f"caloscale.units.{name}": text for name, text in units.items()},
     }
 
 

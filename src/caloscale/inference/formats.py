@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from caloscale.inference.exports import Format
+from caloscale.inference.exports import BATCH, Format
 from caloscale.inference.generator import Generator
 from caloscale.inference.packages import load, openvino_core
 
@@ -53,6 +53,8 @@ def _write_onnx(generator: Generator, path: Path, properties: dict[str, str]) ->
         custom_op_handlers={"Expm1": (_expm1, [])},
     )
     model.producer_name = "caloscale"
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = BATCH
     onnx.helper.set_model_props(model, properties)
     onnx.checker.check_model(model)
     onnx.save(model, str(path))

@@ -18,7 +18,7 @@ class OnnxRuntime(Runtime):
     def __init__(self, folder: Path, *, precision: str, streams: int, threads: int | None) -> None:
         if precision != "float32":
             raise InputError(
-                "ONNX Runtime has no convolutions in it on a CPU",
+                "is not supported by ONNX Runtime on a CPU: it has no bfloat16 convolutions there",
                 field="precision",
                 value=precision,
                 remedy="use --runtime openvino for bfloat16, or --precision float32",

@@ -40,11 +40,23 @@ class OpenVinoRuntime(Runtime):
         if threads is not None:
             self._settings["INFERENCE_NUM_THREADS"] = threads
         self._lock = threading.Lock()
+        self._first = threading.Lock()
+        self._initialised = False
         self._requests: dict[int, SimpleQueue[Any]] = {}
         noise_size = self._model.input("noise").get_partial_shape()[1].get_length()
         super().__init__(card, noise_size, streams=streams, threads=threads)
 
     def _compute(self, noise: Floats, energy_gev: Floats, angle_rad: Floats) -> Floats:
+        if not self._initialised:
+            # The bindings initialise static variables in the first inference, with the interpreter's lock held or
+            # wanted: two first inferences at a time can wait for each other for ever, and no signal is seen then.
+            with self._first:
+                cells = self._infer(noise, energy_gev, angle_rad)
+                self._initialised = True
+                return cells
+        return self._infer(noise, energy_gev, angle_rad)
+
+    def _infer(self, noise: Floats, energy_gev: Floats, angle_rad: Floats) -> Floats:
         idle = self._requests_for(len(noise))
         request = idle.get()
         try:

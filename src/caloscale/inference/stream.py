@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 
-from caloscale.errors import InputError
+from caloscale.errors import GenerationError, InputError
 from caloscale.inference.noise import latent_noise
 from caloscale.inference.primaries import Primaries
 from caloscale.inference.runtime import Runtime
@@ -18,6 +18,10 @@ from caloscale.showers.arrays import Showers
 _CELLS_IN_BATCH = 2**20
 """Cells of the showers of a batch that no one chose: 16 of 51 x 51 x 25."""
 _LARGEST_BATCH = 128
+BATCH_SECONDS = 600.0
+"""Longest time for a batch, s; a runtime that takes longer has stalled."""
+CLOSING_SECONDS = 30.0
+"""Longest wait for the batches in progress when the generation ends early, s."""
 
 
 def suitable_batch(shape: tuple[int, int, int]) -> int:
@@ -32,7 +36,8 @@ def stream(
 
     ``runtime.streams`` batches are computed at the same time and one waits; more are not begun before they are
     taken, so memory does not grow. A shower depends on the seed and its number alone.
-    Raises InputError for a batch below 1 and negative numbers.
+    Raises InputError for a batch below 1 and negative numbers, GenerationError when no batch is finished within
+    `BATCH_SECONDS`.
     """
     batch = suitable_batch(runtime.card.shape) if batch is None else batch
     for field, value, least in (("batch", batch, 1), ("count", count, 0), ("first", first, 0)):
@@ -47,17 +52,27 @@ def stream(
         wanted = slice(min(batch, first + count - start))
         return Showers(cells[wanted], energy[wanted], angle[wanted], "generated")
 
+    def result(batch_in_progress: Future[Showers]) -> Showers:
+        try:
+            return _finite(batch_in_progress.result(timeout=BATCH_SECONDS))
+        except TimeoutError:
+            raise GenerationError(
+                f"no batch of {batch} showers was finished within {BATCH_SECONDS:g} s",
+                remedy="use fewer --streams, a smaller --batch, or another --runtime",
+            ) from None
+
     waiting: deque[Future[Showers]] = deque()
     pool = ThreadPoolExecutor(runtime.streams, thread_name_prefix="generate")
     try:
         for start in range(first, first + count, batch):
             waiting.append(pool.submit(make, start))
             if len(waiting) > runtime.streams:
-                yield _finite(waiting.popleft().result())
+                yield result(waiting.popleft())
         while waiting:
-            yield _finite(waiting.popleft().result())
+            yield result(waiting.popleft())
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+        wait(waiting, timeout=CLOSING_SECONDS)
 
 
 def _finite(showers: Showers) -> Showers:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
+import glob
+import hashlib
 import os
 import re
 import secrets
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil
 
 from caloscale.errors import StorageError
 
@@ -28,6 +34,8 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.ENOTEMPTY: "there is a folder of this name with files in it: choose another path",
 }
+_CLEANED: set[Path] = set()
+"""Files whose abandoned partial files this process has removed: a folder may be large, and is listed once a file."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
 
@@ -37,11 +45,11 @@ def atomic_writer(path: str | Path, *, replace_folder: bool = False) -> Iterator
 
     The block creates a file or a folder there. Missing parent folders are created. When the block fails,
     whatever was written is removed and ``path`` is unchanged. A file replaces a file; a folder replaces
-    an empty folder, and with ``replace_folder`` also a full one. OSError becomes StorageError with the file
-    and a remedy; other errors pass.
+    an empty folder, and with ``replace_folder`` also a full one. What killed processes of this machine left of the same
+    file goes when the block has succeeded. OSError becomes StorageError with the file and a remedy; other errors pass.
     """
     path = Path(path)
-    temporary = path.with_name(f"{PARTIAL}{secrets.token_hex(4)}-{path.name}")
+    temporary = path.with_name(f"{PARTIAL}{_machine()}.{os.getpid()}.{secrets.token_hex(4)}-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
@@ -51,6 +59,7 @@ def atomic_writer(path: str | Path, *, replace_folder: bool = False) -> Iterator
         else:
             temporary.replace(path)
         _synchronise(path.parent, deep=False)
+        _remove_abandoned(path)
     except OSError as error:
         raise storage_error(error, path) from error
     finally:
@@ -97,6 +106,25 @@ def _synchronise(path: Path, *, deep: bool = True) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove partial files of ``path`` whose process has ended without removing them (killed, or the power failed)."""
+    if path in _CLEANED:
+        return
+    _CLEANED.add(path)
+    for partial in path.parent.glob(f"{PARTIAL}{_machine()}.*-{glob.escape(path.name)}"):
+        process = partial.name.split(".")[2]
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
+            _remove(partial)
+
+
+@functools.cache
+def _machine() -> str:
+    """A name of the machine, or the container, within which numbers of processes are unique."""
+    link = Path("/proc/self/ns/pid")
+    namespace = link.readlink() if link.exists() else ""
+    return hashlib.sha256(f"{socket.gethostname()} {namespace}".encode()).hexdigest()[:8]
 
 
 def _remove(path: Path) -> None:
