@@ -12,7 +12,7 @@ CaloscaleError
 ├── TrainingError           the training cannot go on: exit code 5
 ├── ClusterError            a cluster that cannot be reached or refuses: exit code 4
 ├── BenchError              what is measured, or its reference, failed: exit code 6
-├── GenerationError         a runtime does not compute: exit code 8
+├── GenerationError         a runtime does not compute: exit code 9
 ├── PeerLostError           another worker is gone: exit code 138, start again from the checkpoint
 └── DeviceError             accelerators that were given are not there: exit code 140, start again elsewhere
 
@@ -140,7 +140,7 @@ class BenchError(CaloscaleError):
 class GenerationError(CaloscaleError):
     """A runtime does not compute showers."""
 
-    exit_code = 8
+    exit_code = 9
 
 
 class PeerLostError(CaloscaleError):
