@@ -69,7 +69,7 @@ def normalised(model, data, *, synchronized=False):
 
 def work(job: Job) -> None:
     """All cases; the state after them goes into <output>-<case>-<worker>.npz, what was seen into .json beside it."""
-    from caloscale.training.keras_version import choose_keras
+    from caloscale.models.legacy_keras import choose_keras
 
     runs = {name: load_run(preset="compact", overrides=overrides) for name, overrides in job.cases.items()}
     for run in runs.values():

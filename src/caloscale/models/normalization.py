@@ -6,6 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from caloscale.models.legacy_keras import without_synchronized_reads
+
+BatchNormalization = without_synchronized_reads(tf.keras.layers.BatchNormalization)
 register = tf.keras.utils.register_keras_serializable(package="caloscale")
 
 
@@ -13,9 +16,7 @@ def batch_normalization(*, synchronized: bool, **options: Any) -> Any:
     """A layer of batch normalisation. synchronized: with the statistics of all replicas' showers."""
     if synchronized:
         return SharedBatchNormalization(**options)
-    if "tf_keras" in tf.keras.layers.BatchNormalization.__module__:
-        return _LocalBatchNormalization(**options)
-    return tf.keras.layers.BatchNormalization(**options)
+    return BatchNormalization(**options)
 
 
 def running_statistics(network: Any) -> list[Any]:
@@ -34,19 +35,7 @@ def running_statistics(network: Any) -> list[Any]:
 
 
 @register
-class _LocalBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]
-    """tf_keras' layer without its variables that are averaged over the workers whenever they are read: one worker
-    alone could not save them. Keras 3 has none.
-    """
-
-    def add_weight(self, *args: Any, **options: Any) -> Any:
-        options.pop("synchronization", None)
-        options.pop("aggregation", None)
-        return super().add_weight(*args, **options)
-
-
-@register
-class SharedBatchNormalization(_LocalBatchNormalization):
+class SharedBatchNormalization(BatchNormalization):  # type: ignore[misc, valid-type]
     """Statistics of the showers of all replicas, by one all-reduce for each use. Weights are as in Keras' layer."""
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from caloscale.models.legacy_keras import choose_keras
 from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run
 from caloscale.spec.workspace_layout import CHECKPOINTS, TRAINED
@@ -14,7 +15,6 @@ from caloscale.stages import load_tensorflow_quietly
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_document, open_workspace
 from caloscale.storage.objects import is_remote
-from caloscale.training.keras_version import choose_keras
 from caloscale.training.record import TrainingRecord
 from caloscale.training.strategy import worker_of
 

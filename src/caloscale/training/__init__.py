@@ -1,6 +1,6 @@
 """Training of the networks on prepared showers.
 
-TensorFlow is loaded when a training begins, not before: which Keras it brings is chosen first, see `keras_version`.
+TensorFlow is loaded when a training begins, not before: its Keras is chosen first, see `models.legacy_keras`.
 """
 
 from __future__ import annotations

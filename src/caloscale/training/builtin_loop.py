@@ -41,7 +41,7 @@ class _Adversarial(tf.keras.Model):  # type: ignore[misc]
         super().__init__(name="adversarial")
         self._step = step
         self.built = True
-        # All replicas return the same losses; tf_keras would add them up.
+        # All replicas return the same losses.
         self.distribute_reduction_method = "first"
 
     def call(self, inputs: Any) -> Any:

@@ -12,11 +12,11 @@ import tensorflow as tf
 import caloscale
 from caloscale.models import Networks, count_parameters
 from caloscale.models.card import CARD, DISCRIMINATOR, GENERATOR, UNTRAINED, ModelCard
+from caloscale.models.network_files import NetworkFile, load_weights, save_networks, save_weights
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.spec import Run
 from caloscale.storage.atomic import atomic_writer
 from caloscale.training.checkpoint.description import Progress
-from caloscale.training.portable import Portable, load_weights, save_portable, save_weights
 
 
 def versions() -> dict[str, str]:
@@ -61,12 +61,12 @@ def release(
     )
     with atomic_writer(folder, replace_folder=True) as temporary:
         (temporary / UNTRAINED).mkdir(parents=True)
-        save_portable(
+        save_networks(
             run,
             [
-                Portable(temporary / GENERATOR, "generator", networks.generator.get_weights()),
-                Portable(temporary / DISCRIMINATOR, "discriminator", networks.discriminator.get_weights()),
-                Portable(temporary / UNTRAINED / GENERATOR, "generator", load_weights(untrained)),
+                NetworkFile(temporary / GENERATOR, "generator", networks.generator.get_weights()),
+                NetworkFile(temporary / DISCRIMINATOR, "discriminator", networks.discriminator.get_weights()),
+                NetworkFile(temporary / UNTRAINED / GENERATOR, "generator", load_weights(untrained)),
             ],
         )
         (temporary / CARD).write_text(card.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")

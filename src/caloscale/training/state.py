@@ -55,8 +55,8 @@ class TrainingState:
     def variables(self) -> dict[str, Any]:
         """What is saved, by name: tf.Variables, equal in all replicas at the end of a step.
 
-        Names say what a variable is for and its place; they are the same with Keras 3 and tf_keras, with any
-        strategy and any number of workers.
+        Names state the network or optimiser and the place of the variable in it. They do not depend on the Keras that
+        is loaded, the strategy or the number of workers.
         """
         networks = dict(self.networks._asdict())
         if self.average is not None:

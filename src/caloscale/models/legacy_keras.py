@@ -1,0 +1,141 @@
+"""tf_keras (Keras 2): the one module that depends on it.
+
+Only train.loop builtin on several workers needs it, as Keras 3 cannot fit a model there (keras issue 20585). TensorFlow
+chooses between the two when it is imported, and cannot change afterwards; so this module does not import it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from caloscale.errors import ConfigurationError, TrainingError
+from caloscale.spec import Run
+
+if TYPE_CHECKING:
+    from caloscale.models.network_files import NetworkFile
+
+log = logging.getLogger(__name__)
+
+VARIABLE = "TF_USE_LEGACY_KERAS"
+"""TensorFlow reads it when it is imported."""
+
+
+def choose_keras(
+    run: Run, environment: MutableMapping[str, str], modules: Mapping[str, object] = sys.modules
+) -> Literal["keras", "tf_keras"]:
+    """Choose the Keras of a training; sets TF_USE_LEGACY_KERAS in ``environment``.
+
+    Raises ConfigurationError when tf_keras is needed and TensorFlow is already loaded with Keras 3, or it is not
+    installed.
+    """
+    needed = run.train.loop == "builtin" and run.train.strategy in ("auto", "multi-worker") and _several(environment)
+    loaded = loaded_keras(modules)
+    if loaded == "tf_keras" or (loaded is None and environment.get(VARIABLE) in ("1", "true", "True")):
+        return "tf_keras"
+    if not needed:
+        return "keras"
+    if loaded is not None:
+        raise ConfigurationError(
+            "Keras' own loop on several workers needs tf_keras, but this process has loaded TensorFlow with Keras 3",
+            field="train.loop",
+            value=run.train.loop,
+            remedy=f"start `caloscale train` in a process of its own, or with {VARIABLE}=1, or set train.loop: custom",
+        )
+    if importlib.util.find_spec("tf_keras") is None:
+        raise ConfigurationError(
+            "Keras' own loop on several workers needs tf_keras, which is not installed",
+            field="train.loop",
+            value=run.train.loop,
+            remedy="pip install 'caloscale[tf-keras]' (with the extra cpu: pip install --no-deps tf_keras, in "
+            "TensorFlow's version), or set train.loop: custom",
+        )
+    environment[VARIABLE] = "1"
+    log.warning("train.loop builtin on several workers: training with tf_keras, as Keras 3 cannot")
+    return "tf_keras"
+
+
+def is_active() -> bool:
+    """Whether the Keras of this process is tf_keras. Loads TensorFlow."""
+    import tensorflow as tf
+
+    return str(tf.keras.Model.__module__).startswith("tf_keras")
+
+
+def loaded_keras(modules: Mapping[str, object]) -> Literal["keras", "tf_keras"] | None:
+    """The Keras that TensorFlow was loaded with; None when it was not loaded."""
+    if "tensorflow" not in modules:
+        return None
+    return "tf_keras" if "tf_keras" in modules else "keras"
+
+
+def without_synchronized_reads(layer: Any) -> Any:
+    """The layer class ``layer`` of the loaded Keras, with weights that one worker alone can read.
+
+    tf_keras' batch normalisation keeps variables that are averaged over all workers whenever they are read, so worker 0
+    could not save them by itself. Keras 3 has none: there ``layer`` is returned as it is.
+    """
+    if not layer.__module__.startswith("tf_keras"):
+        return layer
+
+    def add_weight(self: Any, *args: Any, **options: Any) -> Any:
+        options.pop("synchronization", None)
+        options.pop("aggregation", None)
+        return layer.add_weight(self, *args, **options)
+
+    return type(f"Local{layer.__name__}", (layer,), {"add_weight": add_weight})
+
+
+def save_with_keras_3(run: Run, files: Sequence[NetworkFile]) -> None:
+    """`network_files.save_networks` in another process, which has Keras 3. Raises OSError, and TrainingError when that
+    process fails.
+    """
+    from caloscale.models.network_files import save_weights
+
+    with tempfile.TemporaryDirectory() as folder:
+        for index, (_, _, weights) in enumerate(files):
+            save_weights(Path(folder) / f"{index}.npz", weights)
+        (Path(folder) / "run.json").write_text(run.model_dump_json(by_alias=True), encoding="utf-8")
+        environment = {name: value for name, value in os.environ.items() if name not in (VARIABLE, "TF_CONFIG")}
+        named = [f"{network}={Path(file).absolute()}" for file, network, _ in files]
+        done = subprocess.run(
+            [sys.executable, "-m", __name__, folder, *named],
+            env={**environment, "CUDA_VISIBLE_DEVICES": "-1"},
+            capture_output=True,
+            text=True,
+        )
+    if done.returncode:
+        raise TrainingError(f"the networks cannot be saved by Keras 3:\n{done.stderr[-2000:]}")
+
+
+def _several(environment: Mapping[str, str]) -> bool:
+    try:
+        return len(json.loads(environment.get("TF_CONFIG") or "{}")["cluster"]["worker"]) > 1
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The process of `save_with_keras_3`: a folder with run.json and numbered weights, then network=file in order."""
+    from caloscale.models.network_files import NetworkFile, load_weights, save_networks
+
+    folder, *named = arguments
+    run = Run.model_validate_json((Path(folder) / "run.json").read_bytes())
+    files = []
+    for index, argument in enumerate(named):
+        network, _, file = argument.partition("=")
+        weights = load_weights(Path(folder) / f"{index}.npz")
+        files.append(NetworkFile(Path(file), "generator" if network == "generator" else "discriminator", weights))
+    save_networks(run, files)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

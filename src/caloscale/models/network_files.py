@@ -1,0 +1,54 @@
+"""Networks as .keras files that Keras 3 loads, and weights as .npz files.
+
+A network may have been trained in bfloat16 or with synchronised batch normalisation. The file holds the network of the
+preset in float32 with the trained weights, which have the same order in all of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.models import legacy_keras
+from caloscale.models.networks import build
+from caloscale.spec import Run
+
+Weights = Sequence[NDArray[np.float32]]
+
+
+class NetworkFile(NamedTuple):
+    """A .keras file that is to be written."""
+
+    file: Path
+    network: Literal["generator", "discriminator"]
+    weights: Weights
+
+
+def save_networks(run: Run, files: Sequence[NetworkFile]) -> None:
+    """Write networks as .keras files. Raises OSError and TrainingError."""
+    if legacy_keras.is_active():
+        legacy_keras.save_with_keras_3(run, files)
+        return
+    networks = build(run.model, run.data)
+    for file, name, weights in files:
+        network: Any = getattr(networks, name)
+        network.set_weights(list(weights))
+        network.save(str(file))
+
+
+def save_weights(file: Path, weights: Weights) -> None:
+    """Write weights as an .npz file, in order."""
+    # An open file: numpy would add a suffix to a name.
+    with file.open("wb") as stream:
+        named: dict[str, Any] = {f"{index:04d}": value for index, value in enumerate(weights)}
+        np.savez(stream, **named)
+
+
+def load_weights(file: Path) -> Weights:
+    """What `save_weights` wrote. Raises OSError and ValueError."""
+    with np.load(file) as saved:
+        return [saved[name] for name in sorted(saved.files)]
