@@ -23,7 +23,8 @@ from pathlib import Path
 from caloscale.bench.document import AllReduceBench, BenchMachine, GenerateBench, InputBench, StepBench
 from caloscale.bench.machine import describe_machine
 from caloscale.bench.tables import bench_table, machine_text
-from caloscale.report.figures_profile import profile_rows
+from caloscale.profiling.result import Profile
+from caloscale.report.run_figures import profile_table
 from caloscale.storage.atomic import atomic_writer
 from tools.benchmark_nodes import node_times, smoke_times
 from tools.benchmark_runs import runs_section, table
@@ -112,14 +113,14 @@ def write_bench(measurement: Measurement) -> str:
 def write_profile(measurement: Measurement) -> str:
     """The table of a profile in Markdown."""
     kept = json.loads(measurement.result.read_text(encoding="utf-8"))
-    profile, machine = kept["printed"], BenchMachine.model_validate(kept["machine"])
-    columns, rows = profile_rows(profile)
+    profile, machine = Profile.model_validate(kept["printed"]), BenchMachine.model_validate(kept["machine"])
+    shares = profile_table(profile)
     return (
-        f"### {profile['preset']}, {profile['precision']}, {profile['steps']} steps of {profile['batch']} showers\n\n"
-        f"`{measurement.text}`\n\n{table(list(columns), [list(row) for row in rows])}\n\n"
-        f"{profile['secondsPerStep']:.3g} s a step while it is profiled: {profile['gflops']:.3g} GFLOP/s, within "
-        f"convolutions and products {profile['matrixGflops']:.3g} GFLOP/s, measured peak {profile['peakGflops']:.3g} "
-        f"GFLOP/s. {profile['statement']}\n\nMachine: {machine_text(machine)}.\n"
+        f"### {profile.preset}, {profile.precision}, {profile.steps} steps of {profile.batch} showers\n\n"
+        f"`{measurement.text}`\n\n{table(list(shares.columns), [list(row) for row in shares.texts()])}\n\n"
+        f"{profile.seconds_per_step:.3g} s a step while it is profiled: {profile.gflops:.3g} GFLOP/s, within "
+        f"convolutions and products {profile.matrix_gflops:.3g} GFLOP/s, measured peak {profile.peak_gflops:.3g} "
+        f"GFLOP/s. {profile.statement}\n\nMachine: {machine_text(machine)}.\n"
     )
 
 

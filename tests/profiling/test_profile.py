@@ -20,7 +20,8 @@ from caloscale.bench.ports import free_ports
 from caloscale.models import build, flops
 from caloscale.models.arithmetic import step_flops
 from caloscale.profiling.peak import Peak, measure_peak
-from caloscale.profiling.profile import Profile, StepProfiler, describe, divide, keeper
+from caloscale.profiling.profile import StepProfiler, describe, divide, keeper
+from caloscale.profiling.result import Profile
 from caloscale.profiling.scopes import PARTS, PHASES, part_scope, phase_scope, place_of
 from caloscale.profiling.trace import INPUT, STEP, Interval, Trace, read_trace
 from caloscale.showers.tfrecord.manifest import read_manifest

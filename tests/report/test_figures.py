@@ -4,16 +4,62 @@ import numpy as np
 import pytest
 
 from caloscale.errors import StorageError
-from caloscale.report import draw_figures, draw_run_figures, figures
-from caloscale.report.figure_data import figure_data
-from caloscale.report.figures_run import read_history, words
+from caloscale.physics import compare, evaluate
+from caloscale.profiling.result import Profile
+from caloscale.report import drawing
+from caloscale.report.drawing import save_figures
+from caloscale.report.figure_data import FigureData, figure_data
+from caloscale.report.physics_sections import FIGURES, physics_drawings
+from caloscale.report.run_figures import (
+    PARTS,
+    StageUse,
+    profile_table,
+    read_history,
+    shares_of,
+    stage_times,
+    step_profile,
+    training_curves,
+)
+from caloscale.spec import Validation
+from tests.physics.conftest import DATA, make_showers
 
-STAGES = [{"stage": "simulate", "seconds": 12.5, "coreSeconds": 24.0}, {"name": "train", "seconds": 0.0}]
+STAGES = [StageUse("simulate", "succeeded", 12.5, 24.0, 100.0), StageUse("train", "succeeded", 0.0, 0.0, 0.0)]
+PROFILE = Profile(
+    preset="compact",
+    precision="float32",
+    device="CPU",
+    batch=32,
+    steps=8,
+    seconds_per_step=0.25,
+    shares=[
+        {"phase": "fakes", "part": "forward", "share": 0.05},
+        {"phase": "discriminatorReal", "part": "forward", "share": 0.1},
+        {"phase": "discriminatorReal", "part": "backPropagation", "share": 0.2},
+        {"phase": "generator", "part": "forward", "share": 0.15},
+        {"phase": "generator", "part": "backPropagation", "share": 0.25},
+        {"phase": "generator", "part": "optimizer", "share": 0.05},
+        {"phase": "rest", "part": "forward", "share": 0.02},
+    ],
+    input_wait=0.08,
+    idle=0.1,
+    matrix_share=0.6,
+    gflop_per_step=9.5,
+    gflops=38.0,
+    matrix_gflops=77.2,
+    peak_gflops=187.0,
+    limit="compute",
+    statement="Limited by computing & <more>.",
+)
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(figures, "DOTS_PER_INCH", 30)
+    monkeypatch.setattr(drawing, "DOTS_PER_INCH", 30)
+
+
+@pytest.fixture(scope="module")
+def perfect_data(perfect) -> FigureData:
+    return figure_data(perfect.comparison)
 
 
 def check_files(drawn, folder):
@@ -21,77 +67,166 @@ def check_files(drawn, folder):
     assert len(set(names)) == len(names)
     assert sorted(path.name for path in folder.iterdir()) == sorted(f"{n}.{k}" for n in names for k in ("pdf", "png"))
     for figure in drawn:
-        assert figure.title and figure.caption
+        assert figure.title and figure.caption and figure.alternative
+        assert "nan" not in figure.alternative and "None" not in figure.alternative
         assert figure.png.read_bytes().startswith(b"\x89PNG") and figure.pdf.read_bytes().startswith(b"%PDF")
 
 
-def test_all_figures_are_drawn(perfect, tmp_path):
-    drawn = draw_figures(perfect.evaluation, figure_data(perfect.comparison), tmp_path)
-    assert [figure.name for figure in drawn] == [
-        entry.name for entry in figures.catalogue(perfect.evaluation, figure_data(perfect.comparison))
-    ]
+def test_all_figures_are_drawn_and_described(perfect, perfect_data, tmp_path):
+    drawn = save_figures(tmp_path, physics_drawings(perfect.evaluation, perfect_data))
+    assert len(drawn) == len(FIGURES)
     check_files(drawn, tmp_path)
+    captions = {figure.name: figure.caption for figure in drawn}
+    for name in set(captions) - {"longitudinal_profile", "example_showers"}:
+        assert "600 generated and 240 held-out Monte Carlo showers" in captions[name], name
+    seen = {figure.name: figure.alternative for figure in drawn}
+    for energy, maximum in zip(perfect.evaluation.energy_ranges, perfect.evaluation.shower_maximum):
+        assert energy.label in seen["longitudinal_profile"]
+        assert f"in layer {maximum.layer.reference.value:.0f}" in seen["longitudinal_profile"]
+    assert f"{perfect.evaluation.classifier.value:.2f}" in seen["classifier_and_regression"]
+
+
+def draw_all(evaluation, data) -> dict[str, str]:
+    """Draw all figures without files and layout, which take seconds; the alternative texts by name."""
+    texts = {}
+    for draw in physics_drawings(evaluation, data):
+        if (made := draw()) is not None:
+            made.page.set_layout_engine("none")
+            made.page.set_dpi(20)
+            made.page.canvas.draw()
+            texts[made.name] = made.alternative
+            assert "nan" not in made.alternative and "None" not in made.alternative
+    return texts
 
 
 def test_figures_of_almost_nothing(degenerate, nothing):
-    data = figure_data(nothing)
-    entries = {entry.name: entry for entry in figures.catalogue(degenerate, data) if entry.drawable}
-    assert "correlations" not in entries and "classifier_and_regression" not in entries
-    for entry in entries.values():
-        with entry.draw(degenerate, data) as page:
-            page.canvas.draw()
+    names = set(draw_all(degenerate, figure_data(nothing)))
+    assert not names & {"correlations", "classifier_and_regression"} and "separations" in names
+
+
+def sparse(reference: int, energies: tuple[float, float], *, empty_above: float | None = None):
+    """A comparison with log-uniform energies, of which few or none lie in the upper ranges."""
+    data = DATA.model_copy(update={"energy_gev": (1.0, 1000.0)})
+
+    def showers(count: int, seed: int, upper: float):
+        made = make_showers(count, seed, data=DATA)
+        energy = np.exp(np.random.default_rng(seed).uniform(np.log(energies[0]), np.log(upper), count))
+        made.energy_gev[:] = energy.astype(np.float32)
+        return made
+
+    return compare(
+        showers(reference, 1, energies[1]),
+        showers(60, 2, empty_above or energies[1]),
+        training=showers(120, 3, energies[1]),
+        untrained=None,
+        data=data,
+        validation=Validation(showers=60, bootstraps=10, energy_bins=5),
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference", "energies", "empty_above"),
+    [(200, (1.0, 1000.0), None), (51, (250.0, 1000.0), None), (40, (1.0, 1000.0), 200.0)],
+)
+def test_ranges_without_showers_are_drawn_as_absent(reference, energies, empty_above):
+    comparison = sparse(reference, energies, empty_above=empty_above)
+    evaluation, data = evaluate(comparison), figure_data(comparison)
+    missing = [
+        (k, sample)
+        for k, energy in enumerate(evaluation.energy_ranges)
+        for sample in ("reference", "generated")
+        if not getattr(energy, sample)
+    ]
+    assert missing or reference == 200
+    for k, sample in missing:
+        curve = data.longitudinal[k].curves[sample]
+        assert np.isnan(curve.values).all() and len(curve.errors) == len(curve.values)
+    seen = draw_all(evaluation, data)["longitudinal_profile"]
+    shown = {0, 2, 4}
+    assert ("has no showers" in seen) == any(k in shown for k, _ in missing)
+
+
+def test_figure_data_are_read_back_with_what_is_absent():
+    data = figure_data(sparse(51, (250.0, 1000.0)))
+    text = data.model_dump_json(by_alias=True)
+    read = FigureData.model_validate_json(text)
+    assert "NaN" not in text and read.model_dump_json(by_alias=True) == text
+    np.testing.assert_allclose(
+        read.longitudinal[0].curves["reference"].values, data.longitudinal[0].curves["reference"].values, rtol=1e-4
+    )
+
+
+def test_figure_data_match_the_showers(perfect, perfect_data):
+    whole = 1e3 * perfect.reference.cells_gev.sum() / len(perfect.reference)
+    assert sum(perfect_data.transverse[0].curves["reference"].values) == pytest.approx(whole, rel=1e-3)
+    counts = [r.reference for r in perfect.evaluation.energy_ranges]
+    per_range = [sum(panel.curves["reference"].values) for panel in perfect_data.longitudinal]
+    assert np.average(per_range, weights=counts) == pytest.approx(whole, rel=1e-3)
+    for panel in perfect_data.distributions.values():
+        for curve in panel.curves.values():
+            assert sum(curve.values) == pytest.approx(1, abs=1e-3)
 
 
 def test_figures_of_the_run(tmp_path):
-    history = {"loss": list(np.linspace(3, 1, 300)), "flat": [1.0] * 300}
-    drawn = draw_run_figures(tmp_path / "made", history=history, stages=STAGES)
+    history = {"step": list(range(300)), "loss": list(np.linspace(3, 1, 300)), "flat": [1.0] * 300}
+    drawn = save_figures(tmp_path / "made", [lambda: training_curves(history), lambda: stage_times(STAGES)])
     assert [figure.name for figure in drawn] == ["training_curves", "stage_times"]
+    assert "loss from 3 to 1" in drawn[0].alternative and "simulate 12.5 s" in drawn[1].alternative
     check_files(drawn, tmp_path / "made")
-    assert draw_run_figures(tmp_path / "none", history={}, stages=[]) == []
+    assert save_figures(tmp_path / "none", [lambda: training_curves({}), lambda: stage_times([])]) == []
 
 
 def test_a_folder_that_cannot_be_written_is_an_input_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
-        draw_run_figures(tmp_path / "file", stages=STAGES)
+        save_figures(tmp_path / "file", [lambda: stage_times(STAGES)])
 
 
-@pytest.mark.parametrize(
-    "history",
-    [
-        [{"step": 10, "loss": 3.0}, {"step": 20, "loss": 2.0}],
-        {"step": [10, 20], "loss": [3.0, 2.0]},
-        {"loss": {"step": [10, 20], "value": [3.0, 2.0]}},
-        {"steps": [{"step": 10, "loss": 3.0, "when": "now"}, {"step": 20, "loss": 2.0}]},
-    ],
-)
-def test_histories_of_any_form(history):
-    found = read_history(history)
-    assert list(found) == ["loss"]
-    position, x, y = found["loss"]
-    assert position == "step" and x.tolist() == [10, 20] and y.tolist() == [3.0, 2.0]
+def test_the_history_of_a_training():
+    found = read_history(
+        {
+            "step": [10, 20, 30],
+            "loss": [3.0, None, 2.0],
+            "late": [5.0],
+            "never": [None, None, None],
+            "validation": {"epoch": [1, 2], "deviation": [0.5, 0.4]},
+        }
+    )
+    assert list(found) == ["loss", "late", "validation deviation"]
+    assert found["loss"].x.tolist() == [10, 30] and found["loss"].y.tolist() == [3.0, 2.0]
+    assert found["late"].x.tolist() == [30]
+    assert found["validation deviation"].position == "epoch"
+    assert read_history({}) == {} and read_history({"step": [], "validation": {"epoch": []}}) == {}
 
 
-def test_nested_and_broken_histories():
-    nested = read_history([{"epoch": 1, "generator": {"angle": 0.5}}, {"epoch": 2, "generator": {"angle": None}}])
-    assert list(nested) == ["generator angle"] and nested["generator angle"][2].tolist() == [0.5]
-    assert read_history({"generator": {"loss": [1.0, float("nan")]}})["generator loss"][2].tolist() == [1.0]
-    for nothing in (None, {}, [], "text", {"loss": "text"}, {"loss": []}, [1, 2]):
-        assert read_history(nothing) == {}
+def test_the_shares_are_those_of_the_profile():
+    shares = shares_of(PROFILE)
+    assert sum(sum(parts.values()) for parts in shares.values()) == pytest.approx(1)
+    assert shares["generator"]["backPropagation"] == 0.25
+    assert shares["no operation"]["inputWait"] == 0.08
 
 
-def test_words_of_names():
-    assert words("generatorLoss") == "generator loss"
-    assert words("real_fake/D.loss") == "real fake D loss"
+def test_the_table_of_the_profile_adds_up():
+    table = profile_table(PROFILE)
+    rows = table.texts()
+    assert len(table.columns) == len(PARTS) + 2 and all(len(row) == len(table.columns) for row in rows)
+    whole = rows[-1]
+    assert whole[-1] == "100.0" and table.total
+    for column in range(1, len(table.columns)):
+        values = [float(row[column] or 0) for row in rows[:-1]]
+        assert sum(values) == pytest.approx(float(whole[column] or 0))
 
 
-def test_figure_data_match_the_showers(perfect):
-    data = figure_data(perfect.comparison)
-    whole = 1e3 * perfect.reference.cells_gev.sum() / len(perfect.reference)
-    assert sum(data.transverse[0].curves["reference"].values) == pytest.approx(whole, rel=1e-3)
-    counts = [r.reference for r in perfect.evaluation.energy_ranges]
-    per_range = [sum(panel.curves["reference"].values) for panel in data.longitudinal]
-    assert np.average(per_range, weights=counts) == pytest.approx(whole, rel=1e-3)
-    for panel in data.distributions.values():
-        for curve in panel.curves.values():
-            assert sum(curve.values) == pytest.approx(1, abs=1e-3)
+def test_bars_reach_from_0_to_their_sums():
+    page = step_profile(PROFILE).page
+    page.canvas.draw()
+    (ax,) = page.axes
+    ends: dict[float, float] = {}
+    for bar in ax.patches:
+        at = round(bar.get_y() + bar.get_height() / 2)
+        ends[at] = max(ends.get(at, 0), bar.get_x() + bar.get_width())
+    titles = {label.get_text(): round(y) for y, label in zip(ax.get_yticks(), ax.get_yticklabels())}
+    assert ends[titles["the whole step"]] == pytest.approx(100)
+    assert ends[titles["discriminator, real"]] == pytest.approx(30)
+    # Phases that took no time have no bar.
+    assert "discriminator, generated" not in titles

@@ -3,144 +3,256 @@ from __future__ import annotations
 import base64
 import datetime as dt
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from caloscale.planning.cost import StageUse, price_run
+from caloscale.physics.result import Measured
+from caloscale.planning.cost import StageUse as PricedUse
+from caloscale.planning.cost import price_run
 from caloscale.planning.prices import load_prices
-from caloscale.report import render_report
-from caloscale.report.figures import Figure
-from caloscale.report.verdict import signed, verdict_markdown, verdict_rows, with_uncertainty
+from caloscale.report.blocks import (
+    Cell,
+    Details,
+    Fact,
+    Facts,
+    Figure,
+    Notice,
+    Page,
+    Section,
+    Statement,
+    Table,
+    Text,
+    Values,
+    anchor,
+    markdown,
+    words,
+)
+from caloscale.report.html import render
+from caloscale.report.numbers import percent, signed, with_uncertainty
+from caloscale.report.physics_sections import (
+    observables_table,
+    physics_facts,
+    physics_section,
+    ranges_table,
+    verdict_markdown,
+    verdict_section,
+)
+from caloscale.report.run_figures import StageUse
+from caloscale.report.run_sections import (
+    cost_blocks,
+    money_section,
+    profile_section,
+    provenance_section,
+    speed_section,
+    training_section,
+)
 from caloscale.spec.budget import PricedMachine
+from tests.report.test_figures import PROFILE
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-STAGES = [
-    {"stage": "simulate", "outcome": "succeeded", "seconds": 100.0, "coreSeconds": 200.0, "peakMemoryMib": 512.0},
-    {"stage": "train", "outcome": "failed", "seconds": 50.0, "coreSeconds": 90.0, "error": "no"},
-]
+STAGES = [StageUse("simulate", "succeeded", 100.0, 200.0, 512.0), StageUse("train", "failed", 50.0, 90.0, 0.0)]
 PROVENANCE = {
     "caloscale": "1.2.3",
-    "document": "model:\n  preset: compact\n",
+    "run configuration": "model:\n  preset: compact\n",
     "data": {"files": [{"name": "showers-00000.h5", "sha256": "ab" * 32, "showers": 100}]},
     "versions": {},
-}
-SUMMARY = {
-    "data": {"source": "geant4", "showers": 500, "validationShowers": 240},
-    "simulation": {"showersPerSecond": 10.0, "coreSecondsPerShower": 0.2},
-    "train": {"steps": 1234, "epochs": 12, "showersPerSecond": 250.0},
-    "generate": {"showersPerSecond": 987.0, "speedupOverGeant4": 98.7},
 }
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
 
-class Page(HTMLParser):
-    """Collects links to elsewhere, and refuses tags that do not close."""
+class Reader(HTMLParser):
+    """What a screen reader finds: headings, links, images, cells. Refuses tags that do not close."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
-        self.open: list[str] = []
-        self.sources: list[str] = []
-        self.tags: list[str] = []
+        self.open: list[tuple[str, dict[str, str | None]]] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.headings: list[tuple[int, str]] = []
         self.feed(html)
         self.close()
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.sources += [value for name, value in attrs if name in ("src", "href", "data", "srcset")]
+        self.tags.append((tag, dict(attrs)))
         if tag not in VOID:
-            self.open.append(tag)
+            self.open.append((tag, dict(attrs)))
+            if tag[0] == "h" and tag[1:].isdigit():
+                self.headings.append((int(tag[1]), ""))
 
     def handle_endtag(self, tag):
-        assert self.open.pop() == tag
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1][0][0] == "h" and self.open[-1][0][1:].isdigit():
+            level, text = self.headings[-1]
+            self.headings[-1] = (level, text + data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
 
 
 @pytest.fixture
 def figure(tmp_path: Path) -> Figure:
     (tmp_path / "one.png").write_bytes(PNG)
-    return Figure("one", "A figure <b>", "A caption & more", tmp_path / "one.png", tmp_path / "one.pdf")
+    return Figure("one", "A figure <b>", "A caption & more", 'Two "curves" cross', tmp_path / "one.png", tmp_path)
 
 
-def render(**changes) -> str:
-    arguments = {
-        "title": "run <demo>",
-        "evaluation": None,
-        "figures": [],
-        "provenance": PROVENANCE,
-        "training": {},
-        "cost": None,
-        "stages": [],
-        "summary": SUMMARY,
-    }
-    return render_report(**(arguments | changes))
+def page(*sections: Section, **changes) -> str:
+    arguments = {"title": "run <demo>", "lead": "", "notices": ()}
+    return render(Page(**(arguments | changes), sections=sections))
 
 
-def test_the_page_needs_nothing_else(distorted, figure):
-    html = render(evaluation=distorted, figures=[figure], training={"loss": [3.0, 2.0]}, stages=STAGES)
-    page = Page(html)
-    assert len(page.sources) == 3  # the figure, the training curves, the times
-    assert all(source.startswith("data:image/png;base64,") for source in page.sources)
-    assert "script" not in page.tags and "@import" not in html and "url(" not in html
-    assert base64.b64encode(PNG).decode() in html
+@pytest.fixture
+def whole(distorted, figure) -> str:
+    """A page with every block and section."""
+    every = Section("Every & block", (Details("more", (Text("inside"), Values({"a": 1.23456}))), Notice("look")))
+    return page(
+        verdict_section(distorted),
+        physics_section(distorted, [figure]),
+        training_section([], {"steps": 1234}),
+        profile_section(PROFILE, []),
+        speed_section([Fact("generation", "987 showers/s")], STAGES, []),
+        money_section("no price; remedy: add one"),
+        every,
+        provenance_section(PROVENANCE),
+    )
 
 
-def test_the_verdict_comes_first(distorted, figure):
-    html = render(evaluation=distorted, figures=[figure])
-    first = html.index("<table>")
-    assert html.index(">Verdict<") < first < html.index("<img")
-    table = html[first : html.index("</table>", first)]
-    assert table.count("<tr>") >= 1 + len(distorted.observables)
-    assert "not kept (limit 2)" in table and "kept (limit 50)" in table
-    assert "held back" in html and distorted.reasons[0] in html
-    assert distorted.fpd.reason in html
+def test_the_page_needs_nothing_else(whole):
+    found = Reader(whole)
+    sources = [
+        value for _, attributes in found.tags for name in ("src", "srcset", "data") if (value := attributes.get(name))
+    ]
+    assert len(sources) == 1 and sources[0] == f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+    assert not found.all("script") and not found.all("link") and "@import" not in whole and "url(" not in whole
+
+
+def test_tables_have_headers_with_scope(whole):
+    found = Reader(whole)
+    assert found.all("th") and all(th.get("scope") in ("col", "row") for th in found.all("th"))
+    # Where rows are cards, on narrow screens, each cell carries the name of its column.
+    assert all(td.get("data-column") for td in found.all("td"))
+    tables = whole.split("<table")[1:]
+    assert all(table.count('scope="col"') for table in tables)
+    shown = [table for table in tables if "<caption>" in table]
+    assert len(shown) == 5
+    for table in shown:
+        body = table.split("<tbody")[1].split("</tbody>")[0]
+        assert body.count("<tr") == body.count('scope="row"')
+
+
+def test_images_say_what_is_seen(whole):
+    (image,) = Reader(whole).all("img")
+    assert image["alt"] == 'Two "curves" cross' and (image["width"], image["height"]) == ("1", "1")
+
+
+def test_the_contents_lead_to_every_section_and_figure(whole):
+    found = Reader(whole)
+    names = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
+    assert len(set(names)) == len(names)
+    links = [a["href"] for a in found.all("a")]
+    assert links and all(link.removeprefix("#") in names for link in links)
+    titles = [title for level, title in found.headings if level > 1]
+    assert {f"#{anchor(title)}" for title in titles} == set(links)
+    for _, attributes in found.tags:
+        assert attributes.get("aria-labelledby", names[0]) in names
+
+
+def test_headings_descend_one_level_at_a_time(whole):
+    levels = [level for level, _ in Reader(whole).headings]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_the_verdict_comes_first(whole, distorted):
+    assert whole.index(">Verdict</h2>") < whole.index("<table") < whole.index("<img")
+    assert distorted.reasons[0] in whole and ">rejected</span>" in whole
+
+
+def test_the_table_of_observables_shows_each_with_its_gate(distorted):
+    table = observables_table(distorted)
+    assert "600 generated and 240 held-out Monte Carlo showers" in table.caption
+    rows = {row[0]: row for row in table.rows}
+    assert len(rows) == len(distorted.observables)
+    assert rows["Sampling fraction, sum/E"][-1] == Cell("rejected (tolerance 2)", "bad")
+    assert rows["Longitudinal profile"][-1] == Cell("accepted (tolerance 50)", "good")
+    assert rows["Hits"][-1] == Cell("no gate", "pale")
+
+
+def test_the_resolution_is_shown_where_it_is_worst(perfect):
+    """The mean over the ranges, or the plain sum alone, would hide a range that is a quarter off."""
+    evaluation = perfect.evaluation
+    ranges = list(evaluation.weighted_resolution.ranges)
+    sigma = ranges[0].sigma.model_copy(
+        update={
+            "generated": Measured(value=0.043, uncertainty=0.001),
+            "reference": Measured(value=0.060, uncertainty=0.003),
+        }
+    )
+    ranges[0] = ranges[0].model_copy(update={"sigma": sigma, "ratio": Measured(value=0.717, uncertainty=0.04)})
+    worse = evaluation.weighted_resolution.model_copy(update={"ranges": tuple(ranges)})
+    facts = {f.label: f for f in physics_facts(evaluation.model_copy(update={"weighted_resolution": worse}))}
+    shown = facts["σ/E, ratio to Monte Carlo, layers weighted"]  # noqa: RUF001
+    assert shown.value.startswith("0.717")
+    assert "4.30 ± 0.10 % against 6.00 ± 0.30 %" in shown.detail and evaluation.energy_ranges[0].label in shown.detail
+    assert "σ/E, ratio to Monte Carlo, plain sum" in facts  # noqa: RUF001
+
+
+def test_ranges_have_a_row_for_each_sample(perfect):
+    table = ranges_table(perfect.evaluation)
+    assert len(set(table.columns)) == len(table.columns)
+    for k, energy in enumerate(perfect.evaluation.energy_ranges):
+        monte_carlo, generator = table.rows[2 * k : 2 * k + 2]
+        assert monte_carlo[0] == f"{energy.label}, Monte Carlo" and monte_carlo[1] == f"{energy.reference:,}"
+        assert generator[0] == f"{energy.label}, generator" and generator[1] == f"{energy.generated:,}"
 
 
 def test_all_text_is_escaped(figure):
-    html = render(figures=[figure], failure="<script>alert(1)</script>")
+    html = page(
+        Section("<i>", (Text("<u>"), Table("<b>", ("<th>", "x"), (("<td>", Cell("<s>")),)), figure)),
+        notices=(Notice("failed", failed=True, detail="<script>alert(1)</script>"),),
+    )
     assert "<script" not in html and "&lt;script&gt;alert(1)" in html
     assert "run &lt;demo&gt;" in html and "A figure &lt;b&gt;" in html
-    Page(html)
+    for tag in ("<i>", "<u>", "<b>", "<s>"):
+        assert tag not in html
+    Reader(html)
 
 
-def test_a_run_that_failed_is_told(figure):
-    html = render(failure="the loss is not finite\n  remedy: lower train.learningRate", stages=STAGES, summary=None)
-    page = Page(html)
-    assert "This run failed" in html and "remedy: lower train.learningRate" in html
-    assert "not judged" in html and "There is no bill" in html
-    assert "failed" in html and page.tags.count("img") == 1
+def test_a_run_without_physics_is_not_assessed():
+    html = page(verdict_section(None), speed_section([], STAGES, []))
+    Reader(html)
+    assert ">not assessed</span>" in html and ">failed</td>" in html
 
 
-@pytest.mark.parametrize("where", ["summary", "stage", "evaluation"])
-def test_parametrised_showers_are_called_so(where, degenerate):
-    changes = {
-        "summary": {"summary": {"data": {"source": "parametrised", "showers": 1, "validationShowers": 1}}},
-        "stage": {"stages": [{"stage": "simulate", "seconds": 1.0, "figures": {"source": "parametrised"}}]},
-        "evaluation": {"evaluation": degenerate},
-    }[where]
-    assert "Parametrised showers." in render(**changes)
-    assert "Parametrised showers." not in render()
-
-
-def test_cost_and_speed_are_shown(perfect):
-    uses = [StageUse(name=s["stage"], seconds=s["seconds"], core_seconds=s["coreSeconds"]) for s in STAGES]
+def test_cost_and_speed_are_shown():
+    uses = [PricedUse(name=s.name, seconds=s.seconds, core_seconds=s.core_seconds) for s in STAGES]
     machine = PricedMachine(machine_type="n1-standard-2", region="us-central1", purchase="on-demand")
     cost = price_run(uses, machine, load_prices(), dt.date(2026, 6, 1), generated_per_second=987.0)
-    html = render(evaluation=perfect.evaluation, cost=cost.model_dump(mode="json", by_alias=True), stages=STAGES)
-    Page(html)
+    html = page(money_section(cost), provenance_section(PROVENANCE))
+    Reader(html)
     for text in ("n1-standard-2", "us-central1", f"{cost.usd:.4f}", f"{cost.usd_per_hour:.4f}", "2026-06-01"):
         assert text in html
-    for text in ("10 showers/s", "250 showers/s", "987 showers/s", "98.7 times", "1234"):
-        assert text in html
     assert "ab" * 32 in html and "preset: compact" in html
+    lines = markdown(*cost_blocks(cost)).splitlines()
+    assert f"| **all** | **150.0** | **290.0** | **{cost.usd:.4f}** |" in lines
+
+
+def test_the_profile_of_the_step_is_shown():
+    html = page(profile_section(PROFILE, []))
+    assert "Limited by computing &amp; &lt;more&gt;." in html
+    assert "187 GFLOP/s" in html and ">back-propagation<" in html
 
 
 def test_what_is_absent_is_called_absent(degenerate):
-    html = render(evaluation=degenerate)
-    Page(html)
+    html = page(verdict_section(degenerate), physics_section(degenerate, []))
+    Reader(html)
     assert "absent" in html and ">None<" not in html and "nan " not in html
+    assert degenerate.fpd.reason in html
 
 
 @pytest.mark.parametrize(
@@ -159,13 +271,24 @@ def test_uncertainties_have_two_digits(value, uncertainty, text):
     assert with_uncertainty(value, uncertainty) == text
 
 
+def test_numbers_as_texts():
+    assert signed(-1.26) == "-1.3 sigma" and signed(None) == "absent"
+    assert percent(Measured(value=0.0432, uncertainty=0.0011)) == "4.32 ± 0.11 %"
+    assert words("generatorLoss") == "generator loss" and words("real_fake/D.loss") == "real fake D loss"
+
+
 def test_the_verdict_as_markdown(distorted, perfect):
     text = verdict_markdown(distorted)
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == 2 + len(distorted.observables)
-    assert {line.count("|") for line in lines} == {10}
-    assert text.startswith("**Held back: samplingFraction")
-    assert verdict_markdown(perfect.evaluation).startswith("**Released: the document sets no gates")
-    rows = {row.name: row for row in verdict_rows(distorted)}
-    assert rows["samplingFraction"].passed is False and rows["hits"].passed is None
-    assert signed(-1.26) == "-1.3 sigma"
+    assert {line.count("|") for line in lines} == {9}
+    assert text.startswith("**Rejected: samplingFraction")
+    assert verdict_markdown(perfect.evaluation).startswith("**Not assessed: ")
+
+
+def test_markdown_of_blocks():
+    table = Table("caption", ("a", "b"), (("x|y", Cell("1", "bad")), ("all", "2")), total=True, note="note")
+    text = markdown(Statement("accepted", "all met.", "good"), table)
+    assert text == ("**Accepted: all met.**\n\n| a | b |\n| --- | ---: |\n| x/y | 1 |\n| **all** | **2** |\n\nnote\n")
+    with pytest.raises(TypeError, match="Facts"):
+        markdown(Facts(()))

@@ -10,7 +10,8 @@ import tensorflow as tf
 from caloscale.bench.input import sample_shards
 from caloscale.errors import CaloscaleError
 from caloscale.profiling.peak import measure_peak
-from caloscale.profiling.profile import Profile, StepProfiler, describe
+from caloscale.profiling.profile import StepProfiler, describe
+from caloscale.profiling.result import Profile
 from caloscale.profiling.trace import Trace
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.spec import Run

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from caloscale.cli.options import Json, Overrides, Preset
+
+if TYPE_CHECKING:
+    from caloscale.profiling.result import Profile
 
 
 def command(
@@ -31,30 +34,31 @@ def command(
     """Profile some steps, or show the profile of a run's training: shares by phase, speeds, what limits."""
     profile, folder = _profile(source, preset, overrides, batch, steps, dataset)
     if as_json:
-        typer.echo(json.dumps(profile, indent=2))
+        typer.echo(profile.model_dump_json(by_alias=True, indent=2))
     target = output or folder
     if target is not None:
-        from caloscale.report.figures import draw_profile
+        from caloscale.report.drawing import save_figures
+        from caloscale.report.run_figures import step_profile
 
-        drawn = draw_profile(target, profile)
+        (drawn,) = save_figures(target, [partial(step_profile, profile)])
     if as_json:
         return
     from caloscale.cli.tables import console, table
-    from caloscale.report.figures_profile import profile_rows
+    from caloscale.report.run_figures import profile_table
 
-    columns, rows = profile_rows(profile)
+    shares = profile_table(profile)
     title = (
-        f"{profile['preset']}, {profile['device']}, {profile['precision']}: {profile['steps']} steps of "
-        f"{profile['batch']} showers, {profile['secondsPerStep']:.3g} s each"
+        f"{profile.preset}, {profile.device}, {profile.precision}: {profile.steps} steps of "
+        f"{profile.batch} showers, {profile.seconds_per_step:.3g} s each; per cent of a step"
     )
     out = console()
-    out.print(table(title, columns, rows))
+    out.print(table(title, shares.columns, shares.texts()))
     out.print(
-        f"achieved {profile['gflops']:.3g} GFLOP/s, within convolutions and products {profile['matrixGflops']:.3g}; "
-        f"measured peak {profile['peakGflops']:.3g} GFLOP/s",
+        f"achieved {profile.gflops:.3g} GFLOP/s, within convolutions and products {profile.matrix_gflops:.3g}; "
+        f"measured peak {profile.peak_gflops:.3g} GFLOP/s",
         soft_wrap=True,
     )
-    out.print(profile["statement"], soft_wrap=True)
+    out.print(profile.statement, soft_wrap=True)
     if target is not None:
         typer.echo(f"figure: {drawn.png}")
 
@@ -66,21 +70,22 @@ def _profile(
     batch: int | None,
     steps: int,
     dataset: Path | None,
-) -> tuple[dict[str, Any], Path | None]:
+) -> tuple[Profile, Path | None]:
     """The profile, and where a figure of it belongs."""
     from caloscale.errors import ConfigurationError
+    from caloscale.profiling.result import PROFILE_FILE, Profile
     from caloscale.spec import load_run
-    from caloscale.spec.block import read_json
+    from caloscale.spec.block import read_block
 
     if source is not None and source.is_dir():
-        kept = source / "training" / "profile.json"
+        kept = source / "training" / PROFILE_FILE
         if not kept.is_file():
             raise ConfigurationError(
                 "holds no profile",
                 file=source,
                 remedy="trainings of at least 40 steps make one; or give --preset to measure some steps now",
             )
-        return read_json(kept, remedy="give --preset to measure some steps now"), source / "figures"
+        return read_block(Profile, kept, remedy="give --preset to measure some steps now"), source / "figures"
     run = load_run(source, preset=preset or (None if source else "compact"), overrides=overrides or ())
     size = batch or (32 if run.model.preset == "compact" else 8)
     from caloscale.stages import load_tensorflow_quietly
@@ -88,5 +93,4 @@ def _profile(
     load_tensorflow_quietly()
     from caloscale.bench.profiling import profile_step
 
-    made = profile_step(run, size, steps=steps, dataset=dataset)
-    return made.model_dump(mode="json", by_alias=True), None
+    return profile_step(run, size, steps=steps, dataset=dataset), None

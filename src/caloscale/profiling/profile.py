@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,15 +20,14 @@ from caloscale.errors import StorageError
 from caloscale.models import Networks, flops
 from caloscale.models.arithmetic import step_flops
 from caloscale.profiling.peak import Peak, measure_peak
+from caloscale.profiling.result import Limit, Profile, Share
 from caloscale.profiling.scopes import PARTS, PHASES, place_of
 from caloscale.profiling.trace import INPUT, STEP, Interval, Trace, mark, recording
 from caloscale.spec import Run
-from caloscale.spec.block import Block
 from caloscale.storage.atomic import atomic_writer
 
 log = logging.getLogger(__name__)
 
-PROFILE_FILE = "profile.json"
 FIRST_STEP = 30
 """Step of a training with which its profile begins: the first ones compile and warm up."""
 STEPS = 8
@@ -40,56 +39,6 @@ MUCH_INPUT, MUCH_IDLE, MUCH_ALL_REDUCE = 0.2, 0.35, 0.3
 """Shares of a step from which on waiting for input, nothing, or other workers is what limits it."""
 MUCH_MATRIX = 0.5
 """Share of the busy time in convolutions and matrix products from which on arithmetic is what limits."""
-
-Limit = Literal["compute", "memory", "input", "communication", "idle"]
-
-
-class Share(Block):
-    """A part of a phase of the step."""
-
-    phase: str
-    """fakes, discriminatorReal, discriminatorFake, generator; or rest: learning rates, averages, counters."""
-    part: str
-    """forward, backPropagation, allReduce, optimizer."""
-    share: float
-    """Part of the step's wall time, 0 to 1."""
-
-
-class Profile(Block):
-    """Where the time of a step goes. ``shares``, inputWait and idle add up to 1."""
-
-    preset: str
-    """The network."""
-    precision: str
-    """float32 or bfloat16."""
-    device: str
-    """What TensorFlow computed on: CPU, GPU, TPU."""
-    batch: int
-    """Showers of a step in this process."""
-    steps: int
-    """Profiled steps."""
-    seconds_per_step: float
-    """Wall time of a step while it was profiled, s."""
-    shares: tuple[Share, ...]
-    """What was computed."""
-    input_wait: float
-    """Share in which the loop waits for a batch and nothing is computed."""
-    idle: float
-    """Share in which nothing is computed although a batch is there: the loop itself, and starting operations."""
-    matrix_share: float
-    """Part of the computing time in convolutions and matrix products, 0 to 1."""
-    gflop_per_step: float
-    """Arithmetic of the convolutions and dense layers of a step in this process, as computed (folded), GFLOP."""
-    gflops: float
-    """Achieved: the arithmetic over the wall time, GFLOP/s."""
-    matrix_gflops: float
-    """Achieved while convolutions and matrix products run, GFLOP/s."""
-    peak_gflops: float
-    """Measured with a large matrix product of the same precision, GFLOP/s."""
-    limit: Limit
-    """What limits the step."""
-    statement: str
-    """The same in a sentence."""
 
 
 def divide(trace: Trace) -> tuple[dict[tuple[str, str], float], float, float, float, float]:

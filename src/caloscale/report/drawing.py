@@ -1,9 +1,11 @@
-"""How figures look: one style, one colour per sample, histograms with a ratio below. No pyplot state."""
+"""How figures look and are saved: one style, one colour per sample, histograms with a ratio. No pyplot state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -15,8 +17,11 @@ from matplotlib.figure import Figure as Page
 from matplotlib.ticker import MaxNLocator
 
 from caloscale.detector.axes import Floats
-from caloscale.physics.result import Numbers
+from caloscale.progress import bar
+from caloscale.report.blocks import Figure
 from caloscale.report.figure_data import Curve, Panel
+from caloscale.report.html import DOTS_PER_INCH
+from caloscale.storage.atomic import atomic_writer
 
 STYLE: dict[str, Any] = {
     "font.family": "sans-serif",
@@ -41,17 +46,54 @@ MONTE_CARLO, MONTE_CARLO_EDGE = "#c3ccd6", "#4a5866"
 GENERATED, BASELINE, UNTRAINED = "#c8322b", "#1c7a5f", "#7b5aa6"
 COLOURS = {"reference": MONTE_CARLO_EDGE, "generated": GENERATED, "baseline": BASELINE, "untrained": UNTRAINED}
 DASHES: dict[str, Any] = {"generated": "-", "baseline": (0, (5, 2)), "untrained": (0, (1, 1.5))}
-ROOM_FOR_LEGEND = 1.3
-PLAIN = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
+LEGEND_HEADROOM = 1.3
+TEXT_BOX = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
 
 
-@contextmanager
-def page(width: float, height: float) -> Iterator[Page]:
-    """An empty figure in the style, inches; drawn with Agg, without a window system."""
-    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
-        figure = Page(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(figure)
-        yield figure
+@dataclass(frozen=True)
+class Drawing:
+    """A drawn figure. alternative: what is seen in it, in words."""
+
+    name: str
+    title: str
+    caption: str
+    alternative: str
+    page: Page
+
+
+def new_page(width: float, height: float) -> Page:
+    """An empty page, inches; drawn with Agg, without a window system."""
+    figure = Page(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figures(folder: Path, draw: Sequence[Callable[[], Drawing | None]]) -> list[Figure]:
+    """Draw figures one after the other in the style of the report, each as <name>.png and <name>.pdf in a folder.
+
+    A function that returns None has nothing to draw. Raises StorageError.
+    """
+    saved = []
+    with matplotlib.rc_context(STYLE), bar("figures", len(draw), "figures") as progress:  # type: ignore[arg-type]
+        for one in draw:
+            drawing = one()
+            if drawing is not None:
+                saved.append(_save(folder, drawing))
+            progress.update(1)
+    return saved
+
+
+def _save(folder: Path, drawing: Drawing) -> Figure:
+    paths = {kind: folder / f"{drawing.name}.{kind}" for kind in ("png", "pdf")}
+    page = drawing.page
+    page.get_layout_engine().execute(page)  # type: ignore[union-attr]
+    page.set_layout_engine("none")  # settled: it would be done again for each file
+    for kind, path in paths.items():
+        with atomic_writer(path) as temporary:
+            # Files of the same numbers are the same: no time of day in them.
+            metadata = {"CreationDate": datetime(2000, 1, 1, tzinfo=UTC)} if kind == "pdf" else {}
+            page.savefig(temporary, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
+    return Figure(drawing.name, drawing.title, drawing.caption, drawing.alternative, paths["png"], paths["pdf"])
 
 
 def sample_names(reference_source: str) -> dict[str, str]:
@@ -65,19 +107,16 @@ def sample_names(reference_source: str) -> dict[str, str]:
     }
 
 
-def array(values: Numbers) -> Floats:
-    """Floats with NaN for what is absent."""
-    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
-
-
 def draw_histogram(ax: Axes, panel: Panel, names: dict[str, str], samples: Sequence[str]) -> None:
     """Monte Carlo filled with its band, the other samples as lines, the generator with error bars."""
-    edges = array(panel.edges)
+    edges = panel.edges
     for sample in ("reference", *samples):
         curve = panel.curves.get(sample)
         if curve is None:
             continue
-        values, errors = np.nan_to_num(array(curve.values)), np.nan_to_num(array(curve.errors))
+        values, errors = curve.values, curve.errors
+        if not np.isfinite(values).any():
+            continue
         if sample == "reference":
             mplhep.histplot(
                 values, bins=edges, ax=ax, histtype="fill", color=MONTE_CARLO, label=names[sample], zorder=1
@@ -94,7 +133,7 @@ def draw_histogram(ax: Axes, panel: Panel, names: dict[str, str], samples: Seque
                 edges=False,
                 linewidth=1.8 if sample == "generated" else 1.4,
                 label=names[sample],
-                yerr=errors if sample == "generated" and len(errors) else False,
+                yerr=errors if sample == "generated" else False,
                 zorder=4 if sample == "generated" else 3,
             )
     ax.set_xlim(edges[0], edges[-1])
@@ -117,11 +156,11 @@ def draw_band(ax: Axes, edges: Floats, values: Floats, errors: Floats) -> None:
 
 def draw_ratio(ax: Axes, panel: Panel, sample: str = "generated") -> None:
     """Generated over Monte Carlo with the band of Monte Carlo; triangles point at what lies beyond the axis."""
-    edges = array(panel.edges)
+    edges = panel.edges
     reference, curve = panel.curves["reference"], panel.curves.get(sample)
-    values, errors = array(reference.values), array(reference.errors)
+    values, errors = reference.values, reference.errors
     with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.where(values > 0, errors / values, 0.0)
+        relative = np.where(values > 0, errors / values, np.where(np.isnan(values), np.nan, 0.0))
     draw_band(ax, edges, np.ones_like(values), np.minimum(relative, 10))
     ax.axhline(1, color=MONTE_CARLO_EDGE, linewidth=0.9)
     if curve is not None:
@@ -132,8 +171,7 @@ def draw_ratio(ax: Axes, panel: Panel, sample: str = "generated") -> None:
 
 
 def _over(curve: Curve, reference: Curve) -> tuple[Floats, Floats]:
-    values, errors = array(curve.values), array(curve.errors)
-    base = array(reference.values)
+    values, errors, base = curve.values, curve.errors, reference.values
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(base > 0, values / base, np.nan), np.where(base > 0, errors / base, np.nan)
 
@@ -156,7 +194,7 @@ def draw_points(ax: Axes, curve: Curve | None, sample: str, label: str, *, line:
     """Points with errors at the sample's own positions; open squares for Monte Carlo, dots for the generator."""
     if curve is None:
         return
-    x, values, errors = array(curve.x), array(curve.values), array(curve.errors)
+    x, values, errors = curve.x, curve.values, curve.errors
     ax.errorbar(
         x,
         values,
@@ -172,16 +210,16 @@ def draw_points(ax: Axes, curve: Curve | None, sample: str, label: str, *, line:
     )
 
 
-def set_top(ax: Axes, panel: Panel, samples: Sequence[str], room: float = ROOM_FOR_LEGEND) -> None:
+def set_top(ax: Axes, panel: Panel, samples: Sequence[str], headroom: float = LEGEND_HEADROOM) -> None:
     """A linear axis from zero to above the largest value of the samples."""
-    values = [array(panel.curves[s].values) for s in samples if s in panel.curves]
+    values = [panel.curves[s].values for s in samples if s in panel.curves]
     top = max((float(np.nanmax(v)) for v in values if np.isfinite(v).any()), default=1.0)
-    ax.set_ylim(0, room * top if top > 0 else 1)
+    ax.set_ylim(0, headroom * top if top > 0 else 1)
 
 
 def set_log(ax: Axes, panel: Panel, decades: float = 5) -> None:
     """A logarithmic axis over the values of Monte Carlo, at most so many decades."""
-    values = array(panel.curves["reference"].values)
+    values = panel.curves["reference"].values
     filled = values[values > 0]
     top = float(filled.max()) if len(filled) else 1.0
     bottom = max(float(filled.min()) / 3, top / 10**decades) if len(filled) else 1e-3
@@ -192,7 +230,7 @@ def set_log(ax: Axes, panel: Panel, decades: float = 5) -> None:
 def note(ax: Axes, text: str, *, x: float = 0.97, y: float = 0.95) -> None:
     """A small text in the corner of a panel."""
     ax.text(
-        x, y, text, transform=ax.transAxes, ha="right", va="top", fontsize=11, linespacing=1.35, bbox=PLAIN, zorder=9
+        x, y, text, transform=ax.transAxes, ha="right", va="top", fontsize=11, linespacing=1.35, bbox=TEXT_BOX, zorder=9
     )
 
 

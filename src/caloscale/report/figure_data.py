@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PlainSerializer, PlainValidator
 
 from caloscale.detector.axes import Axes, Floats
 from caloscale.physics.binning import ORDER, TITLES, Binning, scalar_columns
@@ -16,12 +17,13 @@ from caloscale.physics.correlation import NAMES, correlation_features, weighted_
 from caloscale.physics.energy_response import mean_energy
 from caloscale.physics.observables import Observed
 from caloscale.physics.response import FEWEST, bin_of_energy, binned_moments, gamma_maximum
-from caloscale.physics.result import Numbers, numbers
+from caloscale.physics.result import numbers
 from caloscale.physics.samples import Samples
 from caloscale.showers.arrays import Showers
 from caloscale.spec.block import Block
 
-Matrix = tuple[Numbers, ...]
+FIGURE_DATA_FILE = "figures.json"
+"""In the folder validation/ of a run."""
 EXAMPLES = 3
 ANGLE_BINS = 6
 ERROR_BINS = 40
@@ -32,20 +34,33 @@ MOMENTS = (
 )
 
 
-class Curve(Block):
-    """Values of one sample; with an x of its own where the samples have different positions."""
+def _read(values: Any) -> Floats:
+    return np.array(values, dtype=np.float64)
 
-    values: Numbers
-    errors: Numbers = ()
-    """One standard deviation; empty: none."""
-    x: Numbers = ()
+
+def _write(values: Floats) -> Any:
+    """Five significant digits, null for NaN."""
+    return [_write(row) for row in values] if values.ndim > 1 else list(numbers(values))
+
+
+Array = Annotated[Floats, PlainValidator(_read), PlainSerializer(_write)]
+"""In files lists of numbers, null for what is absent (NaN)."""
+
+
+class Curve(Block):
+    """Values of one sample, NaN for what is absent; with an x of its own where samples have different positions."""
+
+    values: Array
+    errors: Array
+    """One standard deviation."""
+    x: Array = np.zeros(0)
 
 
 class Panel(Block):
     """Curves over common edges (one more than values) or positions (as many as values)."""
 
     title: str = ""
-    edges: Numbers = ()
+    edges: Array = np.zeros(0)
     curves: dict[str, Curve]
     """By sample: reference, generated, untrained, baseline."""
 
@@ -54,45 +69,46 @@ class Map(Block):
     """Mean or single shower seen from the side, energy in x (rows) and z (columns)."""
 
     title: str
-    reference: Matrix
+    reference: Array
     """MeV."""
-    generated: Matrix
+    generated: Array
     """MeV."""
 
 
 class FigureData(Block):
     """Everything that is drawn."""
 
-    longitudinal: tuple[Panel, ...] = ()
+    longitudinal: tuple[Panel, ...]
     """Mean energy per layer in each range of energy, MeV."""
-    transverse: tuple[Panel, ...] = ()
+    transverse: tuple[Panel, ...]
     """Mean energy per column and per row, MeV."""
-    depth_x0: Numbers = ()
-    spectrum: Panel | None = None
+    spectrum: Panel
     """Cells per shower and bin of cell energy; edges in MeV."""
-    occupancy: Panel | None = None
+    occupancy: Panel
     """Mean part of the cells above a threshold; edges hold the thresholds, MeV."""
-    distributions: dict[str, Panel] = {}
+    distributions: dict[str, Panel]
     """Share of the showers per bin, by observable."""
-    moments: dict[str, Panel] = {}
-    response: Panel | None = None
+    moments: dict[str, Panel]
+    response: Panel
     """Mean sum/E against the energy, MeV/GeV."""
-    sums: Panel | None = None
+    sums: Panel
     """Mean sum against the energy, MeV."""
-    resolution: Panel | None = None
-    weighted_resolution: Panel | None = None
-    maximum: Panel | None = None
+    resolution: Panel
+    """sigma/E of the plain sum."""
+    weighted_resolution: Panel
+    """sigma/E of the sum with layers weighted by their absorber."""
+    maximum: Panel
     """Depth of the maximum against the energy, X0."""
-    angle: Panel | None = None
+    angle: Panel
     """Mean measured angle against the true one, degrees."""
-    regression: Panel | None = None
-    correlation_names: tuple[str, ...] = ()
-    correlation_reference: Matrix = ()
-    correlation_generated: Matrix = ()
-    mean_showers: tuple[Map, ...] = ()
-    examples: tuple[Map, ...] = ()
-    extent: Numbers = ()
-    """Half width of the window in x, mm."""
+    regression: Panel | None
+    correlation_names: tuple[str, ...]
+    correlation_reference: Array
+    correlation_generated: Array
+    mean_showers: tuple[Map, ...]
+    examples: tuple[Map, ...]
+    half_width_mm: float
+    """Half width of the window in x."""
 
 
 def figure_data(comparison: Comparison) -> FigureData:
@@ -106,13 +122,12 @@ def figure_data(comparison: Comparison) -> FigureData:
     return FigureData(
         longitudinal=_longitudinal(weighted, axes),
         transverse=_transverse(observed, axes),
-        depth_x0=numbers(axes.depth_x0),
         spectrum=Panel(
-            edges=numbers(1e3 * samples.cuts.spectrum_edges_gev),
+            edges=1e3 * samples.cuts.spectrum_edges_gev,
             curves={name: _mean_curve(o.spectrum) for name, o in observed.items()},
         ),
         occupancy=Panel(
-            edges=numbers(1e3 * samples.cuts.thresholds_gev),
+            edges=1e3 * samples.cuts.thresholds_gev,
             curves={name: _mean_curve(o.above / np.prod(axes.shape)) for name, o in observed.items()},
         ),
         distributions=_distributions(observed, binning),
@@ -125,24 +140,25 @@ def figure_data(comparison: Comparison) -> FigureData:
         angle=_angle(observed),
         regression=_regression(samples),
         correlation_names=names,
-        correlation_reference=matrix(correlations[0]),
-        correlation_generated=matrix(correlations[1]),
+        correlation_reference=correlations[0],
+        correlation_generated=correlations[1],
         mean_showers=_mean_showers(reference, generated),
         examples=_examples(reference, generated),
-        extent=numbers([half_width]),
+        half_width_mm=half_width,
     )
 
 
 def _mean_curve(values: Floats, scale: float = 1.0) -> Curve:
     """Mean over the showers (N, B) and its standard error."""
     if not len(values):
-        return Curve(values=numbers(np.full(values.shape[1], np.nan)))
-    error = values.std(axis=0) / np.sqrt(len(values))
-    return Curve(values=numbers(scale * values.mean(axis=0)), errors=numbers(scale * error))
+        absent = np.full(values.shape[1], np.nan)
+        return Curve(values=absent, errors=absent)
+    error = values.std(axis=0) / np.sqrt(len(values)) if len(values) > 1 else np.full(values.shape[1], np.nan)
+    return Curve(values=scale * values.mean(axis=0), errors=scale * error)
 
 
 def _longitudinal(weighted: Mapping[str, Weighted], axes: Axes) -> tuple[Panel, ...]:
-    edges = numbers(np.arange(axes.shape[2] + 1) - 0.5)
+    edges = np.arange(axes.shape[2] + 1) - 0.5
     return tuple(
         Panel(
             edges=edges,
@@ -161,7 +177,7 @@ def _transverse(observed: Mapping[str, Observed], axes: Axes) -> tuple[Panel, ..
         pitch = axes.geometry.cell_mm * axes.rebin[0 if title == "x" else 1]
         edges = np.append(positions - pitch / 2, positions[-1] + pitch / 2)
         curves = {name: _mean_curve(getattr(o, attribute), 1e3) for name, o in observed.items()}
-        panels.append(Panel(title=title, edges=numbers(edges), curves=curves))
+        panels.append(Panel(title=title, edges=edges, curves=curves))
     return tuple(panels)
 
 
@@ -174,8 +190,8 @@ def _shares(values: Mapping[str, Floats], edges: Floats) -> Panel:
         total = max(len(sample), 1)
         share = counts / total
         error = np.sqrt(share * (1 - share) / total)
-        curves[name] = Curve(values=numbers(share), errors=numbers(error))
-    return Panel(edges=numbers(edges), curves=curves)
+        curves[name] = Curve(values=share, errors=error)
+    return Panel(edges=edges, curves=curves)
 
 
 def _distributions(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Panel]:
@@ -202,7 +218,7 @@ def _moments(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Pa
     return panels
 
 
-def _against_energy(weighted: Mapping[str, Weighted], value) -> Panel:  # type: ignore[no-untyped-def]
+def _against_energy(weighted: Mapping[str, Weighted], value: Callable[[Observed], Floats]) -> Panel:
     """Mean of a quantity in the fine bins of energy with its standard error."""
     curves = {}
     for name, sample in weighted.items():
@@ -210,19 +226,17 @@ def _against_energy(weighted: Mapping[str, Weighted], value) -> Panel:  # type: 
             continue
         moments = binned_moments(sample.weights[:1], value(sample.observed), sample.bins)
         error = moments.sigma[0] / np.sqrt(np.maximum(moments.count[0], 1))
-        curves[name] = Curve(values=numbers(moments.mean[0]), errors=numbers(error), x=numbers(mean_energy(sample)))
+        curves[name] = Curve(values=moments.mean[0], errors=error, x=mean_energy(sample))
     return Panel(curves=curves)
 
 
-def _resolution(weighted: Mapping[str, Weighted], value) -> Panel:  # type: ignore[no-untyped-def]
+def _resolution(weighted: Mapping[str, Weighted], value: Callable[[Observed], Floats]) -> Panel:
     """sigma/E in the fine bins with its bootstrap error."""
     curves = {}
     for name in ("reference", "generated"):
         sample = weighted[name]
         relative = binned_moments(sample.weights, value(sample.observed), sample.bins).relative
-        curves[name] = Curve(
-            values=numbers(relative[0]), errors=numbers(_scatter(relative)), x=numbers(mean_energy(sample))
-        )
+        curves[name] = Curve(values=relative[0], errors=_scatter(relative), x=mean_energy(sample))
     return Panel(curves=curves)
 
 
@@ -234,7 +248,7 @@ def _maximum(weighted: Mapping[str, Weighted], axes: Axes) -> Panel:
         profiles = np.stack([(sample.weights * b) @ sample.observed.longitudinal for b in sample.bins.T], axis=1)
         depth = gamma_maximum(profiles, axes.depth_x0)
         depth = np.where(sample.bins.sum(axis=0) >= FEWEST, depth, np.nan)
-        curves[name] = Curve(values=numbers(depth[0]), errors=numbers(_scatter(depth)), x=numbers(mean_energy(sample)))
+        curves[name] = Curve(values=depth[0], errors=_scatter(depth), x=mean_energy(sample))
     return Panel(curves=curves)
 
 
@@ -277,8 +291,8 @@ def _angle(observed: Mapping[str, Observed]) -> Panel:
         moments = binned_moments(np.ones((1, len(filled))), degrees + np.rad2deg(filled.angle_error_rad), bins)
         error = moments.sigma[0] / np.sqrt(np.maximum(moments.count[0], 1))
         x = degrees @ bins / np.where(moments.count[0] > 0, moments.count[0], np.nan)
-        curves[name] = Curve(values=numbers(moments.mean[0]), errors=numbers(error), x=numbers(x))
-    return Panel(edges=numbers(edges), curves=curves)
+        curves[name] = Curve(values=moments.mean[0], errors=error, x=x)
+    return Panel(edges=edges, curves=curves)
 
 
 def _mean_showers(reference: Showers, generated: Showers) -> tuple[Map, ...]:
@@ -293,7 +307,7 @@ def _mean_showers(reference: Showers, generated: Showers) -> tuple[Map, ...]:
             member = bin_of_energy(np.rad2deg(sample.angle_rad.astype(np.float64)), edges)[:, k] > 0
             sides.append(_mean_side(sample, np.flatnonzero(member)))
         title = f"{edges[k]:.0f} to {edges[k + 1]:.0f} degrees" if len(edges) > 2 else f"{low:.0f} degrees"
-        maps.append(Map(title=title, reference=matrix(sides[0]), generated=matrix(sides[1])))
+        maps.append(Map(title=title, reference=sides[0], generated=sides[1]))
     return tuple(maps)
 
 
@@ -320,10 +334,5 @@ def _examples(reference: Showers, generated: Showers) -> tuple[Map, ...]:
             1e3 * s.cells_gev[i].sum(axis=1, dtype=np.float64) for s, i in ((reference, index), (generated, nearest))
         ]
         title = f"{energy:.1f} GeV, {np.rad2deg(angle):.0f} degrees"
-        maps.append(Map(title=title, reference=matrix(sides[0]), generated=matrix(sides[1])))
+        maps.append(Map(title=title, reference=sides[0], generated=sides[1]))
     return tuple(maps)
-
-
-def matrix(values: Any) -> Matrix:
-    """A matrix (N, M) of such floats."""
-    return tuple(numbers(row) for row in values)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,28 @@ from caloscale.physics import Evaluation
 from caloscale.planning.bill import Bill, bill
 from caloscale.planning.cost import Cost, StageUse, price_run
 from caloscale.planning.prices import load_prices
-from caloscale.report import Figure, draw_run_figures, render_report
+from caloscale.profiling.result import PROFILE_FILE, Profile
+from caloscale.report.blocks import Fact, Figure, Notice, Page, Section, markdown
+from caloscale.report.drawing import Drawing, save_figures
+from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData
+from caloscale.report.html import render
+from caloscale.report.physics_sections import parametrised_notice, physics_drawings, physics_section, verdict_section
+from caloscale.report.run_figures import StageUse as RecordedUse
+from caloscale.report.run_figures import stage_times, step_profile, training_curves
+from caloscale.report.run_sections import (
+    bill_blocks,
+    cost_blocks,
+    money_section,
+    plan_section,
+    profile_section,
+    provenance_section,
+    speed_section,
+    training_section,
+)
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block, read_block, read_json
 from caloscale.spec.workspace_layout import USAGE_FILE
-from caloscale.stages.plan_table import headline, markdown_table, remarks, verdict
+from caloscale.stages.plan_table import headline, remarks, verdict
 from caloscale.stages.planning import NO_SPEED, read_plan, read_use, rented_speeds
 from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded
 from caloscale.stages.summary import (
@@ -41,7 +60,7 @@ FOR_THE_BILL = "for caloscale bill, with --prices FILE"
 
 @dataclass(frozen=True)
 class Report:
-    """What a run is told by."""
+    """What a run is reported by."""
 
     summary: Summary
     html: str
@@ -95,25 +114,96 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     rented = (folder / USAGE_FILE).is_file() and not read_use(folder).own_machine
     money = billed if rented and billed is not None else _price(run, folder, records)
     summary = _summarise(folder.name, error, records, evaluation, money)
-    history, profile = _history(folder), _step_profile(folder)
-    stages = [record.model_dump(mode="json", by_alias=True) for record in records.values()]
-    html = render_report(
+    stages = [RecordedUse(r.stage, r.outcome, r.seconds, r.core_seconds, r.peak_memory_mib) for r in records.values()]
+    profile = _step_profile(folder)
+    figures = _draw(folder, evaluation, stages, profile)
+
+    def named(*names: str) -> list[Figure]:
+        return [figure for figure in figures if figure.name in names]
+
+    of_run = ("training_curves", "step_profile", "stage_times")
+    trained = summary.train.model_dump(mode="json", by_alias=True) if summary.train else {}
+    sections = [
+        verdict_section(evaluation),
+        physics_section(evaluation, [f for f in figures if f.name not in of_run]) if evaluation else None,
+        training_section(named("training_curves"), trained),
+        profile_section(profile, named("step_profile")) if profile else None,
+        speed_section(_speeds(summary), stages, named("stage_times")),
+        money_section(money, note=_bill_note(money)),
+        _plan_section(folder, billed),
+        provenance_section(_provenance(run, records)),
+    ]
+    page = Page(
         title=f"{run.model.preset} generator: run {folder.name}",
-        evaluation=evaluation,
-        figures=_figures(folder, evaluation)
-        + draw_run_figures(folder / "figures", history=history, stages=stages, profile=profile),
-        provenance=_provenance(run, records),
-        training=history,
-        cost=summary.cost.model_dump(mode="json", by_alias=True) if summary.cost else None,
-        no_price=summary.no_price,
-        plan=_planned(folder, billed),
-        rented=_rented(money) if rented else None,
-        profile=profile,
-        stages=stages,
-        summary=summary.model_dump(mode="json", by_alias=True),
-        failure=error,
+        lead=_lead(summary, evaluation),
+        notices=_notices(summary, evaluation, records),
+        sections=tuple(section for section in sections if section is not None),
     )
-    return Report(summary, html, bill_markdown(summary))
+    return Report(summary, render(page), bill_markdown(summary))
+
+
+def _lead(summary: Summary, evaluation: Evaluation | None) -> str:
+    parts = []
+    if data := summary.data:
+        parts.append(f"{data.showers:,} training showers ({data.source}), {data.validation_showers:,} held out.")
+    if evaluation is not None:
+        counts = evaluation.showers
+        parts.append(
+            f"{counts.generated:,} generated showers compared with {counts.reference:,} Monte Carlo showers "
+            f"({evaluation.reference_source})."
+        )
+    return " ".join([*parts, f"caloscale {__version__}."])
+
+
+def _notices(summary: Summary, evaluation: Evaluation | None, records: dict[str, StageRecord]) -> tuple[Notice, ...]:
+    sources = {_figures_of(records, "simulate").get("source"), summary.data and summary.data.source}
+    if evaluation is not None:
+        sources |= {evaluation.reference_source, evaluation.training_source}
+    notices = [parametrised_notice()] if "parametrised" in sources else []
+    if summary.error:
+        notices.append(Notice("This run failed. The report shows what is known.", failed=True, detail=summary.error))
+    return tuple(notices)
+
+
+def _draw(
+    folder: Path, evaluation: Evaluation | None, stages: list[RecordedUse], profile: Profile | None
+) -> list[Figure]:
+    """All figures of the report, in figures/."""
+    drawings: list[Callable[[], Drawing | None]] = []
+    if evaluation is not None:
+        file = folder / "validation" / FIGURE_DATA_FILE
+        drawings += physics_drawings(evaluation, read_block(FigureData, file, remedy=_validate_again(folder)))
+    drawings.append(partial(training_curves, _history(folder)))
+    if profile is not None:
+        drawings.append(partial(step_profile, profile))
+    drawings.append(partial(stage_times, stages))
+    return save_figures(folder / "figures", drawings)
+
+
+def _speeds(summary: Summary) -> list[Fact]:
+    """The measured speeds."""
+    speeds = []
+    if simulation := summary.simulation:
+        detail = f"{simulation.core_seconds_per_shower:.3g} core seconds per shower"
+        speeds.append(Fact("simulation", f"{simulation.showers_per_second:.3g} showers/s", detail))
+    if train := summary.train:
+        detail = f"{train.steps} steps, {train.epochs} epochs"
+        speeds.append(Fact("training", f"{train.showers_per_second:.3g} showers/s", detail))
+    if generate := summary.generate:
+        speeds.append(Fact("generation", f"{generate.showers_per_second:.4g} showers/s"))
+        if generate.speedup_over_geant4:
+            detail = "generated over simulated showers per second, this machine"
+            speeds.append(Fact("speed-up over Geant4", f"{generate.speedup_over_geant4:.3g} times", detail))
+    return speeds
+
+
+def _plan_section(folder: Path, billed: Bill | str | None) -> Section | None:
+    """The plan beside the bill; None where nothing was planned."""
+    made = read_plan(folder)
+    if made is None:
+        return None
+    bill_of_run = billed if isinstance(billed, Bill) else None
+    return plan_section(made, bill_of_run, headline=headline(made), verdict=verdict(made), remarks=remarks(made))
 
 
 def _bill_json(summary: Summary) -> str:
@@ -136,26 +226,9 @@ def _billed(folder: Path) -> Bill | str | None:
         return str(missing)
 
 
-def _planned(folder: Path, billed: Bill | str | None) -> dict[str, Any] | None:
-    """The plan beside the bill; None where nothing was planned."""
-    made = read_plan(folder)
-    if made is None:
-        return None
-    best = made.chosen or made.nearest
-    return {
-        "verdict": verdict(made),
-        "headline": headline(made),
-        "remarks": remarks(made),
-        "best": best and best.model_dump(mode="json", by_alias=True),
-        "bill": billed.model_dump(mode="json", by_alias=True) if isinstance(billed, Bill) else None,
-    }
-
-
-def _rented(money: Bill | Cost | str) -> dict[str, Any]:
-    """The bill of the machines that the run held on a cluster, or why there is none."""
-    if isinstance(money, str):
-        return {"problem": money}
-    return {**money.model_dump(mode="json", by_alias=True), "note": None if money.per_million_showers else NO_SPEED}
+def _bill_note(money: Bill | Cost | str) -> str:
+    """What the bill of rented machines does not say."""
+    return NO_SPEED if isinstance(money, Bill) and not money.per_million_showers else ""
 
 
 def _price(run: Run, folder: Path, records: dict[str, StageRecord]) -> Cost | str:
@@ -257,23 +330,15 @@ def _validate_again(folder: Path) -> str:
     return f"make it again: caloscale validate -w {folder}"
 
 
-def _figures(folder: Path, evaluation: Evaluation | None) -> list[Figure]:
-    if evaluation is None:
-        return []
-    listing = read_json(folder / "validation" / "figures.json", remedy=_validate_again(folder))
-    root = folder / "figures"
-    return [Figure(f["name"], f["title"], f["caption"], root / f["png"], root / f["pdf"]) for f in listing]
-
-
 def _history(folder: Path) -> dict[str, Any]:
     path = folder / "training" / "history.json"
     return read_json(path, remedy="delete it: the report then has no losses") if path.is_file() else {}
 
 
-def _step_profile(folder: Path) -> dict[str, Any] | None:
+def _step_profile(folder: Path) -> Profile | None:
     """Where the time of a training step went; None for a training too short to be profiled."""
-    path = folder / "training" / "profile.json"
-    return read_json(path, remedy="delete it: the report then has no profile") if path.is_file() else None
+    path = folder / "training" / PROFILE_FILE
+    return read_block(Profile, path, remedy="delete it: the report then has no profile") if path.is_file() else None
 
 
 def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:
@@ -282,7 +347,7 @@ def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:
     machine = next((r.machine.model_dump(mode="json", by_alias=True) for r in records.values()), None)
     return {
         "caloscale": __version__,
-        "document": dump_run(run),
+        "run configuration": dump_run(run),
         "machine": machine,
         "versions": _figures_of(records, "train").get("versions", {})
         | _figures_of(records, "simulate").get("versions", {}),
@@ -293,40 +358,12 @@ def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:
 
 
 def bill_markdown(summary: Summary) -> str:
-    """The bill as a Markdown table, or why there is none."""
-    cost = summary.cost
+    """The bill as Markdown tables, or why there is none."""
     if summary.bill is not None:
-        return _rented_markdown(summary.bill)
-    if cost is None:
+        return markdown(*bill_blocks(summary.bill, _bill_note(summary.bill)))
+    if summary.cost is None:
         return f"There is no bill: {summary.no_price}\n"
-    lines = ["| stage | wall s | core s | USD |", "|---|---:|---:|---:|"]
-    lines += [f"| {s.name} | {s.seconds:.1f} | {s.core_seconds:.1f} | {s.usd:.4f} |" for s in cost.stages]
-    total = sum(s.seconds for s in cost.stages)
-    lines.append(f"| **all** | {total:.1f} | {sum(s.core_seconds for s in cost.stages):.1f} | **{cost.usd:.4f}** |")
-    lines += [
-        "",
-        f"{cost.machine_type}, {cost.region}, {cost.purchase}: {cost.usd_per_hour:.4f} USD per hour, "
-        f"prices seen on {cost.prices_observed_on}. {cost.note}",
-        *(f"\n**{warning}**" for warning in cost.warnings),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _rented_markdown(made: Bill) -> str:
-    rows = [
-        (n.title, f"{n.region}, {n.purchase}", f"{n.node_hours:.4f}", f"{n.usd_per_node_hour:.4f}", f"{n.usd:.4f}")
-        for n in made.nodes
-    ]
-    rows.append(("**all**", "", f"{sum(n.node_hours for n in made.nodes):.4f}", "", f"**{made.usd:.4f}**"))
-    parts = [(part.meaning, f"{part.share:.1%}", f"{part.usd:.4f}") for part in made.parts if part.usd]
-    lines = [
-        markdown_table(("nodes", "region, purchase", "node hours", "USD/hour", "USD"), rows),
-        markdown_table(("where the money went", "share", "USD"), parts),
-        f"Prices of {made.as_of}, seen on {made.prices_observed_on}."
-        + ("" if made.per_million_showers else f" {NO_SPEED}"),
-        *(f"**{warning}**" for warning in made.warnings),
-    ]
-    return "\n\n".join(lines) + "\n"
+    return markdown(*cost_blocks(summary.cost))
 
 
 def _figures_of(records: dict[str, StageRecord], stage: str) -> dict[str, Any]:

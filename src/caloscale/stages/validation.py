@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import time
@@ -17,9 +16,8 @@ from caloscale.inference import Generator, load_generator
 from caloscale.inference.folder import HELD_BACK
 from caloscale.models.card import CARD, ModelCard
 from caloscale.physics import Evaluation, compare, evaluate
-from caloscale.report import draw_figures
-from caloscale.report.figure_data import figure_data
-from caloscale.report.verdict import verdict_markdown
+from caloscale.report.figure_data import FIGURE_DATA_FILE, figure_data
+from caloscale.report.physics_sections import verdict_markdown
 from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
@@ -98,13 +96,8 @@ def validate(
             validation=run.validation,
         )
         evaluation = evaluate(comparison)
-        drawn = draw_figures(evaluation, figure_data(comparison), folder / "figures")
         _write_json(folder / "validation" / "physics.json", evaluation.model_dump_json(by_alias=True, indent=1))
-        listing = [
-            {"name": f.name, "title": f.title, "caption": f.caption, "png": f.png.name, "pdf": f.pdf.name}
-            for f in drawn
-        ]
-        _write_json(folder / "validation" / "figures.json", json.dumps(listing, indent=1))
+        _write_json(folder / "validation" / FIGURE_DATA_FILE, figure_data(comparison).model_dump_json(by_alias=True))
         verdict = verdict_markdown(evaluation)
         for target in filter(None, (folder / MODEL, model)):
             _release(evaluation, verdict, trained, target)

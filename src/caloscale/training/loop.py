@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from caloscale.profiling.profile import PROFILE_FILE, StepProfiler, keeper
+from caloscale.profiling.profile import StepProfiler, keeper
+from caloscale.profiling.result import PROFILE_FILE
 from caloscale.progress import bar
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run

@@ -1,0 +1,168 @@
+"""What a report consists of: facts, tables, figures with alternative texts, sections. Blocks know no physics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Tone = Literal["", "good", "bad", "open", "pale"]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph; tone: pale for what is said in passing."""
+
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What a reader must not miss. detail: preformatted text below it."""
+
+    text: str
+    failed: bool = False
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A word, such as "accepted", and the sentence that explains it."""
+
+    word: str
+    text: str
+    tone: Tone
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number with its name."""
+
+    label: str
+    value: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Numbers at a glance."""
+
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table that is more than a number."""
+
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; the first cell of a row names the row.
+
+    caption: what it shows. total: the last row is the sum of the others. note: how it is to be read.
+    """
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | Cell, ...], ...]
+    total: bool = False
+    note: str = ""
+
+    def texts(self) -> list[tuple[str, ...]]:
+        """The rows as texts."""
+        return [tuple(cell.text if isinstance(cell, Cell) else cell for cell in row) for row in self.rows]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure on disk. alternative: what is seen in it, in words."""
+
+    name: str
+    title: str
+    caption: str
+    alternative: str
+    png: Path
+    pdf: Path
+
+
+@dataclass(frozen=True)
+class Values:
+    """Nested names and values, such as a configuration."""
+
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Details:
+    """Blocks that are shown on demand."""
+
+    summary: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Blocks under a heading; sections in it are a level below."""
+
+    title: str
+    blocks: tuple[Block | Section, ...]
+
+    def headings(self) -> Iterator[str]:
+        """Titles of the sections and figures directly in it."""
+        return (block.title for block in self.blocks if isinstance(block, Section | Figure))
+
+
+Block = Text | Notice | Statement | Facts | Table | Figure | Values | Details
+
+
+@dataclass(frozen=True)
+class Page:
+    """A whole report. lead: one sentence below the title. notices: before all sections."""
+
+    title: str
+    lead: str
+    notices: tuple[Notice, ...]
+    sections: tuple[Section, ...]
+
+
+def anchor(title: str) -> str:
+    """The address of a heading in its page."""
+    return "-".join("".join(c if c.isalnum() else " " for c in title.lower()).split())
+
+
+def words(name: str) -> str:
+    """generatorLoss, generator_loss or generator/loss as "generator loss"."""
+    spaced = "".join(f" {c.lower()}" if c.isupper() and k and name[k - 1].islower() else c for k, c in enumerate(name))
+    return " ".join(spaced.replace("_", " ").replace("/", " ").replace(".", " ").split())
+
+
+def markdown(*blocks: Block) -> str:
+    """Texts, statements and tables as Markdown."""
+    parts = []
+    for block in blocks:
+        match block:
+            case Table():
+                parts.append(_markdown_table(block))
+            case Statement():
+                parts.append(f"**{block.word[0].upper()}{block.word[1:]}: {block.text}**")
+            case Text():
+                parts.append(block.text)
+            case Notice():
+                parts.append(f"**{block.text}**")
+            case _:
+                raise TypeError(f"{type(block).__name__} has no Markdown")
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(table: Table) -> str:
+    rows: list[Sequence[str]] = list(table.texts())
+    if table.total:
+        rows[-1] = [f"**{cell}**" if cell else "" for cell in rows[-1]]
+    lines = [["---", *["---:"] * (len(table.columns) - 1)], *rows]
+    text = "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in [table.columns, *lines])
+    return f"{text}\n\n{table.note}" if table.note else text

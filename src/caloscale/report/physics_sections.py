@@ -1,0 +1,249 @@
+"""Sections of a report about the physics: verdict, numbers in ranges of energy, distances, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from caloscale.physics.result import Evaluation, Resolution
+from caloscale.report import energy_figures, shower_figures
+from caloscale.report.blocks import Cell, Fact, Facts, Figure, Notice, Section, Statement, Table, Text, markdown
+from caloscale.report.drawing import Drawing
+from caloscale.report.figure_data import FigureData
+from caloscale.report.numbers import measured, percent, plain, signed, with_uncertainty
+
+FIGURES: tuple[Callable[[Evaluation, FigureData], Drawing | None], ...] = (
+    energy_figures.separations,
+    shower_figures.longitudinal_profile,
+    shower_figures.transverse_profiles,
+    shower_figures.cell_spectrum,
+    energy_figures.response,
+    energy_figures.resolution,
+    energy_figures.shower_maximum,
+    shower_figures.distributions,
+    shower_figures.moments,
+    energy_figures.measured_angle,
+    shower_figures.correlations,
+    energy_figures.classifier_and_regression,
+    shower_figures.mean_showers,
+    shower_figures.example_showers,
+)
+"""All figures of a comparison, in the order of a report."""
+
+
+def physics_drawings(evaluation: Evaluation, data: FigureData) -> list[Callable[[], Drawing | None]]:
+    """Functions that draw the figures of a comparison, for `save_figures`."""
+    return [partial(draw, evaluation, data) for draw in FIGURES]
+
+
+def verdict_section(evaluation: Evaluation | None) -> Section:
+    """The decision, the gates, and the numbers behind it."""
+    if evaluation is None:
+        text = "The run ended before generated showers were compared with Monte Carlo."
+        return Section("Verdict", (Statement("not assessed", text, "open"),))
+    return Section(
+        "Verdict",
+        (
+            statement(evaluation),
+            *(Notice(note) for note in evaluation.notes),
+            Facts(tuple(physics_facts(evaluation))),
+            observables_table(evaluation),
+        ),
+    )
+
+
+def physics_section(evaluation: Evaluation, figures: Sequence[Figure]) -> Section:
+    """Tables in ranges of energy and of distances, and all figures."""
+    return Section(
+        "Physics",
+        (
+            Text("All figures are in the folder figures/ beside this page, as PNG and PDF.", "pale"),
+            ranges_table(evaluation),
+            distances_table(evaluation),
+            *figures,
+        ),
+    )
+
+
+def verdict_markdown(evaluation: Evaluation) -> str:
+    """Decision and observables as Markdown."""
+    return markdown(statement(evaluation), observables_table(evaluation))
+
+
+def statement(evaluation: Evaluation) -> Statement:
+    """The decision in one sentence."""
+    if not evaluation.released:
+        return Statement("rejected", "; ".join(evaluation.reasons) + ".", "bad")
+    if not evaluation.gates:
+        return Statement("not assessed", "the run configuration sets no gates (validation.gates).", "open")
+    return Statement("accepted", f"all {len(evaluation.gates)} gates were met.", "good")
+
+
+def observables_table(evaluation: Evaluation) -> Table:
+    """Each observable with its separation, what it is compared with, and its gate."""
+    gates = {gate.observable: gate for gate in evaluation.gates}
+    rows: list[tuple[str | Cell, ...]] = []
+    for name, result in evaluation.observables.items():
+        gate = gates.get(name)
+        outcome = Cell("no gate", "pale")
+        if gate is not None:
+            word = "accepted" if gate.passed else "rejected"
+            outcome = Cell(f"{word} (tolerance {plain(gate.limit)})", "good" if gate.passed else "bad")
+        separation = with_uncertainty(result.separation, result.uncertainty)
+        rows.append(
+            (
+                result.title,
+                f"{separation}: {result.reason}" if result.reason else separation,
+                plain(result.perfect),
+                with_uncertainty(result.floor, result.floor_uncertainty),
+                plain(result.untrained),
+                plain(result.baseline),
+                signed(result.sigmas_better_than_baseline),
+                outcome,
+            )
+        )
+    return Table(
+        f"Separation from Monte Carlo: {shower_figures.count_showers(evaluation)}",
+        (
+            "observable",
+            "separation",
+            "expected null",
+            "self-separation",
+            "untrained network",
+            "mean shower",
+            "improvement over the baseline",
+            "gate",
+        ),
+        tuple(rows),
+        note="Separation power S = ½ Σ (h1 - h2)² / (h1 + h2) of histograms of unit sum: 0 equal, 1 disjoint; "
+        f"uncertainties from {evaluation.bootstraps} bootstraps. Self-separation: two random halves of the Monte Carlo "
+        "showers against each other. Expected null: what two samples of one distribution, of the sizes compared, are "
+        "expected to have. Mean shower: the baseline, which repeats the mean training shower times the energy, without "
+        "fluctuations and without following the angle; its mean profiles are right by construction. Improvement over "
+        "the baseline: its separation minus the generator's, in standard deviations of the difference. Tolerances are "
+        "in units of the self-separation.",
+    )
+
+
+def physics_facts(evaluation: Evaluation) -> list[Fact]:
+    """The numbers that are looked at first."""
+    facts = []
+    layers = evaluation.largest_maximum_difference
+    if layers is not None:
+        each = "; ".join(measured(m.fitted_difference_layers) for m in evaluation.shower_maximum)
+        facts.append(Fact("shower maximum, largest difference", f"{layers:.2f} layers", f"in the ranges: {each}"))
+    deviation = evaluation.linearity.deviation
+    if deviation.generated.value is not None:
+        facts.append(Fact("non-linearity", percent(deviation.generated), f"Monte Carlo {percent(deviation.reference)}"))
+    ratios = [r.ratio.value for r in evaluation.response if r.ratio.value is not None]
+    if ratios:
+        detail = "mean sum/E in the energy ranges"
+        facts.append(Fact("response, ratio to Monte Carlo", f"{min(ratios):.3f} to {max(ratios):.3f}", detail))
+    for title, result in (("plain sum", evaluation.resolution), ("layers weighted", evaluation.weighted_resolution)):
+        facts += _worst_resolution(evaluation, title, result)
+    if evaluation.classifier.value is not None:
+        found = evaluation.classifier
+        detail = f"null {plain(found.floor)}, mean shower {plain(found.baseline)}; 0.5: no difference found"
+        facts.append(Fact("classifier AUC", with_uncertainty(found.value, found.uncertainty), detail))
+    spectrum = evaluation.observables["cellSpectrum"]
+    if spectrum.sigmas_better_than_baseline is not None:
+        facts.append(
+            Fact(
+                "cell spectrum, improvement over the baseline",
+                signed(spectrum.sigmas_better_than_baseline),
+                "the baseline is the mean shower times the energy",
+            )
+        )
+    return facts
+
+
+def _worst_resolution(evaluation: Evaluation, title: str, result: Resolution) -> list[Fact]:
+    """sigma/E in the range of energy where it differs most from Monte Carlo."""
+    found = [
+        (abs(one.ratio.value - 1), energy.label, one)
+        for one, energy in zip(result.ranges, evaluation.energy_ranges)
+        if one.ratio.value is not None
+    ]
+    if not found:
+        return []
+    _, label, worst = max(found, key=lambda one: one[0])
+    detail = (
+        f"where it differs most, {label}: {percent(worst.sigma.generated)} against {percent(worst.sigma.reference)}"
+    )
+    return [Fact(f"σ/E, ratio to Monte Carlo, {title}", measured(worst.ratio), detail)]  # noqa: RUF001
+
+
+def ranges_table(evaluation: Evaluation) -> Table:
+    """Two rows for each range of energy: Monte Carlo and generator."""
+    rows: list[tuple[str, ...]] = []
+    for k, energy in enumerate(evaluation.energy_ranges):
+        maximum, response = evaluation.shower_maximum[k], evaluation.response[k]
+        plain_sum, weighted = evaluation.resolution.ranges[k], evaluation.weighted_resolution.ranges[k]
+        for sample, name, showers in (
+            ("reference", "Monte Carlo", energy.reference),
+            ("generated", "generator", energy.generated),
+        ):
+            generated = sample == "generated"
+            rows.append(
+                (
+                    f"{energy.label}, {name}",
+                    f"{showers:,}",
+                    plain(getattr(maximum.layer, sample).value),
+                    measured(getattr(maximum.depth_x0, sample)),
+                    measured(getattr(response.mev_per_gev, sample)),
+                    measured(response.ratio) if generated else "",
+                    measured(getattr(plain_sum.sigma, sample), 100),
+                    measured(plain_sum.ratio) if generated else "",
+                    measured(getattr(weighted.sigma, sample), 100),
+                    measured(weighted.ratio) if generated else "",
+                )
+            )
+    return Table(
+        "In ranges of primary energy",
+        (
+            "energy, sample",
+            "showers",
+            "layer of the maximum",
+            "maximum of the fit, X0",
+            "sum/E, MeV/GeV",
+            "its ratio to Monte Carlo",
+            "σ/E, %",  # noqa: RUF001
+            "its ratio to Monte Carlo (σ/E)",  # noqa: RUF001
+            "σ/E, layers weighted, %",  # noqa: RUF001
+            "its ratio to Monte Carlo (weighted)",
+        ),
+        tuple(rows),
+    )
+
+
+def distances_table(evaluation: Evaluation) -> Table:
+    """Classifier, FPD and KPD."""
+    rows: list[tuple[str, ...]] = []
+    for title, found in (
+        ("Classifier AUC", evaluation.classifier),
+        ("FPD", evaluation.fpd),
+        ("KPD", evaluation.kpd),
+    ):
+        value = with_uncertainty(found.value, found.uncertainty)
+        rows.append(
+            (
+                title,
+                f"{value}: {found.reason}" if found.reason else value,
+                with_uncertainty(found.floor, found.floor_uncertainty),
+                plain(found.untrained),
+                plain(found.baseline),
+            )
+        )
+    return Table(
+        "Distances in many observables at once",
+        ("distance", "generator", "null: Monte Carlo against itself", "untrained network", "mean shower"),
+        tuple(rows),
+    )
+
+
+def parametrised_notice() -> Notice:
+    """What a reader must know where the Monte Carlo was not simulated."""
+    return Notice(
+        "Parametrised showers. What is called Monte Carlo here was not simulated with Geant4 but drawn from a "
+        "parametrisation (Grindhammer-Peters). No number of this report describes a real detector."
+    )

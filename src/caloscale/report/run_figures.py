@@ -1,0 +1,201 @@
+"""Figures of the run itself: training curves, time per stage, profile of the training step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from caloscale.detector.axes import Floats
+from caloscale.profiling.result import Profile
+from caloscale.report.blocks import Table, words
+from caloscale.report.drawing import GENERATED, MONTE_CARLO, MONTE_CARLO_EDGE, Drawing, new_page
+
+LARGEST_NUMBER_OF_CURVES = 16
+LONG = 120
+"""Points from which on a curve is smoothed, its points shown pale behind."""
+PHASES = {
+    "fakes": "showers for the discriminator",
+    "discriminatorReal": "discriminator, real",
+    "discriminatorFake": "discriminator, generated",
+    "generator": "generator",
+    "rest": "rest of the step",
+}
+PARTS = {
+    "forward": ("forward", "#3b6ea5"),
+    "backPropagation": ("back-propagation", "#c8322b"),
+    "allReduce": ("all-reduce", "#7b5aa6"),
+    "optimizer": ("optimiser", "#1c7a5f"),
+    "inputWait": ("waiting for input", "#e0a030"),
+    "idle": ("idle", "#c3ccd6"),
+}
+WHOLE = "the whole step"
+LABELLED = 0.04
+"""Shares from which on a bar carries its number."""
+
+
+@dataclass(frozen=True)
+class StageUse:
+    """What a stage of a run took. seconds: wall time; core_seconds: processor time of all processes."""
+
+    name: str
+    outcome: str
+    seconds: float
+    core_seconds: float
+    peak_memory_mib: float
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve of the training: positions (N,), called step or epoch, and values (N,)."""
+
+    position: str
+    x: Floats
+    y: Floats
+
+
+def read_history(history: Mapping[str, Any]) -> dict[str, Series]:
+    """The curves of training/history.json by name: lists beside one called step or epoch, groups of such lists.
+
+    Values that are not finite are left out.
+    """
+    position = next((name for name in ("step", "epoch") if name in history), None)
+    found: dict[str, Series] = {}
+    for name, content in history.items():
+        if isinstance(content, Mapping):
+            found |= {f"{name} {inner}": series for inner, series in read_history(content).items()}
+        elif position is not None and name != position and content:
+            y = np.array(content, dtype=np.float64)
+            x = np.array(history[position][-len(y) :], dtype=np.float64)
+            finite = np.isfinite(y)
+            if finite.any():
+                found[name] = Series(position, x[finite], y[finite])
+    return found
+
+
+def training_curves(history: Mapping[str, Any]) -> Drawing | None:
+    """A panel per curve, at most sixteen."""
+    curves = dict(list(read_history(history).items())[:LARGEST_NUMBER_OF_CURVES])
+    if not curves:
+        return None
+    columns = min(4, len(curves))
+    rows = -(-len(curves) // columns)
+    page = new_page(3.9 * columns, 2.9 * rows + 0.2)
+    axes = page.subplots(rows, columns, squeeze=False)
+    for ax in axes.flat[len(curves) :]:
+        ax.set_axis_off()
+    for ax, (name, curve) in zip(axes.flat, curves.items()):
+        if len(curve.x) > LONG:
+            ax.plot(curve.x, curve.y, color=MONTE_CARLO, linewidth=0.8)
+            width = max(5, len(curve.x) // 40)
+            smooth = np.convolve(curve.y, np.ones(width) / width, mode="valid")
+            ax.plot(curve.x[width - 1 :], smooth, color=GENERATED, linewidth=1.6)
+            low, high = np.quantile(curve.y, [0.01, 0.99])
+            margin = 0.1 * (high - low) or 0.1 * abs(high) or 1
+            ax.set_ylim(low - margin, high + margin)
+        else:
+            ax.plot(curve.x, curve.y, "o-", color=GENERATED, markersize=3, linewidth=1.4)
+        ax.set_title(words(name), fontsize=12)
+        ax.set_xlabel(curve.position)
+    seen = [f"{words(name)} from {curve.y[0]:.3g} to {curve.y[-1]:.3g}" for name, curve in curves.items()]
+    return Drawing(
+        "training_curves",
+        "Training curves",
+        "Each panel is a quantity that the training recorded; long curves are smoothed, pale: as recorded.",
+        f"First and last values: {', '.join(seen)}.",
+        page,
+    )
+
+
+def stage_times(stages: Sequence[StageUse]) -> Drawing | None:
+    """Wall and core seconds of each stage."""
+    if not stages:
+        return None
+    wall, core = [stage.seconds for stage in stages], [stage.core_seconds for stage in stages]
+    page = new_page(9, 0.62 * len(stages) + 1.3)
+    ax = page.subplots()
+    y = np.arange(len(stages))[::-1]
+    ax.barh(y + 0.2, wall, height=0.36, color=GENERATED, label="wall seconds")
+    ax.barh(y - 0.2, core, height=0.36, color=MONTE_CARLO, edgecolor=MONTE_CARLO_EDGE, label="core seconds")
+    largest = max([*wall, *core, 1e-9])
+    for at, seconds in [*zip(y + 0.2, wall), *zip(y - 0.2, core)]:
+        ax.text(seconds + 0.01 * largest, at, f"{seconds:.3g} s", va="center", fontsize=11)
+    ax.set_yticks(y, [stage.name for stage in stages])
+    ax.tick_params(axis="y", which="both", left=False, right=False)
+    ax.set_xlim(0, 1.15 * largest)
+    ax.set_xlabel("seconds")
+    ax.legend(loc="best")
+    seen = [f"{stage.name} {stage.seconds:.3g} s" for stage in stages]
+    return Drawing(
+        "stage_times",
+        "Time per stage",
+        "Wall seconds are what a rented machine is paid for; core seconds add up all processes.",
+        f"Bars of the wall and core seconds of each stage. Wall time: {', '.join(seen)}.",
+        page,
+    )
+
+
+def shares_of(profile: Profile) -> dict[str, dict[str, float]]:
+    """Share by phase and part, all phases and parts, with what belongs to no phase in a row of its own.
+
+    All shares together are 1.
+    """
+    shares = {title: dict.fromkeys(PARTS, 0.0) for title in PHASES.values()}
+    for share in profile.shares:
+        shares[PHASES[share.phase]][share.part] += share.share
+    shares["no operation"] = dict.fromkeys(PARTS, 0.0) | {"inputWait": profile.input_wait, "idle": profile.idle}
+    return shares
+
+
+def profile_table(profile: Profile) -> Table:
+    """The profile in per cent of the step; the last row and column are sums."""
+    shares = shares_of(profile)
+    rows = [(title, *map(_percent, parts.values()), _percent(sum(parts.values()))) for title, parts in shares.items()]
+    totals = [sum(parts[part] for parts in shares.values()) for part in PARTS]
+    return Table(
+        caption=f"Per cent of a step of {profile.seconds_per_step:.3g} s, by phase and kind of work",
+        columns=("phase", *(title for title, _ in PARTS.values()), "all"),
+        rows=(*rows, (WHOLE, *map(_percent, totals), _percent(sum(totals)))),
+        total=True,
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}" if share else ""
+
+
+def step_profile(profile: Profile) -> Drawing:
+    """A bar for the step, and below it one for each phase, all in per cent of the step."""
+    shares = shares_of(profile)
+    totals = {part: sum(parts[part] for parts in shares.values()) for part in PARTS}
+    bars = {title: parts for title, parts in {WHOLE: totals, **shares}.items() if sum(parts.values()) > 0}
+    page = new_page(11, 0.55 * len(bars) + 1.9)
+    ax = page.subplots()
+    y = np.arange(len(bars))[::-1]
+    left = np.zeros(len(bars))
+    for part, (title, colour) in PARTS.items():
+        widths = np.array([100 * parts[part] for parts in bars.values()])
+        if not widths.any():
+            continue
+        ax.barh(y, widths, left=left, height=0.62, color=colour, label=title)
+        for at, start, width in zip(y, left, widths):
+            if width > 100 * LABELLED:
+                ink = "black" if part in ("idle", "inputWait") else "white"
+                ax.text(start + width / 2, at, f"{width:.0f}", ha="center", va="center", color=ink, fontsize=11)
+        left += widths
+    ax.set_yticks(y, list(bars))
+    ax.tick_params(axis="y", which="both", left=False, right=False)
+    ax.set_xlim(0, 100)
+    ax.set_xlabel(f"% of a step of {profile.seconds_per_step:.3g} s")
+    page.legend(loc="outside upper center", ncols=6, fontsize=11, columnspacing=1.2, handlelength=1.2)
+    seen = [f"{PARTS[part][0]} {_percent(share)} %" for part, share in totals.items() if share]
+    return Drawing(
+        "step_profile",
+        "Where the time of a training step goes",
+        f"From TensorFlow's profiler, {profile.steps} steps of {profile.batch} showers: an instant belongs to the "
+        f"operations that run then, in equal parts. {profile.statement}",
+        f"Stacked bars of the step and of its phases. The whole step: {', '.join(seen)}.",
+        page,
+    )
