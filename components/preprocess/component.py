@@ -20,4 +20,4 @@ def preprocess(run: str, workspace: str, showers: dsl.Input[dsl.Dataset], datase
     from caloscale import spec, stages
 
     manifest = stages.preprocess(spec.parse_run(run), workspace, Path(showers.path), Path(dataset.path))
-    dataset.metadata.update(source=manifest.source, **manifest.parts)
+    dataset.metadata.update(source=manifest.source, **manifest.splits)

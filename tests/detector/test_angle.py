@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caloscale.detector.angle import EMPTY_ANGLE_RAD, measured_angle_rad
+from caloscale.detector.geometry import sensor_depth_mm
 from caloscale.models.layers import MeasuredAngle
 from caloscale.spec import Geometry
 from tests.showers.conftest import make_showers
@@ -18,7 +19,7 @@ CLIC = Geometry()
 def inclined(angle_deg: float, widths_mm: float = 8.0) -> np.ndarray:
     """A shower that is a straight, Gaussian rod in space, its layers unequally bright."""
     x = (np.arange(51) - 25) * CLIC.cell_mm
-    depth = np.array(CLIC.sensor_depth_mm())
+    depth = np.array(sensor_depth_mm(CLIC))
     middle = (depth - depth.mean()) / math.tan(math.radians(angle_deg))
     along_x = np.exp(-0.5 * ((x[:, None] - middle) / widths_mm) ** 2)
     along_y = np.exp(-0.5 * (x / widths_mm) ** 2)
@@ -56,7 +57,7 @@ def test_mirrored_shower_has_the_mirrored_angle_in_any_unit(seed: int, scale: fl
 def test_agrees_with_the_layer_of_the_discriminator() -> None:
     """Two implementations of one formula: numpy in float64 here, a Keras layer there."""
     cells = np.concatenate([make_showers(20, cells=(17, 17, 25)).cells_gev, np.zeros((1, 17, 17, 25), np.float32)])
-    layer = MeasuredAngle(cell_mm=(15.3, 15.3), depth_mm=CLIC.sensor_depth_mm())
+    layer = MeasuredAngle(cell_mm=(15.3, 15.3), depth_mm=sensor_depth_mm(CLIC))
     np.testing.assert_allclose(
         layer(cells[..., None]).numpy().ravel(), measured_angle_rad(cells, CLIC, (3, 3, 1)), atol=2e-4
     )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from caloscale.detector.angle import measured_angle_rad
+from caloscale.detector.geometry import sensor_depth_mm
 from caloscale.models.layers import (
     PUBLISHED_BIN_EDGES,
     BinCounts,
@@ -46,7 +47,7 @@ def random_cells(shape=(3, 7, 5, 4), seed=0):
 
 def straight_shower(angle_rad, geometry, cells=(51, 51), energies=None, slope_y=0.0):
     """A shower whose layers have their barycentres exactly on a line: each splits its energy on two cells."""
-    depths = np.array(geometry.sensor_depth_mm())
+    depths = np.array(sensor_depth_mm(geometry))
     energies = np.ones(len(depths)) if energies is None else np.asarray(energies)
     shower = np.zeros((*cells, len(depths)))
     for layer, (depth, energy) in enumerate(zip(depths, energies)):
@@ -135,13 +136,13 @@ class TestMeasuredAngle:
         geometry = Geometry()
         energies = np.random.default_rng(3).random(25) + 0.1
         shower = straight_shower(math.radians(angle_deg), geometry, energies=energies)
-        layer = MeasuredAngle((geometry.cell_mm,) * 2, geometry.sensor_depth_mm(), dtype="float64")
+        layer = MeasuredAngle((geometry.cell_mm,) * 2, sensor_depth_mm(geometry), dtype="float64")
         np.testing.assert_allclose(layer(shower[None, ..., None]), [[math.radians(angle_deg)]], rtol=1e-12)
 
     def test_is_the_angle_with_the_x_axis_when_y_is_inclined_too(self):
         geometry = Geometry()
         shower = straight_shower(math.radians(70), geometry, slope_y=0.4)
-        layer = MeasuredAngle((geometry.cell_mm,) * 2, geometry.sensor_depth_mm(), dtype="float64")
+        layer = MeasuredAngle((geometry.cell_mm,) * 2, sensor_depth_mm(geometry), dtype="float64")
         direction = np.array([1 / math.tan(math.radians(70)), 0.4, 1.0])
         expected = math.acos(direction[0] / np.linalg.norm(direction))
         np.testing.assert_allclose(layer(shower[None, ..., None]), [[expected]], rtol=1e-12)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.reader import write_showers
+from caloscale.showers.hdf5.writer import write_showers
 from caloscale.spec import Data, Geometry, LayerGroup, Preprocessing
 
 CELLS = (6, 4, 5)
@@ -20,7 +20,7 @@ CELLS = (6, 4, 5)
 def geometry() -> Geometry:
     """A calorimeter of 6 x 4 x 5 cells, the last two layers behind thicker absorbers."""
     layers = (LayerGroup(count=3, absorber_mm=2.0), LayerGroup(count=2, absorber_mm=4.0))
-    return Geometry(cells=CELLS, cell_mm=5, layers=layers, silicon_mm=0.5, depth_mm=30)
+    return Geometry(cells=CELLS, cell_mm=5, layers=layers, active_mm=0.5, depth_mm=30)
 
 
 @pytest.fixture(scope="session")

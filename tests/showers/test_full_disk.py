@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from caloscale.errors import StorageError
+from caloscale.report.picture import draw_shower
 from caloscale.showers.hdf5.layouts import Layout
-from caloscale.showers.hdf5.reader import write_showers
-from caloscale.showers.hdf5.writer import open_writer
-from caloscale.showers.picture import draw_shower
+from caloscale.showers.hdf5.writer import open_writer, write_showers
 from caloscale.showers.tfrecord import shards
 from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest
 from caloscale.spec import Data

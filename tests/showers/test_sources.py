@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -10,8 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caloscale.errors import ShowerFileError
-from caloscale.showers.hdf5.reader import write_showers
-from caloscale.showers.sources import SurveyedFile, check_one_origin, check_selection, find_files, split, survey_file
+from caloscale.showers.hdf5.writer import write_showers
+from caloscale.showers.sources import (
+    FileSlice,
+    SurveyedFile,
+    check_deposits,
+    check_one_origin,
+    check_selection,
+    find_files,
+    split_files,
+    survey_file,
+)
 from caloscale.spec import Data
 
 from .conftest import make_showers, write_published
@@ -66,35 +76,103 @@ def test_perpendicular_showers_are_at_90_degrees(tmp_path: Path, data: Data) -> 
     assert survey_file(path, data.model_copy(update={"angle_deg": (90.0, 90.0)})).is_selected.all()
 
 
-@given(st.integers(2, 200), st.floats(0.01, 0.9), st.integers(0, 5))
-def test_split_by_file(files: int, fraction: float, seed: int) -> None:
+def sizes(slices: list[FileSlice], split: str) -> dict[str, int]:
+    return {one.file.path.name: one.selected for one in slices if one.split == split}
+
+
+@given(st.integers(1, 60), st.floats(0.01, 0.9), st.integers(0, 5), st.booleans())
+def test_the_split_keeps_the_fraction_and_every_shower_once(
+    files: int, fraction: float, seed: int, equal: bool
+) -> None:
     data = Data(source="x", validation_fraction=fraction, seed=seed)
-    pieces, how = split([surveyed(f"{index}", index + 1) for index in range(files)], data)
-    held_back = [piece for piece in pieces if piece.part == "validation"]
-    assert how == "by file"
-    assert len(held_back) == min(files - 1, max(1, round(fraction * files)))
-    assert sorted(piece.file.path.name for piece in pieces) == sorted(str(index) for index in range(files))
-    assert all((piece.start, piece.stop) == (0, len(piece.file)) for piece in pieces)
+    given = [surveyed(f"{index}", 10 if equal else 3 + index) for index in range(files)]
+    slices, method = split_files(given, data)
+    members = {file.path.name: np.zeros(len(file), int) for file in given}
+    for one in slices:
+        members[one.file.path.name] += one.members
+    assert all((count == 1).all() for count in members.values()), "each shower is in exactly one split"
+    held_out, total = sum(sizes(slices, "validation").values()), sum(len(file) for file in given)
+    if method == "by file":
+        assert fraction / 1.5 <= held_out / total <= fraction * 1.5
+        assert len(sizes(slices, "validation")) == min(files - 1, max(1, round(fraction * files)))
+        assert not set(sizes(slices, "validation")) & set(sizes(slices, "train"))
+    else:
+        assert held_out == max(1, round(fraction * total))
+
+
+def test_two_files_of_150_and_50_showers_give_a_tenth_for_validation() -> None:
+    files = [surveyed("a", 150), surveyed("b", 50)]
+    for seed in range(4):
+        slices, method = split_files(files, Data(source="x", validation_fraction=0.1, seed=seed))
+        assert method == "by shower"
+        assert sum(sizes(slices, "validation").values()) == 20 and sum(sizes(slices, "train").values()) == 180
+        again, _ = split_files(files, Data(source="x", validation_fraction=0.1, seed=seed))
+        assert all((one.members == two.members).all() for one, two in zip(slices, again))
+
+
+def test_many_files_are_split_by_file_as_published() -> None:
+    files = [surveyed(f"{index}", 100) for index in range(50)]
+    slices, method = split_files(files, Data(source="x"))
+    assert method == "by file" and len(sizes(slices, "validation")) == 5
+
+
+def test_simulated_files_are_split_by_file_also_where_they_are_few() -> None:
+    """The number of files is chosen so that the training showers are complete without those of one file."""
+    slices, method = split_files([surveyed(f"{index}", 4) for index in range(2)], Data(showers=4))
+    assert method == "by file"
+    assert list(sizes(slices, "train").values()) == list(sizes(slices, "validation").values()) == [4]
 
 
 def test_split_depends_on_the_seed_alone() -> None:
     files = [surveyed(f"{index}", 10) for index in range(20)]
 
-    def held_back(seed: int) -> list[str]:
-        pieces, _ = split(files, Data(source="x", seed=seed))
-        return [piece.file.path.name for piece in pieces if piece.part == "validation"]
+    def held_out(seed: int) -> list[str]:
+        return list(sizes(split_files(files, Data(source="x", seed=seed))[0], "validation"))
 
-    assert held_back(1) == held_back(1)
-    assert len({tuple(held_back(seed)) for seed in range(10)}) > 5
+    assert held_out(1) == held_out(1)
+    assert len({tuple(held_out(seed)) for seed in range(10)}) > 5
 
 
-@given(st.integers(2, 1000), st.floats(0.01, 0.9))
-def test_split_of_one_file_is_at_its_end(count: int, fraction: float) -> None:
-    pieces, how = split([surveyed("one", count)], Data(source="x", validation_fraction=fraction))
-    held_back, train = pieces
-    assert how == "end of the only file" and (held_back.part, train.part) == ("validation", "train")
-    assert (train.start, train.stop, held_back.stop) == (0, held_back.start, count)
-    assert held_back.stop - held_back.start == max(1, round(fraction * count))
+@pytest.mark.parametrize(("factor", "median"), [(1e4, 348), (100, 3.48)])
+def test_cells_that_are_too_large_are_refused(
+    tmp_path: Path, data: Data, caplog: pytest.LogCaptureFixture, factor: float, median: float
+) -> None:
+    """More energy deposited than the primaries had; the units that belong to the detector pass without a warning."""
+    showers = make_showers(20)
+    numbers = np.arange(20)
+    write_showers(tmp_path / "s.h5", showers, attributes={})
+    file = survey_file(tmp_path / "s.h5", data)
+    check_deposits(file, showers, numbers, data)
+    assert not caplog.records
+    too_large = replace(showers, cells_gev=showers.cells_gev * np.float32(factor))
+    with pytest.raises(
+        ShowerFileError, match=r"s\.h5: ECAL: shower \d+ has .*more energy is deposited(.|\n)*unitsPerGev"
+    ) as e:
+        check_deposits(file, too_large, numbers, data)
+    ratio = float(np.median(showers.ecal_sum_gev / showers.energy_gev)) * factor
+    assert f"{ratio:.3g} times" in str(e.value) and ratio == pytest.approx(median, rel=0.2)
+
+
+def test_one_damaged_shower_is_named(tmp_path: Path, data: Data) -> None:
+    showers = make_showers(20)
+    showers.cells_gev[7] *= 1000
+    write_showers(tmp_path / "s.h5", showers, attributes={})
+    with pytest.raises(ShowerFileError, match="shower 107 has a sum of cells"):
+        check_deposits(survey_file(tmp_path / "s.h5", data), showers, 100 + np.arange(20), data)
+
+
+@pytest.mark.parametrize(("factor", "warned"), [(0.02, True), (1.0, False), (10.0, True), (27.0, False)])
+def test_sums_unlike_the_sampling_of_the_detector_are_reported(
+    tmp_path: Path, data: Data, caplog: pytest.LogCaptureFixture, factor: float, warned: bool
+) -> None:
+    """Cells in 1/50 GeV taken for GeV, the right ones, a wrong detector, and sums calibrated to the primary energy."""
+    showers = make_showers(20)
+    showers = replace(showers, cells_gev=showers.cells_gev * np.float32(factor))
+    write_showers(tmp_path / "s.h5", showers, attributes={})
+    check_deposits(survey_file(tmp_path / "s.h5", data), showers, np.arange(20), data)
+    assert bool(caplog.records) == warned
+    if warned:
+        assert "unitsPerGev" in caplog.text and "s.h5" in caplog.text
 
 
 def test_mixed_origins_are_refused(tmp_path: Path, data: Data) -> None:
@@ -110,17 +188,17 @@ def test_mixed_origins_are_refused(tmp_path: Path, data: Data) -> None:
 def test_empty_selection_says_what_the_files_hold(tmp_path: Path, data: Data) -> None:
     write_showers(tmp_path / "s.h5", make_showers(20), attributes={})
     far = data.model_copy(update={"energy_gev": (100.0, 200.0)})
-    pieces, _ = split([survey_file(tmp_path / "s.h5", far)], far)
+    slices, _ = split_files([survey_file(tmp_path / "s.h5", far)], far)
     with pytest.raises(ShowerFileError, match=r"20 showers of 1\d\.\d+ to 1\d\.\d+ GeV") as caught:
-        check_selection(pieces, far, "s.h5")
+        check_selection(slices, far, "s.h5")
     assert "energyGev" in caught.value.field and "100.0" in str(caught.value)
 
 
 def test_one_shower_cannot_be_split(tmp_path: Path, data: Data) -> None:
     write_showers(tmp_path / "s.h5", make_showers(1), attributes={})
-    pieces, _ = split([survey_file(tmp_path / "s.h5", data)], data)
+    slices, _ = split_files([survey_file(tmp_path / "s.h5", data)], data)
     with pytest.raises(ShowerFileError, match="left for train"):
-        check_selection(pieces, data, "s.h5")
+        check_selection(slices, data, "s.h5")
 
 
 def test_survey_reports_broken_files(tmp_path: Path, data: Data) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import curve_fit
 from scipy.stats import gamma
 
+from caloscale.detector.geometry import absorber_mm
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Geometry
 
@@ -16,11 +17,11 @@ GEOMETRY = Geometry()
 TUNGSTEN_X0_MM = 3.504  # Review of Particle Physics
 SILICON_X0_MM = 93.70
 TUNGSTEN_CRITICAL_MEV = 7.97
-ABSORBER_MM = np.array(GEOMETRY.absorber_mm)
-SENSOR_X0 = np.cumsum(ABSORBER_MM) / TUNGSTEN_X0_MM + (np.arange(25) + 0.5) * GEOMETRY.silicon_mm / SILICON_X0_MM
+ABSORBER_MM = np.array(absorber_mm(GEOMETRY))
+SENSOR_X0 = np.cumsum(ABSORBER_MM) / TUNGSTEN_X0_MM + (np.arange(25) + 0.5) * GEOMETRY.active_mm / SILICON_X0_MM
 """Depth of the middle of each sensor."""
 X_MM = (np.arange(51) - 25) * GEOMETRY.cell_mm
-SENSOR_MM = np.arange(25) * GEOMETRY.depth_mm / 25 + ABSORBER_MM + GEOMETRY.silicon_mm / 2
+SENSOR_MM = np.arange(25) * GEOMETRY.depth_mm / 25 + ABSORBER_MM + GEOMETRY.active_mm / 2
 
 Array = NDArray[np.float64]
 

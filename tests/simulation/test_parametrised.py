@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import gamma, kstest
 
-from caloscale.detector.media import MATERIALS, Medium, layer_edges_mm, layer_edges_x0
+from caloscale.detector.geometry import absorber_mm, gap_mm, layer_edges_mm, layer_edges_x0, sensor_depth_mm
+from caloscale.detector.materials import MATERIALS
+from caloscale.detector.sampling import Medium
 from caloscale.simulation.parametrised import Parametrised
 from caloscale.simulation.profiles import draw_longitudinal, radial
 from caloscale.spec import Data, Geometry
@@ -27,7 +29,7 @@ def test_materials_have_their_published_critical_energies_and_radii() -> None:
     """Review of Particle Physics: Ec 7.97 and 40.2 MeV, Molière radius of tungsten 9.3 mm, X0 of the stack 22.7."""
     assert MATERIALS["tungsten"].critical_energy_mev == pytest.approx(7.97, rel=0.02)
     assert MATERIALS["silicon"].critical_energy_mev == pytest.approx(40.2, rel=0.1)
-    solid = Geometry(silicon_mm=1e-6, depth_mm=79.2 + 1e-4)
+    solid = Geometry(active_mm=1e-6, depth_mm=79.2 + 1e-4)
     assert Medium.of_layer(solid, 2.4).moliere_radius_mm == pytest.approx(9.3, rel=0.03)
     assert layer_edges_x0(Geometry())[-1] == pytest.approx(22.6 + 0.13, abs=0.02)
     assert 1 / MEDIUM.sampling_frequency == pytest.approx(np.diff(layer_edges_x0(Geometry()))[0])
@@ -36,7 +38,7 @@ def test_materials_have_their_published_critical_energies_and_radii() -> None:
 def test_the_gap_widens_the_shower_by_its_part_of_the_depth() -> None:
     without_gap = Geometry(depth_mm=79.2 + 12.5)
     widened = MEDIUM.moliere_radius_mm / Medium.of_layer(without_gap, 2.4).moliere_radius_mm
-    assert widened == pytest.approx((2.9 + Geometry().gap_mm) / 2.9)
+    assert widened == pytest.approx((2.9 + gap_mm(Geometry())) / 2.9)
 
 
 @pytest.mark.parametrize("energy_gev", [5.0, 50.0, 500.0])
@@ -80,7 +82,7 @@ def test_layers_hold_the_gamma_distribution(energy_gev: float) -> None:
     )
     edges = layer_edges_x0(Geometry())
     part = np.diff(gamma.cdf(edges, drawn.shape[:, None], scale=1 / drawn.rate[:, None]), axis=1).mean(axis=0)
-    visible = np.array([Medium.of_layer(Geometry(), mm).visible_fraction for mm in Geometry().absorber_mm])
+    visible = np.array([Medium.of_layer(Geometry(), mm).visible_fraction for mm in absorber_mm(Geometry())])
     layers = cells.sum(axis=(1, 2), dtype=float)
     error = layers.std(axis=0) / np.sqrt(count)
     # Where layers hold little, 400 draws of a gamma distribution with a tiny shape say nothing.
@@ -129,7 +131,7 @@ def test_response_is_linear() -> None:
     response = []
     for energy in energies:
         layers = showers(max(40, 800 // energy), energy).sum(axis=(1, 2), dtype=float)
-        response.append((layers @ (np.array(Geometry().absorber_mm) / 2.4)).mean() / energy)
+        response.append((layers @ (np.array(absorber_mm(Geometry())) / 2.4)).mean() / energy)
     np.testing.assert_allclose(response, np.mean(response), rtol=0.03)
 
 
@@ -138,7 +140,7 @@ def test_layers_are_as_thick_as_their_parts() -> None:
     edges = layer_edges_mm(Geometry())
     np.testing.assert_allclose(np.diff(edges), [5.592] * 17 + [7.992] * 8)
     assert edges[-1] == pytest.approx(159)
-    sensors = np.array(Geometry().sensor_depth_mm())
+    sensors = np.array(sensor_depth_mm(Geometry()))
     assert ((edges[:-1] < sensors) & (sensors < edges[1:])).all()
 
 
@@ -152,9 +154,9 @@ def test_the_axis_passes_the_sensors_where_they_are(angle_deg: float) -> None:
     none = np.zeros(len(layers))
     cells = engine._bin(np.deg2rad([angle_deg]), none.astype(int), layers + within, none, none + 1.0)[0, :, 0]
     x_mm = (np.arange(201) - 100) @ cells / cells.sum(axis=0)
-    wanted_mm = (np.array(geometry.sensor_depth_mm()) - 50) / np.tan(np.deg2rad(angle_deg))
+    wanted_mm = (np.array(sensor_depth_mm(geometry)) - 50) / np.tan(np.deg2rad(angle_deg))
     np.testing.assert_allclose(x_mm, wanted_mm, atol=0.51)
-    visible = [Medium.of_layer(geometry, mm).visible_fraction for mm in geometry.absorber_mm]
+    visible = [Medium.of_layer(geometry, mm).visible_fraction for mm in absorber_mm(geometry)]
     np.testing.assert_allclose(cells.sum(axis=0), 40 * np.array(visible), rtol=1e-5)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from caloscale.showers.sources import SurveyedFile, split
+from caloscale.showers.sources import SurveyedFile, split_files
 from caloscale.simulation import file_count
 from caloscale.simulation.primaries import batches, draw_primaries, showers_in_file
 from caloscale.spec import Data
@@ -58,9 +58,10 @@ def test_the_split_leaves_the_training_showers_that_were_asked_for(
         SurveyedFile(Path(str(i)), "variable-angle", "geant4", np.ones(per_file), np.ones(per_file), no, no)
         for i in range(files)
     ]
-    pieces, _ = split(surveyed, document)
-    train = sum(piece.stop - piece.start for piece in pieces if piece.part == "train")
-    validation = sum(piece.stop - piece.start for piece in pieces if piece.part == "validation")
+    slices, method = split_files(surveyed, document)
+    assert method == "by file"
+    train = sum(one.selected for one in slices if one.split == "train")
+    validation = sum(one.selected for one in slices if one.split == "validation")
     assert train >= showers
     assert validation > 0
     assert train - showers < 3 * per_file or train < 1.5 * showers

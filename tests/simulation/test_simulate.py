@@ -19,7 +19,9 @@ import psutil
 import pytest
 
 from caloscale.errors import ConfigurationError, ShowerFileError, SimulationError, StorageError
-from caloscale.showers.hdf5.reader import describe_file
+from caloscale.showers.arrays import Showers
+from caloscale.showers.hdf5.writer import write_showers
+from caloscale.showers.inspection import describe_file
 from caloscale.simulation import file_count, fingerprint, simulate
 from caloscale.spec import Data
 from tests.simulation.conftest import digests, read_folder
@@ -148,7 +150,7 @@ def test_a_finished_simulation_is_reused_without_a_process(complete: tuple[Data,
 
 @pytest.mark.parametrize(
     "change",
-    [{"seed": 2}, {"energyGev": [0.5, 3]}, {"angleDeg": [80, 100]}, {"geometry": {"siliconMm": 0.3}}, {"showers": 13}],
+    [{"seed": 2}, {"energyGev": [0.5, 3]}, {"angleDeg": [80, 100]}, {"geometry": {"activeMm": 0.3}}, {"showers": 13}],
 )
 def test_what_changes_the_showers_changes_the_fingerprint(change: dict[str, object]) -> None:
     assert fingerprint(document(**change)) != fingerprint(document())
@@ -165,9 +167,40 @@ def test_the_folder_of_another_simulation_is_refused_and_left_alone(
 ) -> None:
     data, original = complete
     folder = copy(original, tmp_path / "copy")
-    with pytest.raises(ShowerFileError, match=r"showers-00000.h5: fingerprint: is of another(.|\n)*remedy: choose"):
+    with pytest.raises(
+        ShowerFileError, match=r"showers-00000.h5: fingerprint: belongs to another(.|\n)*remedy: choose"
+    ):
         simulate(data.model_copy(update={"seed": 5}), folder)
     assert digests(folder) == digests(original)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("showers-00000.h5", "own showers"),
+        ("showers-00001.h5", "another HDF5 file"),
+        ("showers-00002.h5", "not HDF5"),
+        ("showers-00099.h5", "own showers"),
+        ("simulation.json", "not a record"),
+    ],
+)
+def test_files_of_others_are_not_overwritten(tmp_path: Path, name: str, kind: str) -> None:
+    """Files with the names of ours but without our fingerprint: a missing fingerprint is not ours."""
+    data, path = document("parametrised"), tmp_path / name
+    if kind == "own showers":
+        cells = np.ones((4, *data.geometry.cells), np.float32)
+        ones = np.ones(4, np.float32)
+        write_showers(path, Showers(cells, ones, ones), attributes={"generator": "mine"})
+    elif kind == "another HDF5 file":
+        with h5py.File(path, "w") as file:
+            file["thesis"] = [1, 2, 3]
+    else:
+        path.write_bytes(b"my own data")
+    before = path.read_bytes()
+    with pytest.raises(ShowerFileError, match=rf"{name}(.|\n)*remedy: choose another folder"):
+        simulate(data, tmp_path)
+    assert path.read_bytes() == before
+    assert {file.name for file in tmp_path.iterdir()} == {name, ".lock"}
 
 
 def start(data: Data, folder: Path, cache: Path) -> subprocess.Popen[str]:
@@ -223,7 +256,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(long_data: Data, tmp_path:
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert record.showers == 48
     # A file may have been finished without its process having said so: only its times are lost then.
-    timed = len((folder / "pieces.jsonl").read_text().splitlines())
+    timed = len((folder / "files.jsonl").read_text().splitlines())
     assert file_count(long_data) - len(workers) <= timed <= file_count(long_data)
     assert record.seconds > 0
     whole = tmp_path / "whole"

@@ -14,8 +14,18 @@ from caloscale.errors import SimulationError, StorageError
 from caloscale.simulation.tables import LOW_ENERGY_FOLDER, data_folder, elements_of, tables_identity
 from caloscale.spec import Geometry
 
-TUNGSTEN_DENSITY = 19.3  # g/cm^3
-TUNGSTEN_ATOMIC_MASS = 183.84
+ELEMENTS = {
+    1: (1.008, 63.04),
+    6: (12.011, 42.70),
+    14: (28.0855, 21.82),
+    24: (51.996, 14.94),
+    26: (55.845, 13.84),
+    28: (58.693, 12.68),
+    29: (63.546, 12.86),
+    74: (183.84, 6.76),
+    82: (207.2, 6.37),
+}
+"""Atomic mass, g/mol, and radiation length, g/cm^2 (Review of Particle Physics), by atomic number."""
 AVOGADRO = 6.02214076e23
 BARN_CM2 = 1e-24
 ELECTRON_MEV = 0.51099895
@@ -46,37 +56,73 @@ def klein_nishina_barn(energy_mev: float) -> float:
     return 2 * np.pi * 0.28179403**2 * (first + second)
 
 
+@pytest.fixture(scope="module")
+def all_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """The low-energy folder with the tables of each element of the known materials."""
+    environment = {"CALOSCALE_CACHE": str(tmp_path_factory.mktemp("all"))}
+    found: dict[int, Path] = {}
+    for absorber in ("tungsten", "lead", "iron", "copper", "steel"):
+        for active in ("silicon", "scintillator"):
+            geometry = Geometry(absorber=absorber, active=active)
+            folder = data_folder(geometry, environment) / LOW_ENERGY_FOLDER
+            found.update(dict.fromkeys(elements_of(geometry), folder))
+    return found
+
+
 @pytest.mark.parametrize(
-    ("energy_mev", "published_cm2_g"),
-    # NIST, X-ray mass attenuation coefficients, table 3, Z = 74: below and above the K edge, and beyond.
-    [(0.0695249, 2.552), (0.0695251, 11.23), (0.1, 4.438), (0.2, 0.7844), (0.5, 0.1378)],
+    ("z", "energy_mev", "published_cm2_g"),
+    # NIST, X-ray mass attenuation coefficients, table 3; tungsten and lead on both sides of the K edge of tungsten.
+    [
+        (1, 0.1, 0.2944),
+        (1, 0.5, 0.1729),
+        (6, 0.1, 0.1514),
+        (6, 0.5, 0.08715),
+        (14, 0.1, 0.1835),
+        (14, 0.5, 0.08748),
+        (26, 0.1, 0.3717),
+        (26, 0.5, 0.08414),
+        (29, 0.1, 0.4584),
+        (29, 0.5, 0.08362),
+        (74, 0.0695249, 2.552),
+        (74, 0.0695251, 11.23),
+        (74, 0.1, 4.438),
+        (74, 0.2, 0.7844),
+        (74, 0.5, 0.1378),
+        (82, 0.1, 5.549),
+        (82, 0.2, 0.9985),
+        (82, 0.5, 0.1614),
+    ],
 )
-def test_attenuation_of_tungsten_is_the_published_one(tables: Path, energy_mev: float, published_cm2_g: float) -> None:
+def test_attenuation_is_the_published_one(
+    all_tables: dict[int, Path], z: int, energy_mev: float, published_cm2_g: float
+) -> None:
     """Photoelectric and Rayleigh from the tables plus Klein and Nishina for the Compton effect, within 3%."""
-    energy, scaled = read_vector(tables / "epics2017" / "phot" / "pe-cs-74.dat")
+    energy, scaled = read_vector(all_tables[z] / "epics2017" / "phot" / f"pe-cs-{z}.dat")
     photoelectric = np.exp(np.interp(np.log(energy_mev), np.log(energy), np.log(scaled))) / energy_mev**3
-    energy, scaled = read_vector(tables / "epics2017" / "rayl" / "re-cs-74.dat")
+    energy, scaled = read_vector(all_tables[z] / "epics2017" / "rayl" / f"re-cs-{z}.dat")
     rayleigh = np.exp(np.interp(np.log(energy_mev), np.log(energy), np.log(scaled))) / energy_mev**2 / 1e-22
-    barn = photoelectric + rayleigh + 74 * klein_nishina_barn(energy_mev)
-    assert barn * BARN_CM2 * AVOGADRO / TUNGSTEN_ATOMIC_MASS == pytest.approx(published_cm2_g, rel=0.03)
+    barn = photoelectric + rayleigh + z * klein_nishina_barn(energy_mev)
+    assert barn * BARN_CM2 * AVOGADRO / ELEMENTS[z][0] == pytest.approx(published_cm2_g, rel=0.03)
 
 
-def test_bremsstrahlung_of_tungsten_gives_the_published_radiation_length(tables: Path) -> None:
-    """At high energy the radiative loss per length is E / X0, X0 = 0.3504 cm (Review of Particle Physics)."""
-    rows = (tables / "brem_SB" / "br74").read_text().splitlines()
+@pytest.mark.parametrize("z", [1, 6, 14, 24, 26, 28, 29, 74, 82])
+def test_bremsstrahlung_gives_the_published_radiation_length(all_tables: dict[int, Path], z: int) -> None:
+    """At high energy the radiative loss per length is E / X0; within 1%."""
+    atomic_mass, radiation_length = ELEMENTS[z]
+    rows = (all_tables[z] / "brem_SB" / f"br{z}").read_text().splitlines()
     kind, columns, lines = (int(n) for n in rows[0].split())
     fraction, log_energy = (np.array(row.split(), float) for row in rows[1:3])
     scaled_mbarn = np.array([row.split() for row in rows[3:]], float)
     assert kind == 4
     assert scaled_mbarn.shape == (lines, columns) == (len(log_energy), len(fraction))
     assert np.exp(log_energy[[0, -1]]) == pytest.approx([1e-3, 1e4])
-    per_atom_cm2 = 74**2 * np.trapezoid(scaled_mbarn[-1], fraction) * 1e-3 * BARN_CM2
-    inverse_length = per_atom_cm2 * TUNGSTEN_DENSITY * AVOGADRO / TUNGSTEN_ATOMIC_MASS
-    assert 1 / inverse_length == pytest.approx(0.3504, rel=0.02)
+    per_atom_cm2 = z**2 * np.trapezoid(scaled_mbarn[-1], fraction) * 1e-3 * BARN_CM2
+    assert atomic_mass / (per_atom_cm2 * AVOGADRO) == pytest.approx(radiation_length, rel=0.01)
 
 
 def test_only_the_elements_of_the_geometry_are_there(tables: Path) -> None:
     assert elements_of(Geometry()) == (1, 14, 74)
+    assert elements_of(Geometry(absorber="steel", active="scintillator")) == (1, 6, 24, 26, 28)
     assert {file.name for file in (tables / "brem_SB").iterdir()} == {"br1", "br14", "br74"}
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caloscale import spec
+from caloscale.detector.geometry import absorber_mm, gap_mm
 from caloscale.errors import ConfigurationError
 from caloscale.spec.configuration import parse_overrides, parse_yaml
 
@@ -53,8 +54,8 @@ def test_shape_after_rebinning_and_gap_of_the_layers() -> None:
     data = spec.load_run(preset="compact").data
     assert data.shape == (17, 17, 25)
     geometry = data.geometry
-    assert len(geometry.absorber_mm) == 25
-    total = sum(geometry.absorber_mm) + 25 * (geometry.silicon_mm + geometry.gap_mm)
+    assert len(absorber_mm(geometry)) == 25
+    total = sum(absorber_mm(geometry)) + 25 * (geometry.active_mm + gap_mm(geometry))
     assert total == pytest.approx(geometry.depth_mm)
 
 
@@ -78,7 +79,7 @@ BAD = {
     "data.geometry.cells=[51, 51, 24]": ("data.geometry", "add up to cells[2]"),
     "data.geometry.cells=[0, 51, 25]": ("data.geometry", "positive"),
     "data.geometry.depthMm=10": ("data.geometry", "raise depthMm"),
-    "data.geometry.siliconMm=-1": ("data.geometry.siliconMm", "greater than 0 and at most 10, such as 0.5"),
+    "data.geometry.activeMm=-1": ("data.geometry.activeMm", "greater than 0 and at most 100, such as 0.5"),
     "data.preprocessing.rebin=[4, 3, 1]": ("data", "factors of the cells"),
     "data.showers=null": ("data", "--set data.showers"),
     "validation.gates=[{observable: hit, maxFloors: 3}]": (

@@ -10,7 +10,7 @@ import pytest
 
 from caloscale import stages
 from caloscale.errors import ShowerFileError
-from caloscale.showers.hdf5.reader import write_showers
+from caloscale.showers.hdf5.writer import write_showers
 from caloscale.spec import Run
 from caloscale.stages import provision
 from tests.training.conftest import random_showers, small_run
@@ -47,7 +47,7 @@ def test_worker_0_prepares_and_the_others_wait(
     thread.start()
     made = stages.provide_shards(run, tmp_path / "0", workspace=workspace)
     thread.join(20)
-    assert found[0].manifest == made.manifest and made.manifest.parts["train"] == 16
+    assert found[0].manifest == made.manifest and made.manifest.splits["train"] == 16
     found[0].need()
     made.need()
 

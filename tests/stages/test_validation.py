@@ -13,9 +13,9 @@ from caloscale import spec
 from caloscale.errors import CheckpointError, InputError, ShowerFileError
 from caloscale.physics import Evaluation
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.reader import write_showers
+from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.tfrecord.manifest import read_manifest
-from caloscale.showers.tfrecord.shards import preprocess_showers, read_part
+from caloscale.showers.tfrecord.shards import preprocess_showers, read_split
 from caloscale.stages import validation
 from caloscale.stages.validation import _generate_like, _release, validate
 from caloscale.training.selection import selection_showers
@@ -35,20 +35,20 @@ class Echo:
 
 
 @pytest.mark.parametrize(
-    ("held_back", "showers"), [(4000, 2000), (2500, 2000), (2000, 2000), (1500, 2000), (300, 2000), (7, 3)]
+    ("held_out", "showers"), [(4000, 2000), (2500, 2000), (2000, 2000), (1500, 2000), (300, 2000), (7, 3)]
 )
-def test_generated_showers_have_the_energies_of_all_that_were_held_back(held_back: int, showers: int) -> None:
+def test_generated_showers_have_the_energies_of_all_that_were_held_out(held_out: int, showers: int) -> None:
     """Also where source files go by energy: mean and range are those of the reference."""
-    energy = np.linspace(5, 40, held_back, dtype=np.float32)
-    reference = Showers(np.zeros((held_back, 1, 1, 1), np.float32), energy, energy / 40, "geant4")
+    energy = np.linspace(5, 40, held_out, dtype=np.float32)
+    reference = Showers(np.zeros((held_out, 1, 1, 1), np.float32), energy, energy / 40, "geant4")
     run = spec.load_run(preset="compact", overrides=[f"validation.showers={showers}"])
     generated, _ = _generate_like(reference, Echo(), run)
     assert len(generated) == showers
-    step = 35 / (min(held_back, showers) - 1)
+    step = 35 / (min(held_out, showers) - 1)
     wanted = np.linspace(5, 40, 5)
     np.testing.assert_allclose(np.quantile(generated.energy_gev, np.linspace(0, 1, 5)), wanted, atol=1.01 * step)
     np.testing.assert_array_equal(generated.angle_rad, generated.energy_gev / 40)
-    assert len(np.unique(generated.energy_gev)) == min(held_back, showers)
+    assert len(np.unique(generated.energy_gev)) == min(held_out, showers)
 
 
 def test_the_model_folder_holds_the_last_verdict_alone(tmp_path: Path) -> None:
@@ -136,11 +136,11 @@ def test_showers_that_chose_the_epoch_do_not_judge(
     networks = shared_model(tmp_path_factory, "compact", DETECTOR)
     with pytest.raises(JudgedError) as judged:
         validate(run, tmp_path, shards, networks, tmp_path / "model")
-    held_back = read_part(shards, "validation")
-    chose = held_back[selection_showers([len(held_back)])].energy_gev
+    held_out = read_split(shards, "validation")
+    chose = held_out[selection_showers([len(held_out)])].energy_gev
     used = judged.value.args[0].energy_gev
     assert (len(chose), len(used)) == (5, judging)
-    assert len({*used, *chose}) == 5 + judging and {*used, *chose} <= set(held_back.energy_gev)
+    assert len({*used, *chose}) == 5 + judging and {*used, *chose} <= set(held_out.energy_gev)
 
 
 @pytest.mark.parametrize("known", ["these", "others", "not"])

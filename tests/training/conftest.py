@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.reader import write_showers
+from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.spec import load_run
 from caloscale.training.checkpoint.store import CheckpointFolder

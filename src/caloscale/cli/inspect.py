@@ -11,7 +11,7 @@ from caloscale.cli.options import Json
 
 
 def command(
-    path: Annotated[Path, typer.Argument(help="HDF5 file, TFRecord shard, or folder of shards.")],
+    path: Annotated[Path, typer.Argument(help="HDF5 file or folder of them, TFRecord shard or folder of shards.")],
     shower: Annotated[int, typer.Option(help="Number of the shower that is drawn.", min=0)] = 0,
     picture: Annotated[
         Path | None,
@@ -21,20 +21,21 @@ def command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a file of showers holds, and draw one shower of it."""
+    """Show the content of a file or folder of showers, and draw one shower of it."""
     from rich.console import Console
     from rich.table import Table
 
     from caloscale.cli.plan import FIGURES
     from caloscale.errors import InputError, StorageError
-    from caloscale.showers.description import describe, draw
+    from caloscale.report.picture import draw_shower
+    from caloscale.showers.inspection import describe, read_one
     from caloscale.stages import load_tensorflow_quietly
 
     if picture is not None and as_json:
         raise InputError("draws nothing with --json", field="--picture", value=str(picture), remedy="leave one out")
     if picture is not None and picture.suffix not in FIGURES:
         raise StorageError(
-            "is no kind of figure", file=picture, remedy=f"end its name with one of {', '.join(FIGURES)}"
+            "is not a format of figures", file=picture, remedy=f"end its name with one of {', '.join(FIGURES)}"
         )
     if path.suffix == ".tfrecord" or (path.is_dir() and not as_json):
         load_tensorflow_quietly()
@@ -47,5 +48,6 @@ def command(
         table.add_row(name, str(value))
     Console().print(table)
     target = picture or Path(f"{path.stem}-shower{shower}.png")
-    draw(path, shower, target)
+    showers, axes = read_one(path, shower)
+    draw_shower(showers, 0, target, axes=axes)
     typer.echo(f"picture: {target}")

@@ -39,5 +39,5 @@ def command(
     if as_json:
         typer.echo(manifest.model_dump_json(by_alias=True, indent=2))
     else:
-        counts = ", ".join(f"{count} {part}" for part, count in manifest.parts.items())
+        counts = ", ".join(f"{count} {part}" for part, count in manifest.splits.items())
         typer.echo(f"{counts} showers ({manifest.source}) of {' x '.join(map(str, manifest.shape))} cells in {output}")

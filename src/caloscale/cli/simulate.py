@@ -17,7 +17,7 @@ def command(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the HDF5 files.")] = Path("showers"),
     as_json: Json = False,
 ) -> None:
-    """Simulate the showers of a document with Geant4 into HDF5 files; goes on where it was stopped."""
+    """Simulate the showers of a run configuration with Geant4 into HDF5 files; resumes from finished files."""
     from caloscale.errors import ConfigurationError
     from caloscale.simulation import simulate
 
@@ -33,8 +33,7 @@ def command(
     if as_json:
         typer.echo(record.model_dump_json(by_alias=True, indent=2))
     else:
-        typer.echo(
-            f"{record.showers} showers ({record.source}) in {output}: "
-            f"{record.showers_per_second:.1f} showers/s, {record.core_seconds_per_shower:.3f} core seconds each"
-            + (", made before" if record.reused else "")
-        )
+        rate = f"{record.showers_per_second:.1f} showers/s, {record.core_seconds_per_shower:.3f} core seconds each"
+        rate = rate if record.showers_per_second else "speed not recorded"
+        reused = ", simulated before" if record.reused else ""
+        typer.echo(f"{record.showers} showers ({record.source}) in {output}: {rate}{reused}")

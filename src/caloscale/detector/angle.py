@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.detector.geometry import sensor_depth_mm
 from caloscale.spec.data import Geometry
 
 EMPTY_ANGLE_RAD = 100.0
-"""What an empty shower has as measured angle (published convention), far from every real one."""
+"""Measured angle of an empty shower: the published value, far outside every real angle."""
 FAINT_LAYER = 1e-6
-"""Layers with a smaller share of the shower's energy have no direction worth counting."""
-SHORTEST_MM2 = 1e-7
-"""Least square of a layer's distance from the barycentre, mm^2: a layer exactly there would give 0/0."""
+"""Layers with a smaller share of the shower's energy are left out: their barycentre is rounding error, and its gradient
+grows as the inverse of the share."""
+SMALLEST_DISTANCE_MM2 = 1e-7
+"""Least squared distance of a layer's barycentre from the shower's, mm^2: it keeps the quotient finite and the
+square root differentiable."""
 
 
 def measured_angle_rad(
@@ -22,13 +25,13 @@ def measured_angle_rad(
 
     The published 3DGAN's measure: for each layer that has energy, the angle of the line from the
     shower's barycentre to the layer's barycentre; then their mean, weighted by the number of the layer
-    (front: 1/2). Lengths are in mm, with the sensors where the geometry has them, so that the result is
+    (front: 1/2). Lengths are in mm, at the depths of the sensors, so that the result is
     an angle in space (the published one counts cells). 100 for an empty shower. It does not depend on the
     unit of the cells. The discriminator's layer `models.layers.MeasuredAngle` computes the same.
     """
     cell_mm = geometry.cell_mm * rebin[0], geometry.cell_mm * rebin[1]
     x, y = ((np.arange(n) - (n - 1) / 2) * size for n, size in zip(cells.shape[1:3], cell_mm))
-    z = np.asarray(geometry.sensor_depth_mm(rebin[2]))
+    z = np.asarray(sensor_depth_mm(geometry, rebin[2]))
     moment_x = np.einsum("nxz,x->nz", cells.sum(axis=2, dtype=np.float64), x)
     along_yz = cells.sum(axis=1, dtype=np.float64)
     moment_y = np.einsum("nyz,y->nz", along_yz, y)
@@ -40,7 +43,7 @@ def measured_angle_rad(
     dz = z - (per_layer * z).sum(axis=1, keepdims=True) / in_all
     dx = moment_x / in_layer - moment_x.sum(axis=1, keepdims=True) / in_all
     dy = moment_y / in_layer - moment_y.sum(axis=1, keepdims=True) / in_all
-    distance = np.sqrt(np.maximum(dy**2 + dz**2, SHORTEST_MM2))
+    distance = np.sqrt(np.maximum(dy**2 + dz**2, SMALLEST_DISTANCE_MM2))
     angles = np.pi / 2 - np.arctan(np.sign(dz) * dx / distance)
 
     weights = hit * (np.arange(len(z)) + 0.5)

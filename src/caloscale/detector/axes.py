@@ -1,4 +1,4 @@
-"""Where the re-binned cells of a detector lie: depth, transverse positions, sampling weights."""
+"""Positions of the re-binned cells of a detector: depth, transverse positions, sampling weights."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.detector.geometry import absorber_mm, sensor_depth_mm, sensor_depth_x0
 from caloscale.spec.data import Data, Geometry
-
-TUNGSTEN_X0_MM = 3.504
-"""Radiation length of tungsten, mm (PDG, Atomic and nuclear properties of materials)."""
-SILICON_X0_MM = 93.70
-"""Radiation length of silicon, mm (PDG, the same table)."""
 
 Floats = NDArray[np.floating]
 
@@ -45,15 +41,12 @@ class Axes:
 def axes_of(data: Data) -> Axes:
     """The axes of the showers that a run compares (after re-binning)."""
     geometry, rebin = data.geometry, data.preprocessing.rebin
-    absorber = np.array(geometry.absorber_mm)
-    silicon = geometry.silicon_mm
-    radiation = np.cumsum(absorber) / TUNGSTEN_X0_MM + (np.arange(len(absorber)) + 0.5) * silicon / SILICON_X0_MM
-    layers = _mean_of_neighbours(absorber, rebin[2])
+    layers = _mean_of_neighbours(np.array(absorber_mm(geometry)), rebin[2])
     return Axes(
         x_mm=_centred(data.shape[0], geometry.cell_mm * rebin[0]),
         y_mm=_centred(data.shape[1], geometry.cell_mm * rebin[1]),
-        z_mm=np.array(geometry.sensor_depth_mm(rebin[2])),
-        depth_x0=_mean_of_neighbours(radiation, rebin[2]),
+        z_mm=np.array(sensor_depth_mm(geometry, rebin[2])),
+        depth_x0=_mean_of_neighbours(sensor_depth_x0(geometry), rebin[2]),
         layer_weight=layers / layers[0],
         geometry=geometry,
         rebin=rebin,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,6 +117,8 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
         raise CheckpointError("holds a document that is not valid here", file=folder / CARD, remedy=remedy) from error
     if not path.is_file():
         raise CheckpointError("is missing", file=path, remedy=remedy)
+    if not zipfile.is_zipfile(path):
+        raise CheckpointError("is truncated or damaged: it is not a complete Keras archive", file=path, remedy=remedy)
     # The layers of all presets must be known to Keras before a network is read.
     import caloscale.models.compact_layers
     import caloscale.models.convolution

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from caloscale.detector.geometry import aim_depth_mm, sensor_depth_mm
+from caloscale.detector.sampling import mip_fraction, mip_gev
 from caloscale.models.compact_layers import (
     AddAcross,
     CellNoise,
@@ -53,13 +55,9 @@ DISCRIMINATOR_CHANNELS = 32
 DISCRIMINATOR_HIDDEN = 64
 """Units of the discriminator's dense layers."""
 
-MIP_MEV_PER_MM = {"silicon": 0.388, "tungsten": 2.21}
-"""Energy loss of a minimum-ionising particle (Particle Data Group, atomic and nuclear properties)."""
 ELECTRON_OVER_MIP = 0.75
 """Response to an electromagnetic shower over that to minimum-ionising particles, typical of tungsten and silicon.
 Only where the training begins."""
-PIVOT_MM = 50.0
-"""Depth at which the axis of a shower crosses the middle of the window (simulation: where electrons aim)."""
 FAINTEST_MIP = 0.15
 """The generator's faintest cell, in units of a minimum-ionising particle's loss in the silicon."""
 COUNT_MIP = (1.5, 0.15, 0.5, 5.0, 25.0, 100.0)
@@ -113,7 +111,7 @@ def _generator(model: Model, data: Data) -> Any:
     )(style)
     shower = Deposit(
         units=units * data.preprocessing.energy_scale_gev,
-        faintest=_mip_gev(data.geometry) * FAINTEST_MIP * units,
+        faintest=mip_gev(data.geometry) * FAINTEST_MIP * units,
         power=data.preprocessing.power,
         name="shower",
     )([logarithms, latent, response])
@@ -191,7 +189,7 @@ def _measurements(shower: Any, model: Model, data: Data) -> tuple[Any, dict[str,
     """Logarithms of the cells, and what follows from the shower alone, by name of output."""
     preprocessing = data.preprocessing
     rebin_x, rebin_y, rebin_z = preprocessing.rebin
-    mip = _mip_gev(data.geometry) * preprocessing.units_per_gev
+    mip = mip_gev(data.geometry) * preprocessing.units_per_gev
     faintest = (FAINTEST_MIP * mip) ** preprocessing.power
     thresholds = [math.log1p((mip * t) ** preprocessing.power / faintest) for t in COUNT_MIP]
     cells = QuickCellEnergy(preprocessing.power, name="cell_energy")(shower)
@@ -200,7 +198,7 @@ def _measurements(shower: Any, model: Model, data: Data) -> tuple[Any, dict[str,
     outputs = {
         "angle": MeasuredAngle(
             cell_mm=(data.geometry.cell_mm * rebin_x, data.geometry.cell_mm * rebin_y),
-            depth_mm=data.geometry.sensor_depth_mm(rebin_z),
+            depth_mm=sensor_depth_mm(data.geometry, rebin_z),
             name="angle",
         )(cells),
         "ecal_sum": EcalSum(name="ecal_sum")(cells),
@@ -239,17 +237,11 @@ def _primary(data: Data) -> Any:
 
 def _shift(data: Data) -> list[float]:
     """Cells along x between the axis of a shower with cot(angle) = 1 and the middle of the window, per layer."""
-    pivot_mm = min(PIVOT_MM, data.geometry.depth_mm / 2)
+    pivot_mm = aim_depth_mm(data.geometry)
     cell_mm = data.geometry.cell_mm * data.preprocessing.rebin[0]
-    return [(depth - pivot_mm) / cell_mm for depth in data.geometry.sensor_depth_mm(data.preprocessing.rebin[2])]
-
-
-def _mip_gev(geometry: Geometry) -> float:
-    """What a minimum-ionising particle leaves in a silicon sensor, GeV."""
-    return MIP_MEV_PER_MM["silicon"] * geometry.silicon_mm * 1e-3
+    return [(depth - pivot_mm) / cell_mm for depth in sensor_depth_mm(data.geometry, data.preprocessing.rebin[2])]
 
 
 def _response(geometry: Geometry) -> float:
     """Deposited over primary energy where the training begins: the front layer's share for an electron."""
-    silicon = MIP_MEV_PER_MM["silicon"] * geometry.silicon_mm
-    return ELECTRON_OVER_MIP * silicon / (silicon + MIP_MEV_PER_MM[geometry.absorber] * geometry.absorber_mm[0])
+    return ELECTRON_OVER_MIP * mip_fraction(geometry, geometry.layers[0].absorber_mm)

@@ -13,6 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from caloscale.detector.angle import EMPTY_ANGLE_RAD, FAINT_LAYER, SMALLEST_DISTANCE_MM2
+from caloscale.detector.geometry import sensor_depth_mm
 from caloscale.spec import Data
 
 PUBLISHED_BIN_EDGES = (0.05, 0.03, 0.02, 0.0125, 0.008, 0.003)
@@ -21,18 +23,8 @@ PUBLISHED_BIN_EDGES = (0.05, 0.03, 0.02, 0.0125, 0.008, 0.003)
 PUBLISHED_UNITS_PER_GEV = 50.0
 """Units per GeV of the published arrays, to which the edges belong."""
 
-EMPTY_ANGLE_RAD = 100.0
-"""Measured angle of a shower without energy: the published value, far outside every real angle."""
-
 EMPTY_SUM = 1e-6
 """Showers with a smaller sum (2e-8 GeV in the published units) count as empty."""
-
-FAINT_LAYER = 1e-6
-"""Layers with a smaller share of the shower's energy have no direction: their barycentre is rounding error,
-and its gradient grows as the inverse of the share."""
-
-SMALLEST_DISTANCE_MM2 = 1e-7
-"""Least squared distance of a layer's barycentre from the shower's; keeps the square root differentiable."""
 
 _register = tf.keras.utils.register_keras_serializable(package="caloscale")
 
@@ -194,7 +186,7 @@ def constraints(shower: Any, data: Data, *, bin_counts: bool) -> dict[str, Any]:
     outputs = {
         "angle": MeasuredAngle(
             cell_mm=(geometry.cell_mm * rebin_x, geometry.cell_mm * rebin_y),
-            depth_mm=geometry.sensor_depth_mm(rebin_z),
+            depth_mm=sensor_depth_mm(geometry, rebin_z),
             name="angle",
         )(cells),
         "ecal_sum": EcalSum(name="ecal_sum")(cells),

@@ -1,33 +1,45 @@
-"""Which files of showers a data set is made of, what of them is selected, and what is held back."""
+"""The files of a data set: finding them, selecting their showers, splitting off those for validation."""
 
 from __future__ import annotations
 
 import glob
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.detector.sampling import visible_fraction
 from caloscale.errors import ShowerFileError
+from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import Layout, Source, open_layout
 from caloscale.showers.hdf5.reader import check_primaries
-from caloscale.showers.tfrecord.manifest import Part
+from caloscale.showers.tfrecord.manifest import Split, SplitMethod
 from caloscale.spec.data import Data, Range
 from caloscale.storage.objects import download, is_remote
 
+log = logging.getLogger(__name__)
+
 HDF5_NAMES = ("*.h5", "*.hdf5")
-Split = Literal["by file", "end of the only file"]
+_FRACTION_FACTOR = 1.5
+"""Files are split as a whole where the validation fraction that results is within this factor of the requested one."""
+_LARGEST_DEPOSIT, _LARGEST_MEDIAN_DEPOSIT = 5.0, 1.5
+"""Sum of cells over primary energy that one shower, and the median of a file, can have. Energy conservation allows 1;
+sums that are calibrated to the primary energy (CaloChallenge) fluctuate about 1."""
+_CALIBRATED = 0.5
+"""Larger median ratios are those of calibrated sums, smaller ones of energy deposited in the sensors."""
+_UNUSUAL_FACTOR = 4.0
+"""A ratio that differs from the detector's sampling by more than this factor is reported."""
 _ANGLE_ROUNDING_DEG, _ENERGY_ROUNDING = 1e-4, 1e-6
 """float32 files must not lose the showers at the edge of a range, such as 90 degrees of [90, 90]."""
 
 
 @dataclass(frozen=True)
 class SurveyedFile:
-    """A file of showers, read but for its cells."""
+    """A file of showers, without its cells."""
 
     path: Path
     layout: Layout
@@ -44,23 +56,28 @@ class SurveyedFile:
 
     @property
     def is_selected(self) -> NDArray[np.bool_]:
-        """Showers that the document selects by energy and angle (N,)."""
+        """Showers that the run configuration selects by energy and angle (N,)."""
         return ~(self.outside_energy | self.outside_angle)
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Consecutive showers of a file that go to one part."""
+class FileSlice:
+    """The showers of a file that belong to one split."""
 
     file: SurveyedFile
-    part: Part
-    start: int
-    stop: int
+    split: Split
+    members: NDArray[np.bool_]
+    """Showers that belong to the split (N,)."""
+
+    @property
+    def is_selected(self) -> NDArray[np.bool_]:
+        """Those of them that the run configuration selects (N,)."""
+        return self.members & self.file.is_selected
 
     @property
     def selected(self) -> int:
-        """Number of showers that the document selects in it."""
-        return int(self.file.is_selected[self.start : self.stop].sum())
+        """Number of showers that the run configuration selects."""
+        return int(self.is_selected.sum())
 
 
 def find_files(source: str | Path, scratch: Path) -> list[Path]:
@@ -73,7 +90,7 @@ def find_files(source: str | Path, scratch: Path) -> list[Path]:
     if is_remote(text):
         found = download(text, scratch, HDF5_NAMES)
     elif path.is_dir():
-        found = [inner for pattern in HDF5_NAMES for inner in path.glob(pattern)]
+        found = hdf5_files(path)
     elif path.exists() or not glob.has_magic(text):
         return [path]
     else:
@@ -89,8 +106,14 @@ def find_files(source: str | Path, scratch: Path) -> list[Path]:
     return files
 
 
+def hdf5_files(folder: Path) -> list[Path]:
+    """The HDF5 files of a folder, sorted by name; hidden files are left out."""
+    found = {path for pattern in HDF5_NAMES for path in folder.glob(pattern)}
+    return sorted(path for path in found if path.is_file() and not path.name.startswith("."))
+
+
 def survey_file(path: Path, data: Data) -> SurveyedFile:
-    """Read what selects the showers of a file; raises ShowerFileError as reading would, but for the cells."""
+    """Read energies and angles of a file, not its cells; raises ShowerFileError as `reader.read_showers` does."""
     with open_layout(path) as opened:
         opened.check_shape(data.geometry)
         energy_gev, angle_rad = opened.energies_gev(), opened.angles_rad()
@@ -104,23 +127,34 @@ def survey_file(path: Path, data: Data) -> SurveyedFile:
     return SurveyedFile(path, layout, source, energy_gev, angle_rad, outside_energy, outside_angle & ~outside_energy)
 
 
-def split(files: Sequence[SurveyedFile], data: Data) -> tuple[list[Piece], Split]:
-    """Training and validation pieces, validation first, files in an order drawn from ``data.seed``.
+def split_files(files: Sequence[SurveyedFile], data: Data) -> tuple[list[FileSlice], SplitMethod]:
+    """Training and validation showers, validation first, files in an order drawn from ``data.seed``.
 
-    Whole files go to validation: their part rounded, at least one. Of a single file the last showers do.
+    Whole files go to validation (the published method): ``data.validationFraction`` of the files, rounded, at least
+    one. Where that misses the fraction of the selected showers by more than a factor of 1.5, as it does with few
+    files or with files of different lengths, single showers are drawn instead. Simulated data are always split by
+    file: the number of files is chosen for it.
     """
-    if len(files) == 1:
-        count = len(files[0])
-        first = max(0, count - max(1, round(data.validation_fraction * count)))
-        pieces = [Piece(files[0], "validation", first, count), Piece(files[0], "train", 0, first)]
-        return pieces, "end of the only file"
-    order = np.random.default_rng(data.seed).permutation(len(files))
-    held_back = min(len(files) - 1, max(1, round(data.validation_fraction * len(files))))
-    shuffled = [files[index] for index in order]
-    pieces = [
-        Piece(file, "validation" if index < held_back else "train", 0, len(file)) for index, file in enumerate(shuffled)
-    ]
-    return pieces, "by file"
+    random = np.random.default_rng(data.seed)
+    order = random.permutation(len(files))
+    by_file = min(len(files) - 1, max(1, round(data.validation_fraction * len(files))))
+    counts = np.array([int(files[index].is_selected.sum()) for index in order])
+    fraction = counts[:by_file].sum() / max(1, counts.sum())
+    is_near = 1 / _FRACTION_FACTOR <= fraction / data.validation_fraction <= _FRACTION_FACTOR
+    if len(files) > 1 and (is_near or data.source == "simulate"):
+        held_out = [np.full(len(files[index]), number < by_file) for number, index in enumerate(order)]
+        method: SplitMethod = "by file"
+    else:
+        selected = np.concatenate([files[index].is_selected for index in order])
+        drawn = np.zeros(len(selected), bool)
+        drawn[
+            random.permutation(np.flatnonzero(selected))[: max(1, round(data.validation_fraction * selected.sum()))]
+        ] = True
+        held_out = np.split(drawn, np.cumsum([len(files[index]) for index in order])[:-1])
+        method = "by shower"
+    validation = [FileSlice(files[index], "validation", mask) for index, mask in zip(order, held_out)]
+    train = [FileSlice(files[index], "train", ~mask) for index, mask in zip(order, held_out)]
+    return [one for one in validation + train if one.members.any()], method
 
 
 def check_one_origin(files: Sequence[SurveyedFile]) -> Source:
@@ -138,27 +172,59 @@ def check_one_origin(files: Sequence[SurveyedFile]) -> Source:
     return origin
 
 
-def check_selection(pieces: Sequence[Piece], data: Data, source: str | Path) -> None:
-    """Raise ShowerFileError when the ranges of the document leave a part empty."""
-    for part in ("train", "validation"):
-        if sum(piece.selected for piece in pieces if piece.part == part) == 0:
-            raise empty_selection(part, pieces, data, source)
+def check_selection(slices: Sequence[FileSlice], data: Data, source: str | Path) -> None:
+    """Raise ShowerFileError when the ranges of the run configuration leave a split empty."""
+    for split in ("train", "validation"):
+        if sum(one.selected for one in slices if one.split == split) == 0:
+            raise empty_selection(split, slices, data, source)
 
 
-def empty_selection(part: str, pieces: Sequence[Piece], data: Data, source: str | Path) -> ShowerFileError:
-    """The error that no shower is left for a part, with what the files hold."""
-    files = {piece.file.path: piece.file for piece in pieces}.values()
+def empty_selection(split: str, slices: Sequence[FileSlice], data: Data, source: str | Path) -> ShowerFileError:
+    """The error that no shower is left for a split, with what the files contain."""
+    files = {one.file.path: one.file for one in slices}.values()
     energies = np.concatenate([file.energy_gev for file in files])
     angles = np.degrees(np.concatenate([file.angle_rad for file in files]))
     return ShowerFileError(
-        f"no showers are left for {part}: the files hold {len(energies)} showers of "
+        f"no showers are left for {split}: the files contain {len(energies)} showers of "
         f"{_range(energies)} GeV and {_range(angles)} degrees",
         file=source,
         field="data.energyGev, data.angleDeg, data.preprocessing.minimumSumGev",
         value=(list(data.energy_gev), list(data.angle_deg), data.preprocessing.minimum_sum_gev),
-        remedy="widen the ranges to what the files hold, lower the minimum sum, or give more showers or files; "
+        remedy="set the ranges to what the files contain, lower the minimum sum, or give more showers or files; "
         "energies are in GeV, angles in rad",
     )
+
+
+def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.intp], data: Data) -> None:
+    """Compare the sums of cells with the energies of the primaries and with the sampling of the detector.
+
+    numbers: of the showers in the file (N,). Raises ShowerFileError when more energy is deposited than the primaries
+    had, which wrong units cause; warns when the ratio is far from what the detector of the run configuration samples.
+    """
+    ratios = showers.ecal_sum_gev / showers.energy_gev
+    median, largest = float(np.median(ratios)), int(np.argmax(ratios))
+    expected = visible_fraction(data.geometry)
+    remedy = (
+        f"correct the file's attribute unitsPerGev, which divides cells to give GeV (this detector samples about "
+        f"{expected:.2g} of the energy), or remove the shower"
+    )
+    if ratios[largest] > _LARGEST_DEPOSIT or median > _LARGEST_MEDIAN_DEPOSIT:
+        raise ShowerFileError(
+            f"shower {numbers[largest]} has a sum of cells of {showers.ecal_sum_gev[largest]:.4g} GeV and a primary of "
+            f"{showers.energy_gev[largest]:.4g} GeV: more energy is deposited than the primary had (median of "
+            f"{len(ratios)} showers: {median:.3g} times)",
+            file=file.path,
+            field="showers" if file.layout == "calochallenge" else "ECAL",
+            remedy=remedy,
+        )
+    if median < _CALIBRATED and not 1 / _UNUSUAL_FACTOR <= median / expected <= _UNUSUAL_FACTOR:
+        log.warning(
+            "%s: the cells sum up to %.2g of the primary's energy (median), where data.geometry samples about %.2g\n"
+            "  remedy: check the units of the cells (attribute unitsPerGev) and data.geometry",
+            file.path,
+            median,
+            expected,
+        )
 
 
 def _outside(values: NDArray[np.floating], limits: Range) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""The files of a simulation: their names, and which of them are finished."""
+"""The files of a simulation: their names, which of them are finished, and whether a folder is free for them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import h5py
 
 from caloscale.errors import ShowerFileError, SimulationError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.reader import write_showers
+from caloscale.showers.hdf5.writer import write_showers
 from caloscale.simulation.primaries import file_count, showers_in_file
+from caloscale.simulation.record import RECORD_NAME, FileLog, read_record
 from caloscale.spec import Data
 from caloscale.storage.atomic import PARTIAL
 
@@ -30,7 +31,7 @@ def file_name(index: int) -> str:
 
 
 def write_file(folder: Path, index: int, showers: Showers, data: Data, fingerprint: str) -> None:
-    """Write file ``index`` of a simulation, atomically. The same showers give the same datasets and attributes."""
+    """Write file ``index`` of a simulation atomically. Equal showers give equal datasets and attributes."""
     attributes: dict[str, str | int | float] = {
         _FINGERPRINT: fingerprint,
         "engine": data.simulation.engine,
@@ -42,11 +43,7 @@ def write_file(folder: Path, index: int, showers: Showers, data: Data, fingerpri
 
 
 def pending_files(data: Data, folder: Path, fingerprint: str) -> list[int]:
-    """Numbers of the files that are still to be simulated.
-
-    A file that cannot be read or does not hold all its showers is among them. Raises ShowerFileError when
-    the folder holds a file of another simulation.
-    """
+    """Numbers of the files that are still to be simulated, those that are damaged or incomplete included."""
     pending = []
     for index in range(file_count(data)):
         path = folder / file_name(index)
@@ -56,43 +53,60 @@ def pending_files(data: Data, folder: Path, fingerprint: str) -> list[int]:
 
 
 def refuse_foreign(folder: Path, fingerprint: str) -> None:
-    """Raise ShowerFileError when a file in the folder belongs to a simulation with another fingerprint."""
+    """Raise ShowerFileError when the folder contains a file that this simulation did not write but would replace.
+
+    A file of showers belongs to this simulation by its fingerprint; a damaged one, which cannot be read, by the log of
+    finished files.
+    """
+    logged = {line.get("file") for line in FileLog(folder).lines() if line.get("fingerprint") == fingerprint}
     for path in sorted(folder.glob("showers-*.h5")):
-        found = _read_attributes(path).get(_FINGERPRINT, fingerprint)
-        if found != fingerprint:
-            raise ShowerFileError(
-                "is of another simulation (another document, seed, code or tables)",
-                file=path,
-                field=_FINGERPRINT,
-                value=found,
-                remedy=f"choose another folder than {folder}, or delete it",
-            )
+        attributes = _read_attributes(path)
+        if attributes is None and path.name not in logged:
+            raise _foreign(path, "cannot be read, and this simulation did not write it", None)
+        if attributes is not None and attributes.get(_FINGERPRINT) != fingerprint:
+            problem = "belongs to another simulation (another run configuration, seed, code or tables), or to none"
+            raise _foreign(path, problem, attributes.get(_FINGERPRINT))
+    record = read_record(folder)
+    if (folder / RECORD_NAME).exists() and (record is None or record.fingerprint != fingerprint):
+        raise _foreign(folder / RECORD_NAME, "belongs to another simulation", record and record.fingerprint)
+
+
+def _foreign(path: Path, problem: str, value: object) -> ShowerFileError:
+    return ShowerFileError(
+        problem,
+        file=path,
+        field=_FINGERPRINT,
+        value=value,
+        remedy=f"choose another folder than {path.parent}, or delete or move the file",
+    )
 
 
 def _is_finished(path: Path, data: Data, fingerprint: str) -> bool:
-    attributes = _read_attributes(path)
+    attributes = _read_attributes(path) or {}
     whole = attributes.get("shape") == (showers_in_file(data), *data.geometry.cells)
     return whole and attributes.get(_FINGERPRINT) == fingerprint
 
 
-def _read_attributes(path: Path) -> dict[str, object]:
-    """Attributes of a file and the shape of its cells; nothing when it is missing or torn."""
+def _read_attributes(path: Path) -> dict[str, object] | None:
+    """Attributes of a file and, where it contains showers, the shape of its cells; None when it cannot be read."""
     try:
         with h5py.File(path) as file:
             attributes = {name: v.decode() if isinstance(v, bytes) else v for name, v in file.attrs.items()}
-            count, y, x, z = file["ECAL"].shape
-            return {**attributes, "shape": (count, x, y, z)}
+            if "ECAL" in file and file["ECAL"].ndim == 4:
+                count, y, x, z = file["ECAL"].shape
+                attributes["shape"] = (count, x, y, z)
+            return attributes
     except (OSError, KeyError, RuntimeError, ValueError):
-        return {}
+        return None
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from simulating into the folder; remove what killed ones left half-written, first and last.
+    """Exclude other processes from simulating into the folder; remove partial files of killed ones, before and after.
 
     Raises SimulationError when another process simulates into it.
     """
-    with (folder / _LOCK_NAME).open("w") as lock:
+    with (folder / _LOCK_NAME).open("a") as lock:
         if fcntl is not None:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,9 +6,9 @@ import calzone
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.detector.geometry import aim_depth_mm
 from caloscale.errors import SimulationError
-from caloscale.simulation.detector import START_BEFORE_FACE_MM, bin_deposits, describe_detector
-from caloscale.simulation.primaries import aim_depth_mm
+from caloscale.simulation.volumes import START_BEFORE_FACE_MM, bin_deposits, describe_detector
 from caloscale.spec import Data
 
 SOURCE = "geant4"
@@ -23,7 +23,7 @@ _MEV_PER_GEV = 1e3
 
 
 class Geant4:
-    """The calorimeter of a run document in Geant4."""
+    """The calorimeter of a run configuration in Geant4."""
 
     source = SOURCE
     batch_energy_gev = BATCH_ENERGY_GEV

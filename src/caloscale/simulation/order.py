@@ -1,4 +1,4 @@
-"""What a worker process is told to do."""
+"""The order that a worker process receives."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from caloscale.spec.block import Block
 
 
 class Order(Block):
-    """The first line that a worker reads; the numbers of its files follow."""
+    """The first line of a worker's input; the numbers of its files follow."""
 
     data: Data
-    """The document's data block."""
+    """The data block of the run configuration."""
     folder: Path
-    """Where the files go."""
+    """Folder of the files."""
     fingerprint: str
     """Written into each file."""

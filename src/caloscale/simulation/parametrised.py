@@ -11,25 +11,20 @@ import scipy
 from numpy.typing import NDArray
 from scipy.special import gammainc
 
-from caloscale.detector.media import layer_edges_mm, layer_edges_x0, layer_media
-from caloscale.simulation.primaries import aim_depth_mm
+from caloscale.detector.geometry import aim_depth_mm, layer_edges_mm, layer_edges_x0, sensor_depth_mm
+from caloscale.detector.sampling import layer_media, sampling_term, sampling_variance_gev
 from caloscale.simulation.profiles import draw_longitudinal, radial
 from caloscale.spec import Data
 
 SOURCE = "parametrised"
 BATCH_ENERGY_GEV = 500.0
-"""Bounds the number of spots in memory (some 60 per GeV); also what is done between two reports of progress."""
-
-SAMPLING_TERM = 0.17
-"""sigma/E = 0.17 sqrt(GeV / E) of layers of 2.4 mm tungsten and 0.5 mm silicon, as Geant4 has it
-(docs/simulation.md)."""
-_SAMPLING_TERM_AT_MM = 2.4
+"""Bounds the number of spots in memory (about 60 per GeV); also the work between two reports of progress."""
 
 Array = NDArray[np.float64]
 
 
 class Parametrised:
-    """The calorimeter of a run document, parametrised."""
+    """The calorimeter of a run configuration, parametrised."""
 
     source = SOURCE
     batch_energy_gev = BATCH_ENERGY_GEV
@@ -40,11 +35,11 @@ class Parametrised:
         self._medium = media[0]  # the front decides how the shower develops
         self._edges_x0 = layer_edges_x0(data.geometry)
         self._edges_mm = layer_edges_mm(data.geometry)
-        self._sensor_mm = np.array(data.geometry.sensor_depth_mm())
+        self._sensor_mm = np.array(sensor_depth_mm(data.geometry))
         self._visible = np.array([medium.visible_fraction for medium in media])
         self._moliere_mm = np.array([medium.moliere_radius_mm for medium in media])
-        # The fluctuation of a layer's sample grows as the root of its thickness.
-        self._variance_gev = SAMPLING_TERM**2 * np.array(data.geometry.absorber_mm) / _SAMPLING_TERM_AT_MM
+        self._sampling_term = sampling_term(data.geometry)
+        self._variance_gev = sampling_variance_gev(data.geometry)
         self._random = np.random.default_rng()
 
     @staticmethod
@@ -66,7 +61,7 @@ class Parametrised:
         deposited = self._sampled(energy[:, None] * fractions)
         # 10.3 spots over the sampling term, times E^0.959, spread along a gamma distribution of their own (A.2.5).
         spot_cdf = gammainc(profile.spot_shape[:, None], profile.spot_rate[:, None] * edges_x0)
-        spots = (10.3 / SAMPLING_TERM * energy**0.959)[:, None] * np.diff(spot_cdf, axis=1)
+        spots = (10.3 / self._sampling_term * energy**0.959)[:, None] * np.diff(spot_cdf, axis=1)
         numbers = np.maximum(self._random.poisson(spots), 1)
         each = (deposited / numbers).ravel()
         which = np.repeat(np.arange(count * layers), numbers.ravel())

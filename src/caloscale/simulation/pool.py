@@ -1,4 +1,4 @@
-"""The worker processes, seen from the process that started them."""
+"""The pool of worker processes, in the process that starts them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from caloscale import errors
 from caloscale.errors import CaloscaleError, SimulationError
 
 Message = dict[str, Any]
-_LAST_WORDS = 2000
-"""Characters of a dead worker's error output that are shown."""
+_SHOWN_CHARACTERS = 2000
+"""Length of the end of a dead worker's error output that is shown."""
 
 
 def run_files(
     order: str, indices: Sequence[int], processes: int, environment: dict[str, str]
 ) -> Generator[Message, None, None]:
-    """Have the files ``indices`` simulated by worker processes; yields their messages as they come.
+    """Simulate the files ``indices`` in worker processes; yields their messages as they arrive.
 
-    order: the line of JSON that each worker gets first. A worker gets its next file when it has written one.
-    Raises what a worker reports, and SimulationError when one dies; whenever the iteration ends, the workers
-    are killed at once (files are written atomically, so nothing half-written has a file's name).
+    order: the line of JSON that each worker receives first. A worker receives its next file when it has written one.
+    Raises the error that a worker reports, and SimulationError when one dies; when the iteration ends, the workers
+    are killed at once (files are written atomically, so no partial file has the name of a finished one).
     """
     waiting = list(reversed(indices))
     messages: queue.Queue[tuple[_Worker, Message | None]] = queue.Queue()
@@ -41,7 +41,7 @@ def run_files(
         while busy:
             worker, message = messages.get()
             if message is None:
-                raise worker.death()
+                raise worker.death_error()
             if message["event"] == "error":
                 raise rebuild_error(message)
             if message["event"] == "done":
@@ -62,7 +62,7 @@ def rebuild_error(message: Message) -> CaloscaleError:
 
 
 class _Worker:
-    """One worker process, and the thread that listens to it."""
+    """A worker process, and the thread that reads its output."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class _Worker:
         )
         self._listener = threading.Thread(target=self._listen, args=(messages,), daemon=True)
         self._listener.start()
-        self._tell(order)
+        self._send(order)
 
     def _listen(self, messages: queue.Queue[tuple[_Worker, Message | None]]) -> None:
         assert self._process.stdout is not None
@@ -90,20 +90,20 @@ class _Worker:
             messages.put((self, json.loads(line)))
         messages.put((self, None))
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:  # it is dead, and the listener says so
+        except BrokenPipeError:  # it died, which the listener reports
             return
 
     def assign(self, index: int) -> None:
-        """Have it simulate a file."""
-        self._tell(str(index))
+        """Assign it a file."""
+        self._send(str(index))
 
     def kill(self) -> None:
-        """Stop it at once, whatever it does."""
+        """Stop it at once."""
         self._process.kill()
         self._process.wait()
         self._listener.join()
@@ -115,15 +115,15 @@ class _Worker:
                     continue
         self._errors.close()
 
-    def death(self) -> SimulationError:
-        """Why it ended before its work was done."""
+    def death_error(self) -> SimulationError:
+        """The error that it ended before its files were finished."""
         code = self._process.wait()
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, self._errors.tell() - _LAST_WORDS))
-        last_words = self._errors.read().decode("utf-8", "replace").strip()
+        self._errors.seek(max(0, self._errors.tell() - _SHOWN_CHARACTERS))
+        output = self._errors.read().decode("utf-8", "replace").strip()
         return SimulationError(
-            f"a simulation process ended {how}{': ' + last_words if last_words else ''}",
+            f"a simulation process ended {how}{': ' + output if output else ''}",
             remedy="run it again, finished files are kept; if it was the lack of memory, with fewer "
             "processes (--set data.simulation.processes=1)",
         )

@@ -1,4 +1,4 @@
-"""The electrons that hit the calorimeter: drawn for each file from the seed and the file's number alone."""
+"""The electrons that enter the calorimeter: drawn for each file from the seed and the number of the file alone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.spec import Data, Geometry
-
-AIM_DEPTH_MM = 50.0
-"""All electrons aim at the point on the axis of the window at this depth, near the maximum of a shower,
-so that inclined showers lie in the middle of the window."""
+from caloscale.spec import Data
 
 _LARGEST_BATCH = 32
 """Showers; bounds the memory of a batch."""
@@ -32,7 +28,7 @@ class Primaries:
 
 
 def draw_primaries(data: Data, index: int) -> Primaries:
-    """The electrons of file ``index``: energies and angles uniform in the document's ranges.
+    """The electrons of file ``index``: energies and angles uniform in the ranges of the run configuration.
 
     They depend on the seed and the index only, not on the other files or the number of processes.
     """
@@ -45,19 +41,19 @@ def draw_primaries(data: Data, index: int) -> Primaries:
 
 
 def file_count(data: Data) -> int:
-    """Files of a simulation: as many as it takes for ``data.showers`` training showers beside the validation part.
+    """Files of a simulation: as many as ``data.showers`` training showers need beside those for validation.
 
-    The split is by file (`caloscale.showers.sources.split`), so there are at least two.
+    The split is by file (`caloscale.showers.sources.split_files`), so there are at least two.
     """
     per_file = showers_in_file(data)
     wanted = math.ceil((data.showers or 1) / per_file)
     files = max(2, math.ceil(wanted / (1 - data.validation_fraction)))
-    while files - _held_back(files, data) < wanted:
+    while files - _held_out(files, data) < wanted:
         files += 1
     return files
 
 
-def _held_back(files: int, data: Data) -> int:
+def _held_out(files: int, data: Data) -> int:
     """Files that the split gives to validation."""
     return min(files - 1, max(1, round(data.validation_fraction * files)))
 
@@ -68,7 +64,7 @@ def showers_in_file(data: Data) -> int:
 
 
 def batches(energy_gev: NDArray[np.float32], batch_energy_gev: float) -> list[slice]:
-    """Consecutive showers of at most ``batch_energy_gev`` in all, at least one, few: done between two reports."""
+    """Consecutive showers of at most ``batch_energy_gev`` in total, 1 to 32: the work between two reports."""
     slices, start, total = [], 0, 0.0
     for i, energy in enumerate(energy_gev):
         if i > start and (total + float(energy) > batch_energy_gev or i - start >= _LARGEST_BATCH):
@@ -76,8 +72,3 @@ def batches(energy_gev: NDArray[np.float32], batch_energy_gev: float) -> list[sl
             start, total = i, 0.0
         total += float(energy)
     return [*slices, slice(start, len(energy_gev))]
-
-
-def aim_depth_mm(geometry: Geometry) -> float:
-    """Depth of the point that all electrons aim at, mm."""
-    return min(AIM_DEPTH_MM, geometry.depth_mm / 2)

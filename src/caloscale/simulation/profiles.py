@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.detector.media import Medium
+from caloscale.detector.sampling import Medium
 
 Array = NDArray[np.float64]
 _LARGEST_SIGMA = 0.5

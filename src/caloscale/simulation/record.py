@@ -1,4 +1,4 @@
-"""What a simulation says about itself: simulation.json, and the log from which its times are summed."""
+"""The record of a simulation, simulation.json, and the log of finished files from which its times are summed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from caloscale.spec.block import Block
 from caloscale.storage.atomic import atomic_writer
 
 RECORD_NAME = "simulation.json"
-_LOG_NAME = "pieces.jsonl"
+_LOG_NAME = "files.jsonl"
 
 
 class SimulationRecord(Block):
     """A finished simulation: ``simulation.json``."""
 
     source: Literal["geant4", "parametrised"]
-    """What made the showers."""
+    """Engine that made the showers."""
     showers: int
     """Showers in all files."""
     seconds: float
-    """Wall time, s: of all pieces when the simulation was interrupted, each up to its last finished file."""
+    """Wall time, s: of all attempts when the simulation was interrupted, each up to its last finished file."""
     core_seconds: float
     """Processor time of the simulating processes for the finished files, start-up included, s."""
     showers_per_second: float
@@ -31,30 +31,32 @@ class SimulationRecord(Block):
     core_seconds_per_shower: float
     """Processor time of one shower, s; 0 when it was not measured."""
     processes: int
-    """Processes that simulated at once (the last piece)."""
+    """Processes that simulated at once (in the last attempt)."""
     seed: int
-    """Seed of the document."""
+    """Seed of the run configuration."""
     fingerprint: str
-    """Hash of all that determines the showers."""
+    """Hash of everything that determines the showers."""
     versions: dict[str, str]
-    """Versions of what made the showers."""
+    """Versions of the software that made the showers."""
     reused: bool = False
     """True when nothing was simulated because all files were there."""
 
 
-class PieceLog:
-    """A line for each finished file, so that the times of an interrupted simulation are not lost."""
+class FileLog:
+    """A line for each finished file, so that an interrupted simulation keeps its times."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / _LOG_NAME
 
     def add(self, **line: Any) -> None:
-        """Add one finished file: piece, seconds (since the piece began), coreSeconds, showers, processes, versions."""
+        """Add a finished file: file, fingerprint, attempt, seconds (since the attempt began), coreSeconds, showers,
+        versions.
+        """
         with self._path.open("a", encoding="utf-8") as log:
             log.write(json.dumps(line) + "\n")
 
     def lines(self) -> list[dict[str, Any]]:
-        """All finished files; a line torn by a crash is left out."""
+        """All finished files; a line that a crash truncated is left out."""
         if not self._path.is_file():
             return []
         lines = []
@@ -63,16 +65,16 @@ class PieceLog:
                 line = json.loads(text)
             except json.JSONDecodeError:
                 continue
-            if isinstance(line, dict) and {"piece", "seconds", "coreSeconds", "showers"} <= line.keys():
+            if isinstance(line, dict) and {"attempt", "seconds", "coreSeconds", "showers"} <= line.keys():
                 lines.append(line)
         return lines
 
     def times(self) -> tuple[float, float, int]:
-        """Wall seconds, core seconds and showers over all pieces."""
+        """Wall seconds, core seconds and showers over all attempts."""
         wall: dict[str, float] = {}
         core, showers = 0.0, 0
         for line in self.lines():
-            wall[line["piece"]] = max(wall.get(line["piece"], 0.0), float(line["seconds"]))
+            wall[line["attempt"]] = max(wall.get(line["attempt"], 0.0), float(line["seconds"]))
             core += float(line["coreSeconds"])
             showers += int(line["showers"])
         return sum(wall.values()), core, showers
@@ -85,7 +87,7 @@ def write_record(record: SimulationRecord, folder: Path) -> None:
 
 
 def read_record(folder: Path) -> SimulationRecord | None:
-    """The record of a finished simulation; None when there is none or it is torn."""
+    """The record of a finished simulation; None when it does not exist or is damaged."""
     try:
         return SimulationRecord.model_validate_json((folder / RECORD_NAME).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValidationError):

@@ -1,4 +1,4 @@
-"""From a data block to files of showers: by all cores, resumable, the same whatever the number of processes."""
+"""Simulation of the showers of a data block: on all cores, resumable, independent of the number of processes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ import psutil
 import caloscale
 from caloscale import progress
 from caloscale.errors import ConfigurationError
-from caloscale.simulation.files import locked, pending_files, refuse_foreign
+from caloscale.simulation.files import file_name, locked, pending_files, refuse_foreign
 from caloscale.simulation.order import Order
 from caloscale.simulation.pool import run_files
 from caloscale.simulation.primaries import file_count, showers_in_file
-from caloscale.simulation.record import PieceLog, SimulationRecord, read_record, write_record
+from caloscale.simulation.record import FileLog, SimulationRecord, read_record, write_record
 from caloscale.simulation.tables import data_folder, tables_identity, wheel_folder, wheel_version
 from caloscale.spec import Data
 from caloscale.storage.atomic import storage_error
 
-REVISIONS = {"geant4": 1, "parametrised": 2}
-"""Raise an engine's when the code makes other showers of the same document: it is part of the fingerprint."""
+REVISIONS = {"geant4": 1, "parametrised": 3}
+"""Part of the fingerprint: increment an engine's when its code changes the showers of a run configuration."""
 
 _WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -42,12 +42,15 @@ _WORKER_BYTES = 200 * 2**20
 
 
 def fingerprint(data: Data) -> str:
-    """Hash of all that determines the showers: document, code, and for Geant4 its version and tables."""
+    """Hash of everything that determines the showers: configuration, code, and for Geant4 its version and tables."""
     engine = data.simulation.engine
     identity: dict[str, Any] = {
         "revision": REVISIONS[engine],
         "engine": engine,
-        "geometry": data.geometry.model_dump(mode="json"),
+        "geometry": {
+            **data.geometry.model_dump(mode="json", exclude={"active", "active_mm"}),
+            f"{data.geometry.active}_mm": data.geometry.active_mm,
+        },
         "energyGev": data.energy_gev,
         "angleDeg": data.angle_deg,
         "seed": data.seed,
@@ -64,10 +67,10 @@ def fingerprint(data: Data) -> str:
 def simulate(data: Data, folder: Path) -> SimulationRecord:
     """Simulate the showers of a data block into ``folder``: showers-00000.h5 and so on, simulation.json last.
 
-    Files that are there already are kept, so an interrupted simulation goes on where it was; nothing is
-    simulated when all are there. Raises SimulationError when Geant4 is missing or a process dies,
-    ShowerFileError when the folder belongs to another simulation, StorageError when the disk refuses,
-    ConfigurationError when a file's showers do not fit into memory. KeyboardInterrupt passes; finished files stay.
+    Finished files are kept, so an interrupted simulation resumes from them; nothing is simulated when all
+    exist. Raises SimulationError when Geant4 is missing or a process dies, ShowerFileError when the folder
+    contains files that another simulation or program wrote, StorageError when the disk refuses, ConfigurationError
+    when the showers of a file do not fit into memory. KeyboardInterrupt passes; finished files stay.
     """
     identity = fingerprint(data)
     try:
@@ -95,7 +98,7 @@ def _simulate_files(data: Data, folder: Path, identity: str, pending: list[int],
         wheel_folder("calzone")
         environment["GEANT4_DATA_DIR"] = str(data_folder(data.geometry))
     order = Order(data=data, folder=folder.resolve(), fingerprint=identity).model_dump_json(by_alias=True)
-    log, piece, start = PieceLog(folder), uuid.uuid4().hex, time.perf_counter()
+    log, attempt, start = FileLog(folder), uuid.uuid4().hex, time.perf_counter()
     versions: dict[str, str] = {}
     total = file_count(data) * showers_in_file(data)
     done = total - len(pending) * showers_in_file(data)
@@ -110,7 +113,9 @@ def _simulate_files(data: Data, folder: Path, identity: str, pending: list[int],
                 bar.update(message["showers"])
             elif message["event"] == "done":
                 log.add(
-                    piece=piece,
+                    file=file_name(message["file"]),
+                    fingerprint=identity,
+                    attempt=attempt,
                     seconds=time.perf_counter() - start,
                     coreSeconds=message["coreSeconds"],
                     showers=message["showers"],
@@ -119,7 +124,7 @@ def _simulate_files(data: Data, folder: Path, identity: str, pending: list[int],
 
 
 def _summarise(data: Data, folder: Path, identity: str, processes: int) -> SimulationRecord:
-    log = PieceLog(folder)
+    log = FileLog(folder)
     seconds, core_seconds, timed = log.times()
     versions = {"caloscale": caloscale.__version__, "numpy": np.__version__}
     for line in log.lines():
@@ -141,7 +146,7 @@ def _summarise(data: Data, folder: Path, identity: str, processes: int) -> Simul
 
 
 def _process_count(data: Data) -> int:
-    """Processes of the document, else one per core that this process may use; never more than files."""
+    """Processes of the run configuration, else one per core that this process may use; at most one per file."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(data.simulation.processes or cores, file_count(data))
 
@@ -153,7 +158,7 @@ def _check_memory(data: Data, processes: int) -> None:
     available = psutil.virtual_memory().available
     if needed > available:
         raise ConfigurationError(
-            f"{processes} processes that hold a file each need {needed / 2**30:.1f} GiB of memory, "
+            f"{processes} processes, each with a file in memory, need {needed / 2**30:.1f} GiB of memory, "
             f"{available / 2**30:.1f} GiB are free",
             field="data.simulation.showersPerFile",
             value=data.simulation.showers_per_file,

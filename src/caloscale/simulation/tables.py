@@ -19,6 +19,7 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
+from caloscale.detector.materials import MATERIALS
 from caloscale.errors import SimulationError, StorageError
 from caloscale.spec import Geometry
 from caloscale.storage.atomic import atomic_writer
@@ -45,14 +46,16 @@ _EMPTY_FOLDERS = (
 
 _ASSEMBLY = 1
 """Raise it when the assembled tables change."""
-_ATOMIC_NUMBERS = {"vacuum": 1, "silicon": 14, "tungsten": 74}
+_VACUUM = 1
+"""Atomic number of vacuum, which Geant4 makes of hydrogen."""
 _HEAVIEST_LOOKED_UP = 120
 """Geant4 reads photonuclear cross sections up to some element beyond uranium, whatever the geometry."""
 
 
 def elements_of(geometry: Geometry) -> tuple[int, ...]:
-    """Atomic numbers in the geometry, ascending: its gaps are vacuum, which Geant4 makes of hydrogen."""
-    return tuple(sorted(_ATOMIC_NUMBERS[material] for material in ("vacuum", "silicon", geometry.absorber)))
+    """Atomic numbers in the geometry, ascending, with that of the vacuum in its gaps."""
+    materials = MATERIALS[geometry.absorber], MATERIALS[geometry.active]
+    return tuple(sorted({_VACUUM, *(z for material in materials for z in material.elements)}))
 
 
 def wheel_folder(wheel: str) -> Path:

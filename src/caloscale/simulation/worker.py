@@ -1,8 +1,7 @@
 """The process that simulates: ``python -m caloscale.simulation.worker``.
 
 It reads lines of JSON from its input (an order, then the numbers of files) and writes lines of JSON (messages)
-to its output. Geant4 and the wheel around it live in this process alone; what it and its parent exchange are
-these lines and the files.
+to its output. Only this process loads Geant4; it and its parent exchange only these lines and the files.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from caloscale.spec import Data
 
 
 class Engine(Protocol):
-    """Something that makes showers."""
+    """A source of simulated showers."""
 
     source: str
     batch_energy_gev: float
 
     @staticmethod
     def versions() -> dict[str, str]:
-        """Versions of what the showers are made with."""
+        """Versions of the software that makes the showers."""
 
     def seed(self, transport: np.random.SeedSequence) -> None:
         """Begin a stream of random numbers."""
@@ -45,7 +44,7 @@ class Engine(Protocol):
 
 
 def build_engine(data: Data) -> Engine:
-    """The engine of the document. Raises SimulationError when its wheel is missing."""
+    """The engine of the run configuration. Raises SimulationError when its wheel is missing."""
     if data.simulation.engine == "parametrised":
         from caloscale.simulation.parametrised import Parametrised
 
@@ -58,9 +57,9 @@ def build_engine(data: Data) -> Engine:
 
 
 def simulate_file(engine: Engine, data: Data, index: int, report: Callable[[int], None]) -> Showers:
-    """The showers of file ``index``; ``report`` is told after each batch how many there were in it.
+    """The showers of file ``index``; ``report`` is called after each batch with its number of showers.
 
-    The same index gives the same showers, whatever was simulated before.
+    The showers depend on the index, not on what was simulated before.
     """
     primaries = draw_primaries(data, index)
     engine.seed(primaries.transport)
@@ -72,26 +71,26 @@ def simulate_file(engine: Engine, data: Data, index: int, report: Callable[[int]
 
 
 def work(lines: TextIO, reply: TextIO) -> None:
-    """Carry out an order until the input ends; an error that the user should see is a message."""
+    """Carry out an order until the input ends; CaloscaleError becomes a message."""
 
-    def say(event: str, **content: Any) -> None:
+    def send(event: str, **content: Any) -> None:
         reply.write(json.dumps({"event": event, **content}) + "\n")
         reply.flush()
 
     try:
         order = Order.model_validate_json(lines.readline())
         engine = build_engine(order.data)
-        say("ready", versions=engine.versions())
-        spent = 0.0  # the first file bears the start of the process
+        send("ready", versions=engine.versions())
+        spent = 0.0  # the first file includes the start of the process
         for line in lines:
             index = int(line)
-            showers = simulate_file(engine, order.data, index, lambda count: say("progress", showers=count))
+            showers = simulate_file(engine, order.data, index, lambda count: send("progress", showers=count))
             write_file(order.folder, index, showers, order.data, order.fingerprint)
             now = time.process_time()
-            say("done", file=index, showers=len(showers), coreSeconds=now - spent)
+            send("done", file=index, showers=len(showers), coreSeconds=now - spent)
             spent = now
     except CaloscaleError as error:
-        say("error", **describe_error(error))
+        send("error", **describe_error(error))
 
 
 def describe_error(error: CaloscaleError) -> dict[str, Any]:
@@ -102,13 +101,13 @@ def describe_error(error: CaloscaleError) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Talk over the original output; what Geant4 prints goes where errors go."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    """Send messages to the original output; output of Geant4 goes to the error output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the worker
     reply = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
         work(sys.stdin, reply)
-    except BrokenPipeError:  # the parent is gone
+    except BrokenPipeError:  # the parent has ended
         os._exit(1)
 
 

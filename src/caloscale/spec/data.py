@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
@@ -12,6 +12,8 @@ from caloscale.spec.block import Block
 Range = tuple[float, float]
 HIGHEST_GEV = 10_000
 """Highest energy of a primary, GeV."""
+_MOST_SHOWERS = 10**9
+"""More than any disk holds: 10^9 published showers are 260 TB of cells."""
 
 
 class LayerGroup(Block):
@@ -24,24 +26,38 @@ class LayerGroup(Block):
 
 
 class Geometry(Block):
-    """A sampling calorimeter: absorber and silicon in turn, square cells."""
+    """A sampling calorimeter: absorbers and sensors in turn, square cells."""
 
     cells: tuple[int, int, int] = (51, 51, 25)
     """Cells of the shower window along x, y (transverse) and z (layers), as simulated and as in the
     files. The published variable-angle data have 51 x 51 x 25."""
     cell_mm: float = Field(5.1, gt=0, le=1000)
     """Transverse size of a cell, mm (CLIC ECAL: 5.1)."""
-    absorber: Literal["tungsten"] = "tungsten"
-    """Material of the absorber. Only tungsten has tables that were checked."""
+    absorber: Literal["tungsten", "lead", "iron", "copper", "steel"] = "tungsten"
+    """Material of the absorber; its constants are in `caloscale.detector.materials`."""
+    active: Literal["silicon", "scintillator"] = "silicon"
+    """Material of the sensors; scintillator is polystyrene."""
     layers: tuple[LayerGroup, ...] = (
         LayerGroup(count=17, absorber_mm=2.4),
         LayerGroup(count=8, absorber_mm=4.8),
     )
     """Groups of layers from the front to the back (CLIC ECAL: 17 of 2.4 mm, then 8 of 4.8 mm)."""
-    silicon_mm: float = Field(0.5, gt=0, le=10)
-    """Thickness of the silicon sensor of each layer, mm."""
+    active_mm: float = Field(0.5, gt=0, le=100)
+    """Thickness of the sensor of each layer, mm."""
     depth_mm: float = Field(159.0, gt=0, le=10_000)
-    """Depth of the whole stack, mm; what absorber and silicon leave is air gap, the same in each layer."""
+    """Depth of the whole stack, mm; what absorbers and sensors leave is a gap, the same in each layer."""
+
+    @field_validator("absorber", "active", mode="before")
+    @classmethod
+    def _is_known(cls, value: object, info: ValidationInfo) -> object:
+        known = get_args(cls.model_fields[str(info.field_name)].annotation)
+        if value not in known:
+            raise InvalidValueError(
+                f"is not one of the known materials: {', '.join(known)}",
+                remedy="write one of them; another is added with its constants in caloscale.detector.materials "
+                f"and its name in {info.field_name} of caloscale.spec.data.Geometry",
+            )
+        return value
 
     @model_validator(mode="after")
     def _fits(self) -> Geometry:
@@ -56,49 +72,25 @@ class Geometry(Block):
                 f"layers describe {layers} layers, cells[2] is {self.cells[2]}",
                 remedy="make the counts of the groups add up to cells[2]",
             )
-        material_mm = sum(g.count * (g.absorber_mm + self.silicon_mm) for g in self.layers)
+        material_mm = sum(g.count * (g.absorber_mm + self.active_mm) for g in self.layers)
         if material_mm > self.depth_mm:
             raise InvalidValueError(
-                f"absorber and silicon need {material_mm:g} mm, depthMm is {self.depth_mm:g}",
+                f"absorbers and sensors need {material_mm:g} mm, depthMm is {self.depth_mm:g}",
                 remedy="raise depthMm or thin the layers",
             )
         return self
-
-    @property
-    def absorber_mm(self) -> tuple[float, ...]:
-        """Absorber thickness before each layer, mm, front to back."""
-        return tuple(g.absorber_mm for g in self.layers for _ in range(g.count))
-
-    @property
-    def gap_mm(self) -> float:
-        """Air gap behind each layer, mm."""
-        material_mm = sum(self.absorber_mm) + self.cells[2] * self.silicon_mm
-        return (self.depth_mm - material_mm) / self.cells[2]
-
-    def sensor_depth_mm(self, together: int = 1) -> tuple[float, ...]:
-        """Depth of the middle of each sensor behind the front face, mm, front to back.
-
-        Thick absorbers set the sensors further apart, so layer numbers are no measure of depth.
-        ``together`` neighbouring layers (re-binning along z) have their mean depth.
-        """
-        depths = []
-        front_mm = 0.0
-        for absorber_mm in self.absorber_mm:
-            depths.append(front_mm + absorber_mm + self.silicon_mm / 2)
-            front_mm += absorber_mm + self.silicon_mm + self.gap_mm
-        return tuple(sum(depths[i : i + together]) / together for i in range(0, len(depths), together))
 
 
 class Simulation(Block):
     """How showers are simulated when ``source`` is ``simulate``."""
 
     engine: Literal["geant4", "parametrised"] = "geant4"
-    """geant4: full Monte Carlo from the wheels of the extra `simulate`. parametrised: Grindhammer-Peters
-    showers for platforms without the wheels; every artifact that follows says so."""
+    """geant4: full Monte Carlo with the wheels of the extra `simulate`. parametrised: Grindhammer-Peters
+    showers for platforms without the wheels; all artifacts are labelled with it."""
     processes: int | None = Field(None, gt=0, le=1024)
     """Processes that simulate at once; absent: one per core. The showers do not depend on it."""
     showers_per_file: int = Field(100, gt=0, le=100_000)
-    """Showers in a file, the unit that is resumed. The validation part is split off by file."""
+    """Showers in a file, the unit that is resumed. The validation showers are split off by file."""
     cut_mm: float = Field(0.7, gt=0, le=100)
     """Production cut of Geant4 (range), mm; 0.7 is Geant4's default."""
 
@@ -117,7 +109,7 @@ class Preprocessing(Block):
     energy_scale_gev: float = Field(100.0, gt=0)
     """Primary energies are divided by this, GeV (published: 100)."""
     rebin: tuple[int, int, int] = (1, 1, 1)
-    """Neighbouring cells that are summed along x, y, z before all else; must divide `geometry.cells`."""
+    """Neighbouring cells that are summed along x, y, z first; must divide `geometry.cells`."""
 
 
 class Data(Block):
@@ -125,8 +117,8 @@ class Data(Block):
 
     source: str = "simulate"
     """simulate, a path of HDF5 files (a file, a folder, a glob), or gs://bucket/prefix."""
-    showers: int | None = Field(None, gt=0)
-    """Training showers. source simulate: this many are made (and the validation part beside them).
+    showers: int | None = Field(None, gt=0, le=_MOST_SHOWERS)
+    """Training showers. source simulate: this many are simulated, and the validation showers beside them.
     A path: at most this many are used; absent: all."""
     energy_gev: Range = (100.0, 200.0)
     """Primary energies, GeV: drawn uniformly (simulate) or selected (a path)."""
@@ -135,7 +127,8 @@ class Data(Block):
     seed: int = Field(1, ge=0)
     """Seed of the simulation and of the split into training and validation."""
     validation_fraction: float = Field(0.1, gt=0, lt=1)
-    """Part of the files that is held back for validation (published: 0.1, split by file)."""
+    """Fraction of the showers that is held out for validation: whole files (published: 0.1), or single showers where
+    whole files cannot give the fraction."""
     mirror: bool = False
     """Train on mirrored copies too: x -> -x with angle -> 180 degrees - angle, and y -> -y, which are
     exact symmetries of the detector. Drawn anew each time a shower is read; validation is not mirrored."""

@@ -21,8 +21,8 @@ def preprocess(run: Run, workspace: str | Path, showers: Path, dataset: Path) ->
         manifest = preprocess_showers(run.data, source, dataset)
         figures.update(
             source=manifest.source,
-            showers=manifest.parts["train"],
-            validationShowers=manifest.parts["validation"],
+            showers=manifest.splits["train"],
+            validationShowers=manifest.splits["validation"],
             **manifest.model_dump(mode="json", by_alias=True, include=_KEPT),
         )
         return manifest

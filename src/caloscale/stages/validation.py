@@ -83,7 +83,7 @@ def validate(
                 shards.path,
             )
         reference = shards.read("validation", _judging_showers(shards.manifest, run))
-        training = shards.read("train", np.arange(min(TRAINING_SHOWERS, shards.manifest.parts["train"])))
+        training = shards.read("train", np.arange(min(TRAINING_SHOWERS, shards.manifest.splits["train"])))
         generated, rate = _generate_like(reference, generator, run)
         figures.update(showersPerSecond=rate, generated=len(generated))
         untrained, _ = _generate_like(reference, load_generator(trained, untrained=True), run)
@@ -123,7 +123,7 @@ def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
 def _judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
     """Numbers of the validation showers that judge: of those that did not choose the generator, ascending."""
     chose = selection_showers([shard.showers for shard in manifest.shards_of("validation")])
-    others = np.setdiff1d(np.arange(manifest.parts["validation"]), chose)
+    others = np.setdiff1d(np.arange(manifest.splits["validation"]), chose)
     wanted = min(len(others), run.validation.reference_showers)
     return np.sort(np.random.default_rng(run.validation.seed).choice(others, wanted, replace=False))
 

@@ -60,7 +60,7 @@ class TrainingShowers:
             raise ShowerFileError(
                 f"holds fewer training showers than one batch of {self.batch}",
                 file=self.folder,
-                field="parts.train",
+                field="splits.train",
                 value=self.showers,
                 remedy="lower train.batchPerReplica or train.globalBatchSize, or use more showers (data.showers)",
             )
@@ -73,7 +73,7 @@ class TrainingShowers:
     @property
     def showers(self) -> int:
         """Showers of the training split."""
-        return self.manifest.parts["train"]
+        return self.manifest.splits["train"]
 
     @property
     def steps_per_epoch(self) -> int:

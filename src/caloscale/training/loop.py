@@ -89,8 +89,8 @@ class _Training:
         )
         log.info("input: %s", self.showers.describe())
         dataset.need(self.showers.shards)
-        held_back = [shard.showers for shard in self.manifest.shards_of("validation")]
-        self.validation = dataset.read("validation", selection_showers(held_back))
+        held_out = [shard.showers for shard in self.manifest.shards_of("validation")]
+        self.validation = dataset.read("validation", selection_showers(held_out))
         self.state = TrainingState(run, self.engine)
         self.steps = run.train.epochs * self.showers.steps_per_epoch
         self.validated_epochs = max(1, run.train.epochs // VALIDATIONS)
@@ -306,8 +306,6 @@ class _Training:
     def _record(self, stopped: Literal["epochs", "maxMinutes"]) -> TrainingRecord:
         now, selected = self._progress(), self.selected or self.before
         batch, place = self.showers.batch, self.placement
-        measured = time.perf_counter() - self.clock - self.seconds_first_step
-        steps_here = now.step - self.first_step - 1
         return TrainingRecord(
             steps=now.step,
             epochs=now.step // self.showers.steps_per_epoch,
@@ -315,7 +313,7 @@ class _Training:
             seconds=now.seconds,
             core_seconds=now.core_seconds,
             seconds_first_step=self.seconds_first_step,
-            showers_per_second=max(steps_here, 0) * batch / measured if measured > 0 else 0.0,
+            showers_per_second=self._showers_per_second(now),
             stopped=stopped,
             strategy=place.strategy,
             loop=self.run.train.loop,
@@ -332,3 +330,11 @@ class _Training:
             source=self.manifest.source,
             versions=versions(),
         )
+
+    def _showers_per_second(self, now: Progress) -> float:
+        """Rate of this attempt without its first step; where it made no more than that one, of all attempts."""
+        batch, steps = self.showers.batch, now.step - self.first_step - 1
+        seconds = time.perf_counter() - self.clock - self.seconds_first_step
+        if steps <= 0:
+            steps, seconds = now.step, now.seconds
+        return steps * batch / seconds if seconds > 0 else 0.0

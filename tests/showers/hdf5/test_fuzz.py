@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from caloscale.errors import InputError
-from caloscale.showers.description import describe
-from caloscale.showers.hdf5 import sandbox as probe
-from caloscale.showers.hdf5.reader import read_showers, write_showers
-from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest, read_part, verify_shards
+from caloscale.showers.hdf5 import sandbox
+from caloscale.showers.hdf5.reader import read_showers
+from caloscale.showers.hdf5.writer import write_showers
+from caloscale.showers.inspection import describe
+from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest, read_split, verify_shards
 from caloscale.spec import Data, Geometry
 from tests.showers.conftest import make_showers, write_published
 
@@ -123,14 +124,14 @@ def test_damage_that_crashes_hdf5(tmp_path: Path, geometry: Geometry) -> None:
 
 def test_damage_that_hangs_hdf5(tmp_path: Path, geometry: Geometry, monkeypatch: pytest.MonkeyPatch) -> None:
     """h5py stores texts in a heap; with an object of length zero in it, HDF5 1.14 loops for ever."""
-    monkeypatch.setattr(probe, "_SECONDS", 2)
+    monkeypatch.setattr(sandbox, "_SECONDS", 2)
     path = write_published(tmp_path / "s.h5", make_showers(8), "variable-angle", libver="v110")
     with h5py.File(path, "a") as file:
         file.attrs["source"] = "geant4"
     content = path.read_bytes()
     heap = content.find(b"GCOL") + 16
     path.write_bytes(content[:heap] + bytes(16) + content[heap + 16 :])
-    with pytest.raises(InputError, match="does not come to an end"):
+    with pytest.raises(InputError, match="does not finish reading it"):
         read_showers(path, geometry=geometry)
 
 
@@ -150,7 +151,7 @@ def test_shards(prepared: Path) -> None:
     @settings(quick, max_examples=30)
     def check(damage: tuple) -> None:
         shard.write_bytes(damaged(content, damage))
-        for read in (describe, lambda path: read_part(path.parent, "validation")):
+        for read in (describe, lambda path: read_split(path.parent, "validation")):
             with contextlib.suppress(InputError):
                 read(shard)
         if shard.read_bytes() != content:
@@ -168,7 +169,7 @@ def test_manifests(prepared: Path) -> None:
     @quick
     def check(damage: tuple) -> None:
         path.write_bytes(damaged(content, damage))
-        for read in (describe, lambda folder: read_part(folder, "validation")):
+        for read in (describe, lambda folder: read_split(folder, "validation")):
             with contextlib.suppress(InputError):
                 read(prepared)
 

@@ -12,7 +12,9 @@ import pytest
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.reader import describe_file, read_showers, write_showers
+from caloscale.showers.hdf5.reader import read_showers
+from caloscale.showers.hdf5.writer import write_showers
+from caloscale.showers.inspection import describe_file
 from caloscale.spec import Geometry
 from tests.showers.conftest import make_showers, write_published
 
@@ -77,7 +79,7 @@ def test_voxels_of_calochallenge_are_layers_of_rings(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file["showers"], file["incident_energies"] = voxels, [[65_000.0]]
     layers = [{"count": 45, "absorberMm": 1.4}]
-    geometry = Geometry.model_validate({"cells": [16, 9, 45], "layers": layers, "siliconMm": 0.3, "depthMm": 153})
+    geometry = Geometry.model_validate({"cells": [16, 9, 45], "layers": layers, "activeMm": 0.3, "depthMm": 153})
     shower = read_showers(tmp_path / "c.h5", geometry=geometry)
     assert np.argwhere(shower.cells_gev).tolist() == [[0, 11, 5, 30]]
     assert shower.cells_gev[0, 11, 5, 30] == pytest.approx(0.007) and shower.energy_gev[0] == pytest.approx(65)

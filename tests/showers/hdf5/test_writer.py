@@ -12,8 +12,8 @@ import pytest
 from caloscale.errors import InputError, ShowerFileError, StorageError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5 import writer as file_writer
-from caloscale.showers.hdf5.reader import read_showers, write_showers
-from caloscale.showers.hdf5.writer import open_writer
+from caloscale.showers.hdf5.reader import read_showers
+from caloscale.showers.hdf5.writer import open_writer, write_showers
 from caloscale.spec import Geometry
 from tests.showers.conftest import CELLS, make_showers
 

@@ -16,23 +16,30 @@ from caloscale.spec import Geometry
 def raw(tmp_path: Path, geometry: Geometry) -> dict[str, Any]:
     """A manifest of two shards, which are beside it."""
     shards = []
-    for part, showers in (("train", 3), ("validation", 1)):
-        content = part.encode() * 10
-        (tmp_path / f"{part}.tfrecord").write_bytes(content)
+    for split, showers in (("train", 3), ("validation", 1)):
+        content = split.encode() * 10
+        (tmp_path / f"{split}.tfrecord").write_bytes(content)
         shards.append(
             {
-                "file": f"{part}.tfrecord",
-                "part": part,
+                "file": f"{split}.tfrecord",
+                "split": split,
                 "showers": showers,
                 "bytes": len(content),
                 "sha256": hashlib.sha256(content).hexdigest(),
             }
         )
-    provenance = {"source": "x", "files": [], "seed": 1, "validationFraction": 0.1, "split": "by file", "versions": {}}
+    provenance = {
+        "source": "x",
+        "files": [],
+        "seed": 1,
+        "validationFraction": 0.1,
+        "splitMethod": "by file",
+        "versions": {},
+    }
     return {
-        "format": 1,
+        "format": 2,
         "shape": [6, 4, 5],
-        "parts": {"train": 3, "validation": 1},
+        "splits": {"train": 3, "validation": 1},
         "shards": shards,
         "preprocessing": {},
         "geometry": geometry.model_dump(mode="json", by_alias=True),
@@ -52,7 +59,7 @@ def written(folder: Path, raw: dict[str, Any]) -> Path:
 def test_good_manifest(tmp_path: Path, raw: dict[str, Any]) -> None:
     manifest = read_manifest(written(tmp_path, raw))
     check_shards(tmp_path, manifest)
-    assert manifest.parts == {"train": 3, "validation": 1}
+    assert manifest.splits == {"train": 3, "validation": 1}
     assert [shard.file for shard in manifest.shards_of("train")] == ["train.tfrecord"]
     assert json.loads(manifest.model_dump_json(by_alias=True))["energyGev"] == [10, 20]
 
@@ -60,14 +67,14 @@ def test_good_manifest(tmp_path: Path, raw: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        (("parts", "train"), 4, "the shards of part train hold 3 showers, parts says 4"),
-        (("parts",), {"train": 3}, "parts says None"),
+        (("splits", "train"), 4, "the train shards contain 3 showers, splits gives 4"),
+        (("splits",), {"train": 3}, "splits gives None"),
         (("shards", 0, "showers"), 0, "shards.0.showers"),
         (("shards", 0, "file"), "../train.tfrecord", "shards.0.file"),
         (("shards", 0, "sha256"), "abc", "shards.0.sha256"),
         (("shards", 1, "file"), "train.tfrecord", "listed twice"),
         (("shape",), [6, 4, 4], "does not follow from geometry"),
-        (("format",), 2, "format"),
+        (("format",), 1, "format"),
         (("source",), "beam", "source"),
         (("extra",), 1, "extra"),
         (("energyGev",), "wide", "energyGev"),

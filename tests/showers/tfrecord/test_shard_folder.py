@@ -11,7 +11,7 @@ import pytest
 from caloscale.errors import ShowerFileError, StorageError
 from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
-from caloscale.showers.tfrecord.shards import preprocess_showers, read_part
+from caloscale.showers.tfrecord.shards import preprocess_showers, read_split
 from caloscale.spec import Data
 from caloscale.storage.objects import upload, write_object
 
@@ -38,7 +38,7 @@ def test_only_what_is_needed_is_fetched(bucket_server: str, shards: Path, tmp_pa
     assert len(files(folder.path)) == 4
     folder.need()
     assert files(folder.path) == files(shards)
-    assert (read_part(folder.path, "train").cells_gev == read_part(shards, "train").cells_gev).all()
+    assert (read_split(folder.path, "train").cells_gev == read_split(shards, "train").cells_gev).all()
 
 
 def test_what_was_fetched_before_is_not_fetched_again(bucket_server: str, shards: Path, tmp_path: Path) -> None:

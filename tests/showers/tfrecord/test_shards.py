@@ -11,11 +11,12 @@ import pytest
 
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.errors import ShowerFileError, StorageError
-from caloscale.showers.hdf5.reader import read_showers, write_showers
+from caloscale.showers.hdf5.reader import read_showers
+from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.preprocessing import to_gev, to_network
 from caloscale.showers.tfrecord import shards as shards_module
 from caloscale.showers.tfrecord.records import read_batches
-from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest, read_part, verify_shards
+from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest, read_split, verify_shards
 from caloscale.spec import Data, Geometry
 from tests.showers.conftest import make_showers, write_published
 
@@ -37,14 +38,14 @@ def test_counts_and_provenance_add_up(folder_of_showers: MakeFolder, data: Data,
     manifest = preprocess_showers(data, source, tmp_path / "out")
     assert manifest == read_manifest(tmp_path / "out")
     verify_shards(tmp_path / "out", manifest)
-    kept, dropped = sum(manifest.parts.values()), sum(manifest.dropped.values())
+    kept, dropped = sum(manifest.splits.values()), sum(manifest.dropped.values())
     assert kept + dropped == 100 and manifest.source == "geant4" and manifest.shape == (3, 4, 5)
     files = manifest.provenance.files
     assert len(files) == 5 and sum(file.showers for file in files) == 100
     for part in ("train", "validation"):
-        assert sum(file.used.get(part, 0) for file in files) == manifest.parts[part]
-    assert manifest.provenance.split == "by file"
-    assert all(len(file.used) == 1 for file in files), "no file is in both parts"
+        assert sum(file.used.get(part, 0) for file in files) == manifest.splits[part]
+    assert manifest.provenance.split_method == "by file"
+    assert all(len(file.used) == 1 for file in files), "no file is in both splits"
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == sorted(["manifest.json", *(shard.file for shard in manifest.shards)])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "showers"]
@@ -71,13 +72,13 @@ def test_examples_hold_what_the_networks_see(folder_of_showers: MakeFolder, data
         assert examples["measured_angle_rad"][index] == pytest.approx(measured[0], abs=1e-4)
 
 
-def test_parts_come_back_in_gev(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
-    source = folder_of_showers(40, 10)
-    manifest = preprocess_showers(data, source, tmp_path / "out")
-    train, held_back = (read_part(tmp_path / "out", part) for part in ("train", "validation"))
-    assert (len(train), len(held_back)) == (manifest.parts["train"], manifest.parts["validation"])
+def test_splits_come_back_in_gev(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
+    source = folder_of_showers(25, 25)
+    manifest = preprocess_showers(data.model_copy(update={"validation_fraction": 0.5}), source, tmp_path / "out")
+    train, held_out = (read_split(tmp_path / "out", part) for part in ("train", "validation"))
+    assert (len(train), len(held_out)) == (manifest.splits["train"], manifest.splits["validation"])
     assert train.source == "geant4" and train.cells_gev.shape[1:] == data.shape
-    assert not set(train.energy_gev) & set(held_back.energy_gev), "no shower is in both parts"
+    assert not set(train.energy_gev) & set(held_out.energy_gev), "no shower is in both splits"
     first = next(file for file in manifest.provenance.files if "train" in file.used)
     original = read_showers(source / first.name, geometry=data.geometry)
     which = [int(np.flatnonzero(original.energy_gev == energy)[0]) for energy in train.energy_gev]
@@ -85,7 +86,7 @@ def test_parts_come_back_in_gev(folder_of_showers: MakeFolder, data: Data, tmp_p
     expected = to_gev(to_network(coarse, data.preprocessing), data.preprocessing)
     np.testing.assert_allclose(train.cells_gev, expected, rtol=1e-5)
     for chosen in (np.arange(7), np.array([0, 5, 6, len(train) - 1]), np.arange(1, len(train), 3), np.arange(0)):
-        few = read_part(tmp_path / "out", "train", chosen)
+        few = read_split(tmp_path / "out", "train", chosen)
         np.testing.assert_array_equal(few.energy_gev, train.energy_gev[chosen])
         np.testing.assert_array_equal(few.cells_gev, train.cells_gev[chosen])
 
@@ -96,12 +97,23 @@ def test_every_layout_gives_the_same_showers(tmp_path: Path, data: Data, layout:
     path = write_published(tmp_path / "mc.h5", make_showers(20), layout, libver="v110")
     manifest = preprocess_showers(data, path, tmp_path / "out")
     assert manifest.source == "file" and manifest.provenance.files[0].layout == layout
-    assert manifest.provenance.split == "end of the only file" and manifest.parts == {"train": 18, "validation": 2}
+    assert manifest.provenance.split_method == "by shower" and manifest.splits == {"train": 18, "validation": 2}
     np.testing.assert_allclose(
         np.sort(all_examples(tmp_path / "out")["ecal_sum"]),
         np.sort(50 * make_showers(20).ecal_sum_gev),
         rtol=0.01,  # the threshold
     )
+
+
+def test_showers_of_few_files_are_split_by_shower(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
+    """Two files of 30 and 10 showers, and a tenth for validation: both files in both splits, no shower in both."""
+    data = changed(data, minimum_sum_gev=0.0)
+    manifest = preprocess_showers(data, folder_of_showers(30, 10), tmp_path / "out")
+    assert manifest.provenance.split_method == "by shower" and manifest.splits == {"train": 36, "validation": 4}
+    assert sum(file.used["train"] for file in manifest.provenance.files) == 36
+    train, held_out = (read_split(tmp_path / "out", split) for split in ("train", "validation"))
+    given = np.concatenate([make_showers(30, seed=0).energy_gev, make_showers(10, seed=1).energy_gev])
+    assert sorted([*train.energy_gev, *held_out.energy_gev]) == sorted(given)
 
 
 def test_dropped_showers_are_counted_by_reason(tmp_path: Path, data: Data) -> None:
@@ -111,8 +123,10 @@ def test_dropped_showers_are_counted_by_reason(tmp_path: Path, data: Data) -> No
         showers.angle_rad[1:3] = np.radians(30)
         showers.cells_gev[3:6] = 0
         write_showers(tmp_path / "in" / f"{index}.h5", showers, attributes={})
-    manifest = preprocess_showers(data.model_copy(update={"showers": 6}), tmp_path / "in", tmp_path / "out")
-    assert manifest.parts == {"train": 6, "validation": 4}
+    manifest = preprocess_showers(
+        data.model_copy(update={"showers": 6, "validation_fraction": 1 / 3}), tmp_path / "in", tmp_path / "out"
+    )
+    assert manifest.splits == {"train": 6, "validation": 4}
     assert manifest.dropped == {
         "angle outside data.angleDeg": 6,
         "beyond data.showers": 2,
@@ -134,7 +148,7 @@ def test_every_shower_is_kept_or_counted(
         showers.angle_rad[8:] = np.radians(30)
         write_showers(tmp_path / "in" / f"{index}.h5", showers, attributes={})
     manifest = preprocess_showers(data.model_copy(update={"showers": limit}), tmp_path / "in", tmp_path / "out")
-    assert sum(manifest.parts.values()) + sum(manifest.dropped.values()) == 40
+    assert sum(manifest.splits.values()) + sum(manifest.dropped.values()) == 40
     assert manifest.dropped["energy outside data.energyGev"] == 16
     assert manifest.dropped["angle outside data.angleDeg"] == 4
 
@@ -154,8 +168,9 @@ def test_a_file_in_degrees_is_refused_by_name(
 
 def test_files_that_are_not_needed_are_not_read(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
     source = folder_of_showers(10, 10, 10, 10)
-    manifest = preprocess_showers(data.model_copy(update={"showers": 5}), source, tmp_path / "out")
-    assert manifest.parts["train"] == 5 and len(manifest.provenance.files) == 2
+    few = data.model_copy(update={"showers": 5, "validation_fraction": 0.25})
+    manifest = preprocess_showers(few, source, tmp_path / "out")
+    assert manifest.splits["train"] == 5 and len(manifest.provenance.files) == 2
     assert manifest.dropped["beyond data.showers"] > 20
 
 
@@ -195,7 +210,7 @@ def test_rerun_replaces_the_folder(folder_of_showers: MakeFolder, data: Data, tm
     source = folder_of_showers(30, 10)
     preprocess_showers(data, source, tmp_path / "out")
     second = preprocess_showers(data.model_copy(update={"showers": 3}), source, tmp_path / "out")
-    assert read_manifest(tmp_path / "out") == second and second.parts["train"] == 3
+    assert read_manifest(tmp_path / "out") == second and second.splits["train"] == 3
     assert len(list((tmp_path / "out").glob("train-*"))) == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "showers"]
 
@@ -264,7 +279,7 @@ def relabel(folder: Path, name: str, content: bytes, showers: int | None = None)
     entry = next(shard for shard in raw["shards"] if shard["file"] == name)
     (folder / name).write_bytes(content)
     if showers is not None:
-        raw["parts"][entry["part"]] += showers - entry["showers"]
+        raw["splits"][entry["split"]] += showers - entry["showers"]
         entry["showers"] = showers
     entry.update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
     (folder / "manifest.json").write_text(json.dumps(raw))
@@ -290,7 +305,7 @@ def test_shards_that_are_not_what_the_manifest_says(prepared: Path, fault: str) 
         verify_shards(prepared, read_manifest(prepared))
     if fault != "changed":
         with pytest.raises(ShowerFileError, match=name):
-            read_part(prepared, "train")
+            read_split(prepared, "train")
 
 
 def test_geometry_of_the_document_counts(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:

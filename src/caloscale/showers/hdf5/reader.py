@@ -1,89 +1,26 @@
-"""Showers in HDF5: reading the published layouts, writing one of them."""
+"""Reading showers in HDF5, in the published layouts."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable
 from pathlib import Path
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.detector.angle import measured_angle_rad
 from caloscale.errors import ShowerFileError
+from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import (
-    INCLINED_AXIS,
-    UNITS_ATTRIBUTE,
-    UNITS_PER_GEV,
-    Layout,
-    OpenFile,
-    Source,
-    open_layout,
-)
-from caloscale.showers.hdf5.sandbox import fixed_length
-from caloscale.spec.block import Block
+from caloscale.showers.hdf5.layouts import INCLINED_AXIS, Layout, OpenFile, open_layout
 from caloscale.spec.data import HIGHEST_GEV, Geometry
-from caloscale.storage.atomic import atomic_writer
 
-__all__ = ["FileDescription", "Layout", "describe_file", "read_showers", "write_showers"]
+_BLOCK_BYTES = 32 * 1024 * 1024
+"""Cells that are in memory at a time where only their sums are needed."""
 
 REMOVE = "remove the shower or write the file again"
 Check = tuple[str, str, NDArray[np.bool_], NDArray[np.floating], str]
 """Field, problem, showers that have it, their values, remedy."""
-_CHUNK_BYTES = 512 * 1024
-
-
-class FileDescription(Block):
-    """What an HDF5 file of showers holds, from cheap reads."""
-
-    file: str
-    """Path of the file."""
-    layout: Layout
-    """Which published layout it has."""
-    showers: int
-    """Number of showers."""
-    shape: tuple[int, ...]
-    """Shape of one shower as stored: (X, Y, Z), or (voxels,) in the CaloChallenge layout."""
-    bytes: int
-    """Size of the file."""
-    energy_gev: tuple[float, float] | None
-    """Lowest and highest primary energy, GeV; absent without showers."""
-    angle_deg: tuple[float, float] | None
-    """Lowest and highest angle, degrees; absent without showers."""
-    sum_gev: tuple[float, float] | None
-    """Lowest and highest sum of cells, GeV, where the file stores the sums."""
-    units_per_gev: float
-    """Units of a stored cell per GeV."""
-    source: Source
-    """Origin of the showers."""
-    datasets: dict[str, str]
-    """Type and shape of each dataset."""
-    attributes: dict[str, str | int | float]
-    """Attributes of the file."""
-
-
-def describe_file(path: str | Path) -> FileDescription:
-    """What a file holds, without reading its cells. Raises ShowerFileError as `read_showers` does."""
-    with open_layout(path) as opened:
-        energies, angles = opened.energies_gev(), opened.angles_rad()
-        sums = opened.file["sum"][...] / opened.units_per_gev if "sum" in opened.file else np.empty(0)
-        datasets = {n: d for n, d in opened.file.items() if isinstance(d, h5py.Dataset)}
-        return FileDescription(
-            file=str(path),
-            layout=opened.layout,
-            showers=len(opened.cells),
-            shape=opened.shape,
-            bytes=Path(path).stat().st_size,
-            energy_gev=span(energies),
-            angle_deg=span(np.degrees(angles)),
-            sum_gev=span(sums),
-            units_per_gev=opened.units_per_gev,
-            source=opened.source,
-            datasets={name: f"{d.dtype} {d.shape}" for name, d in datasets.items()},
-            attributes=opened.attributes,
-        )
 
 
 def read_showers(path: str | Path, *, geometry: Geometry, start: int = 0, stop: int | None = None) -> Showers:
@@ -109,53 +46,19 @@ def read_showers(path: str | Path, *, geometry: Geometry, start: int = 0, stop: 
     return showers
 
 
-def write_showers(
-    path: str | Path,
-    showers: Showers,
-    *,
-    attributes: Mapping[str, str | int | float],
-    geometry: Geometry | None = None,
-) -> None:
-    """Write showers in the published variable-angle layout, atomically.
-
-    Datasets: ECAL (N, Y, X, Z) float32 in 1/50 GeV (see `layouts.INCLINED_AXIS`), energy (N,) GeV,
-    theta (N,) rad, sum (N,) in 1/50 GeV and, when a geometry is given, mtheta (N,): the angle measured from
-    the shower, rad.
-    Attributes: those given, ``source`` and ``unitsPerGev``. Raises StorageError when the disk refuses.
-    """
-    if len(showers) == 0:
-        raise ShowerFileError("there are no showers to write", file=path, remedy="make at least one")
-    # HDF5 crashes the interpreter when the disk fills up, so it writes to memory (compressed, some per
-    # cent of what `showers` takes) and the bytes go to disk by ordinary means.
-    image = io.BytesIO()
-    # The format of HDF5 1.10 has checksums, the default has none: see `probe`.
-    with h5py.File(image, "w", libver=("v110", "v110")) as file:
-        _fill(file, showers, geometry)
-        given = {**attributes, "source": showers.source, UNITS_ATTRIBUTE: UNITS_PER_GEV["variable-angle"]}
-        for name, value in given.items():
-            file.attrs[name] = fixed_length(value) if isinstance(value, str) else value
-    with atomic_writer(path) as temporary:
-        temporary.write_bytes(image.getbuffer())
-
-
-def _fill(file: h5py.File, showers: Showers, geometry: Geometry | None) -> None:
-    units = np.float32(UNITS_PER_GEV["variable-angle"])
-    cells = np.swapaxes(showers.cells_gev, 1, INCLINED_AXIS).astype(np.float32)
-    shape = cells.shape[1:]
-    per_chunk = max(1, min(len(showers), _CHUNK_BYTES // (4 * int(np.prod(shape)))))
-    file.create_dataset(
-        "ECAL",
-        data=cells * units,
-        chunks=(per_chunk, *shape),
-        compression="gzip",
-        compression_opts=1,
-        shuffle=True,
-    )
-    numbers = {"energy": showers.energy_gev, "theta": showers.angle_rad, "sum": showers.ecal_sum_gev * units}
-    if geometry is not None:
-        numbers["mtheta"] = measured_angle_rad(showers.cells_gev, geometry)
-    for name, values in numbers.items():
-        file.create_dataset(name, data=values.astype(np.float32), fletcher32=True)
+def read_sums(opened: OpenFile) -> NDArray[np.float64]:
+    """Sum of the cells of each shower, GeV (N,): as the file stores it, else from the cells, block by block."""
+    if "sum" in opened.file:
+        return np.asarray(opened.file["sum"][...], np.float64).reshape(-1) / opened.units_per_gev
+    count = len(opened.cells)
+    size = max(1, _BLOCK_BYTES // (4 * math.prod(opened.cells.shape[1:])))
+    sums = np.empty(count)
+    with bar("sum of cells", count, "showers", disable=count <= size) as progress:
+        for first in range(0, count, size):
+            block = opened.cells[first : first + size]
+            sums[first : first + len(block)] = block.reshape(len(block), -1).sum(axis=1, dtype=np.float64)
+            progress.update(len(block))
+    return sums / opened.units_per_gev
 
 
 def _to_axes(raw: NDArray[np.generic], opened: OpenFile, geometry: Geometry) -> NDArray[np.float32]:
@@ -227,9 +130,3 @@ def _refuse_first(path: str | Path, checks: Iterable[Check], start: int) -> None
                 value=float(f"{values[index]:.6g}"),
                 remedy=advice,
             )
-
-
-def span(values: NDArray[np.generic]) -> tuple[float, float] | None:
-    """Lowest and highest finite value, to the six digits that float32 has; None without any."""
-    finite = values[np.isfinite(values)] if values.dtype.kind in "fiu" else np.empty(0)
-    return (float(f"{finite.min():.6g}"), float(f"{finite.max():.6g}")) if finite.size else None

@@ -1,9 +1,9 @@
-"""Opening HDF5 files that may be damaged, without risk for the process that wants them.
+"""Opening HDF5 files that may be damaged, without risk to the calling process.
 
-HDF5 checks what it reads only where the file has checksums. Elsewhere a flipped byte can crash it (index of
-chunks) or make it loop forever (heap of texts), and Python can stop neither. Files in the format of
-HDF5 1.10, as `write_showers` makes them, have checksums. All others, which is what h5py makes by default,
-are first walked through by a process of their own.
+HDF5 verifies what it reads only where the file has checksums. Elsewhere a flipped byte can crash it (index of
+chunks) or make it loop forever (heap of strings), and Python can stop neither. Files in the format of
+HDF5 1.10, as `writer` writes them, have checksums. All other files, which includes h5py's default format,
+are first read by a separate process.
 """
 
 from __future__ import annotations
@@ -27,55 +27,55 @@ Plain = str | int | float
 
 
 class DamagedError(ValueError):
-    """The process that walked through the file crashed, hung or met an error."""
+    """The separate process that read the file crashed, did not end, or raised an error."""
 
 
 def check_structure(path: Path) -> None:
-    """Raise DamagedError when the structure of an HDF5 file is damaged; quick, and cells are not read."""
+    """Raise DamagedError when the structure of an HDF5 file is damaged; the cells are not read."""
     with path.open("rb") as file:
         version = file.read(9)[8:]
     if version != bytes([_CHECKSUMMED]):
-        _attributes_apart(path)
+        _attributes_in_sandbox(path)
 
 
 def read_attributes(path: Path, file: h5py.File) -> dict[str, Plain]:
-    """The attributes of a file as texts and numbers, those of the heap by way of another process."""
+    """The attributes of a file as strings and numbers; those in the heap are read by a separate process."""
     if any(_is_in_heap(file.attrs.get_id(name)) for name in file.attrs):
-        return _attributes_apart(path)
+        return _attributes_in_sandbox(path)
     return {name: _plain(value) for name, value in file.attrs.items()}
 
 
 def fixed_length(text: str) -> np.ndarray[Any, Any]:
-    """A text as h5py stores it in the header, where it has a checksum, rather than in the heap."""
+    """A string in the form that HDF5 stores in the header, which has a checksum, and not in the heap."""
     encoded = text.encode()
     return np.array(encoded, h5py.string_dtype("utf-8", max(1, len(encoded))))
 
 
-def _attributes_apart(path: Path) -> dict[str, Plain]:
+def _attributes_in_sandbox(path: Path) -> dict[str, Plain]:
     status = path.stat()
-    attributes, error = _walk_apart(path, status.st_size, status.st_mtime_ns)
+    attributes, error = _run_sandbox(path, status.st_size, status.st_mtime_ns)
     if error:
         raise DamagedError(error)
     return attributes
 
 
 @lru_cache(maxsize=256)
-def _walk_apart(path: Path, size: int, changed: int) -> tuple[dict[str, Plain], str]:
-    """Have another process walk through a file: its attributes, or what is wrong. Once for a state of the file."""
+def _run_sandbox(path: Path, size: int, changed: int) -> tuple[dict[str, Plain], str]:
+    """Read a file in a separate process: its attributes, or the problem. Once for each state of the file."""
     command = [sys.executable, "-m", "caloscale.showers.hdf5.sandbox", str(path)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=True)
         return json.loads(done.stdout), ""
     except subprocess.TimeoutExpired:
-        return {}, "HDF5 does not come to an end with it"
+        return {}, "HDF5 does not finish reading it"
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").strip().splitlines()
         crashed = error.returncode < 0 or not lines
         return {}, f"HDF5 crashes on it (exit status {error.returncode})" if crashed else lines[-1]
 
 
-def _walk(path: str) -> dict[str, Plain]:
-    """Touch all that reading will touch, but for the cells."""
+def _read_structure(path: str) -> dict[str, Plain]:
+    """Read all that `reader` reads, except the cells."""
     with h5py.File(path, "r") as file:
         for dataset in file.values():
             if not isinstance(dataset, h5py.Dataset):
@@ -96,7 +96,7 @@ def _is_in_heap(attribute: Any) -> bool:
 
 
 def _plain(value: object) -> Plain:
-    """An attribute as something that JSON can hold."""
+    """An attribute as a JSON value."""
     item = value.item() if isinstance(value, np.generic) else value
     if isinstance(item, bytes):
         item = item.decode("utf-8", "replace")
@@ -106,4 +106,4 @@ def _plain(value: object) -> Plain:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_walk(sys.argv[1])))
+    sys.stdout.write(json.dumps(_read_structure(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""Showers to HDF5 one batch after the other: memory does not grow with their number."""
+"""Writing showers in HDF5, batch by batch: the memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COLUMN_CHUNK = 16_384
 
 
 class ShowerWriter:
-    """Where batches of showers go; made by `open_writer`."""
+    """Appends batches of showers to a file; see `open_writer`."""
 
     def __init__(
         self, file: h5py.File, count: int, shape: tuple[int, int, int], layout: Layout, disk: _Disk, **measure: Any
@@ -88,6 +88,21 @@ class ShowerWriter:
         return self._file[name]
 
 
+def write_showers(
+    path: str | Path,
+    showers: Showers,
+    *,
+    attributes: Mapping[str, str | int | float],
+    geometry: Geometry | None = None,
+) -> None:
+    """Write showers to one file in the published variable-angle layout; see `open_writer`."""
+    shape = showers.cells_gev.shape[1:]
+    with open_writer(
+        path, len(showers), shape, source=showers.source, attributes=attributes, geometry=geometry
+    ) as writer:
+        writer.write(showers)
+
+
 @contextmanager
 def open_writer(
     path: str | Path,
@@ -102,11 +117,14 @@ def open_writer(
 ) -> Iterator[ShowerWriter]:
     """A file for ``count`` showers of ``shape`` (X, Y, Z) that appears when the block has written them all.
 
-    variable-angle: as `files.write_showers`, with mtheta when the geometry (before re-binning) is given.
+    variable-angle: ECAL (N, Y, X, Z) float32 in 1/50 GeV (see `layouts.INCLINED_AXIS`), energy (N,) in GeV,
+    theta (N,) in rad, sum (N,) in 1/50 GeV and, when the geometry (before re-binning) is given, mtheta (N,): the
+    angle measured from the shower, rad.
     calochallenge: incident_energies (N, 1) and showers (N, voxels) in MeV, voxels in the order (layer, x, y) as
-    `files.read_showers` takes them, and theta (N,) in rad, which the published files do not have.
-    When the block fails or is interrupted, nothing is left and ``path`` is as it was. Raises StorageError when the
-    disk refuses, InputError for a layout that is not written.
+    `reader.read_showers` expects them, and theta (N,) in rad, which the published files do not have.
+    Attributes: those given, ``source`` and ``unitsPerGev``. When the block fails or is interrupted, nothing is left
+    and ``path`` is unchanged. Raises StorageError when the disk refuses, ShowerFileError without showers, InputError
+    for a layout that is not written.
     """
     if layout not in WRITABLE:
         raise InputError("is not written", field="layout", value=layout, remedy=f"choose {' or '.join(WRITABLE)}")
@@ -116,7 +134,7 @@ def open_writer(
     given = {**attributes, "source": source, UNITS_ATTRIBUTE: UNITS_PER_GEV[layout]}
     with atomic_writer(path) as temporary, _Disk(temporary) as disk:
         with _uninterrupted():
-            # The format of HDF5 1.10 has checksums, the default has none: see `probe`.
+            # The format of HDF5 1.10 has checksums, the default format has none: see `sandbox`.
             file = h5py.File(disk, "w", libver=("v110", "v110"))
         try:
             with _uninterrupted():
@@ -138,10 +156,10 @@ def open_writer(
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until the end of the block.
+    """Delay Ctrl-C and SIGTERM until the end of the block.
 
-    HDF5 calls `_Disk`, in Python, where a signal's exception would come up: HDF5 would take it for a failure of the
-    disk, and the interrupt would be lost.
+    HDF5 calls `_Disk`, in Python, where the exception of a signal would be raised: HDF5 would treat it as a failure
+    of the disk, and the interrupt would be lost.
     """
     if threading.current_thread() is not threading.main_thread():  # signals interrupt only that one
         yield
@@ -170,9 +188,10 @@ def _stored(showers: Showers, layout: Layout) -> Any:
 
 
 class _Disk(io.RawIOBase):
-    """What HDF5 writes to. HDF5 crashes the interpreter when a write fails, so it is never told; `check` tells.
+    """The file object that HDF5 writes to.
 
-    After the first failure nothing more is written.
+    HDF5 crashes the interpreter when a write fails, so a failure is kept from it and raised by `check`. After the
+    first failure nothing more is written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -182,26 +201,26 @@ class _Disk(io.RawIOBase):
         self._dropped = False
 
     def check(self) -> None:
-        """Raise the first error that writing met."""
+        """Raise the first error of writing."""
         if self._error is not None:
             raise self._error
 
     def drop(self) -> None:
-        """Write nothing from now on: the file is given up."""
+        """Write nothing from now on: the file is abandoned."""
         self._dropped = True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move."""
+        """Set the position."""
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position}.get(whence)
         self._position = offset + (os.fstat(self._descriptor).st_size if start is None else start)
         return self._position
 
     def tell(self) -> int:
-        """Where we are."""
+        """The position."""
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Read; what was never written is zeros."""
+        """Read; bytes that were never written are zeros."""
         view = memoryview(buffer).cast("B")
         content = os.pread(self._descriptor, len(view), self._position)
         view[: len(content)] = content
@@ -210,10 +229,10 @@ class _Disk(io.RawIOBase):
         return len(view)
 
     def write(self, data: Any) -> int:
-        """Write, or remember why not."""
+        """Write, or keep the error for `check`."""
         view = memoryview(data).cast("B")
         done = 0
-        while done < len(view) and self._goes_on:
+        while done < len(view) and self._is_writing:
             try:
                 done += os.pwrite(self._descriptor, view[done:], self._position + done)
             except OSError as error:
@@ -222,9 +241,9 @@ class _Disk(io.RawIOBase):
         return len(view)
 
     def truncate(self, size: int | None = None) -> int:
-        """Cut or lengthen."""
+        """Set the size."""
         size = self._position if size is None else size
-        if self._goes_on:
+        if self._is_writing:
             try:
                 os.ftruncate(self._descriptor, size)
             except OSError as error:
@@ -232,7 +251,7 @@ class _Disk(io.RawIOBase):
         return size
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
     def close(self) -> None:
         """Close; may be called again."""
@@ -241,5 +260,5 @@ class _Disk(io.RawIOBase):
         super().close()
 
     @property
-    def _goes_on(self) -> bool:
+    def _is_writing(self) -> bool:
         return self._error is None and not self._dropped

@@ -1,4 +1,4 @@
-"""What a folder of shards holds, and the checks that it is whole. Needs no TensorFlow."""
+"""The manifest of a folder of shards, and checks that the shards are complete. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from caloscale.showers.hdf5.layouts import Layout, Source
 from caloscale.spec.block import Block
 from caloscale.spec.data import Geometry, Preprocessing, Range
 
-Part = Literal["train", "validation"]
+Split = Literal["train", "validation"]
+SplitMethod = Literal["by file", "by shower"]
 MANIFEST = "manifest.json"
 
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -28,7 +29,7 @@ class Shard(Block):
 
     file: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\.tfrecord$")
     """Name within the folder."""
-    part: Part
+    split: Split
     """Training or validation."""
     showers: int = Field(gt=0)
     """Records in it."""
@@ -49,8 +50,8 @@ class SourceFile(Block):
     """Showers in the file."""
     layout: Layout
     """Its layout."""
-    used: dict[Part, int]
-    """Showers of it that are in each part."""
+    used: dict[Split, int]
+    """Showers of the file in each split."""
 
 
 class Provenance(Block):
@@ -63,9 +64,9 @@ class Provenance(Block):
     seed: int
     """Seed of the split."""
     validation_fraction: float
-    """Part that was asked for validation."""
-    split: Literal["by file", "end of the only file"]
-    """How validation was kept apart: whole files, or the last showers of a single file."""
+    """Requested fraction of the showers for validation."""
+    split_method: SplitMethod
+    """How the validation showers were chosen: whole files, or single showers."""
     versions: dict[str, str]
     """Versions of the software that prepared the showers."""
 
@@ -73,16 +74,16 @@ class Provenance(Block):
 class Manifest(Block):
     """A folder of shards: ``manifest.json`` beside the TFRecord files."""
 
-    format: Literal[1] = 1
-    """Version of the manifest and of the records; raised when older readers would misread."""
+    format: Literal[2] = 2
+    """Version of the manifest and of the records; incremented when older readers would misread them."""
     shape: tuple[int, int, int]
     """Cells of a shower along x, y, z, after re-binning."""
-    parts: dict[Part, int]
-    """Showers in each part."""
+    splits: dict[Split, int]
+    """Showers in each split."""
     shards: tuple[Shard, ...]
     """The TFRecord files."""
     preprocessing: Preprocessing
-    """What was done to the cells."""
+    """Preprocessing of the cells."""
     geometry: Geometry
     """The detector, before re-binning."""
     energy_gev: Range
@@ -98,10 +99,10 @@ class Manifest(Block):
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
-        for part in ("train", "validation"):
-            listed = sum(shard.showers for shard in self.shards if shard.part == part)
-            if listed != self.parts.get(part):
-                raise ValueError(f"the shards of part {part} hold {listed} showers, parts says {self.parts.get(part)}")
+        for split in ("train", "validation"):
+            listed = sum(shard.showers for shard in self.shards if shard.split == split)
+            if listed != self.splits.get(split):
+                raise ValueError(f"the {split} shards contain {listed} showers, splits gives {self.splits.get(split)}")
         if len({shard.file for shard in self.shards}) != len(self.shards):
             raise ValueError("a shard is listed twice")
         expected = tuple(n // r for n, r in zip(self.geometry.cells, self.preprocessing.rebin))
@@ -109,22 +110,24 @@ class Manifest(Block):
             raise ValueError(f"shape {self.shape} does not follow from geometry and rebin, which give {expected}")
         return self
 
-    def shards_of(self, part: Part) -> tuple[Shard, ...]:
-        """The shards of a part, in order."""
-        return tuple(shard for shard in self.shards if shard.part == part)
+    def shards_of(self, split: Split) -> tuple[Shard, ...]:
+        """The shards of a split, in order."""
+        return tuple(shard for shard in self.shards if shard.split == split)
 
     @property
     def train_sha256(self) -> str:
         """Checksum of the training shards."""
         return hashlib.sha256("".join(shard.sha256 for shard in self.shards_of("train")).encode()).hexdigest()
 
-    def wanted_of(self, part: Part, showers: NDArray[np.intp]) -> list[tuple[Shard, NDArray[np.intp]]]:
-        """The shards of a part that hold these of its showers (numbers from 0, ascending), and their numbers within."""
-        shards = self.shards_of(part)
+    def wanted_of(self, split: Split, showers: NDArray[np.intp]) -> list[tuple[Shard, NDArray[np.intp]]]:
+        """The shards with these showers of a split (numbers from 0, ascending), and their numbers in the shard."""
+        shards = self.shards_of(split)
         ends = np.cumsum([shard.showers for shard in shards])
-        pieces = np.split(showers, np.searchsorted(showers, ends[:-1]))
+        slices = np.split(showers, np.searchsorted(showers, ends[:-1]))
         return [
-            (shard, piece - (end - shard.showers)) for shard, piece, end in zip(shards, pieces, ends) if len(piece) > 0
+            (shard, numbers - (end - shard.showers))
+            for shard, numbers, end in zip(shards, slices, ends)
+            if len(numbers) > 0
         ]
 
 
@@ -141,7 +144,7 @@ def read_manifest(folder: str | Path) -> Manifest:
         return Manifest.model_validate_json(text, by_alias=True, by_name=False)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or None
+        field = ".".join(str(name) for name in first["loc"]) or None
         value = first["input"] if isinstance(first["input"], str | int | float) else None
         shown = value[:100] if isinstance(value, str) else value
         raise ShowerFileError(

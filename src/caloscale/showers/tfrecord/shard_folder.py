@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest, Part, Shard, check_shards, read_manifest
-from caloscale.showers.tfrecord.shards import read_part
+from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest, Shard, Split, check_shards, read_manifest
+from caloscale.showers.tfrecord.shards import read_split
 from caloscale.storage.objects import download, is_remote
 
 
@@ -46,11 +46,11 @@ class ShardFolder:
         check_shards(self.path, self.manifest, fresh)
         self._whole.update(shard.file for shard in fresh)
 
-    def read(self, part: Part, showers: NDArray[np.intp] | None = None) -> Showers:
-        """As `read_part`, of what is fetched for it."""
-        numbers = np.arange(self.manifest.parts[part]) if showers is None else showers
-        self.need([shard for shard, _ in self.manifest.wanted_of(part, numbers)])
-        return read_part(self.path, part, numbers)
+    def read(self, split: Split, showers: NDArray[np.intp] | None = None) -> Showers:
+        """As `read_split`; shards that are missing here are fetched first."""
+        numbers = np.arange(self.manifest.splits[split]) if showers is None else showers
+        self.need([shard for shard, _ in self.manifest.wanted_of(split, numbers)])
+        return read_split(self.path, split, numbers)
 
     def _is_here(self, shard: Shard) -> bool:
         file = self.path / shard.file

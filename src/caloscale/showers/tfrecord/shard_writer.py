@@ -1,4 +1,4 @@
-"""Spreading showers over shards of equal length."""
+"""Distribution of showers over shards of equal length."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from caloscale.showers.tfrecord.manifest import Part, Shard, sha256_of
+from caloscale.showers.tfrecord.manifest import Shard, Split, sha256_of
 from caloscale.showers.tfrecord.records import Prepared, serialise, shard_writer
 
 _SHARD_BYTES = 128 * 1024 * 1024
@@ -29,13 +29,13 @@ class Plan:
     showers_per_shard: int
 
 
-def plan_shards(part: Part, showers: int, shape: tuple[int, int, int]) -> Plan:
+def plan_shards(split: Split, showers: int, shape: tuple[int, int, int]) -> Plan:
     """Shards for a number of showers: about 128 MB of cells in each.
 
     Training gets 8, 16, 32, 64 or a multiple of 64, so that workers in powers of two get equally many.
     """
     count = math.ceil(showers * 4 * math.prod(shape) / _SHARD_BYTES)
-    if part == "train":
+    if split == "train":
         count = max(count, _LEAST_TRAIN_SHARDS)
         power = 2 ** math.ceil(math.log2(count))
         count = power if count <= _MULTIPLE else math.ceil(count / _MULTIPLE) * _MULTIPLE
@@ -48,8 +48,8 @@ class ShardWriter:
     file only, and the shards of a group differ by at most one shower.
     """
 
-    def __init__(self, folder: Path, part: Part, plan: Plan) -> None:
-        self._folder, self._part, self._plan = folder, part, plan
+    def __init__(self, folder: Path, split: Split, plan: Plan) -> None:
+        self._folder, self._split, self._plan = folder, split, plan
         self._stack = ExitStack()
         self._counts: list[int] = []
         self._writers: list[Callable[[bytes], None]] = []
@@ -78,10 +78,10 @@ class ShardWriter:
         counts = [count for count in self._counts if count]
         shards = []
         for index, count in enumerate(counts):
-            path = self._folder / f"{self._part}-{index:05d}-of-{len(counts):05d}.tfrecord"
+            path = self._folder / f"{self._split}-{index:05d}-of-{len(counts):05d}.tfrecord"
             self._temporary(index).rename(path)
             size = path.stat().st_size
-            shards.append(Shard(file=path.name, part=self._part, showers=count, bytes=size, sha256=sha256_of(path)))
+            shards.append(Shard(file=path.name, split=self._split, showers=count, bytes=size, sha256=sha256_of(path)))
         for index in range(len(counts), len(self._counts)):
             self._temporary(index).unlink()
         return shards
@@ -97,4 +97,4 @@ class ShardWriter:
         self._next = 0
 
     def _temporary(self, index: int) -> Path:
-        return self._folder / f".{self._part}-{index:05d}"
+        return self._folder / f".{self._split}-{index:05d}"

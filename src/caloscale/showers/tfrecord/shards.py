@@ -1,4 +1,4 @@
-"""Showers as sharded TFRecord: made from HDF5 in constant memory, verified, read back."""
+"""Showers as sharded TFRecord files: written from HDF5 in constant memory, verified, read."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.preprocessing import rebin, to_gev, to_network
 from caloscale.showers.sources import (
-    Piece,
+    FileSlice,
     SurveyedFile,
+    check_deposits,
     check_one_origin,
     check_selection,
     empty_selection,
     find_files,
-    split,
+    split_files,
     survey_file,
 )
 from caloscale.showers.tfrecord.manifest import (
     MANIFEST,
     Manifest,
-    Part,
     Provenance,
     Shard,
     SourceFile,
+    Split,
     check_shards,
     read_manifest,
     sha256_of,
@@ -46,7 +47,7 @@ from caloscale.showers.tfrecord.shard_writer import ShardWriter, plan_shards
 from caloscale.spec.data import Data
 from caloscale.storage.atomic import PARTIAL, atomic_writer
 
-__all__ = ["Manifest", "parse_example", "preprocess_showers", "read_manifest", "read_part", "verify_shards"]
+__all__ = ["Manifest", "parse_example", "preprocess_showers", "read_manifest", "read_split", "verify_shards"]
 
 _BLOCK_BYTES = 32 * 1024 * 1024
 """Cells that are in memory at a time, as stored; the work on them takes some times as much."""
@@ -55,8 +56,8 @@ _BLOCK_BYTES = 32 * 1024 * 1024
 def preprocess_showers(data: Data, source: str | Path, output: Path) -> Manifest:
     """Select, re-bin and compress the showers of ``source`` into shards in the folder ``output``.
 
-    ``source``: an HDF5 file, a folder or glob of them, or gs://bucket/prefix. The folder appears as a whole
-    when all is done and replaces a folder of shards of an earlier time; a failure leaves all as it was.
+    ``source``: an HDF5 file, a folder or glob of them, or gs://bucket/prefix. The folder appears when
+    it is complete and replaces an earlier folder of shards; after a failure the output is unchanged.
     Raises ShowerFileError (files that are broken, do not fit or leave nothing selected) and StorageError.
     """
     output = Path(output)
@@ -72,7 +73,7 @@ def preprocess_showers(data: Data, source: str | Path, output: Path) -> Manifest
 
 
 def verify_shards(folder: str | Path, manifest: Manifest) -> None:
-    """Check that all shards are there, unchanged, and hold as many readable showers as the manifest says.
+    """Check that all shards are there, unchanged, and contain as many readable showers as the manifest lists.
 
     Raises ShowerFileError naming the shard.
     """
@@ -84,18 +85,18 @@ def verify_shards(folder: str | Path, manifest: Manifest) -> None:
             raise _count_error(path, found, shard.showers)
 
 
-def read_part(folder: str | Path, part: Part, showers: NDArray[np.intp] | None = None) -> Showers:
-    """The showers of a part (absent: all; else those with these numbers from 0, ascending) in GeV, re-binned, above
+def read_split(folder: str | Path, split: Split, showers: NDArray[np.intp] | None = None) -> Showers:
+    """The showers of a split (absent: all; else those with these numbers from 0, ascending) in GeV, re-binned, above
     the threshold.
 
     Raises ShowerFileError for a broken manifest or record.
     """
     manifest = read_manifest(folder)
-    numbers = np.arange(manifest.parts[part]) if showers is None else showers
+    numbers = np.arange(manifest.splits[split]) if showers is None else showers
     cells = np.empty((len(numbers), *manifest.shape), np.float32)
     energy_gev, angle_rad = np.empty(len(numbers), np.float32), np.empty(len(numbers), np.float32)
     done = 0
-    for shard, wanted in manifest.wanted_of(part, numbers):
+    for shard, wanted in manifest.wanted_of(split, numbers):
         path, first, last = Path(folder) / shard.file, 0, done + len(wanted)
         for batch in read_batches(path, manifest.shape):
             chosen = wanted[(wanted >= first) & (wanted < first + len(batch["cells"]))] - first
@@ -116,22 +117,22 @@ class _Preprocessor:
     def __init__(self, data: Data, source: str, files: list[SurveyedFile], folder: Path) -> None:
         self.data, self.source, self.files, self.folder = data, source, files, folder
         self.origin = check_one_origin(files)
-        self.pieces, self.split = split(files, data)
-        check_selection(self.pieces, data, source)
+        self.slices, self.split_method = split_files(files, data)
+        check_selection(self.slices, data, source)
         self.dropped: Counter[str] = Counter()
-        self.used: dict[Path, dict[Part, int]] = {}
+        self.used: dict[Path, dict[Split, int]] = {}
         self.checksums: dict[str, Path] = {}
 
     def run(self) -> Manifest:
-        """Write the shards; their manifest."""
-        shards = [shard for part in ("train", "validation") for shard in self._write_part(part)]
-        parts: dict[Part, int] = {"train": 0, "validation": 0}
+        """Write the shards and return their manifest."""
+        shards = [shard for split in ("train", "validation") for shard in self._write_split(split)]
+        splits: dict[Split, int] = {"train": 0, "validation": 0}
         for shard in shards:
-            parts[shard.part] += shard.showers
+            splits[shard.split] += shard.showers
         data = self.data
         return Manifest(
             shape=data.shape,
-            parts=parts,
+            splits=splits,
             shards=tuple(shards),
             preprocessing=data.preprocessing,
             geometry=data.geometry,
@@ -142,59 +143,64 @@ class _Preprocessor:
             provenance=self._provenance(),
         )
 
-    def _write_part(self, part: Part) -> list[Shard]:
-        pieces = [piece for piece in self.pieces if piece.part == part]
-        available = sum(piece.selected for piece in pieces)
-        limit = min(available, self.data.showers or available) if part == "train" else available
-        plan = plan_shards(part, limit, self.data.shape)
+    def _write_split(self, split: Split) -> list[Shard]:
+        slices = [one for one in self.slices if one.split == split]
+        available = sum(one.selected for one in slices)
+        limit = min(available, self.data.showers or available) if split == "train" else available
+        plan = plan_shards(split, limit, self.data.shape)
         written = 0
         with ExitStack() as stack:
-            writer = stack.enter_context(ShardWriter(self.folder, part, plan))
-            progress = stack.enter_context(bar(f"preprocess {part}", limit, "showers"))
-            for piece in pieces:
+            writer = stack.enter_context(ShardWriter(self.folder, split, plan))
+            progress = stack.enter_context(bar(f"preprocess {split}", limit, "showers"))
+            for one in slices:
                 if written == limit:
-                    self._count_dropped(piece, slice(piece.start, piece.stop), beyond=piece.selected)
+                    self._count_dropped(one, slice(None), beyond=one.selected)
                     continue
-                for prepared in self._prepare(piece, limit - written):
+                for prepared in self._prepare(one, limit - written):
                     writer.write(prepared)
                     progress.update(len(prepared))
-                    self.used[piece.file.path][part] += len(prepared)
+                    self.used[one.file.path][split] += len(prepared)
                     written += len(prepared)
         if written == 0:
-            raise empty_selection(part, self.pieces, self.data, self.source)
+            raise empty_selection(split, self.slices, self.data, self.source)
         return writer.finish()
 
-    def _prepare(self, piece: Piece, wanted: int) -> Iterator[Prepared]:
-        """The selected showers of a piece, at most ``wanted``, in blocks."""
-        self._keep_checksum(piece.file.path)
+    def _prepare(self, one: FileSlice, wanted: int) -> Iterator[Prepared]:
+        """The selected showers of a slice, at most ``wanted``, in blocks."""
+        path = one.file.path
+        self._keep_checksum(path)
         size = max(1, _BLOCK_BYTES // (4 * int(np.prod(self.data.geometry.cells))))
-        for start in range(piece.start, piece.stop, size):
-            block = slice(start, min(start + size, piece.stop))
-            selected = int(piece.file.is_selected[block].sum())
-            self._count_dropped(piece, block, beyond=0 if wanted else selected)
-            if wanted == 0 or selected == 0:
+        for start in range(0, len(one.file), size):
+            block = slice(start, min(start + size, len(one.file)))
+            selected = np.flatnonzero(one.is_selected[block])
+            self._count_dropped(one, block, beyond=0 if wanted else len(selected))
+            if wanted == 0 or len(selected) == 0:
                 continue
-            showers = read_showers(piece.file.path, geometry=self.data.geometry, start=block.start, stop=block.stop)
-            prepared, faint = prepare(showers[piece.file.is_selected[block]], self.data)
+            showers = read_showers(path, geometry=self.data.geometry, start=block.start, stop=block.stop)[selected]
+            check_deposits(one.file, showers, start + selected, self.data)
+            prepared, faint = prepare(showers, self.data)
             self.dropped["sum below data.preprocessing.minimumSumGev"] += faint
             self.dropped["beyond data.showers"] += max(0, len(prepared) - wanted)
             prepared = prepared[:wanted]
             wanted -= len(prepared)
             yield prepared
 
-    def _count_dropped(self, piece: Piece, block: slice, *, beyond: int) -> None:
-        self.dropped["energy outside data.energyGev"] += int(piece.file.outside_energy[block].sum())
-        self.dropped["angle outside data.angleDeg"] += int(piece.file.outside_angle[block].sum())
+    def _count_dropped(self, one: FileSlice, block: slice, *, beyond: int) -> None:
+        members = one.members[block]
+        self.dropped["energy outside data.energyGev"] += int((one.file.outside_energy[block] & members).sum())
+        self.dropped["angle outside data.angleDeg"] += int((one.file.outside_angle[block] & members).sum())
         self.dropped["beyond data.showers"] += beyond
 
     def _keep_checksum(self, path: Path) -> None:
-        """Remember the file; the same showers under two names could be in both parts."""
-        self.used.setdefault(path, {"train": 0, "validation": 0})
+        """Remember the file; the same showers under two names could be in both splits."""
+        if path in self.used:
+            return
+        self.used[path] = {"train": 0, "validation": 0}
         checksum = sha256_of(path)
         twin = self.checksums.setdefault(checksum, path)
         if twin != path:
             raise ShowerFileError(
-                f"holds the same showers as {twin.name}",
+                f"contains the same showers as {twin.name}",
                 file=path,
                 field="sha256",
                 value=checksum,
@@ -214,13 +220,13 @@ class _Preprocessor:
                     sha256=of[path],
                     showers=len(known[path]),
                     layout=known[path].layout,
-                    used={part: count for part, count in used.items() if count},
+                    used={split: count for split, count in used.items() if count},
                 )
                 for path, used in self.used.items()
             ),
             seed=self.data.seed,
             validation_fraction=self.data.validation_fraction,
-            split=self.split,
+            split_method=self.split_method,
             versions={
                 "caloscale": caloscale.__version__,
                 "python": platform.python_version(),
@@ -232,7 +238,7 @@ class _Preprocessor:
 
 
 def prepare(showers: Showers, data: Data) -> tuple[Prepared, int]:
-    """What the networks see of showers in GeV, and how many were dropped for too small a sum."""
+    """Showers in network units, from GeV, and the number that was dropped because of a small sum."""
     preprocessing = data.preprocessing
     cells = to_network(rebin(showers.cells_gev, preprocessing.rebin), preprocessing)
     cells_gev = to_gev(cells, preprocessing)
@@ -249,7 +255,7 @@ def prepare(showers: Showers, data: Data) -> tuple[Prepared, int]:
 
 
 def _check_replaceable(output: Path) -> None:
-    """Only a folder of shards is replaced: nobody's other files are deleted."""
+    """Only a folder of shards is replaced; other files are never deleted."""
     if output.exists() and not output.is_dir():
         raise StorageError("is a file", file=output, remedy="choose another name for the output folder")
     if not output.is_dir():
@@ -257,7 +263,7 @@ def _check_replaceable(output: Path) -> None:
     foreign = [path.name for path in output.iterdir() if path.name != MANIFEST and path.suffix != ".tfrecord"]
     if foreign:
         raise StorageError(
-            "is a folder with other files than shards, which would be lost",
+            "contains other files than shards, which would be deleted",
             file=output,
             value=sorted(foreign)[:5],
             remedy="choose another output folder",
@@ -266,7 +272,7 @@ def _check_replaceable(output: Path) -> None:
 
 def _count_error(path: Path, found: int, expected: int) -> ShowerFileError:
     return ShowerFileError(
-        f"holds another number of showers than the {expected} of the manifest",
+        f"does not contain the {expected} showers that the manifest lists",
         file=path,
         field="showers",
         value=found,

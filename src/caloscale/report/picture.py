@@ -11,7 +11,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.storage.atomic import atomic_writer
 
 _DECADES = 5
-"""Energies more than this many powers of ten below the highest are not told apart."""
+"""Energies more than this many powers of ten below the highest have one colour."""
 _ORIGIN = {"geant4": "Geant4", "parametrised": "parametrised", "generated": "generated", "file": "origin unknown"}
 
 

@@ -1,4 +1,4 @@
-"""The calorimeter as Geant4 is told it, and its steps as cells. Knows no Geant4: plain descriptions and arrays."""
+"""The calorimeter as volumes of Geant4, and its steps as cells. Does not import Geant4: descriptions and arrays."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.simulation.primaries import aim_depth_mm
+from caloscale.detector.geometry import absorber_mm, aim_depth_mm, gap_mm
+from caloscale.detector.materials import MATERIALS
 from caloscale.spec import Geometry
 
 START_BEFORE_FACE_MM = 5.0
 """Electrons start this far before the front face, in vacuum."""
 
-_MATERIALS = {"tungsten": "G4_W"}
 _MARGIN_MM = 50.0
 """The plates end this far outside the window and outside the entry points, several Molière radii, so that what
 is scattered out of the window and back is there."""
@@ -24,7 +24,7 @@ _MEV_PER_GEV = 1e3
 
 
 def describe_detector(geometry: Geometry, angle_deg: tuple[float, float]) -> dict[str, Any]:
-    """calzone's description, in cm: absorber, silicon and gap in turn from z = 0, the window's axis at x = y = 0."""
+    """calzone's description, in cm: absorber, sensor and gap in turn from z = 0, the window's axis at x = y = 0."""
     half_x_mm, half_y_mm = (
         n * geometry.cell_mm / 2 + _MARGIN_MM + reach
         for n, reach in zip(geometry.cells[:2], (_entry_outside_mm(geometry, angle_deg), 0.0))
@@ -33,17 +33,17 @@ def describe_detector(geometry: Geometry, angle_deg: tuple[float, float]) -> dic
     world_mm = 2 * (max(half_x_mm, half_y_mm, geometry.depth_mm) + 10 * START_BEFORE_FACE_MM)
     world: dict[str, Any] = {"material": "G4_Galactic", "box": [world_mm / _MM_PER_CM] * 3}
     z_mm = 0.0
-    for layer, absorber_mm in enumerate(geometry.absorber_mm):
+    for layer, thickness_mm in enumerate(absorber_mm(geometry)):
         parts: tuple[tuple[str, str, float, dict[str, str]], ...] = (
-            ("Absorber", _MATERIALS[geometry.absorber], absorber_mm, {}),
-            ("Silicon", "G4_Si", geometry.silicon_mm, {"role": "record_deposits"}),
+            ("Absorber", MATERIALS[geometry.absorber].geant4, thickness_mm, {}),
+            ("Sensor", MATERIALS[geometry.active].geant4, geometry.active_mm, {"role": "record_deposits"}),
         )
         for name, material, thick_mm, role in parts:
             centre_cm = (z_mm + thick_mm / 2) / _MM_PER_CM
             box = {"box": [*plate, thick_mm / _MM_PER_CM], "position": [0, 0, centre_cm]}
             world[f"{name}{layer}"] = {"material": material, **box, **role}
             z_mm += thick_mm
-        z_mm += geometry.gap_mm
+        z_mm += gap_mm(geometry)
     return world
 
 
@@ -54,11 +54,11 @@ def _entry_outside_mm(geometry: Geometry, angle_deg: tuple[float, float]) -> flo
 
 
 def bin_deposits(deposits: Mapping[str, Any], count: int, geometry: Geometry) -> NDArray[np.float32]:
-    """Steps in the silicon of ``count`` showers into cells, GeV: each at its middle, those outside dropped."""
+    """Steps in the sensors of ``count`` showers as cells, GeV: each at its middle, those outside the window dropped."""
     shape = (count, *geometry.cells)
     indices, energies = [], []
     for layer in range(geometry.cells[2]):
-        sampled = deposits.get(f"World.Silicon{layer}")
+        sampled = deposits.get(f"World.Sensor{layer}")
         if sampled is None:
             continue
         for steps in (sampled.line, sampled.point):

@@ -7,10 +7,9 @@ import pytest
 from matplotlib.image import imread
 
 from caloscale.errors import InputError
+from caloscale.report.picture import draw_shower
 from caloscale.showers.arrays import Showers
-from caloscale.showers.picture import draw_shower
-
-from .conftest import make_showers
+from tests.showers.conftest import make_showers
 
 
 def test_picture_shows_the_shower(tmp_path: Path) -> None:

@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 
 from caloscale.errors import ShowerFileError
-from caloscale.showers.description import FolderDescription, ShardDescription, describe, draw
-from caloscale.showers.hdf5.reader import FileDescription
-from caloscale.showers.tfrecord.shards import preprocess_showers, read_part
+from caloscale.report.picture import draw_shower
+from caloscale.showers.inspection import (
+    FileDescription,
+    ShardDescription,
+    ShardFolderDescription,
+    SourceFolderDescription,
+    describe,
+    read_one,
+)
+from caloscale.showers.tfrecord.shards import preprocess_showers, read_split
 from caloscale.spec import Data
 
 from .conftest import make_showers, write_published
@@ -32,19 +39,48 @@ def test_describes_what_it_finds(prepared: Path, tmp_path: Path) -> None:
     assert isinstance(file, FileDescription) and file.showers == 20
     for path in (prepared, prepared / "manifest.json"):
         folder = describe(path)
-        assert isinstance(folder, FolderDescription)
+        assert isinstance(folder, ShardFolderDescription)
         assert sum(folder.showers.values()) + sum(folder.dropped.values()) == 30
         assert folder.shards == {"train": 8, "validation": 1} and folder.source == "geant4"
         assert folder.bytes == sum(p.stat().st_size for p in prepared.glob("*.tfrecord"))
     shard = describe(next(prepared.glob("validation*")))
-    held_back = read_part(prepared, "validation")
-    assert isinstance(shard, ShardDescription) and shard.showers == len(held_back) and shard.shape == (3, 4, 5)
-    assert shard.energy_gev == pytest.approx((held_back.energy_gev.min(), held_back.energy_gev.max()), rel=1e-5)
-    assert shard.sum_gev == pytest.approx((held_back.ecal_sum_gev.min(), held_back.ecal_sum_gev.max()), rel=1e-5)
-    degrees = np.degrees(held_back.angle_rad)
+    held_out = read_split(prepared, "validation")
+    assert isinstance(shard, ShardDescription) and shard.showers == len(held_out) and shard.shape == (3, 4, 5)
+    assert shard.energy_gev == pytest.approx((held_out.energy_gev.min(), held_out.energy_gev.max()), rel=1e-5)
+    assert shard.sum_gev == pytest.approx((held_out.ecal_sum_gev.min(), held_out.ecal_sum_gev.max()), rel=1e-5)
+    degrees = np.degrees(held_out.angle_rad)
     assert shard.angle_deg == pytest.approx((degrees.min(), degrees.max()), rel=1e-5)
     for description in (file, folder, shard):
         assert json.loads(description.model_dump_json(by_alias=True))["energyGev"]
+
+
+def draw(path: Path, shower: int, target: Path) -> None:
+    """As the command does it."""
+    showers, axes = read_one(path, shower)
+    draw_shower(showers, 0, target, axes=axes)
+
+
+def test_a_folder_of_files_is_described_as_a_whole(folder_of_showers: MakeFolder, tmp_path: Path) -> None:
+    folder = folder_of_showers(20, 10)
+    described = describe(folder)
+    assert isinstance(described, SourceFolderDescription)
+    assert (described.files, described.showers, described.showers_per_file) == (2, 30, (10, 20))
+    assert described.shapes == ((6, 4, 5),) and described.sources == ("geant4",)
+    both = [make_showers(20, seed=0), make_showers(10, seed=1)]
+    sums = np.concatenate([showers.ecal_sum_gev for showers in both])
+    assert described.sum_gev == pytest.approx((sums.min(), sums.max()), rel=1e-5)
+    showers, _ = read_one(folder, 23)
+    assert showers.energy_gev[0] == both[1].energy_gev[3]
+    with pytest.raises(ShowerFileError, match="contains 30 showers.*choose 0 to 29".replace(".*", r"[\s\S]*")):
+        read_one(folder, 30)
+
+
+@pytest.mark.parametrize("layout", ["variable-angle", "fixed-angle", "calochallenge"])
+def test_sums_are_described_also_where_the_file_does_not_store_them(tmp_path: Path, layout: str) -> None:
+    showers = make_showers(12)
+    described = describe(write_published(tmp_path / "s.h5", showers, layout, libver="v110"))
+    assert isinstance(described, FileDescription) and "sum" not in described.datasets
+    assert described.sum_gev == pytest.approx((showers.ecal_sum_gev.min(), showers.ecal_sum_gev.max()), rel=1e-5)
 
 
 def test_draws_from_each(prepared: Path, tmp_path: Path) -> None:
@@ -59,9 +95,9 @@ def test_draws_from_each(prepared: Path, tmp_path: Path) -> None:
 
 
 def test_picture_of_a_shard_is_in_gev(prepared: Path, tmp_path: Path) -> None:
-    """The title of shower 3 of the first shard, from the shower as `read_part` gives it."""
+    """The title of shower 3 of the first shard, from the shower as `read_split` gives it."""
     draw(next(prepared.glob("train-00000*")), 1, tmp_path / "a.svg")
-    shower = read_part(prepared, "train", np.arange(2))
+    shower = read_split(prepared, "train", np.arange(2))
     hits = np.count_nonzero(shower.cells_gev[1])
     expected = f"{shower.energy_gev[1]:.1f} GeV at {math.degrees(shower.angle_rad[1]):.1f}° (Geant4)"
     text = (tmp_path / "a.svg").read_text()
@@ -89,7 +125,7 @@ def test_unknown_shapes_are_described_if_not_drawn(tmp_path: Path, layout: str) 
 
 def test_no_such_shower(prepared: Path, tmp_path: Path) -> None:
     for source in (prepared, tmp_path / "showers" / "showers-000.h5", next(prepared.glob("train-00000*"))):
-        with pytest.raises(ShowerFileError, match=r"holds \d+ showers[\s\S]*choose 0 to"):
+        with pytest.raises(ShowerFileError, match=r"contains \d+ showers[\s\S]*choose 0 to"):
             draw(source, 1000, tmp_path / "a.png")
     assert not (tmp_path / "a.png").exists()
 

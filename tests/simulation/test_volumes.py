@@ -1,4 +1,4 @@
-"""The detector that Geant4 is told, and its steps in cells."""
+"""The calorimeter as volumes of Geant4, and its steps as cells."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.simulation.detector import bin_deposits, describe_detector
+from caloscale.detector.geometry import gap_mm
+from caloscale.simulation.volumes import bin_deposits, describe_detector
 from caloscale.spec import Geometry
 from tests.simulation.shower_fits import TUNGSTEN_X0_MM
 
@@ -32,8 +33,8 @@ def test_the_stack_is_the_clic_calorimeter() -> None:
     ends = [10 * (p["position"][2] + p["box"][2] / 2) for p in plates.values()]
     starts = [10 * (p["position"][2] - p["box"][2] / 2) for p in plates.values()]
     assert min(starts) == pytest.approx(0)
-    assert max(ends) + Geometry().gap_mm == pytest.approx(159)
-    assert [n for n, p in plates.items() if p.get("role") == "record_deposits"] == [f"Silicon{i}" for i in range(25)]
+    assert max(ends) + gap_mm(Geometry()) == pytest.approx(159)
+    assert [n for n, p in plates.items() if p.get("role") == "record_deposits"] == [f"Sensor{i}" for i in range(25)]
 
 
 @pytest.mark.parametrize("angle_deg", [(90.0, 90.0), (60.0, 120.0), (20.0, 160.0), (30.0, 40.0)])
@@ -73,7 +74,7 @@ def test_binning_equals_a_plain_loop(seed: int, count: int, steps: int) -> None:
             array["value"] = random.exponential(1.0, len(array))
         line["start"], line["end"] = random.uniform(-2, 2, (2, steps, 3))
         point["position"] = random.uniform(-2, 2, (len(point), 3))
-        deposits[f"World.Silicon{layer}"] = SimpleNamespace(line=line, point=point)
+        deposits[f"World.Sensor{layer}"] = SimpleNamespace(line=line, point=point)
         places = [(s, (s["start"] + s["end"]) / 2) for s in line] + [(s, s["position"]) for s in point]
         for step, place_cm in places:
             ix, iy = int(np.floor(place_cm[0] * 10 / 5.1 + 2.5)), int(np.floor(place_cm[1] * 10 / 5.1 + 2.0))

@@ -1,0 +1,346 @@
+"""What `caloscale inspect` shows of a path: the content of files and folders of showers, and one shower."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.errors import ShowerFileError
+from caloscale.progress import bar
+from caloscale.showers.arrays import Showers
+from caloscale.showers.hdf5.layouts import CALOCHALLENGE_CELLS, Layout, Source, open_layout
+from caloscale.showers.hdf5.reader import read_showers, read_sums
+from caloscale.showers.preprocessing import to_gev
+from caloscale.showers.sources import hdf5_files
+from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest, Split, read_manifest
+from caloscale.spec.block import Block
+from caloscale.spec.data import Geometry, LayerGroup, Preprocessing, Range
+
+_XYZ = ("cell in x", "cell in y", "layer")
+_CYLINDER = ("bin in alpha", "bin in r", "layer")
+Names = tuple[str, str, str]
+"""Names of the three axes of a shower."""
+
+
+class FileDescription(Block):
+    """Content of an HDF5 file of showers."""
+
+    file: str
+    """Path of the file."""
+    layout: Layout
+    """Published layout of the file."""
+    showers: int
+    """Number of showers."""
+    shape: tuple[int, ...]
+    """Shape of one shower as stored: (X, Y, Z), or (voxels,) in the CaloChallenge layout."""
+    bytes: int
+    """Size of the file."""
+    energy_gev: Range | None
+    """Lowest and highest primary energy, GeV; absent without showers."""
+    angle_deg: Range | None
+    """Lowest and highest angle, degrees; absent without showers."""
+    sum_gev: Range | None
+    """Lowest and highest sum of cells (ECAL sum), GeV; absent without showers."""
+    units_per_gev: float
+    """Units of a stored cell per GeV."""
+    source: Source
+    """Origin of the showers."""
+    datasets: dict[str, str]
+    """Type and shape of each dataset."""
+    attributes: dict[str, str | int | float]
+    """Attributes of the file."""
+
+
+class SourceFolderDescription(Block):
+    """Content of a folder of HDF5 files."""
+
+    file: str
+    """Path of the folder."""
+    files: int
+    """Number of HDF5 files."""
+    showers: int
+    """Showers in all files."""
+    showers_per_file: tuple[int, int]
+    """Lowest and highest number of showers in a file."""
+    layouts: tuple[Layout, ...]
+    """Published layouts of the files."""
+    shapes: tuple[tuple[int, ...], ...]
+    """Shapes of a shower as stored."""
+    bytes: int
+    """Size of all files."""
+    energy_gev: Range | None
+    """Lowest and highest primary energy, GeV."""
+    angle_deg: Range | None
+    """Lowest and highest angle, degrees."""
+    sum_gev: Range | None
+    """Lowest and highest sum of cells (ECAL sum), GeV."""
+    units_per_gev: tuple[float, ...]
+    """Units of a stored cell per GeV."""
+    sources: tuple[Source, ...]
+    """Origins of the showers; a data set must have one."""
+
+
+class ShardFolderDescription(Block):
+    """Content of a folder of shards, from its manifest."""
+
+    file: str
+    """Path of the folder."""
+    shape: tuple[int, int, int]
+    """Cells of a shower, after re-binning."""
+    showers: dict[Split, int]
+    """Showers in each split."""
+    shards: dict[Split, int]
+    """Files in each split."""
+    bytes: int
+    """Size of all shards."""
+    energy_gev: Range
+    """Selected primary energies, GeV."""
+    angle_deg: Range
+    """Selected angles, degrees."""
+    source: Source
+    """Origin of the showers."""
+    split_method: str
+    """How the validation showers were chosen."""
+    dropped: dict[str, int]
+    """Showers left out, by reason."""
+    preprocessing: Preprocessing
+    """Preprocessing of the cells."""
+    files: tuple[str, ...]
+    """Names of the files that the showers come from."""
+    versions: dict[str, str]
+    """Software that made the shards."""
+
+
+class ShardDescription(Block):
+    """Content of a TFRecord file."""
+
+    file: str
+    """Path of the file."""
+    showers: int
+    """Number of records."""
+    shape: tuple[int, int, int]
+    """Cells of a shower, after re-binning (from the manifest beside the file)."""
+    bytes: int
+    """Size of the file."""
+    energy_gev: Range | None
+    """Lowest and highest primary energy, GeV."""
+    angle_deg: Range | None
+    """Lowest and highest angle, degrees."""
+    sum_gev: Range | None
+    """Lowest and highest sum of cells (ECAL sum), GeV."""
+    source: Source
+    """Origin of the showers."""
+
+
+Description = FileDescription | SourceFolderDescription | ShardFolderDescription | ShardDescription
+
+
+def describe(path: str | Path) -> Description:
+    """Content of a path: an HDF5 file or a folder of them, a folder of shards or one shard. Raises ShowerFileError."""
+    path = Path(path)
+    if path.name == MANIFEST or (path / MANIFEST).exists():
+        return describe_shards(path.parent if path.name == MANIFEST else path)
+    if path.is_dir():
+        return describe_files(path)
+    return describe_shard(path) if path.suffix == ".tfrecord" else describe_file(path)
+
+
+def describe_file(path: str | Path) -> FileDescription:
+    """Content of an HDF5 file; reads its cells only where it does not store their sums.
+
+    Raises ShowerFileError as `reader.read_showers` does.
+    """
+    with open_layout(path) as opened:
+        datasets = {n: d for n, d in opened.file.items() if isinstance(d, h5py.Dataset)}
+        return FileDescription(
+            file=str(path),
+            layout=opened.layout,
+            showers=len(opened.cells),
+            shape=opened.shape,
+            bytes=Path(path).stat().st_size,
+            energy_gev=_span(opened.energies_gev()),
+            angle_deg=_span(np.degrees(opened.angles_rad())),
+            sum_gev=_span(read_sums(opened)),
+            units_per_gev=opened.units_per_gev,
+            source=opened.source,
+            datasets={name: f"{d.dtype} {d.shape}" for name, d in datasets.items()},
+            attributes=opened.attributes,
+        )
+
+
+def describe_files(folder: Path) -> SourceFolderDescription:
+    """Content of a folder of HDF5 files. Raises ShowerFileError for the first that cannot be read, or without any."""
+    paths = _files_of(folder)
+    with bar("inspect", len(paths), "files", disable=len(paths) < 10) as progress:
+        found = []
+        for path in paths:
+            found.append(describe_file(path))
+            progress.update()
+    counts = [one.showers for one in found]
+    return SourceFolderDescription(
+        file=str(folder),
+        files=len(found),
+        showers=sum(counts),
+        showers_per_file=(min(counts), max(counts)),
+        layouts=tuple(sorted({one.layout for one in found})),
+        shapes=tuple(sorted({one.shape for one in found})),
+        bytes=sum(one.bytes for one in found),
+        energy_gev=_union(one.energy_gev for one in found),
+        angle_deg=_union(one.angle_deg for one in found),
+        sum_gev=_union(one.sum_gev for one in found),
+        units_per_gev=tuple(sorted({one.units_per_gev for one in found})),
+        sources=tuple(sorted({one.source for one in found})),
+    )
+
+
+def describe_shards(folder: str | Path) -> ShardFolderDescription:
+    """Content of a folder of shards, without reading the shards. Raises ShowerFileError."""
+    manifest = read_manifest(folder)
+    return ShardFolderDescription(
+        file=str(folder),
+        shape=manifest.shape,
+        showers=manifest.splits,
+        shards={split: len(manifest.shards_of(split)) for split in manifest.splits},
+        bytes=sum(shard.bytes for shard in manifest.shards),
+        energy_gev=manifest.energy_gev,
+        angle_deg=manifest.angle_deg,
+        source=manifest.source,
+        split_method=manifest.provenance.split_method,
+        dropped={reason: count for reason, count in manifest.dropped.items() if count},
+        preprocessing=manifest.preprocessing,
+        files=tuple(file.name for file in manifest.provenance.files),
+        versions=manifest.provenance.versions,
+    )
+
+
+def describe_shard(path: Path) -> ShardDescription:
+    """Content of a shard; reads all of it. Raises ShowerFileError (also without a manifest beside it)."""
+    from caloscale.showers.tfrecord.records import SCALARS, read_batches
+
+    manifest = _manifest_beside(path)
+    batches = [{name: batch[name] for name in SCALARS} for batch in read_batches(path, manifest.shape)]
+    if not batches:
+        raise ShowerFileError("contains no showers", file=path, remedy="make it again with `caloscale preprocess`")
+    values = {name: np.concatenate([batch[name] for batch in batches]).astype(float) for name in SCALARS}
+    return ShardDescription(
+        file=str(path),
+        showers=len(values["ecal_sum"]),
+        shape=manifest.shape,
+        bytes=path.stat().st_size,
+        energy_gev=_span(values["energy_gev"]),
+        angle_deg=_span(np.degrees(values["angle_rad"])),
+        sum_gev=_span(values["ecal_sum"] / manifest.preprocessing.units_per_gev),
+        source=manifest.source,
+    )
+
+
+def read_one(path: str | Path, shower: int) -> tuple[Showers, Names]:
+    """Shower number ``shower`` of what `describe` describes, and the names of its axes.
+
+    Of a folder of shards: of its training split. Raises ShowerFileError when it cannot be read or does not exist.
+    """
+    path = Path(path)
+    if path.name == MANIFEST or (path / MANIFEST).exists():
+        path, shower = _shard_of(path.parent if path.name == MANIFEST else path, shower)
+    elif path.is_dir():
+        path, shower = _file_of(path, shower)
+    return (_of_shard(path, shower), _XYZ) if path.suffix == ".tfrecord" else _of_file(path, shower)
+
+
+def _files_of(folder: Path) -> list[Path]:
+    files = hdf5_files(folder)
+    if not files:
+        raise ShowerFileError(
+            "cannot be read: it holds neither shards (manifest.json) nor HDF5 files",
+            file=folder,
+            remedy="give a folder that `caloscale simulate` or `caloscale preprocess` made, or a file of showers",
+        )
+    return files
+
+
+def _file_of(folder: Path, shower: int) -> tuple[Path, int]:
+    """The HDF5 file of a folder that holds a shower, and the number of the shower there."""
+    before = 0
+    for path in _files_of(folder):
+        with open_layout(path) as opened:
+            count = len(opened.cells)
+        if shower < before + count:
+            return path, shower - before
+        before += count
+    raise _no_such(folder, shower, before)
+
+
+def _shard_of(folder: Path, shower: int) -> tuple[Path, int]:
+    """The shard that holds a shower of the training split, and the number of the shower there."""
+    before = 0
+    for shard in read_manifest(folder).shards_of("train"):
+        if shower < before + shard.showers:
+            return folder / shard.file, shower - before
+        before += shard.showers
+    raise _no_such(folder, shower, before)
+
+
+def _of_shard(path: Path, shower: int) -> Showers:
+    from caloscale.showers.tfrecord.records import read_batches
+
+    manifest = _manifest_beside(path)
+    start = 0
+    for batch in read_batches(path, manifest.shape):
+        count = len(batch["cells"])
+        if start <= shower < start + count:
+            one = slice(shower - start, shower - start + 1)
+            cells_gev = to_gev(batch["cells"][one], manifest.preprocessing)
+            return Showers(cells_gev, batch["energy_gev"][one], batch["angle_rad"][one], manifest.source)
+        start += count
+    raise _no_such(path, shower, start)
+
+
+def _of_file(path: Path, shower: int) -> tuple[Showers, Names]:
+    with open_layout(path) as opened:
+        count, shape = len(opened.cells), opened.shape
+    if not 0 <= shower < count:
+        raise _no_such(path, shower, count)
+    cells = CALOCHALLENGE_CELLS.get(shape[0]) if len(shape) == 1 else (shape[0], shape[1], shape[2])
+    if cells is None:
+        raise ShowerFileError(
+            "has a number of voxels of which the layout is not known",
+            file=path,
+            field="showers",
+            value=shape,
+            remedy=f"known: {', '.join(map(str, CALOCHALLENGE_CELLS))} voxels",
+        )
+    axes = _XYZ if len(shape) == 3 else _CYLINDER
+    return read_showers(path, geometry=_any_geometry(cells), start=shower, stop=shower + 1), axes
+
+
+def _any_geometry(cells: tuple[int, int, int]) -> Geometry:
+    """A geometry of these cells: a file does not state its materials, and a picture does not need them."""
+    layers = (LayerGroup(count=cells[2], absorber_mm=1.0),)
+    return Geometry.model_construct(cells=cells, layers=layers, depth_mm=math.inf)
+
+
+def _manifest_beside(path: Path) -> Manifest:
+    if not path.is_file():
+        raise ShowerFileError("cannot be read: there is no such file", file=path, remedy="give the path of a shard")
+    return read_manifest(path.parent)
+
+
+def _no_such(path: Path, shower: int, count: int) -> ShowerFileError:
+    remedy = f"choose 0 to {count - 1}" if count else "give a file with showers"
+    return ShowerFileError(f"contains {count} showers", file=path, field="shower", value=shower, remedy=remedy)
+
+
+def _span(values: NDArray[np.generic]) -> Range | None:
+    """Lowest and highest finite value, to the six digits that float32 has; None without any."""
+    finite = values[np.isfinite(values)] if values.dtype.kind in "fiu" else np.empty(0)
+    return (float(f"{finite.min():.6g}"), float(f"{finite.max():.6g}")) if finite.size else None
+
+
+def _union(spans: Iterable[Range | None]) -> Range | None:
+    known = [span for span in spans if span is not None]
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else None
