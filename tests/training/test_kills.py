@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from caloscale.training.checkpoint.format import decode
-from caloscale.training.checkpoint.progress_marker import read_mark
+from caloscale.training.checkpoint.progress_marker import read_marker
 from tests.processes import wait_for
 
 from .processes import exit_codes, newest_step, said, start_training
@@ -39,9 +39,9 @@ def test_workers_killed_at_random_moments(shards, tmp_path):
     """Two workers, real processes. Lost at each death: the steps since the last checkpoint, made again exactly."""
     choose = random.Random(4)
     workspace = tmp_path / "killed"
-    mark = workspace / "training" / "checkpoints" / "mark"
+    marker = workspace / "training" / "checkpoints" / "progress-marker"
     for _ in range(KILLS):
-        before = mark.stat().st_mtime_ns if mark.exists() else 0
+        before = marker.stat().st_mtime_ns if marker.exists() else 0
         begun = newest_step(workspace / "training")
         workers = start_training(shards, workspace, *QUICK, workers=2)
         victims = choose.choice([[0], [1], [0, 1]])
@@ -49,11 +49,11 @@ def test_workers_killed_at_random_moments(shards, tmp_path):
             time.sleep(choose.uniform(0, 10))  # anywhere in the start
         else:
             # The workers have found each other; while they build and compile, or some steps later.
-            wait_for(lambda: mark.exists() and mark.stat().st_mtime_ns > before, *workers)  # noqa: B023
+            wait_for(lambda: marker.exists() and marker.stat().st_mtime_ns > before, *workers)  # noqa: B023
             steps = choose.choice([0, 0, 1, 2, 5])
             if steps == 0:
                 time.sleep(choose.uniform(0, 6))
-            wait_for(lambda: (life := read_mark(mark)) and life.step >= begun + steps, *workers)  # noqa: B023
+            wait_for(lambda: (attempt := read_marker(marker)) and attempt.step >= begun + steps, *workers)  # noqa: B023
         for victim in victims:
             os.kill(workers[victim].pid, signal.SIGKILL)
         expected = [-signal.SIGKILL if index in victims else 138 for index in range(2)]
@@ -67,9 +67,9 @@ def test_workers_killed_at_random_moments(shards, tmp_path):
         np.testing.assert_array_equal(found[name], value, err_msg=name)
     histories = [(folder / "training" / "history.json").read_bytes() for folder in (workspace, reference)]
     assert histories[0] == histories[1]
-    lives = read_mark(mark)
-    assert lives.steps_lost > 0
-    assert lives.restarts <= KILLS, "a death before the training found its checkpoint does not count"
+    attempt = read_marker(marker)
+    assert attempt.steps_lost > 0
+    assert attempt.restarts <= KILLS, "a death before the training found its checkpoint does not count"
 
 
 @pytest.mark.long
@@ -93,11 +93,11 @@ def test_a_silent_worker(shards, tmp_path, victim):
 @pytest.mark.timeout(600)
 def test_a_worker_whose_peers_never_come(shards, tmp_path):
     """It leaves with 138 instead of waiting for an hour. Lost: nothing."""
-    impatient = "from caloscale.training.coordination import peers; peers.GATHERING_SECONDS = 5.0"
+    impatient = "from caloscale.training.coordination import peers; peers.RENDEZVOUS_SECONDS = 5.0"
     workspace = tmp_path / "alone"
     first, *others = start_training(shards, workspace, *QUICK, workers=2, program=[impatient])
     for other in others:
         other.kill()
         other.wait()
     assert exit_codes([first]) == [138]
-    assert "did not come within 5 s" in said(workspace)
+    assert "did not connect within 5 s" in said(workspace)

@@ -1,4 +1,4 @@
-"""One training of two workers, by the command, through several lives: killed, torn, told to stop, alone."""
+"""One training of two workers, by the command, through several attempts: killed, torn, told to stop, alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from caloscale.training import train
 from caloscale.training.checkpoint.format import decode
-from caloscale.training.checkpoint.progress_marker import read_mark
+from caloscale.training.checkpoint.progress_marker import read_marker
 from tests.processes import wait_for
 
 from . import quick_networks
@@ -42,11 +42,11 @@ def checkpoint(output, step):
 
 
 def steps_made(output):
-    """By the mark; the last of them has no checkpoint when a peer was found lost between the two."""
-    life = read_mark(output / "checkpoints" / "mark")
-    assert life is not None
-    assert life.step - newest_step(output) in (0, 1)
-    return life.step
+    """By the progress marker; the last has no checkpoint when the failure of a peer was noticed between the two."""
+    attempt = read_marker(output / "checkpoints" / "progress-marker")
+    assert attempt is not None
+    assert attempt.step - newest_step(output) in (0, 1)
+    return attempt.step
 
 
 def forget_after(output, step):

@@ -13,7 +13,7 @@ from caloscale.spec.configuration import parse_yaml
 from caloscale.spec.workspace_layout import LARGE
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.objects import delete_object, download, is_remote, upload
-from caloscale.training.checkpoint.description import first_difference, value_at, weights_document
+from caloscale.training.checkpoint.metadata import first_difference, value_at, weights_configuration
 
 
 @contextmanager
@@ -58,8 +58,8 @@ def keep_document(run: Run, folder: Path) -> None:
     path = folder / "run.yaml"
     if path.is_file():
         held = build_run(parse_yaml(path.read_text(encoding="utf-8"), file=path), file=path)
-        wanted = weights_document(run)
-        field = first_difference(weights_document(held), wanted)
+        wanted = weights_configuration(run)
+        field = first_difference(weights_configuration(held), wanted)
         if field is not None:
             raise ConfigurationError(
                 "this folder holds a run of another document",

@@ -18,12 +18,12 @@ from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
 from caloscale.storage.atomic import atomic_writer
 from caloscale.training.builtin_loop import fit
-from caloscale.training.checkpoint.description import Progress, identity_of
-from caloscale.training.checkpoint.manager import Continuity, among_peers
-from caloscale.training.checkpoint.snapshot import network_variables
+from caloscale.training.checkpoint.manager import CheckpointManager
+from caloscale.training.checkpoint.metadata import Progress, identity_of
 from caloscale.training.comparison import generate_like
 from caloscale.training.coordination.failures import Retries, brief, diverged, failed, is_of_input, unreadable
 from caloscale.training.coordination.peers import Peers
+from caloscale.training.coordination.setup import connected_worker
 from caloscale.training.coordination.signals import StopSignals
 from caloscale.training.input import TrainingShowers, check_manifest
 from caloscale.training.progress_file import ProgressFile
@@ -32,7 +32,7 @@ from caloscale.training.release import parameters, release, save_network, versio
 from caloscale.training.scalars import open_scalars, write_scalars
 from caloscale.training.schedule import Schedule, progress
 from caloscale.training.selection import is_chosen, physics_deviation, selection_showers
-from caloscale.training.state import NOWHERE, TrainingState, make_steps
+from caloscale.training.state import NOWHERE, TrainingState, make_steps, network_variables
 from caloscale.training.strategy import Engine, divide
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def train(run: Run, dataset: str | Path | ShardFolder, output: Path) -> Training
     # Several workers must be set up before TensorFlow does anything else.
     with (
         StopSignals(run.cluster.grace_seconds) as signals,
-        among_peers(run, signals) as (engine, peers),
+        connected_worker(run, signals) as (engine, peers),
         open_shards(dataset) as shards,
     ):
         training = _Training(run, shards, Path(output), engine, clock)
@@ -110,14 +110,14 @@ class _Training:
         """Wall time so far, earlier pieces included."""
         return self.before.seconds + time.perf_counter() - self.clock
 
-    def resume(self, peers: Peers, signals: StopSignals) -> Continuity:
+    def resume(self, peers: Peers, signals: StopSignals) -> CheckpointManager:
         """Go on from the newest checkpoint, if there is one."""
         identity = identity_of(self.run, self.manifest, self.showers.batch)
         folder = self.output / "checkpoints"
-        self.continuity = Continuity(self.run.checkpoint, folder, identity, peers, signals)
-        self.untrained = self.continuity.folder.path / "untrained.npz"
+        self.checkpoints = CheckpointManager(self.run.checkpoint, folder, identity, peers, signals)
+        self.untrained = self.checkpoints.folder.path / "untrained.npz"
         fresh = self.state.networks.generator
-        restored = self.continuity.restore(self.state.variables())
+        restored = self.checkpoints.restore(self.state.variables())
         if restored is not None:
             self.before, self.resumed_from = restored, restored.step
             self.history = History(restored.history)
@@ -127,7 +127,7 @@ class _Training:
             log.info("going on from step %d", restored.step)
         if self.placement.is_chief and not (restored and self.untrained.exists()):
             save_network(fresh if restored is None else TrainingState(self.run).networks.generator, self.untrained)
-        return self.continuity
+        return self.checkpoints
 
     def run_to_end(self) -> TrainingRecord:
         """All steps, then the release."""
@@ -135,7 +135,7 @@ class _Training:
         if self.stopped_by is not None:
             log.warning("stopped at step %d; the same command goes on from there", self.number)
             try:
-                self.continuity.stop(self.stopped_by)
+                self.checkpoints.stop(self.stopped_by)
             finally:
                 self._tell()
         self._validate()
@@ -144,20 +144,20 @@ class _Training:
             self._write_history()
             self._release()
         try:
-            self.continuity.finish()
+            self.checkpoints.finish()
         finally:
             self._tell()
         return self._record(stopped)
 
     def _tell(self) -> None:
         """Where the training stands, with all that is saved."""
-        self.told.saved(self.continuity.saver.safe_step)
+        self.told.saved(self.checkpoints.saver.safe_step)
         self.told.step(self.number, now=True)
 
     def _steps(self) -> Literal["epochs", "maxMinutes"]:
         """The steps that are left; what ended them."""
         batch = self.showers.batch
-        retries = Retries(self.continuity.signals.wait)
+        retries = Retries(self.checkpoints.signals.wait)
         with (
             closing(open_scalars(self.output / "logs" if self.placement.is_chief else None)) as writer,
             bar("train", self.steps * batch, "showers", initial=self.first_step * batch) as shown,
@@ -199,7 +199,7 @@ class _Training:
         # A step begins with its batch: without one nothing of it was done.
         self._check_finite()
         self._save()
-        self.continuity.signals.act()
+        self.checkpoints.signals.act()
         raise self.showers.broken_shard() or unreadable(self.showers.folder, error) from error
 
     def _profiler(self) -> StepProfiler:
@@ -227,11 +227,11 @@ class _Training:
             self._keep(number, losses, self.writer, self.shown)
         if number % per_epoch == 0 and number // per_epoch % self.validated_epochs == 0:
             self._validate(self.writer)
-        decision = self.continuity.agree(number)
+        decision = self.checkpoints.agree(number)
         if decision.save or decision.stopped_by is not None:
             self._check_finite()
             self._save()
-        self.told.saved(self.continuity.saver.safe_step)
+        self.told.saved(self.checkpoints.saver.safe_step)
         self.told.step(number)
         # All workers agree on this figure, so that they stop together.
         ended = self.run.train.max_minutes is not None and float(losses["progress"]) >= 1
@@ -256,7 +256,7 @@ class _Training:
     def _check_finite(self) -> None:
         bad = int(self.state.first_bad_step.numpy())
         if bad != NOWHERE:
-            raise diverged("a loss was", bad, self.continuity.folder.path)
+            raise diverged("a loss was", bad, self.checkpoints.folder.path)
 
     def _validate(self, writer: Any = None) -> None:
         """Compare with validation showers and select the generator if its deviation allows."""
@@ -274,7 +274,7 @@ class _Training:
             self.selected = self._progress().model_copy(
                 update={"selected_epoch": epoch, "selected_step": step, "selected_deviation": figures["deviation"]}
             )
-            self.continuity.save_selected(network_variables(self.state.released), self.selected)
+            self.checkpoints.save_selected(network_variables(self.state.released), self.selected)
 
     def _progress(self) -> Progress:
         selected = self.selected or self.before
@@ -289,7 +289,7 @@ class _Training:
         )
 
     def _save(self) -> None:
-        self.continuity.save(self.state.variables(), self._progress())
+        self.checkpoints.save(self.state.variables(), self._progress())
 
     def _write_history(self) -> None:
         with atomic_writer(self.output / "history.json") as temporary:
@@ -298,7 +298,7 @@ class _Training:
     def _release(self) -> None:
         """Write the selected generator to the model folder."""
         released = self.state.released
-        selected = self.continuity.restore_selected(network_variables(released)) or self._progress()
+        selected = self.checkpoints.restore_selected(network_variables(released)) or self._progress()
         networks = self.state.networks._replace(generator=released)
         release(self.output / "model", networks, self.untrained, self.run, self.manifest, selected)
         self.selected = selected
@@ -325,7 +325,7 @@ class _Training:
             selected_deviation=selected.selected_deviation or 0.0,
             parameters=parameters(self.state.networks),
             resumed_from_step=self.resumed_from,
-            **self.continuity.figures(),
+            **self.checkpoints.figures(),
             showers_left_out=self.showers.left_out,
             source=self.manifest.source,
             versions=versions(),

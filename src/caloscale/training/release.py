@@ -16,7 +16,7 @@ from caloscale.models.network_files import NetworkFile, load_weights, save_netwo
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.spec import Run
 from caloscale.storage.atomic import atomic_writer
-from caloscale.training.checkpoint.description import Progress
+from caloscale.training.checkpoint.metadata import Progress
 
 
 def versions() -> dict[str, str]:

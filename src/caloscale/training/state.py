@@ -11,7 +11,6 @@ import tensorflow as tf
 from caloscale.models import Networks, build
 from caloscale.models.normalization import running_statistics
 from caloscale.spec import Run
-from caloscale.training.checkpoint.snapshot import network_variables
 from caloscale.training.custom_loop import Batch, Losses, Moment, Optimizers, build_optimizers, train_step
 from caloscale.training.optimizers import plain
 from caloscale.training.schedule import Schedule
@@ -70,6 +69,14 @@ class TrainingState:
             for slot, variable in getattr(self.optimizers, name).slots().items():
                 found[f"{name}_optimizer/{slot}"] = variable
         return {**found, "step": self.step}
+
+
+def network_variables(network: Any) -> dict[str, Any]:
+    """Trained weights and running statistics of a network, by their index among all its weights. Constants are not
+    part of it: a new network has the same.
+    """
+    changing = {id(weight) for weight in (*network.trainable_weights, *running_statistics(network))}
+    return {f"{index:03d}": plain(weight) for index, weight in enumerate(network.weights) if id(weight) in changing}
 
 
 def _variable(value: Any, dtype: Any, name: str) -> Any:

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from caloscale.errors import DeviceError, PeerLostError, Terminated, TrainingError
 from caloscale.spec import Checkpoint
-from caloscale.training.checkpoint import manager
-from caloscale.training.checkpoint.description import Progress
-from caloscale.training.checkpoint.manager import Continuity
+from caloscale.training.checkpoint.manager import CheckpointManager
+from caloscale.training.checkpoint.metadata import Progress
+from caloscale.training.coordination import setup
 from caloscale.training.coordination.peers import Peers
 from caloscale.training.coordination.signals import StopSignals
 from tests.training.conftest import small_run
@@ -24,12 +24,12 @@ from tests.training.conftest import small_run
 @pytest.mark.parametrize("save", ["save", "save_selected"])
 def test_what_is_not_finite_is_not_saved(tmp_path, save):
     """The last update of a step may ruin the weights when its losses were still finite."""
-    continuity = Continuity(Checkpoint(), tmp_path, {}, Peers(), StopSignals(30))
+    checkpoints = CheckpointManager(Checkpoint(), tmp_path, {}, Peers(), StopSignals(30))
     progress = Progress(step=7, seconds=1.0, core_seconds=1.0)
     weights = {"sound": tf.Variable([1.0, 2.0]), "generator/003": tf.Variable([1.0, np.inf])}
     with pytest.raises(TrainingError, match=r"generator/003 is not finite .* at step 7\b"):
-        getattr(continuity, save)(weights, progress)
-    continuity.saver.finish()
+        getattr(checkpoints, save)(weights, progress)
+    checkpoints.saver.finish()
     assert not list(tmp_path.iterdir())
 
 
@@ -41,10 +41,10 @@ def test_a_worker_that_is_told_to_stop_behind_the_last_step_stops_all(tmp_path, 
     def finish(index):
         signals = StopSignals(30)
         peers = Peers(index, {1 - index: ends[index]})
-        continuity = Continuity(Checkpoint(), tmp_path, {}, peers, signals)
+        checkpoints = CheckpointManager(Checkpoint(), tmp_path, {}, peers, signals)
         signals.received = signal.SIGTERM if index == told else None
         try:
-            continuity.finish()
+            checkpoints.finish()
         except (PeerLostError, Terminated) as error:
             return error.exit_code
         finally:
@@ -65,10 +65,10 @@ def test_a_start_that_fails_leaves_no_alarm_behind(monkeypatch):
 
     cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
-    monkeypatch.setattr(manager, "meet", lambda *_: Peers())
-    monkeypatch.setattr(manager, "open_engine", fail)
+    monkeypatch.setattr(setup, "rendezvous", lambda *_: Peers())
+    monkeypatch.setattr(setup, "open_engine", fail)
     try:
-        with pytest.raises(DeviceError), manager.among_peers(small_run(), StopSignals(30)):
+        with pytest.raises(DeviceError), setup.connected_worker(small_run(), StopSignals(30)):
             pass
         assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
     finally:

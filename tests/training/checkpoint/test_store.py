@@ -9,8 +9,8 @@ import pytest
 
 from caloscale.errors import CheckpointError, StorageError
 from caloscale.storage.objects import delete_object, download, read_object, write_object
-from caloscale.training.checkpoint.description import Progress
 from caloscale.training.checkpoint.format import encode
+from caloscale.training.checkpoint.metadata import Progress
 from caloscale.training.checkpoint.store import POINTER, SELECTED, BucketCopy, CheckpointFolder
 
 IDENTITY = {"model": {"preset": "compact"}, "train": {"seed": 1}}

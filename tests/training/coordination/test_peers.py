@@ -1,4 +1,4 @@
-"""Workers that talk, die, fall silent and come late: real processes and real connections."""
+"""Workers that exchange messages, fail, stop and connect late: real processes and real connections."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import pytest
 from caloscale.bench.ports import free_ports
 from caloscale.errors import PeerLostError
 from caloscale.training.coordination import peers
-from caloscale.training.coordination.peers import Meeting, Peers, join, meet, split_address
+from caloscale.training.coordination.peers import Peers, Rendezvous, connect, rendezvous, split_address
 from tests.training.processes import start_python
 
 WORKER = """
 import sys, time
 from caloscale.training.coordination import peers
-peers.BEAT_SECONDS, peers.SILENCE_SECONDS, peers.LEAVE_SECONDS = 0.1, SILENCE, 0.5
+peers.HEARTBEAT_SECONDS, peers.HEARTBEAT_TIMEOUT_SECONDS, peers.EXIT_SECONDS = 0.1, SILENCE, 0.5
 from caloscale.errors import PeerLostError
 index, workers = int(sys.argv[1]), int(sys.argv[2])
 if index == 0:
-    meeting = peers.Meeting(0, "key")
-    print(meeting.port, flush=True)
-    party = meeting.wait(workers)
+    server = peers.Rendezvous(0, "key")
+    print(server.port, flush=True)
+    party = server.wait(workers)
 else:
-    party = peers.join("127.0.0.1", int(sys.argv[3]), "key", index)
-party.settle()
+    party = peers.connect("127.0.0.1", int(sys.argv[3]), "key", index)
+party.expect_heartbeats()
 try:
     for step in range(10**9):
-        words = party.gather({"step": step, "index": index})
+        words = party.all_gather({"step": step, "index": index})
         assert words == [{"step": step, "index": i} for i in range(workers)], words
         if step == 50:
             print("ready", flush=True)
@@ -42,9 +42,9 @@ except PeerLostError as error:
 
 
 def start(workers, hang="0", silence="1000"):
-    """Processes that say a word a millisecond; ``hang``: how long they then take, as in a collective.
+    """Processes that send a message a millisecond; ``hang``: how long they then take, as in a collective.
 
-    silence: seconds after which a silent peer is lost; more than a busy machine can keep a process waiting.
+    silence: seconds after which a silent peer has failed; more than a busy machine can keep a process waiting.
     """
 
     def one(*arguments):
@@ -72,7 +72,7 @@ def ends(processes):
 @pytest.mark.parametrize("victim", [0, 1])
 @pytest.mark.parametrize("hang", ["0", "100"])
 def test_survivors_of_a_killed_worker_leave(victim, hang):
-    """Whether they wait for its word or hang in a step: exit code 138."""
+    """Whether they wait for its message or hang in a step: exit code 138."""
     processes = start(3, hang)
     os.kill(processes[victim].pid, signal.SIGKILL)
     assert ends(processes) == [-signal.SIGKILL if index == victim else 138 for index in range(3)]
@@ -92,13 +92,13 @@ def test_survivors_of_a_silent_worker_leave(victim):
 
 
 def test_silence_and_leaving_take_less_than_a_minute():
-    assert peers.SILENCE_SECONDS + peers.LEAVE_SECONDS + 2 * peers.BEAT_SECONDS < 60
+    assert peers.HEARTBEAT_TIMEOUT_SECONDS + peers.EXIT_SECONDS + 2 * peers.HEARTBEAT_SECONDS < 60
 
 
 def test_one_worker_needs_nobody():
     alone = Peers()
-    assert alone.gather({"a": 1}) == [{"a": 1}]
-    assert alone.share(b"x") == b"x"
+    assert alone.all_gather({"a": 1}) == [{"a": 1}]
+    assert alone.broadcast(b"x") == b"x"
     alone.check()
     alone.close()
 
@@ -106,12 +106,12 @@ def test_one_worker_needs_nobody():
 @pytest.fixture
 def three():
     """Three workers in this process."""
-    meeting, left = Meeting(0, "key"), []
+    server, left = Rendezvous(0, "key"), []
     found = {}
-    threads = [threading.Thread(target=lambda: found.update({0: meeting.wait(3, left.append)}))]
+    threads = [threading.Thread(target=lambda: found.update({0: server.wait(3, left.append)}))]
     threads += [
         threading.Thread(
-            target=lambda i=i: found.update({i: join("127.0.0.1", meeting.port, meeting.key, i, left.append)})
+            target=lambda i=i: found.update({i: connect("127.0.0.1", server.port, server.key, i, left.append)})
         )
         for i in (1, 2)
     ]
@@ -137,33 +137,33 @@ def together(action):
 
 def test_all_hear_all_in_order(three):
     words = [{"step": 4, "text": name} for name in ("a", "b", "c")]
-    assert together(lambda i: three[i].gather(words[i])) == [words] * 3
+    assert together(lambda i: three[i].all_gather(words[i])) == [words] * 3
 
 
 @pytest.mark.parametrize("size", [0, 1, 3 * 2**20 + 17])
 def test_what_the_chief_has_reaches_all(three, size):
     content = os.urandom(size)
-    assert together(lambda i: three[i].share(content if i == 0 else None)) == [content] * 3
-    assert together(lambda i: three[i].gather({"i": i}))[2] == [{"i": i} for i in range(3)]
+    assert together(lambda i: three[i].broadcast(content if i == 0 else None)) == [content] * 3
+    assert together(lambda i: three[i].all_gather({"i": i}))[2] == [{"i": i} for i in range(3)]
 
 
 def test_one_that_said_goodbye_is_not_lost(three):
     three[1].close()
     with pytest.raises(PeerLostError, match="worker 1 is gone"):
-        three[0].gather({})
-    assert three[0].lost is None
+        three[0].all_gather({})
+    assert three[0].failed is None
 
 
 def test_strangers_are_not_let_in():
-    meeting = Meeting(0, "key")
-    strangers = [socket.create_connection(("127.0.0.1", meeting.port)) for _ in range(3)]
+    server = Rendezvous(0, "key")
+    strangers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
     strangers[0].sendall(b"GET / HTTP/1.1\r\n\r\n")
     strangers[1].close()
     strangers[2].sendall(b"\x00\x00\x00\x033 1")
     found = {}
-    thread = threading.Thread(target=lambda: found.update({0: meeting.wait(2)}))
+    thread = threading.Thread(target=lambda: found.update({0: server.wait(2)}))
     thread.start()
-    other = join("127.0.0.1", meeting.port, meeting.key, 1)
+    other = connect("127.0.0.1", server.port, server.key, 1)
     thread.join(60)
     assert list(found[0].connections) == [1]
     other.close()
@@ -173,16 +173,16 @@ def test_strangers_are_not_let_in():
 
 
 def test_one_that_does_not_come(monkeypatch):
-    monkeypatch.setattr(peers, "GATHERING_SECONDS", 0.2)
-    with pytest.raises(PeerLostError, match="worker 1 did not come") as error:
-        Meeting(0, "key").wait(3)
+    monkeypatch.setattr(peers, "RENDEZVOUS_SECONDS", 0.2)
+    with pytest.raises(PeerLostError, match="worker 1 did not connect") as error:
+        Rendezvous(0, "key").wait(3)
     assert error.value.exit_code == 138
 
 
 def test_nobody_listens(monkeypatch):
-    monkeypatch.setattr(peers, "GATHERING_SECONDS", 0.2)
+    monkeypatch.setattr(peers, "RENDEZVOUS_SECONDS", 0.2)
     with pytest.raises(PeerLostError, match="worker 0 cannot be reached"):
-        join("127.0.0.1", 1, "key", 1)
+        connect("127.0.0.1", 1, "key", 1)
 
 
 def test_workers_meet_on_the_port_that_tensorflow_takes_over():
@@ -192,7 +192,7 @@ def test_workers_meet_on_the_port_that_tensorflow_takes_over():
     found = {}
 
     def come(index):
-        found[index] = meet(cluster, index)
+        found[index] = rendezvous(cluster, index)
 
     threads = [threading.Thread(target=come, args=(index,)) for index in (2, 1, 0)]
     for thread in threads:
@@ -201,17 +201,17 @@ def test_workers_meet_on_the_port_that_tensorflow_takes_over():
     for thread in threads:
         thread.join(60)
     with socket.create_server(("", port)):
-        assert together(lambda i: found[i].gather({"i": i}))[1] == [{"i": i} for i in range(3)]
+        assert together(lambda i: found[i].all_gather({"i": i}))[1] == [{"i": i} for i in range(3)]
     for one in found.values():
         one.close()
-    assert meet(["127.0.0.1:1"], 0).connections == {}
+    assert rendezvous(["127.0.0.1:1"], 0).connections == {}
 
 
 def test_a_port_that_is_taken():
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PeerLostError, match=f"cannot listen on its port {port}"):
-            meet([f"127.0.0.1:{port}", "127.0.0.1:2"], 0)
+            rendezvous([f"127.0.0.1:{port}", "127.0.0.1:2"], 0)
 
 
 def test_addresses():

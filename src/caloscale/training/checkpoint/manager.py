@@ -1,60 +1,55 @@
-"""What lets a training go on: checkpoints, the agreement of its workers on when to save and stop, and its lives."""
+"""When checkpoints of a training are saved and restored, by which worker, and what all workers decide after a step."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
-import os
-import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import tensorflow as tf
+import numpy as np
+from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, ConfigurationError, PeerLostError, StorageError
-from caloscale.spec import Checkpoint, Run
+from caloscale.spec import Checkpoint
 from caloscale.storage.atomic import storage_error
 from caloscale.storage.objects import is_remote
-from caloscale.training.checkpoint.description import Progress
 from caloscale.training.checkpoint.format import Arrays, encode
-from caloscale.training.checkpoint.progress_marker import Life, Mark, next_life, read_mark
+from caloscale.training.checkpoint.metadata import Progress
+from caloscale.training.checkpoint.progress_marker import Attempt, ProgressMarker, next_attempt, read_marker
 from caloscale.training.checkpoint.saver import Saver
-from caloscale.training.checkpoint.snapshot import from_host, not_finite, to_host
 from caloscale.training.checkpoint.store import BucketCopy, CheckpointFolder, Saved, read_content
 from caloscale.training.coordination.failures import diverged
-from caloscale.training.coordination.peers import Peers, meet
+from caloscale.training.coordination.peers import Message, Peers
 from caloscale.training.coordination.signals import StopSignals
-from caloscale.training.strategy import Engine, open_engine, worker_of
 
 log = logging.getLogger(__name__)
 
 _OF_SELECTED = ("selected_epoch", "selected_step", "selected_deviation")
-ALARM_SECONDS = 120
-"""How long TensorFlow may take to connect workers that are all there; then the kernel ends the process (142)."""
 INTERRUPTED_SECONDS = 30.0
 """How long a training that was stopped waits for the bucket; after SIGTERM the grace period decides."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What all workers do behind a step."""
+    """What all workers do after a step."""
 
     save: bool = False
     """Worker 0 writes a checkpoint."""
     stopped_by: int | None = None
-    """Number of a worker that was told to stop; all stop."""
+    """Number of a worker that got a stop signal; all stop."""
 
 
-class Continuity:
-    """Everything about a training that outlives its process. Enter it around the steps.
+class CheckpointManager:
+    """Saves and restores a training, as a context around its steps.
 
-    folder: the checkpoints', on a disk of worker 0; the other workers write nothing and need no disk in common.
+    folder: of the checkpoints, on a disk of worker 0; the other workers write nothing and need no disk in common.
+    identity: see `metadata.identity_of`; equal at all workers.
     """
 
     def __init__(
@@ -71,23 +66,23 @@ class Continuity:
         self.folder = CheckpointFolder(path, keep=settings.keep, identity=identity)
         self.bucket = BucketCopy(settings.uri or "", keep=settings.keep) if remote else None
         self.saver = Saver(self.folder, self.bucket)
-        self.life = Life()
+        self.attempt = Attempt()
         self.before = Progress(step=0, seconds=0.0, core_seconds=0.0)
         self.seconds_saving, self.saves = 0.0, 0
         self._saved_at = time.monotonic()
-        self._mark: Mark | None = None
-        self._agree_on(identity)
+        self._marker: ProgressMarker | None = None
+        self._compare(identity)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Let the last save end, and the other workers know."""
-        if self._mark is not None:
-            self._mark.close()
+        """After an error: finish the last save, and let the other workers notice the failure."""
+        if self._marker is not None:
+            self._marker.close()
         if error is None:
             return
-        self.peers.abandon()
+        self.peers.disconnect()
         try:
             self.saver.finish(self.signals.seconds_left(INTERRUPTED_SECONDS))
         except Exception as second:
@@ -102,21 +97,12 @@ class Continuity:
         saved = self._newest() if self.peers.is_chief else None
         if self.peers.connections:
             content = encode(saved.arrays, saved.progress.model_dump_json(by_alias=True)) if saved else None
-            content = self.peers.share(content)
+            content = self.peers.broadcast(content)
             saved = read_content(content, self.folder.path) if content else None
         if saved is not None:
-            _set(variables, saved)
+            _assign(variables, saved)
         if self.peers.is_chief:
-            known = None
-            if saved is not None:
-                self.before = saved.progress
-                known = Life(self.before.restarts, self.before.steps_lost, self.before.step)
-            mark = self.folder.path / "mark"
-            self.life = next_life(read_mark(mark), known)
-            try:
-                self._mark = Mark(mark, self.life)
-            except OSError as error:
-                raise storage_error(error, mark) from error
+            self._begin_attempt(saved)
         return saved.progress if saved else None
 
     def restore_selected(self, variables: Mapping[str, Any]) -> Progress | None:
@@ -124,17 +110,17 @@ class Continuity:
         self.saver.wait()
         saved = self.folder.selected()
         if saved is not None:
-            _set(variables, saved)
+            _assign(variables, saved)
         return saved.progress if saved else None
 
     def save(self, variables: Mapping[str, Any], progress: Progress) -> None:
-        """Save a checkpoint beside the training. Raises StorageError when the save before it failed, and TrainingError,
-        with nothing saved, when a value is not finite.
+        """Save a checkpoint while the training continues. Raises StorageError when the save before it failed, and
+        TrainingError, with nothing saved, when a value is not finite.
         """
         if self.peers.is_chief:
             started = time.monotonic()
             self.saves += 1
-            self.saver.save(self._sound(variables, progress), progress.model_copy(update=self.figures()))
+            self.saver.save(self._copies(variables, progress), progress.model_copy(update=self.figures()))
             self._saved_at = time.monotonic()
             self.seconds_saving += self._saved_at - started
 
@@ -142,27 +128,27 @@ class Continuity:
         """Save the selected generator. Raises as `save`."""
         if self.peers.is_chief:
             started = time.monotonic()
-            self.saver.save_selected(self._sound(variables, progress), progress.model_copy(update=self.figures()))
+            self.saver.save_selected(self._copies(variables, progress), progress.model_copy(update=self.figures()))
             self.seconds_saving += time.monotonic() - started
 
     def agree(self, step: int) -> Decision:
-        """What all workers do behind this step; each of them asks behind each step.
+        """What all workers do after this step. A collective: every worker calls it after every step.
 
         Raises PeerLostError, and StorageError when a checkpoint could not be written.
         """
         self.signals.defer()
         self.saver.check()
-        if self._mark is not None:
-            self._mark.step(step)
+        if self._marker is not None:
+            self._marker.write(step)
         due = time.monotonic() - self._saved_at > self.every_seconds
-        words = self.peers.gather({"step": step, "save": due, "stop": self.signals.received is not None})
-        if any(word["step"] != step for word in words):
-            raise PeerLostError(None, f"is at another step: {[word['step'] for word in words]}")
-        return Decision(words[0]["save"], _stopped_by(words))
+        messages = self.peers.all_gather({"step": step, "save": due, "stop": self.signals.received is not None})
+        if any(message["step"] != step for message in messages):
+            raise PeerLostError(None, f"is at another step: {[message['step'] for message in messages]}")
+        return Decision(messages[0]["save"], _stopped_by(messages))
 
     def stop(self, stopped_by: int) -> None:
-        """End this process as told, the last checkpoint being on its way: raises Terminated, KeyboardInterrupt or, when
-        only another worker was told to, PeerLostError.
+        """End this process after a stop signal, when the last checkpoint is saved. Raises Terminated or
+        KeyboardInterrupt or, when only another worker got the signal, PeerLostError.
         """
         try:
             self.saver.finish(self.signals.seconds_left(INTERRUPTED_SECONDS))
@@ -173,31 +159,44 @@ class Continuity:
         raise PeerLostError(stopped_by, "was told to stop")
 
     def finish(self) -> None:
-        """All is saved, in the bucket, too. Raises StorageError, and as `stop` when one was told to stop since the last
-        step: all workers then, as one that is started again finds none that have ended well.
+        """Return when all is saved, in the bucket, too. Raises StorageError.
+
+        Raises as `stop`, at all workers, when one of them got a stop signal since the last step: a worker that is
+        started again would wait for others that have ended.
         """
         if self.peers.is_chief:
             self.saver.finish()
-        # The others stay until worker 0 has all it needs of them.
-        words = self.peers.gather({"done": True, "stop": self.signals.received is not None})
-        stopped_by = _stopped_by(words)
+        # The other workers stay connected until worker 0 needs them no more.
+        stopped_by = _stopped_by(self.peers.all_gather({"stop": self.signals.received is not None}))
         if stopped_by is not None:
             self.stop(stopped_by)
 
     def figures(self) -> dict[str, Any]:
-        """Restarts, lost steps and what saving took, all lives together, by the names of `Progress`."""
+        """Restarts, lost steps and the cost of saving, of all attempts, by the names of `Progress`."""
         return {
-            "restarts": self.life.restarts,
-            "steps_lost": self.life.steps_lost,
+            "restarts": self.attempt.restarts,
+            "steps_lost": self.attempt.steps_lost,
             "saves": self.before.saves + self.saves,
             "seconds_saving": self.before.seconds_saving + self.seconds_saving,
             "saved_bytes": self.before.saved_bytes + self.saver.saved_bytes,
         }
 
-    def _sound(self, variables: Mapping[str, Any], progress: Progress) -> Arrays:
-        """Copies on the host. The losses of a step were computed before its last update, which these have seen."""
+    def _begin_attempt(self, saved: Saved | None) -> None:
+        resumed = None
+        if saved is not None:
+            self.before = saved.progress
+            resumed = Attempt(self.before.restarts, self.before.steps_lost, self.before.step)
+        path = self.folder.path / "progress-marker"
+        self.attempt = next_attempt(read_marker(path), resumed)
+        try:
+            self._marker = ProgressMarker(path, self.attempt)
+        except OSError as error:
+            raise storage_error(error, path) from error
+
+    def _copies(self, variables: Mapping[str, Any], progress: Progress) -> Arrays:
+        """Copies on the host, all finite: the losses of a step do not show the result of its last update."""
         arrays = to_host(variables)
-        name = not_finite(arrays)
+        name = next((name for name, values in arrays.items() if not np.isfinite(values).all()), None)
         if name is not None:
             raise diverged(f"{name} is", progress.step, self.folder.path)
         return arrays
@@ -211,60 +210,40 @@ class Continuity:
             return saved
         return replace(saved, progress=saved.progress.model_copy(update=dict.fromkeys(_OF_SELECTED)))
 
-    def _agree_on(self, identity: Mapping[str, Any]) -> None:
+    def _compare(self, identity: Mapping[str, Any]) -> None:
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-        words = self.peers.gather({"identity": digest})
-        different = [index for index, word in enumerate(words) if word != words[0]]
+        messages = self.peers.all_gather({"identity": digest})
+        different = [index for index, message in enumerate(messages) if message != messages[0]]
         if different:
             raise ConfigurationError(
-                f"worker {different[0]} has another document or other showers than worker 0",
-                remedy="give all workers the same document and the same shards",
+                f"worker {different[0]} has another run configuration or other showers than worker 0",
+                remedy="give all workers the same run configuration and the same shards",
             )
 
 
-def _stopped_by(words: list[dict[str, Any]]) -> int | None:
-    """Number of the first worker that was told to stop."""
-    return next((index for index, word in enumerate(words) if word["stop"]), None)
+def to_host(variables: Mapping[str, Any]) -> Arrays:
+    """Copies of the present values. variables: tf.Variables by name, mirrored or not."""
+    return {name: np.array(variable.numpy()) for name, variable in variables.items()}
 
 
-@contextmanager
-def among_peers(run: Run, signals: StopSignals) -> Iterator[tuple[Engine, Peers]]:
-    """The engine of this worker, and its connections to the others.
-
-    What TensorFlow raises in here because another worker is gone is a PeerLostError.
-    """
-    index, workers = worker_of(os.environ)
-    cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"] if workers > 1 else []
-    # TensorFlow would wait for the others for an hour, and no Python would run meanwhile.
-    peers = meet(cluster, index)
-    try:
-        with _alarm(ALARM_SECONDS if workers > 1 else 0):
-            engine = open_engine(run, os.environ)
-        signals.renew()
-        peers.settle()
-        yield engine, peers
-    except tf.errors.OpError as error:
-        peers.abandon()
-        if workers == 1:
-            raise
-        raise PeerLostError(peers.lost, f"is gone: {' '.join(str(error.message).split())[:200]}") from error
-    except BaseException:
-        peers.abandon()
-        raise
-    peers.close()
+def from_host(variables: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Set all variables; ValueError, with nothing set, when a name is missing or left over or a shape differs."""
+    missing, left_over = sorted(variables.keys() - arrays.keys()), sorted(arrays.keys() - variables.keys())
+    if missing or left_over:
+        raise ValueError(f"missing {missing[:3]}, left over {left_over[:3]}")
+    for name, variable in variables.items():
+        if tuple(variable.shape) != arrays[name].shape:
+            raise ValueError(f"{name} has the shape {arrays[name].shape} instead of {tuple(variable.shape)}")
+    for name, variable in variables.items():
+        variable.assign(arrays[name])
 
 
-@contextmanager
-def _alarm(seconds: int) -> Iterator[None]:
-    """The kernel ends the process by SIGALRM when the block takes longer; 0: it may take any time."""
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
+def _stopped_by(messages: list[Message]) -> int | None:
+    """Number of the first worker that got a stop signal."""
+    return next((index for index, message in enumerate(messages) if message["stop"]), None)
 
 
-def _set(variables: Mapping[str, Any], saved: Saved) -> None:
+def _assign(variables: Mapping[str, Any], saved: Saved) -> None:
     try:
         from_host(variables, saved.arrays)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""How far a training was when it was killed: a small file that is written at every step.
+"""How far an attempt of a training came: a small file that is written at every step.
 
-It lies in the memory of the machine's kernel and survives the process, not the machine. It costs microseconds and is
-read only for what the bill says; the training itself goes on from a checkpoint.
+It is in the page cache of the machine, so it survives the process, not the machine. It costs microseconds and serves
+only the count of lost steps in the bill; the training itself resumes from a checkpoint.
 """
 
 from __future__ import annotations
@@ -15,54 +15,54 @@ _WIDTH = 12
 
 
 @dataclass(frozen=True)
-class Life:
-    """One life of a training, from its start to its end or death."""
+class Attempt:
+    """One attempt of a training, from its start until it ends or is killed."""
 
     restarts: int = 0
-    """Lives before it."""
+    """Attempts before it."""
     steps_lost: int = 0
-    """Steps that had been made and were made again, in all lives before."""
+    """Steps that were repeated in all attempts before it."""
     step: int = 0
     """The last step that it made."""
 
 
-def read_mark(path: Path) -> Life | None:
-    """The life that wrote this file; None when there is none, or it cannot be read."""
+def read_marker(path: Path) -> Attempt | None:
+    """The attempt that wrote this file; None when there is none, or it cannot be read."""
     with suppress(OSError, ValueError):
-        restarts, lost, step = (int(part) for part in path.read_text(encoding="ascii").split())
-        return Life(restarts, lost, step)
+        restarts, lost, step = (int(number) for number in path.read_text(encoding="ascii").split())
+        return Attempt(restarts, lost, step)
     return None
 
 
-def next_life(last: Life | None, saved: Life | None) -> Life:
-    """The life that begins now.
+def next_attempt(last: Attempt | None, saved: Attempt | None) -> Attempt:
+    """The attempt that begins now.
 
-    last: what the mark says, if it was found. saved: what the checkpoint says that it goes on from; None: there is
-    none, the training begins.
+    last: by the progress marker, if there is one. saved: by the checkpoint from which it resumes; None: there is none,
+    and the training begins at its first step.
     """
     if saved is None and last is None:
-        return Life()
+        return Attempt()
     start = 0 if saved is None else saved.step
-    known = [life for life in (last, saved) if life is not None]
-    restarts = max(life.restarts for life in known) + 1
-    lost = max(life.steps_lost for life in known)
-    return Life(restarts, lost + max(0, 0 if last is None else last.step - start), start)
+    known = [attempt for attempt in (last, saved) if attempt is not None]
+    restarts = max(attempt.restarts for attempt in known) + 1
+    lost = max(attempt.steps_lost for attempt in known)
+    return Attempt(restarts, lost + max(0, 0 if last is None else last.step - start), start)
 
 
-class Mark:
-    """The file of the life that is running."""
+class ProgressMarker:
+    """The file of the present attempt."""
 
-    def __init__(self, path: Path, life: Life) -> None:
+    def __init__(self, path: Path, attempt: Attempt) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        self._life = life
-        self.step(life.step)
+        self._attempt = attempt
+        self.write(attempt.step)
 
-    def step(self, number: int) -> None:
-        """This step was made. A full disk is not this file's business."""
-        parts = (self._life.restarts, self._life.steps_lost, number)
+    def write(self, step: int) -> None:
+        """This step is made. An error is ignored: the training does not depend on this file."""
+        numbers = (self._attempt.restarts, self._attempt.steps_lost, step)
         with suppress(OSError):
-            os.pwrite(self._file, " ".join(f"{part:{_WIDTH}d}" for part in parts).encode(), 0)
+            os.pwrite(self._file, " ".join(f"{number:{_WIDTH}d}" for number in numbers).encode(), 0)
 
     def close(self) -> None:
         """Close the file."""

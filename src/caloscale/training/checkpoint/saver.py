@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from caloscale.errors import CaloscaleError, StorageError, UnreachableError
-from caloscale.training.checkpoint.description import Progress
 from caloscale.training.checkpoint.format import Arrays
+from caloscale.training.checkpoint.metadata import Progress
 from caloscale.training.checkpoint.store import BucketCopy, CheckpointFolder, step_of
 
 log = logging.getLogger(__name__)

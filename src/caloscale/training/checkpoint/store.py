@@ -17,8 +17,8 @@ from caloscale.errors import CheckpointError, StorageError
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import PARTIAL, atomic_writer
 from caloscale.storage.objects import delete_object, read_object, write_object
-from caloscale.training.checkpoint.description import Progress, first_difference, value_at
 from caloscale.training.checkpoint.format import SUFFIX, Arrays, DamagedError, decode, encode
+from caloscale.training.checkpoint.metadata import Progress, first_difference, value_at
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What TensorFlow raises while it trains, and what that means."""
+"""Errors of TensorFlow in a training: which are those of its input, and what the user can do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 from caloscale.errors import ShowerFileError, TrainingError
 
 PAUSES_SECONDS = (1.0, 5.0, 15.0)
-"""Before showers that could not be read are tried again; then they are given up."""
+"""Pauses before showers that could not be read are read again; then the training stops."""
 _OF_INPUT = (
     tf.errors.DataLossError,
     tf.errors.FailedPreconditionError,
@@ -23,7 +23,7 @@ _OF_INPUT = (
 
 
 def is_of_input(error: tf.errors.OpError) -> bool:
-    """Whether a batch could not be read: nothing of its step was done then."""
+    """Whether a batch could not be read: then nothing of its step was computed."""
     return isinstance(error, _OF_INPUT) and "IteratorGetNext" in str(error.message)
 
 
@@ -33,17 +33,19 @@ def brief(error: tf.errors.OpError) -> str:
 
 
 def unreadable(folder: Path, error: tf.errors.OpError) -> ShowerFileError:
-    """The error of shards that fail now and then, none of them when it is looked at."""
+    """The error of shards that cannot be read at times, although each of them can be read now."""
     return ShowerFileError(
-        f"cannot be read: {brief(error)}", file=folder, remedy="check the disk, then start again: it goes on"
+        f"cannot be read: {brief(error)}",
+        file=folder,
+        remedy="check the disk, then run the same command: it resumes from the last checkpoint",
     )
 
 
 def failed(error: tf.errors.OpError) -> TrainingError:
     """The error of a step that TensorFlow could not make."""
-    remedy = "start again: it goes on from the last checkpoint"
+    remedy = "run the same command again: it resumes from the last checkpoint"
     if isinstance(error, tf.errors.ResourceExhaustedError):
-        remedy = "set train.maxBatchPerReplica lower: the same batch in smaller pieces takes less memory"
+        remedy = "set train.maxBatchPerReplica lower: the same batch in smaller micro-batches takes less memory"
     return TrainingError(f"TensorFlow could not make a step: {brief(error)}", remedy=remedy)
 
 
@@ -51,7 +53,7 @@ def diverged(what: str, step: int, checkpoints: Path) -> TrainingError:
     """The error of a training whose numbers are NaN or infinite at a step. what: ``a loss was``, for example."""
     return TrainingError(
         f"{what} not finite (NaN or infinite) at step {step}",
-        remedy=f"lower train.learningRate, or go on from an older checkpoint in {checkpoints}",
+        remedy=f"lower train.learningRate, or delete the newest of {checkpoints} to resume from an older one",
     )
 
 

@@ -1,8 +1,8 @@
-"""What the workers of a training say to each other beside TensorFlow: one short word before every step.
+"""Messages between the workers of a training beside those of TensorFlow: one short message before every step.
 
-Every worker holds one connection to worker 0. With it they agree on when to save and when to stop, worker 0 hands
-out the checkpoint that all go on from (so that only worker 0 needs the disk), and a worker that is gone is noticed at
-once (its connection closes) or after a silence (it, or its network, is dead), while a collective would hang.
+Every worker holds one connection to worker 0. By it they agree on when to save and when to stop, worker 0 sends the
+checkpoint that all resume from (so that only worker 0 needs the disk), and the failure of a worker is noticed at once
+(its connection closes) or when its heartbeats stop (it, or its network, is dead), while a collective would hang.
 """
 
 from __future__ import annotations
@@ -26,72 +26,73 @@ from caloscale.errors import PeerLostError
 
 log = logging.getLogger(__name__)
 
-BEAT_SECONDS = 2.0
-"""Time between two signs of life."""
-SILENCE_SECONDS = 20.0
-"""A worker that was not heard of for so long is lost."""
-LEAVE_SECONDS = 20.0
-"""Time that this process has to end by itself after another was lost; together with the silence below a minute."""
-GATHERING_SECONDS = 600.0
-"""How long a worker waits for all others at the start: machines come, and images are loaded, one after the other."""
-SETTLING_SECONDS = 120.0
-"""The silence that is allowed while TensorFlow sets up its own connections: no Python runs meanwhile."""
+HEARTBEAT_SECONDS = 2.0
+"""Time between two heartbeats."""
+HEARTBEAT_TIMEOUT_SECONDS = 20.0
+"""A worker that has sent nothing for so long has failed."""
+EXIT_SECONDS = 20.0
+"""Time that this process has to end by itself after another failed; with the timeout above less than a minute."""
+RENDEZVOUS_SECONDS = 600.0
+"""How long a worker waits for all others at the start: nodes become ready, and images are loaded, one after another."""
+SETUP_TIMEOUT_SECONDS = 120.0
+"""The timeout of heartbeats while TensorFlow sets up its own connections: no Python runs meanwhile."""
 _CHUNK = 2**20
-_BEAT, _WORD, _WORDS, _DATA, _BYE = b"B", b"W", b"L", b"D", b"X"
+_HEARTBEAT, _MESSAGE, _MESSAGES, _DATA, _CLOSED = b"B", b"W", b"L", b"D", b"X"
 
-Word = dict[str, Any]
+Message = dict[str, Any]
 
 
 class Peers:
-    """The workers of a training; a training of one worker has none and every call returns at once.
+    """The workers of a training; a training of one worker has none, and every call returns at once.
 
-    connections: of worker 0 to all others by their index, of another worker to worker 0. leave: ends this process
-    with an exit code, at once.
+    connections: of worker 0 to all others by their index, of another worker to worker 0. end_process: ends this
+    process with an exit code, at once.
     """
 
     def __init__(
         self,
         index: int = 0,
         connections: dict[int, Connection] | None = None,
-        leave: Callable[[int], Any] | None = None,
+        end_process: Callable[[int], Any] | None = None,
     ) -> None:
         self.index, self.connections = index, connections or {}
-        self.lost: int | None = None
-        self._silence = SETTLING_SECONDS
-        self._leave = leave or _exit
-        self._closed = threading.Event()
-        self._gone: set[int] = set()
+        self.failed: int | None = None
+        """Number of the first worker that failed."""
+        self._timeout = SETUP_TIMEOUT_SECONDS
+        self._end_process = end_process or _exit
+        self._closing = threading.Event()
+        self._closed: set[int] = set()
         self._received: dict[int, queue.SimpleQueue[tuple[bytes, bytes] | None]] = {}
         self._locks = {peer: threading.Lock() for peer in self.connections}
         for peer in self.connections:
             self._received[peer] = queue.SimpleQueue()
-            threading.Thread(target=self._listen, args=(peer,), name=f"hears-{peer}", daemon=True).start()
+            threading.Thread(target=self._receive, args=(peer,), name=f"peer-{peer}", daemon=True).start()
         if self.connections:
-            threading.Thread(target=self._beat, name="signs-of-life", daemon=True).start()
+            threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True).start()
 
     @property
     def is_chief(self) -> bool:
         """Whether this is worker 0, which decides and writes."""
         return self.index == 0
 
-    def settle(self) -> None:
-        """TensorFlow is set up: from now on silence counts."""
-        self._silence = SILENCE_SECONDS
+    def expect_heartbeats(self) -> None:
+        """TensorFlow is set up: from now on the timeout is HEARTBEAT_TIMEOUT_SECONDS."""
+        self._timeout = HEARTBEAT_TIMEOUT_SECONDS
 
-    def gather(self, word: Word) -> list[Word]:
-        """The words of all workers, in their order; every worker calls this equally often. Raises PeerLostError."""
+    def all_gather(self, message: Message) -> list[Message]:
+        """The messages of all workers, by index. A collective: every worker calls it. Raises PeerLostError."""
         if not self.connections:
-            return [word]
+            return [message]
         if self.is_chief:
-            words = [word, *(json.loads(self._next(peer, _WORD)) for peer in sorted(self.connections))]
+            messages = [message, *(json.loads(self._next(peer, _MESSAGE)) for peer in sorted(self.connections))]
             for peer in self.connections:
-                self._send(peer, _WORDS + json.dumps(words).encode())
-            return words
-        self._send(0, _WORD + json.dumps(word).encode())
-        return list(json.loads(self._next(0, _WORDS)))
+                self._send(peer, _MESSAGES + json.dumps(messages).encode())
+            return messages
+        self._send(0, _MESSAGE + json.dumps(message).encode())
+        return list(json.loads(self._next(0, _MESSAGES)))
 
-    def share(self, content: bytes | None) -> bytes:
-        """What worker 0 has, at every worker. Raises PeerLostError."""
+    def broadcast(self, content: bytes | None) -> bytes:
+        """The content that worker 0 gives, at every worker. A collective. Raises PeerLostError."""
         if self.is_chief:
             content = content or b""
             for peer in self.connections:
@@ -99,32 +100,30 @@ class Peers:
                 for first in range(0, len(content), _CHUNK):
                     self._send(peer, _DATA + content[first : first + _CHUNK])
             return content
-        pieces, left = [], int(self._next(0, _DATA))
+        chunks, left = [], int(self._next(0, _DATA))
         while left > 0:
-            pieces.append(self._next(0, _DATA))
-            left -= len(pieces[-1])
-        return b"".join(pieces)
+            chunks.append(self._next(0, _DATA))
+            left -= len(chunks[-1])
+        return b"".join(chunks)
 
     def close(self) -> None:
-        """Say goodbye: the others do not need this worker any more. One that fails does not, and is missed."""
-        self._closed.set()
+        """Leave the training at its end: the other workers do not take it for a failure."""
+        self._closing.set()
         for peer in self.connections:
-            try:
-                self._send(peer, _BYE)
-            except PeerLostError:
-                continue
+            with suppress(PeerLostError):
+                self._send(peer, _CLOSED)
 
-    def abandon(self) -> None:
-        """Leave without a goodbye: the others notice at once, even when this process takes long to end."""
-        self._closed.set()
+    def disconnect(self) -> None:
+        """Leave after an error: the other workers notice the failure at once, even when this process ends slowly."""
+        self._closing.set()
         for connection in self.connections.values():
             with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as connected:
                 connected.shutdown(socket.SHUT_RDWR)
 
     def check(self) -> None:
-        """PeerLostError when a worker is lost."""
-        if self.lost is not None:
-            raise PeerLostError(self.lost)
+        """Raise PeerLostError when a worker has failed."""
+        if self.failed is not None:
+            raise PeerLostError(self.failed)
 
     def _next(self, peer: int, kind: bytes) -> bytes:
         self.check()
@@ -133,7 +132,7 @@ class Peers:
             self.check()
             raise PeerLostError(peer)
         if message[0] != kind:
-            raise PeerLostError(peer, f"said {message[0]!r} where {kind!r} was due")
+            raise PeerLostError(peer, f"sent a message of kind {message[0]!r} instead of {kind!r}")
         return message[1]
 
     def _send(self, peer: int, message: bytes) -> None:
@@ -141,56 +140,56 @@ class Peers:
             with self._locks[peer]:
                 self.connections[peer].send_bytes(message)
         except OSError as error:
-            if peer not in self._gone:
-                self._miss(peer)
+            if peer not in self._closed:
+                self._report_failure(peer, "cannot be reached")
             raise PeerLostError(peer) from error
 
-    def _beat(self) -> None:
-        while not self._closed.wait(BEAT_SECONDS):
-            for peer in self.connections.keys() - self._gone:
+    def _send_heartbeats(self) -> None:
+        while not self._closing.wait(HEARTBEAT_SECONDS):
+            for peer in self.connections.keys() - self._closed:
                 try:
-                    self._send(peer, _BEAT)
+                    self._send(peer, _HEARTBEAT)
                 except PeerLostError:
                     return
 
-    def _listen(self, peer: int) -> None:
+    def _receive(self, peer: int) -> None:
         connection, received = self.connections[peer], self._received[peer]
         try:
-            heard = time.monotonic()
-            while (silence := time.monotonic() - heard) < self._silence:
-                if not connection.poll(BEAT_SECONDS):
+            last = time.monotonic()
+            while (silence := time.monotonic() - last) < self._timeout:
+                if not connection.poll(HEARTBEAT_SECONDS):
                     continue
                 message = connection.recv_bytes()
-                heard = time.monotonic()
+                last = time.monotonic()
                 kind, content = message[:1], message[1:]
-                if kind == _BYE:
-                    self._gone.add(peer)
+                if kind == _CLOSED:
+                    self._closed.add(peer)
                     received.put(None)
                     return
-                if kind != _BEAT:
+                if kind != _HEARTBEAT:
                     received.put((kind, content))
-            reason = f"was silent for {silence:.0f} s"
+            reason = f"sent no heartbeat for {silence:.0f} s"
         except (EOFError, OSError):
             reason = "closed its connection"
-        if not self._closed.is_set():
-            self._miss(peer, reason)
+        if not self._closing.is_set():
+            self._report_failure(peer, reason)
 
-    def _miss(self, peer: int, reason: str = "cannot be reached") -> None:
-        """Wake whoever waits, and see to it that this process ends, whatever hangs in it."""
-        if self.lost is None:
-            self.lost = peer
-            log.error("worker %d %s; leaving with exit code %d", peer, reason, PeerLostError.exit_code)
-            timer = threading.Timer(LEAVE_SECONDS, self._leave, (PeerLostError.exit_code,))
+    def _report_failure(self, peer: int, reason: str) -> None:
+        """Wake all waiting calls, and end this process after EXIT_SECONDS, whatever hangs in it."""
+        if self.failed is None:
+            self.failed = peer
+            log.error("worker %d %s; exiting with code %d", peer, reason, PeerLostError.exit_code)
+            timer = threading.Timer(EXIT_SECONDS, self._end_process, (PeerLostError.exit_code,))
             timer.daemon = True
             timer.start()
         for received in self._received.values():
             received.put(None)
 
 
-class Meeting:
-    """Where worker 0 waits for the others: on the port of its own that TensorFlow takes over afterwards.
+class Rendezvous:
+    """Worker 0 waits for the others, on the port of its own that TensorFlow takes over afterwards.
 
-    key: what a worker says first; one of another training does not know it.
+    key: the first message of a worker; that of another training has another key.
     """
 
     def __init__(self, port: int, key: str) -> None:
@@ -199,9 +198,9 @@ class Meeting:
         self._server = socket.create_server(("", port), family=family, dualstack_ipv6=dual)
         self.port, self.key = int(self._server.getsockname()[1]), key
 
-    def wait(self, workers: int, leave: Callable[[int], Any] | None = None) -> Peers:
-        """All other workers, once they have connected. PeerLostError: one did not within GATHERING_SECONDS."""
-        deadline = time.monotonic() + GATHERING_SECONDS
+    def wait(self, workers: int, end_process: Callable[[int], Any] | None = None) -> Peers:
+        """All other workers, once they have connected. PeerLostError: one did not within RENDEZVOUS_SECONDS."""
+        deadline = time.monotonic() + RENDEZVOUS_SECONDS
         connections: dict[int, Connection] = {}
         with self._server:
             while len(connections) < workers - 1:
@@ -210,15 +209,15 @@ class Meeting:
                     accepted, _ = self._server.accept()
                 except TimeoutError as error:
                     missing = sorted(set(range(1, workers)) - connections.keys())
-                    raise PeerLostError(missing[0], f"did not come within {GATHERING_SECONDS:g} s") from error
+                    raise PeerLostError(missing[0], f"did not connect within {RENDEZVOUS_SECONDS:g} s") from error
                 connection = _wrapped(accepted)
-                index = self._who(connection, workers)
+                index = self._index_of(connection, workers)
                 if index is not None:
                     connections[index] = connection
-        return Peers(0, connections, leave)
+        return Peers(0, connections, end_process)
 
-    def _who(self, connection: Connection, workers: int) -> int | None:
-        """Index of the worker at the other end; None for a stranger."""
+    def _index_of(self, connection: Connection, workers: int) -> int | None:
+        """Index of the worker at the other end; None where it is not a worker of this training."""
         try:
             if not connection.poll(5):
                 return None
@@ -230,22 +229,22 @@ class Meeting:
         return None
 
 
-def join(host: str, port: int, key: str, index: int, leave: Callable[[int], Any] | None = None) -> Peers:
-    """Connect worker ``index`` to worker 0, which may start later. PeerLostError: not within GATHERING_SECONDS."""
-    deadline = time.monotonic() + GATHERING_SECONDS
+def connect(host: str, port: int, key: str, index: int, end_process: Callable[[int], Any] | None = None) -> Peers:
+    """Connect worker ``index`` to worker 0, which may start later. PeerLostError: not within RENDEZVOUS_SECONDS."""
+    deadline = time.monotonic() + RENDEZVOUS_SECONDS
     while True:
         try:
             connection = _wrapped(socket.create_connection((host, port), timeout=10))
             connection.send_bytes(f"{key} {index}".encode())
-            return Peers(index, {0: connection}, leave)
+            return Peers(index, {0: connection}, end_process)
         except OSError as error:
             if time.monotonic() > deadline:
                 raise PeerLostError(0, f"cannot be reached at {host}:{port}: {error}") from error
             time.sleep(0.2)
 
 
-def meet(cluster: Sequence[str], index: int) -> Peers:
-    """The workers of a cluster (``host:port``, the same list everywhere), connected, each of them at this point.
+def rendezvous(cluster: Sequence[str], index: int) -> Peers:
+    """The workers of a cluster (``host:port``, the same list everywhere), when all are connected.
 
     Raises PeerLostError.
     """
@@ -255,13 +254,13 @@ def meet(cluster: Sequence[str], index: int) -> Peers:
     key = hashlib.sha256(json.dumps(list(cluster)).encode()).hexdigest()
     if index == 0:
         try:
-            meeting = Meeting(port, key)
+            server = Rendezvous(port, key)
         except OSError as error:
             raise PeerLostError(0, f"cannot listen on its port {port}: {error}") from error
-        peers = meeting.wait(len(cluster))
+        peers = server.wait(len(cluster))
     else:
-        peers = join(host, port, key, index)
-    peers.gather({"here": index})
+        peers = connect(host, port, key, index)
+    peers.all_gather({"index": index})
     return peers
 
 
@@ -278,5 +277,5 @@ def _wrapped(connected: socket.socket) -> Connection:
 
 
 def _exit(code: int) -> None:
-    print(f"error: another worker is lost; this one leaves (exit code {code})", file=sys.stderr, flush=True)
+    print(f"error: another worker has failed; this one exits with code {code}", file=sys.stderr, flush=True)
     os._exit(code)

@@ -1,4 +1,4 @@
-"""What a checkpoint says beside the weights: how far the training is, and what it belongs to."""
+"""What a checkpoint holds beside the weights: how far the training is, and the identity of the training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.spec import Run
 from caloscale.spec.block import Block
 
-FREE = {
+CHANGEABLE = {
     ("data", "simulation", "processes"),
     ("train", "accumulate"),
     ("train", "batchPerReplica"),
@@ -20,11 +20,11 @@ FREE = {
     ("train", "maxMinutes"),
     ("train", "strategy"),
 }
-"""Fields that may change between the pieces of a training: what they lead to, the global batch, may not."""
+"""Fields that may change between restarts of a training; the global batch that follows from them may not."""
 
 
 class Progress(Block):
-    """How far a training is: what a checkpoint says beside the weights."""
+    """How far a training is: what a checkpoint holds beside the weights."""
 
     format: Literal[3] = 3
     """Version of the content of a checkpoint."""
@@ -43,24 +43,24 @@ class Progress(Block):
     history: dict[str, Any] = {}
     """Losses and physics so far."""
     restarts: int = 0
-    """Lives of the training before the one that wrote this."""
+    """Attempts of the training before the one that wrote this."""
     steps_lost: int = 0
-    """Steps that were made and had to be made again, in all lives before it."""
+    """Steps that were repeated, in all attempts before it."""
     saves: int = 0
     """Checkpoints that were saved, this one included."""
     seconds_saving: float = 0.0
-    """Time that the training stood still for saving, s."""
+    """Time for which the training waited for saving, s."""
     saved_bytes: int = 0
     """Bytes that were written."""
     identity: dict[str, Any] = {}
-    """The parts of the document that the weights depend on, and the showers."""
+    """The fields of the run configuration that the weights depend on, and the showers."""
 
 
-def weights_document(run: Run) -> dict[str, Any]:
-    """The parts of the document that the weights depend on: all that may not change in a training."""
-    document = run.model_dump(mode="json", by_alias=True)
-    kept = {block: document[block] for block in ("model", "data", "train")}
-    for *path, last in FREE:
+def weights_configuration(run: Run) -> dict[str, Any]:
+    """The fields that the weights depend on, by block: those that may not change in a training."""
+    configuration = run.model_dump(mode="json", by_alias=True)
+    kept = {block: configuration[block] for block in ("model", "data", "train")}
+    for *path, last in CHANGEABLE:
         block = kept
         for part in path:
             block = block[part]
@@ -69,9 +69,9 @@ def weights_document(run: Run) -> dict[str, Any]:
 
 
 def identity_of(run: Run, manifest: Manifest, global_batch: int) -> dict[str, Any]:
-    """What a checkpoint depends on: document (without what may change), training shards and global batch."""
+    """What a checkpoint depends on: run configuration (without CHANGEABLE), training shards and global batch."""
     return {
-        **weights_document(run),
+        **weights_configuration(run),
         "globalBatch": global_batch,
         "showers": manifest.train_sha256,
     }
@@ -89,7 +89,7 @@ def first_difference(found: Any, wanted: Any, path: str = "") -> str | None:
 
 
 def value_at(tree: Any, path: str) -> Any:
-    """What lies at a dotted path; None when nothing does."""
+    """The value at a dotted path; None when there is none."""
     for part in path.split("."):
         tree = tree.get(part) if isinstance(tree, dict) else None
     return tree

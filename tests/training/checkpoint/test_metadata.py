@@ -8,7 +8,7 @@ import pytest
 
 from caloscale.errors import CheckpointError
 from caloscale.showers.tfrecord.manifest import read_manifest
-from caloscale.training.checkpoint.description import Progress, identity_of
+from caloscale.training.checkpoint.metadata import Progress, identity_of
 from caloscale.training.checkpoint.store import CheckpointFolder
 from tests.training.conftest import small_run
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.training.checkpoint.snapshot import from_host, to_host
+from caloscale.training.checkpoint.manager import from_host, to_host
 
 
 def variables(value, size=3):
