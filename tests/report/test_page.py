@@ -203,10 +203,13 @@ def test_the_resolution_is_shown_where_it_is_worst(perfect):
 
 
 def test_ranges_have_a_row_for_each_sample(perfect):
-    table = ranges_table(perfect.evaluation)
+    evaluation = perfect.evaluation
+    table = ranges_table(evaluation)
     assert len(set(table.columns)) == len(table.columns)
-    for k, energy in enumerate(perfect.evaluation.energy_ranges):
-        monte_carlo, generator = table.rows[2 * k : 2 * k + 2]
+    for k, energy in enumerate(evaluation.energy_ranges):
+        monte_carlo, generator, ratio = table.rows[3 * k : 3 * k + 3]
+        resolution = evaluation.weighted_resolution.ranges[k]
+        assert ratio[-1] == with_uncertainty(resolution.ratio.value, resolution.ratio.uncertainty)
         assert monte_carlo[0] == f"{energy.label}, Monte Carlo" and monte_carlo[1] == f"{energy.reference:,}"
         assert generator[0] == f"{energy.label}, generator" and generator[1] == f"{energy.generated:,}"
 

@@ -174,16 +174,15 @@ def _worst_resolution(evaluation: Evaluation, title: str, result: Resolution) ->
 
 
 def ranges_table(evaluation: Evaluation) -> Table:
-    """Two rows for each range of energy: Monte Carlo and generator."""
+    """Three rows for each range of energy: Monte Carlo, generator, and their ratio."""
     rows: list[tuple[str, ...]] = []
     for k, energy in enumerate(evaluation.energy_ranges):
         maximum, response = evaluation.shower_maximum[k], evaluation.response[k]
-        plain_sum, weighted = evaluation.resolution.ranges[k], evaluation.weighted_resolution.ranges[k]
+        resolutions = evaluation.resolution.ranges[k], evaluation.weighted_resolution.ranges[k]
         for sample, name, showers in (
             ("reference", "Monte Carlo", energy.reference),
             ("generated", "generator", energy.generated),
         ):
-            generated = sample == "generated"
             rows.append(
                 (
                     f"{energy.label}, {name}",
@@ -191,13 +190,11 @@ def ranges_table(evaluation: Evaluation) -> Table:
                     plain(getattr(maximum.layer, sample).value),
                     measured(getattr(maximum.depth_x0, sample)),
                     measured(getattr(response.mev_per_gev, sample)),
-                    measured(response.ratio) if generated else "",
-                    measured(getattr(plain_sum.sigma, sample), 100),
-                    measured(plain_sum.ratio) if generated else "",
-                    measured(getattr(weighted.sigma, sample), 100),
-                    measured(weighted.ratio) if generated else "",
+                    *(measured(getattr(one.sigma, sample), 100) for one in resolutions),
                 )
             )
+        ratios = (response.ratio, *(one.ratio for one in resolutions))
+        rows.append((f"{energy.label}, ratio", "", "", "", *map(measured, ratios)))
     return Table(
         "In ranges of primary energy",
         (
@@ -206,13 +203,11 @@ def ranges_table(evaluation: Evaluation) -> Table:
             "layer of the maximum",
             "maximum of the fit, X0",
             "sum/E, MeV/GeV",
-            "its ratio to Monte Carlo",
-            "σ/E, %",  # noqa: RUF001
-            "its ratio to Monte Carlo (σ/E)",  # noqa: RUF001
-            "σ/E, layers weighted, %",  # noqa: RUF001
-            "its ratio to Monte Carlo (weighted)",
+            "σ/E of the plain sum, %",  # noqa: RUF001
+            "σ/E with layers weighted, %",  # noqa: RUF001
         ),
         tuple(rows),
+        note="Ratio: generator over Monte Carlo. Layers are weighted by the thickness of their absorber.",
     )
 
 
