@@ -101,3 +101,32 @@ def test_a_worker_whose_peers_never_come(shards, tmp_path):
         other.wait()
     assert exit_codes([first]) == [138]
     assert "did not connect within 5 s" in said(workspace)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_rounding_of_one_and_two_workers(shards, tmp_path):
+    """Equal bits on the same number of workers and in both loops; on another number sums are rounded differently."""
+    all_kept = (*QUICK, "checkpoint.everySeconds=0.001", "checkpoint.keep=1000")
+    trainings = {"one": 1, "builtin": 1, "two": 2, "two again": 2}
+    for name, workers in trainings.items():
+        more = ("train.loop=builtin",) if name == "builtin" else ()
+        started = start_training(shards, tmp_path / name, *all_kept, *more, workers=workers)
+        assert exit_codes(started, 1200) == [0] * workers, said(tmp_path / name)
+
+    def difference(name, other, step):
+        """The largest of a weight, over the largest weight of its tensor; 0: equal bits, optimisers included."""
+        file = f"training/checkpoints/step-{step:09d}.safetensors"
+        found, expected = (decode((tmp_path / each / file).read_bytes())[0] for each in (name, other))
+        if all(np.array_equal(found[key], value) for key, value in expected.items()):
+            return 0.0
+        weights = [key for key in expected if key.startswith(("generator/", "discriminator/"))]
+        return max(float(np.abs(found[k] - expected[k]).max() / np.abs(expected[k]).max()) for k in weights)
+
+    for pair in (("two again", "two"), ("builtin", "one"), ("two", "one")):
+        differences = {step: difference(*pair, step) for step in (1, 2, 5, 10, 20, 50, STEPS)}
+        print(*pair, differences)
+        if pair == ("two", "one"):
+            assert 0 < max(differences[step] for step in (1, 2, 5, 10)) < 1e-3
+        else:
+            assert set(differences.values()) == {0.0}

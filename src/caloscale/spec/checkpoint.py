@@ -27,6 +27,6 @@ class Checkpoint(Block):
         scheme = re.match(r"([a-z0-9+.-]+)://", uri or "", re.IGNORECASE)
         if uri == "" or (scheme and not re.match(r"gs://[^/]+", uri or "")):
             raise InvalidValueError(
-                "is no place for checkpoints", remedy="write gs://bucket/prefix or the path of a folder"
+                "is neither a folder nor a bucket", remedy="write gs://bucket/prefix or the path of a folder"
             )
         return uri
