@@ -22,9 +22,9 @@ from Geant4, {core_seconds:.3f} core seconds each; later runs take them from the
 
 ### What five minutes of training learn
 
-Separation power from held-back Geant4 showers, 0 (equal) to 1 (disjoint). *Floor*: two halves of the Geant4
-showers. *Baseline*: the mean training shower scaled by energy. *Better by*: standard deviations of a bootstrap by
-which the generator is nearer to Geant4 than the baseline.
+Separation power from held-out Geant4 showers, 0 (equal) to 1 (disjoint). *Null*: what is expected of equal
+distributions at these numbers of showers. *Baseline*: the mean training shower scaled by energy. *Improvement*:
+standard deviations of a bootstrap by which the generator is nearer to Geant4 than the baseline.
 
 {physics_table}
 
@@ -69,7 +69,7 @@ def time_table(summaries: list[dict[str, Any]]) -> str:
 
 
 def physics_table(summaries: list[dict[str, Any]]) -> str:
-    """Separations: per run, then floor, untrained and baseline as means over the runs."""
+    """Separations: per run, then expected null, untrained and baseline as means over the runs."""
     observables = [k for k, v in summaries[0]["physics"].items() if isinstance(v, dict)]
 
     def mean(name: str, field: str) -> str:
@@ -78,10 +78,10 @@ def physics_table(summaries: list[dict[str, Any]]) -> str:
 
     rows = [
         row(name, summaries, lambda x, n=name: x["physics"][n]["separation"], ".3g")
-        + [mean(name, field) for field in ("floor", "untrained", "baseline", "sigmasBetterThanBaseline")]
+        + [mean(name, field) for field in ("expectedNull", "untrained", "baseline", "improvementSigmas")]
         for name in observables
     ]
-    return table(["observable", *names(summaries), "floor", "untrained", "baseline", "better by"], rows)
+    return table(["observable", *names(summaries), "null", "untrained", "baseline", "improvement"], rows)
 
 
 def scalar_table(summaries: list[dict[str, Any]]) -> str:
@@ -90,8 +90,10 @@ def scalar_table(summaries: list[dict[str, Any]]) -> str:
         "largest difference of the fitted shower maximum, layers": ("showerMaximumDifferenceLayers", ".2f"),
         "ECAL sum: largest deviation from a straight line": ("linearityDeviation", ".2%"),
         "resolution: mean deviation of sigma/E from Geant4's": ("resolutionDeviation", ".1%"),
-        "resolution: better than the baseline by, sigma": ("resolutionSigmasBetterThanBaseline", ".1f"),
+        "resolution: improvement over the baseline, sigma": ("resolutionImprovementSigmas", ".1f"),
         "classifier AUC": ("classifierAuc", ".3f"),
+        "training showers of each kind of the classifier": ("classifierShowers", "d"),
+        "verdict": ("decision", ""),
     }
     rows = [row(title, summaries, lambda x, f=field: x["physics"][f], form) for title, (field, form) in fields.items()]
     return table(["", *names(summaries)], rows)

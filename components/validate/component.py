@@ -16,24 +16,25 @@ def validate(
     roc: dsl.Output[dsl.ClassificationMetrics],
     verdict: dsl.Output[dsl.Markdown],
 ) -> None:
-    """Generate showers, compare them with held-back Monte Carlo, and release the model if all gates are kept.
+    """Generate showers, compare them with held-out Monte Carlo, and decide by the gates whether the model is accepted.
 
     Args:
         run: The run document, as YAML or JSON.
         workspace: Folder or gs://bucket/prefix in which the run keeps its records.
         dataset: TFRecord shards and their manifest.
         trained: The trained networks.
-        model: The released model; only the reason when a gate held it back.
-        metrics: Separation from Monte Carlo of each observable, and its floor.
+        model: The networks with their verdict (verdict.json); only the reasons when they are rejected.
+        metrics: Separation from Monte Carlo of each observable, and that of Monte Carlo itself.
         roc: ROC curve of a classifier of generated against Monte Carlo showers.
-        verdict: The verdict table.
+        verdict: The decision, each gate, and the observables.
     """
     from pathlib import Path
 
     from caloscale import spec, stages
 
     outcome = stages.validate(spec.parse_run(run), workspace, Path(dataset.path), Path(trained.path), Path(model.path))
-    model.metadata["released"] = outcome.released
+    model.metadata["decision"] = outcome.decision
+    model.metadata["released"] = outcome.decision == "accepted"
     for name, value in outcome.metrics.items():
         metrics.log_metric(name, value)
     if outcome.roc is not None:

@@ -11,6 +11,7 @@ CaloscaleError
 ├── SimulationError         Geant4 is not there or failed: exit code 3
 ├── TrainingError           the training cannot go on: exit code 5
 ├── ClusterError            a cluster that cannot be reached or refuses: exit code 4
+├── NotAcceptedError        validate --require-release of a model that is not accepted: exit code 10
 ├── BenchError              what is measured, or its reference, failed: exit code 6
 ├── GenerationError         a runtime does not compute: exit code 9
 ├── PeerLostError           another worker is gone: exit code 138, start again from the checkpoint
@@ -141,6 +142,20 @@ class GenerationError(CaloscaleError):
     """A runtime does not compute showers."""
 
     exit_code = 9
+
+
+class NotAcceptedError(CaloscaleError):
+    """A validation that requires an accepted model has decided otherwise."""
+
+    exit_code = 10
+
+    def __init__(self, decision: str) -> None:
+        remedy = {
+            "rejected": "train longer or change the networks; the verdict names the gates that are not met",
+            "undecided": "hold out more Monte Carlo showers (data.showers, data.validationFraction)",
+            "not assessed": "set validation.gates",
+        }[decision]
+        super().__init__(f"the model is {decision}, and --require-release was given", remedy=remedy)
 
 
 class PeerLostError(CaloscaleError):

@@ -116,9 +116,9 @@ def test_folders_that_are_no_model(copy, fault, problem):
     assert error.value.remedy
 
 
-def test_a_model_that_was_held_back(tmp_path):
-    (tmp_path / "HELD_BACK.md").write_text("# This model was not released")
-    with pytest.raises(CheckpointError, match=r"held it back[\s\S]*training/model"):
+def test_a_model_that_was_rejected(tmp_path):
+    (tmp_path / "REJECTED.md").write_text("# Rejected")
+    with pytest.raises(CheckpointError, match=r"rejected it[\s\S]*training/model"):
         load_generator(tmp_path)
 
 

@@ -81,9 +81,12 @@ def perfect() -> Case:
 
 @pytest.fixture(scope="session")
 def distorted(perfect: Case) -> Evaluation:
-    """Ten percent too much energy, a quarter too wide; two gates, of which one must fail."""
+    """Ten per cent too much energy, a quarter too wide; two gates, of which one must reject."""
     generated = make_showers(600, 5, response=1.1, width=1.25, source="generated")
-    gates = (Gate(observable="samplingFraction", max_floors=2), Gate(observable="longitudinalProfile", max_floors=50))
+    gates = (
+        Gate(quantity="response", tolerance=3),
+        Gate(quantity="longitudinalProfileSeparation", tolerance=0.05),
+    )
     validation = VALIDATION.model_copy(update={"gates": gates})
     return evaluate(
         compare(
@@ -98,7 +101,7 @@ def nothing() -> Comparison:
     data = DATA.model_copy(update={"energy_gev": (20.0, 20.0), "angle_deg": (90.0, 90.0)})
     reference = make_showers(12, 6, data=data, source="parametrised")
     nothing = make_empty(make_showers(20, 7, data=data))
-    gates = (Gate(observable="hits", max_floors=3),)
+    gates = (Gate(quantity="hits", tolerance=30),)
     return compare(
         reference,
         nothing,

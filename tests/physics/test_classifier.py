@@ -2,45 +2,47 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import norm
-from sklearn.metrics import roc_auc_score
 
 from caloscale.detector.axes import axes_of
 from caloscale.physics.classifier import (
+    Point,
+    TwoSampleTest,
     auc,
     classifier_features,
+    discriminate,
     distance_features,
     energy_regression,
+    extrapolate,
     jsd,
-    roc_curve,
-    tell_apart,
+    learning_curve,
+    measure_auc,
+    roc_points,
+    split_by_primary,
 )
+from caloscale.physics.distances import Estimate
 from caloscale.physics.observables import choose_cuts, observe
 from tests.physics.conftest import DATA, make_empty, make_showers
-
-SCORES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), min_size=1, max_size=30)
 
 
 def observed(showers):
     return observe(showers, axes_of(DATA), choose_cuts([showers], hits_gev=3e-4, threshold_gev=2e-5))
 
 
-@given(SCORES, SCORES)
-def test_auc_is_that_of_scikit_learn_with_ties(real, fake):
-    labels = [1] * len(real) + [0] * len(fake)
-    assert auc(np.array(real), np.array(fake)) == pytest.approx(roc_auc_score(labels, real + fake))
+def test_the_deviation_of_an_auc_is_that_of_its_scatter():
+    rng = np.random.default_rng(0)
+    found = [auc(rng.normal(1, 1, 150), rng.normal(0, 1, 400)) for _ in range(300)]
+    assert np.mean([f.value for f in found]) == pytest.approx(norm.cdf(1 / np.sqrt(2)), abs=0.005)
+    assert np.mean([f.uncertainty for f in found]) == pytest.approx(np.std([f.value for f in found]), rel=0.1)
 
 
-def test_roc_curve_rises_and_holds_the_auc():
+def test_the_points_of_a_roc_curve_hold_its_auc():
     rng = np.random.default_rng(0)
     real, fake = norm.cdf(rng.normal(1, 1, 2000)), norm.cdf(rng.normal(0, 1, 2000))
-    false_positives, true_positives, thresholds = roc_curve(real, fake)
+    false_positives, true_positives, thresholds = roc_points(real, fake)
     assert (false_positives[0], true_positives[0], false_positives[-1], true_positives[-1]) == (0, 0, 1, 1)
-    assert (np.diff(false_positives) >= 0).all() and (np.diff(true_positives) >= 0).all()
-    assert (np.diff(thresholds) <= 0).all()
-    assert np.trapezoid(true_positives, false_positives) == pytest.approx(auc(real, fake), abs=0.005)
+    assert len(thresholds) == 51 and (np.diff(thresholds) <= 0).all() and np.isfinite(thresholds).all()
+    assert np.trapezoid(true_positives, false_positives) == pytest.approx(auc(real, fake).value, abs=0.005)
 
 
 def test_jsd_at_its_ends_and_between():
@@ -52,21 +54,80 @@ def test_jsd_at_its_ends_and_between():
     assert jsd(real, fake) == pytest.approx(1 - entropy)
 
 
+def gaussians(shift: float, sizes: tuple[int, int, int] = (1200, 500, 2000), seed: int = 1) -> TwoSampleTest:
+    """Gaussians that are apart in the first of three features, with primaries of their own."""
+    rng = np.random.default_rng(seed)
+    real, test, fake = (rng.normal(size=(count, 3)) for count in sizes)
+    fake[:, 0] += shift
+    groups = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    return split_by_primary((real, groups[0]), (test, groups[1]), (fake, groups[2]), seed)
+
+
 def test_classifier_comes_near_the_best_possible():
     """Two Gaussians one standard deviation apart: no classifier beats Phi(1 / sqrt(2)) = 0.76."""
-    rng = np.random.default_rng(1)
-    real, test, fake = (rng.normal(size=(count, 3)) for count in (1200, 500, 2000))
-    fake[:, 0] += 1
-    found = tell_apart(real, test, fake, seed=1, bootstraps=100)
-    assert found.auc.value == pytest.approx(norm.cdf(1 / np.sqrt(2)), abs=3 * found.auc.uncertainty + 0.03)
-    assert 0.005 < found.auc.uncertainty < 0.05
+    test, best = gaussians(1), norm.cdf(1 / np.sqrt(2))
+    curve = learning_curve(test, seed=1, also=1000)
+    assert [p.showers for p in curve] == [150, 300, 600, 1000, 1200]
+    last, limit = curve[-1].auc, extrapolate(curve)
+    assert last.value == pytest.approx(best, abs=3 * last.uncertainty + 0.03) and 0.005 < last.uncertainty < 0.05
+    assert curve[0].auc.value < last.value < limit.value < best + 3 * limit.uncertainty
+    found = discriminate(test, seed=1)
     assert 0.05 < found.jsd < 0.3
+    assert np.trapezoid(found.roc[1], found.roc[0]) == pytest.approx(last.value, abs=0.03)
+
+
+def test_equal_distributions_are_not_told_apart_at_any_size():
+    curve = learning_curve(gaussians(0), seed=1)
+    assert all(abs(p.auc.value - 0.5) < 3.5 * p.auc.uncertainty for p in curve)
+    assert abs(extrapolate(curve).value - 0.5) < 3.5 * extrapolate(curve).uncertainty + 0.01
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_auc_of_equal_responses_is_one_half_with_and_without_common_primaries(paired):
+    """Features that hold the primary's coordinates: showers of a primary that was trained on are recognised by them.
+
+    Each of 40 primaries has five generated showers and five Monte Carlo showers, or its own kind has primaries of its
+    own. Responses are equal, so the AUC is 1/2 where no primary is on both sides. A split by shower instead knows the
+    kind of each primary where they are not shared.
+    """
+    rng = np.random.default_rng(3)
+    count, repeats = 500, 5
+    primaries = rng.uniform(size=(2, count, 1))
+    groups = [np.arange(count), np.arange(count) if paired else np.arange(count, 2 * count)]
+
+    def sample(kind: int):
+        features = np.repeat(primaries[0 if paired else kind], repeats, axis=0)
+        return np.column_stack([features, rng.normal(size=len(features))]), np.repeat(groups[kind], repeats)
+
+    training = rng.uniform(size=(1500, 1))
+    real = np.column_stack([training, rng.normal(size=1500)]), np.arange(10_000, 11_500)
+    test = split_by_primary(real, sample(0), sample(1), seed=1)
+    known = {tuple(row) for row in np.concatenate([test.real_train, test.fake_train])[:, :1]}
+    assert not known & {tuple(row) for row in np.concatenate([test.real_test, test.fake_test])[:, :1]}
+    assert len(test.real_test) == (0.4 if paired else 1) * count * repeats
+    found = measure_auc(test, test.largest, seed=1).auc
+    # Five showers of a primary fluctuate together.
+    assert abs(found.value - 0.5) < 3 * np.sqrt(repeats) * found.uncertainty
+
+
+def test_a_learning_curve_is_extrapolated_with_its_uncertainty():
+    sizes = np.array([180, 360, 720, 1440])
+    rng = np.random.default_rng(1)
+
+    def experiment():
+        values = 0.9 - 2.0 / np.sqrt(sizes) + rng.normal(0, 0.01, 4)
+        return extrapolate([Point(int(n), Estimate(float(v), 0.01)) for n, v in zip(sizes, values)])
+
+    found = [experiment() for _ in range(400)]
+    assert np.mean([f.value for f in found]) == pytest.approx(0.9, abs=0.002)
+    assert np.mean([f.uncertainty for f in found]) == pytest.approx(np.std([f.value for f in found]), rel=0.35)
+    assert extrapolate([Point(100, Estimate(0.7, 0.01))] * 2) is None
 
 
 def test_classifier_refuses_too_few():
-    few = np.zeros((150, 2))
+    few = gaussians(1, (150, 30, 150))
     with pytest.raises(ValueError, match="needs 100 showers of each kind to train and 40 to test, there are 90 and 30"):
-        tell_apart(few, few, few, seed=1, bootstraps=10)
+        learning_curve(few, seed=1)
 
 
 def test_features_of_empty_showers_are_usable():

@@ -5,6 +5,7 @@ from math import comb
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.optimize
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,10 +90,66 @@ def test_fpd_finds_a_known_distance_and_none():
 
 def test_fpd_and_kpd_refuse_too_few():
     few = np.zeros((100, 2))
-    with pytest.raises(ValueError, match="5000 showers of each kind, there are 100"):
+    with pytest.raises(ValueError, match="200 showers of each kind, there are 100"):
         fpd(few, few, seed=1)
-    with pytest.raises(ValueError, match="5000 showers of each kind, there are 100"):
+    with pytest.raises(ValueError, match="200 showers of each kind, there are 100"):
         kpd(few, few, seed=1)
+
+
+def published_fpd(real, fake, smallest, largest, seed):
+    """The recipe of jetnet 0.2.5 (`jetnet.evaluation.fpd`) from its formulas: batches with repetition, the matrix root
+    of scipy, a fit that is bounded at 0."""
+    fake, real = fake / np.abs(real).max(axis=0), real / np.abs(real).max(axis=0)
+    sizes = (1 / np.linspace(1 / smallest, 1 / largest, 10)).astype(int)
+    rng = np.random.default_rng(seed)
+    means = []
+    for size in sizes:
+        values = []
+        for _ in range(20):
+            x, y = (sample[rng.choice(len(sample), size=size)] for sample in (real, fake))
+            c1, c2 = np.cov(x, rowvar=False), np.cov(y, rowvar=False)
+            shift = x.mean(axis=0) - y.mean(axis=0)
+            values.append(shift @ shift + np.trace(c1 + c2 - 2 * scipy.linalg.sqrtm(c1 @ c2).real))
+        means.append(np.mean(values))
+    fitted, _ = scipy.optimize.curve_fit(lambda x, a, b: a + b * x, 1 / sizes, means, bounds=([0, 0], [np.inf, np.inf]))
+    return fitted[0]
+
+
+def published_kpd(real, fake, seed):
+    """The recipe of jetnet 0.2.5 (`jetnet.evaluation.kpd`): 10 batches with repetition, their median."""
+    fake, real = fake / np.abs(real).max(axis=0), real / np.abs(real).max(axis=0)
+    rng = np.random.default_rng(seed)
+    options = {"degree": 4, "gamma": 1 / real.shape[1], "coef0": 1}
+    values = []
+    for _ in range(10):
+        x, y = (sample[rng.choice(len(sample), size=1000)] for sample in (real, fake))
+        k11, k22, k12 = (polynomial_kernel(*pair, **options) for pair in ((x, x), (y, y), (x, y)))
+        within = [(k.sum() - np.trace(k)) / (1000 * 999) for k in (k11, k22)]
+        values.append(sum(within) - 2 * k12.mean())
+    return float(np.median(values))
+
+
+@pytest.mark.parametrize("shift", [0.3, 0.8])
+def test_fpd_and_kpd_are_those_of_the_published_recipes(shift):
+    """On correlated features, within the scatter that batches with repetition add."""
+    rng = np.random.default_rng(8)
+    mixing = rng.normal(size=(4, 4))
+    first, second = (rng.normal(size=(5000, 4)) @ mixing + 3 for _ in range(2))
+    second = 1.1 * second + shift
+    assert fpd(first, second, seed=1).value == pytest.approx(published_fpd(first, second, 2000, 5000, 1), rel=0.1)
+    assert kpd(first, second, seed=1).value == pytest.approx(published_kpd(first, second, 1), rel=0.15)
+
+
+def test_few_showers_give_a_distance_too():
+    """Without its uncertainty for the kernel distance, which is one batch then."""
+    rng = np.random.default_rng(9)
+    first, second = rng.normal(3, 1, (400, 3)), rng.normal(3.5, 1, (5000, 3))
+    many = rng.normal(3, 1, (6000, 3))
+    scale = np.abs(first).max(axis=0)
+    found = kpd(first, second, seed=1)
+    assert found.uncertainty == 0 and found.value == pytest.approx(mmd2(first / scale, second / scale))
+    assert fpd(first, second, seed=1).value * scale[0] ** 2 == pytest.approx(0.75, rel=0.35)
+    assert fpd(many, second, seed=1).value * np.abs(many).max(axis=0)[0] ** 2 == pytest.approx(0.75, rel=0.15)
 
 
 def test_mmd_is_the_double_sum_of_its_definition():

@@ -10,6 +10,7 @@ from caloscale.errors import InputError
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.physics.observables import choose_cuts
 from caloscale.physics.samples import mean_shower, observe_baseline
+from caloscale.report.physics_sections import verdict_markdown
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Gate, LayerGroup, Validation
 from caloscale.spec.validation import Observable
@@ -21,23 +22,23 @@ QUICK = Validation(showers=100, bootstraps=10)
 def test_every_observable_of_the_document_is_computed(perfect):
     assert set(Observable.__args__) == set(perfect.evaluation.observables)
     for result in perfect.evaluation.observables.values():
-        assert result.floor > 0 and result.uncertainty > 0 and len(result.ranges) == 3
+        assert result.expected_null > 0 and result.uncertainty > 0 and len(result.ranges) == 3
 
 
 def test_monte_carlo_as_generator_is_as_good_as_perfect(perfect):
-    """Thirteen observables near their scaled floor: none six standard deviations off, most far below one floor."""
-    for name, result in perfect.evaluation.observables.items():
-        assert result.separation < result.perfect + 6 * result.uncertainty, name
-        assert result.in_floors < 2, name
-    assert np.mean([r.in_floors for r in perfect.evaluation.observables.values()]) < 0.8
+    """No excess: none of 13 observables is four standard deviations off, and in the mean they are where they belong."""
+    results = perfect.evaluation.observables
+    for name, result in results.items():
+        assert abs(result.excess) < 4 * result.excess_uncertainty, name
+    assert abs(np.mean([r.excess / r.excess_uncertainty for r in results.values()])) < 1
     found = perfect.evaluation
     assert abs(found.classifier.value - 0.5) < 4 * found.classifier.uncertainty
-    assert found.released and found.reasons == ()
+    assert (found.decision, found.reasons, found.warnings) == ("not assessed", (), ())
     assert found.linearity_deviation < 0.03
     assert all(abs(r.ratio.value - 1) < 4 * r.ratio.uncertainty for r in found.response)
     assert found.largest_maximum_difference <= 0.5
     assert abs(found.regression.bias.generated.value) < 0.03
-    assert found.correlation.mean_difference < found.correlation.floor
+    assert found.correlation.mean_difference < found.correlation.self_difference
 
 
 def test_showers_that_are_deeper_are_seen_in_layers():
@@ -58,8 +59,8 @@ def test_it_beats_the_untrained_network_and_the_baseline(perfect):
     found = perfect.evaluation
     for name in ("longitudinalProfile", "transverseProfileX", "transverseProfileY", "cellSpectrum"):
         assert found.observables[name].untrained > 20 * found.observables[name].separation
-    assert found.observables["cellSpectrum"].sigmas_better_than_baseline > 3
-    assert found.resolution.sigmas_better_than_baseline > 3
+    assert found.observables["cellSpectrum"].improvement_sigmas > 3
+    assert found.resolution.improvement_sigmas > 3
     assert found.resolution.baseline.value == pytest.approx(1)
     assert found.classifier.baseline > 0.95 and found.classifier.untrained > 0.95
 
@@ -67,53 +68,70 @@ def test_it_beats_the_untrained_network_and_the_baseline(perfect):
 def test_a_distorted_generator_is_found(distorted):
     assert all(r.ratio.value == pytest.approx(1.1, abs=0.03) for r in distorted.response)
     for name in ("transverseProfileX", "transverseProfileY", "samplingFraction", "radius90"):
-        assert distorted.observables[name].in_floors > 2, name
+        assert distorted.observables[name].excess_sigmas > 5, name
     assert distorted.classifier.value > 0.8
     # Brighter, not bent: the linearity does not see it.
     assert distorted.linearity_deviation < 0.03
 
 
 def test_gates_decide(distorted):
-    failed, kept = distorted.gates
-    assert (failed.observable, failed.passed) == ("samplingFraction", False)
-    assert failed.in_floors > failed.limit == 2 and kept.passed
-    assert not distorted.released
-    assert distorted.reasons == (failed.reason,) and "samplingFraction" in failed.reason
+    failed, met = distorted.gates
+    assert (failed.quantity, failed.decision, met.decision) == ("response", "rejected", "accepted")
+    assert 3 < failed.low < failed.value < failed.high and met.high < 0.05
+    assert distorted.decision == "rejected"
+    assert distorted.reasons == (failed.statement,) and "Mean response" in failed.statement
+
+
+def test_what_learnt_nothing_is_called_worse(perfect):
+    """Noise is farther from Monte Carlo than the mean shower and than Monte Carlo in the place of the untrained."""
+    noise = Showers(
+        np.random.default_rng(1).uniform(0, 1e-3, (100, *DATA.shape)).astype(np.float32),
+        perfect.training.energy_gev[:100],
+        perfect.training.angle_rad[:100],
+        source="generated",
+    )
+    samples = {"training": perfect.training, "data": DATA, "validation": QUICK}
+    found = evaluate(compare(perfect.reference, noise, untrained=perfect.training[:100], **samples))
+    assert found.warnings == ("worse than the untrained network", "worse than the mean shower")
+    assert verdict_markdown(found).startswith(
+        "**Not assessed: the generator is worse than the untrained network and worse than the mean shower; "
+    )
 
 
 def test_nothing_generated_is_said_not_raised(degenerate):
     assert degenerate.showers.empty == 20
     assert degenerate.observables["longitudinalProfile"].separation == 1
-    # So few showers have so high a floor that nothing keeps the gate: this alone must not release it.
-    assert degenerate.gates[0].passed
+    assert degenerate.gates[0].decision == "rejected"
     for distance in (degenerate.classifier, degenerate.fpd, degenerate.kpd):
         assert distance.value is None and "needs" in distance.reason
     assert degenerate.regression.reason and degenerate.correlation.reason and degenerate.linearity.reason
     assert degenerate.largest_maximum_difference is None
-    assert not degenerate.released and "all generated showers are empty" in degenerate.reasons
+    assert degenerate.decision == "rejected" and "all generated showers are empty" in degenerate.reasons
     assert any("20 of 20" in note for note in degenerate.notes)
     assert any("parametrised" in note for note in degenerate.notes)
 
 
-def test_a_gate_without_a_value_holds_back(perfect):
+def test_a_gate_without_a_value_is_undecided(perfect):
     few = perfect.reference[:5]
-    validation = QUICK.model_copy(update={"gates": (Gate(observable="hits", max_floors=100),)})
+    gates = (Gate(quantity="hitsSeparation", tolerance=0.9), Gate(quantity="response", tolerance=90))
+    validation = QUICK.model_copy(update={"gates": gates})
     found = evaluate(
         compare(few, few, training=perfect.training[:20], untrained=None, data=DATA, validation=validation)
     )
-    assert not found.released
-    assert "hits: no value to judge: needs 8 showers of each kind" in found.reasons[0]
+    assert found.decision == "undecided" and {gate.decision for gate in found.gates} == {"undecided"}
+    assert "Hits: undecided: needs 8 showers of each kind, there are 5" in found.reasons[0]
+    assert "fewer than 8 showers" in found.reasons[1]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
-def test_cells_that_are_no_energies_hold_the_model_back(perfect, bad):
+def test_cells_that_are_no_energies_reject_the_model(perfect, bad):
     cells = perfect.training.cells_gev[:100].copy()
     cells[3, 2, 2, 2] = bad
     generated = Showers(cells, perfect.training.energy_gev[:100], perfect.training.angle_rad[:100], source="generated")
     options = {"training": perfect.training, "untrained": generated, "data": DATA, "validation": QUICK}
     found = evaluate(compare(perfect.reference, generated, **options))
     assert found.showers.unusable == 1 and found.showers.empty == 1
-    assert not found.released and "1 generated showers" in found.reasons[0]
+    assert found.decision == "rejected" and "1 generated showers" in found.reasons[0]
     with pytest.raises(InputError, match="not finite or negative") as error:
         evaluate(compare(generated, perfect.reference, **options))
     assert error.value.field == "reference" and error.value.remedy
@@ -166,7 +184,7 @@ def test_the_same_showers_give_the_same_result(perfect):
         compare(perfect.reference, generated, **(samples | {"validation": QUICK.model_copy(update={"seed": 2})}))
     )
     assert other.observables["hits"].separation == first.observables["hits"].separation
-    assert other.observables["hits"].floor != first.observables["hits"].floor
+    assert other.observables["hits"].expected_null != first.observables["hits"].expected_null
 
 
 def test_the_result_is_json_that_can_be_read_back(perfect, degenerate):
@@ -174,14 +192,14 @@ def test_the_result_is_json_that_can_be_read_back(perfect, degenerate):
         text = result.model_dump_json(by_alias=True)
         assert Evaluation.model_validate_json(text) == result
         content = json.loads(text)
-        assert "inFloors" in content["observables"]["hits"] and "NaN" not in text
+        assert "excess" in content["observables"]["hits"] and "NaN" not in text
     assert len(perfect.evaluation.model_dump_json(by_alias=True)) < 200_000
 
 
 def test_numbers_for_other_pages(perfect, degenerate):
     metrics = perfect.evaluation.metrics()
     assert metrics["hitsSeparation"] == perfect.evaluation.observables["hits"].separation
-    assert metrics["released"] == 1.0 and all(np.isfinite(v) for v in metrics.values())
+    assert metrics["accepted"] == 0.0 and all(np.isfinite(v) for v in metrics.values())
     assert "classifierAuc" not in degenerate.metrics()
     false_positives, true_positives, thresholds = perfect.evaluation.roc_curve()
     assert len(false_positives) == len(true_positives) == len(thresholds) > 10

@@ -3,7 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from caloscale.physics.resampling import Sample, draw_resampling, over_halves, separate, sigmas, summarise
+from caloscale.physics.resampling import (
+    Sample,
+    draw_resampling,
+    excess_uncertainty,
+    over_halves,
+    separate,
+    sigmas,
+    summarise,
+)
 
 
 def uniform(count: int, seed: int, shift: float = 0.0) -> np.ndarray:
@@ -12,82 +20,110 @@ def uniform(count: int, seed: int, shift: float = 0.0) -> np.ndarray:
     return (np.floor(values * 10)[:, None] == np.arange(10)).astype(float)[:, None, :]
 
 
+def draw(reference: int, generated: int, bootstraps: int, seed: int):
+    """Weights of samples with primaries of their own, from random numbers that the samples were not made of."""
+    random = np.random.default_rng([seed, 99])
+    seed += 1_000_000
+    primaries = {name: random.uniform(size=(n, 2)) for name, n in (("reference", reference), ("generated", generated))}
+    return draw_resampling(primaries, bootstraps, seed)
+
+
+def separated(reference, generated, bootstraps, seed, baseline=None):
+    drawn = draw(len(reference), len(generated), bootstraps, seed)
+    samples = (Sample(reference, drawn.weights["reference"]), Sample(generated, drawn.weights["generated"]))
+    other = None if baseline is None else Sample(baseline, drawn.weights["generated"])
+    return separate(samples[0], drawn.halves, samples[1], None, other)[0]
+
+
 def test_draws_are_those_of_a_bootstrap():
-    drawn = draw_resampling(101, 50, 0, 20, seed=3)
-    assert drawn.reference.shape == (21, 101) and drawn.untrained.shape == (21, 0)
-    assert (drawn.reference[0] == 1).all() and (drawn.reference[1:].sum(axis=1) == 101).all()
+    drawn = draw(101, 50, 20, seed=3)
+    reference = drawn.weights["reference"]
+    assert reference.shape == (21, 101) and drawn.weights["generated"].shape == (21, 50)
+    assert (reference[0] == 1).all() and (reference[1:].sum(axis=1) == 101).all()
     assert (drawn.halves.sum(axis=1) == 51).all()
-    assert (draw_resampling(101, 50, 0, 20, seed=3).generated == drawn.generated).all()
-    assert (draw_resampling(101, 50, 0, 20, seed=4).generated != drawn.generated).any()
+    assert (draw(101, 50, 20, seed=3).weights["generated"] == drawn.weights["generated"]).all()
+    assert (draw(101, 50, 20, seed=4).weights["generated"] != drawn.weights["generated"]).any()
 
 
-def test_perfect_is_what_monte_carlo_gives_at_the_same_sizes():
-    """The scaled floor against an experiment: many pairs of samples of 100 and 900 of one distribution."""
+def test_showers_of_one_primary_are_drawn_together():
+    primaries = np.random.default_rng(1).uniform(size=(30, 2))
+    drawn = draw_resampling({"reference": primaries, "generated": np.repeat(primaries, 5, axis=0)}, 50, seed=1)
+    np.testing.assert_array_equal(drawn.weights["generated"], np.repeat(drawn.weights["reference"], 5, axis=1))
+    alone = draw_resampling({"reference": primaries, "generated": np.repeat(primaries + 1, 5, axis=0)}, 50, seed=1)
+    assert (alone.weights["generated"] != np.repeat(alone.weights["reference"], 5, axis=1)).any()
+    np.testing.assert_array_equal(alone.weights["generated"][:, ::5], alone.weights["generated"][:, 4::5])
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_uncertainty_of_a_difference_is_its_scatter_with_and_without_common_primaries(paired):
+    """Responses that follow the primary: the difference of the means has the variance sum of the noises only (in units
+    of 1/n) where primaries are shared, and those of the primaries on top where they are not."""
+    count, noise = 200, 0.5
+
+    def experiment(seed):
+        random = np.random.default_rng(seed)
+        energies = random.normal(size=count)
+        others = energies if paired else random.normal(size=count)
+        real, fake = energies + noise * random.normal(size=count), others + noise * random.normal(size=count)
+        primaries = {"reference": energies[:, None], "generated": others[:, None]}
+        drawn = draw_resampling(primaries, 100, seed)
+        means = [(drawn.weights[n] @ v) / drawn.weights[n].sum(axis=1) for n, v in zip(primaries, (real, fake))]
+        return summarise(means[1] - means[0])
+
+    found = np.array([experiment(seed) for seed in range(60)])
+    expected = np.sqrt(2 * (noise**2 + (0 if paired else 1)) / count)
+    assert found[:, 1].mean() == pytest.approx(expected, rel=0.05)
+    assert found[:, 0].std() == pytest.approx(expected, rel=0.3)
+
+
+def test_expected_null_is_what_monte_carlo_has_at_the_same_sizes():
+    """Against an experiment: many pairs of samples of 100 and 900 of one distribution."""
     found, expected = [], []
     for seed in range(30):
-        reference, generated = uniform(100, seed), uniform(900, 1000 + seed)
-        drawn = draw_resampling(100, 900, 0, 10, seed)
-        result = separate(
-            Sample(reference, drawn.reference), drawn.halves, Sample(generated, drawn.generated), None, None
-        )
+        result = separated(uniform(100, seed), uniform(900, 1000 + seed), 10, seed)
         found.append(result.separation)
-        expected.append(result.perfect)
-        assert result.floor > result.perfect
+        expected.append(result.expected_null)
+        assert result.self_separation > result.expected_null
     assert np.mean(found) == pytest.approx(np.mean(expected), rel=0.25)
     assert np.mean(found) == pytest.approx(9 / 4 * (1 / 100 + 1 / 900), rel=0.2)
 
 
-def test_uncertainty_is_the_scatter_of_repeated_experiments():
-    def experiment(seed):
-        drawn = draw_resampling(300, 300, 0, 100, seed)
-        return separate(
-            Sample(uniform(300, seed), drawn.reference),
-            drawn.halves,
-            Sample(uniform(300, 500 + seed, shift=0.5), drawn.generated),
-            None,
-            None,
-        )
-
-    results = [experiment(seed) for seed in range(30)]
-    scatter = np.std([r.separation for r in results])
-    assert np.mean([r.uncertainty for r in results]) == pytest.approx(scatter, rel=0.3)
+@pytest.mark.parametrize(("shift", "expected"), [(0.0, 0.0), (0.5, 1 / 3)])
+def test_excess_does_not_depend_on_the_number_of_showers(shift, expected):
+    """Ten equal bins against five of them with twice the share: S = 1/2 (5 x .1 + 5 x .01 / .3) = 1/3."""
+    for count in (60, 240, 960):
+        results = [separated(uniform(count, seed), uniform(count, 500 + seed, shift), 100, seed) for seed in range(40)]
+        excess = np.array([r.excess for r in results])
+        claimed = np.sqrt(np.mean([r.excess_uncertainty**2 for r in results]))
+        # The null is that of equal distributions: for others it is off by a term of 1/n.
+        assert abs(excess.mean() - expected) < 4 * excess.std() / np.sqrt(40) + (2 / count if shift else 0), count
+        assert claimed == pytest.approx(excess.std(), rel=0.35), count
 
 
-def test_baseline_is_compared_in_standard_deviations():
+def test_a_bootstrap_counts_the_null_three_times():
+    assert excess_uncertainty(np.sqrt(3) * 0.1, 0.1) == pytest.approx(0.1)
+    assert excess_uncertainty(np.sqrt(9 + 3) * 0.1, 0.1) == pytest.approx(np.sqrt(9 + 1) * 0.1)
+    assert excess_uncertainty(0.05, 0.1) == pytest.approx(0.1)
+
+
+def test_the_baseline_is_compared_in_standard_deviations():
     reference, good, bad = uniform(400, 1), uniform(400, 2), uniform(400, 3, shift=0.3)
-    drawn = draw_resampling(400, 400, 0, 100, 1)
-
-    def judge(generated, baseline):
-        samples = (Sample(h, w) for h, w in ((reference, drawn.reference), (generated, drawn.generated)))
-        return separate(next(samples), drawn.halves, next(samples), None, Sample(baseline, drawn.generated))
-
-    better, worse = judge(good, bad), judge(bad, good)
-    assert better.sigmas_better_than_baseline > 3
-    assert worse.sigmas_better_than_baseline == pytest.approx(-better.sigmas_better_than_baseline)
+    better, worse = (separated(reference, *pair[:1], 100, 1, pair[1]) for pair in ((good, bad), (bad, good)))
+    assert better.improvement_sigmas > 3
+    assert worse.improvement_sigmas == pytest.approx(-better.improvement_sigmas)
     assert better.baseline == worse.separation
 
 
 def test_what_cannot_be_said_has_a_reason():
-    drawn = draw_resampling(7, 7, 0, 10, 1)
-    few = separate(
-        Sample(uniform(7, 1), drawn.reference), drawn.halves, Sample(uniform(7, 2), drawn.generated), None, None
-    )
+    few = separated(uniform(7, 1), uniform(7, 2), 10, 1)
     assert few.separation is None and "needs 8 showers of each kind, there are 7" in few.reason
-    drawn = draw_resampling(20, 20, 0, 10, 1)
     same = np.ones((20, 1, 1))
-    flat = separate(Sample(same, drawn.reference), drawn.halves, Sample(same, drawn.generated), None, None)
-    assert flat.separation == 0 and flat.in_floors is None and "floor is zero" in flat.reason
+    flat = separated(same, same, 10, 1)
+    assert flat.separation == 0 and flat.excess_sigmas is None and "no expected null" in flat.reason
 
 
 def test_a_sample_without_entries_is_as_far_as_can_be():
-    drawn = draw_resampling(20, 20, 0, 10, 1)
-    result = separate(
-        Sample(uniform(20, 1), drawn.reference),
-        drawn.halves,
-        Sample(np.zeros((20, 1, 10)), drawn.generated),
-        None,
-        None,
-    )
+    result = separated(uniform(20, 1), np.zeros((20, 1, 10)), 10, 1)
     assert result.separation == 1 and result.uncertainty == 0
 
 

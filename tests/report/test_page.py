@@ -32,6 +32,7 @@ from caloscale.report.blocks import (
 from caloscale.report.html import render
 from caloscale.report.numbers import percent, signed, with_uncertainty
 from caloscale.report.physics_sections import (
+    gate_tables,
     observables_table,
     physics_facts,
     physics_section,
@@ -173,14 +174,14 @@ def test_the_verdict_comes_first(whole, distorted):
     assert distorted.reasons[0] in whole and ">rejected</span>" in whole
 
 
-def test_the_table_of_observables_shows_each_with_its_gate(distorted):
-    table = observables_table(distorted)
-    assert "600 generated and 240 held-out Monte Carlo showers" in table.caption
-    rows = {row[0]: row for row in table.rows}
-    assert len(rows) == len(distorted.observables)
-    assert rows["Sampling fraction, sum/E"][-1] == Cell("rejected (tolerance 2)", "bad")
-    assert rows["Longitudinal profile"][-1] == Cell("accepted (tolerance 50)", "good")
-    assert rows["Hits"][-1] == Cell("no gate", "pale")
+def test_the_tables_show_each_gate_and_each_observable(distorted):
+    (gates,), observables = gate_tables(distorted), observables_table(distorted)
+    assert all("600 generated and 240 held-out Monte Carlo showers" in table.caption for table in (gates, observables))
+    assert [(row[0], row[-1]) for row in gates.rows] == [
+        ("Mean response", Cell("rejected", "bad")),
+        ("Separation: Longitudinal profile", Cell("accepted", "good")),
+    ]
+    assert len(observables.rows) == len(distorted.observables)
 
 
 def test_the_resolution_is_shown_where_it_is_worst(perfect):
@@ -283,9 +284,9 @@ def test_numbers_as_texts():
 def test_the_verdict_as_markdown(distorted, perfect):
     text = verdict_markdown(distorted)
     lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(lines) == 2 + len(distorted.observables)
-    assert {line.count("|") for line in lines} == {9}
-    assert text.startswith("**Rejected: samplingFraction")
+    assert len(lines) == 2 + len(distorted.gates) + 2 + len(distorted.observables)
+    assert {line.count("|") for line in lines} == {7, 9}
+    assert text.startswith("**Rejected: Mean response")
     assert verdict_markdown(perfect.evaluation).startswith("**Not assessed: ")
 
 

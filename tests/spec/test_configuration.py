@@ -82,9 +82,9 @@ BAD = {
     "data.geometry.activeMm=-1": ("data.geometry.activeMm", "greater than 0 and at most 100, such as 0.5"),
     "data.preprocessing.rebin=[4, 3, 1]": ("data", "factors of the cells"),
     "data.showers=null": ("data", "--set data.showers"),
-    "validation.gates=[{observable: hit, maxFloors: 3}]": (
-        "validation.gates.0.observable",
-        "one of: longitudinalProfile",
+    "validation.gates=[{quantity: hit, tolerance: 3}]": (
+        "validation.gates.0.quantity",
+        "one of: response",
     ),
     "checkpoint.uri=s3://bucket/run": ("checkpoint.uri", "gs://bucket/prefix"),
     "checkpoint.uri=''": ("checkpoint.uri", "gs://bucket/prefix"),

@@ -1,4 +1,4 @@
-"""What a validation leaves where the released model is."""
+"""How showers are generated for a comparison, and what a validation leaves in the model folder."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import kstest
 
 from caloscale import spec
 from caloscale.errors import CheckpointError, InputError, ShowerFileError
@@ -17,56 +18,79 @@ from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.showers.tfrecord.shards import preprocess_showers, read_split
 from caloscale.stages import validation
-from caloscale.stages.validation import _generate_like, _release, validate
+from caloscale.stages.validation import _publish, draw_primaries, generated_showers, validate
 from caloscale.training.selection import selection_showers
 from tests.inference.model_folders import COMPACT as DETECTOR
 from tests.inference.model_folders import shared_model
 
 COMPACT = spec.load_run(preset="compact")
-RELEASED = Evaluation.model_construct(released=True)
-HELD_BACK = Evaluation.model_construct(released=False)
+ACCEPTED, UNDECIDED, REJECTED = (
+    Evaluation.model_construct(decision=decision, gates=(), reasons=(), warnings=())
+    for decision in ("accepted", "undecided", "rejected")
+)
+NETWORKS = ["generator.keras", "verdict.json"]
 
 
-class Echo:
-    """A generator whose showers say only what was asked for."""
+def showers_of(energy_gev: np.ndarray, angle_rad: np.ndarray) -> Showers:
+    return Showers(np.zeros((len(energy_gev), 1, 1, 1), np.float32), energy_gev, angle_rad, "geant4")
 
-    def generate(self, energy_gev: np.ndarray, angle_rad: np.ndarray, *, seed: int) -> Showers:
-        return Showers(np.zeros((len(energy_gev), 1, 1, 1), np.float32), energy_gev, angle_rad, "generated")
+
+def test_primaries_of_simulated_data_have_the_distribution_of_the_configuration() -> None:
+    """Uniform in its ranges (Kolmogorov-Smirnov), whatever showers judge, and none of theirs."""
+    run = spec.load_run(preset="compact")
+    training = showers_of(np.full(50, 7, np.float32), np.full(50, 1.5, np.float32))
+    energy_gev, angle_rad = draw_primaries(run, training, 4000)
+    assert kstest(energy_gev, "uniform", args=(5, 35)).pvalue > 0.01
+    assert kstest(np.rad2deg(angle_rad), "uniform", args=(60, 60)).pvalue > 0.01
+    assert abs(np.corrcoef(energy_gev, angle_rad)[0, 1]) < 0.05
+    assert len(np.unique(energy_gev)) > 3900
+    other = spec.load_run(preset="compact", overrides=["validation.seed=2"])
+    assert not np.array_equal(draw_primaries(other, training, 4000)[0], energy_gev)
+    np.testing.assert_array_equal(draw_primaries(run, training, 4000)[0], energy_gev)
+
+
+def test_primaries_of_own_data_are_those_of_the_training_showers_in_pairs() -> None:
+    run = spec.load_run(preset="compact", overrides=["data.source=somewhere"])
+    energy_gev = np.array([6, 12, 30], np.float32)
+    found = draw_primaries(run, showers_of(energy_gev, energy_gev / 20), 600)
+    np.testing.assert_allclose(found[1], found[0] / 20, rtol=1e-6)
+    assert all(150 < np.sum(found[0] == e) < 250 for e in energy_gev)
 
 
 @pytest.mark.parametrize(
-    ("held_out", "showers"), [(4000, 2000), (2500, 2000), (2000, 2000), (1500, 2000), (300, 2000), (7, 3)]
+    ("preset", "overrides", "reference", "showers"),
+    [
+        ("compact", [], 375, 5000),
+        ("compact", [], 7000, 7000),
+        ("compact", [], 50_000, 10_000),
+        ("compact", ["validation.showers=60"], 375, 60),
+        ("variable-angle", [], 375, 4128),
+    ],
 )
-def test_generated_showers_have_the_energies_of_all_that_were_held_out(held_out: int, showers: int) -> None:
-    """Also where source files go by energy: mean and range are those of the reference."""
-    energy = np.linspace(5, 40, held_out, dtype=np.float32)
-    reference = Showers(np.zeros((held_out, 1, 1, 1), np.float32), energy, energy / 40, "geant4")
-    run = spec.load_run(preset="compact", overrides=[f"validation.showers={showers}"])
-    generated, _ = _generate_like(reference, Echo(), run)
-    assert len(generated) == showers
-    step = 35 / (min(held_out, showers) - 1)
-    wanted = np.linspace(5, 40, 5)
-    np.testing.assert_allclose(np.quantile(generated.energy_gev, np.linspace(0, 1, 5)), wanted, atol=1.01 * step)
-    np.testing.assert_array_equal(generated.angle_rad, generated.energy_gev / 40)
-    assert len(np.unique(generated.energy_gev)) == min(held_out, showers)
+def test_as_many_showers_are_generated_as_the_tests_need(
+    preset: str, overrides: list[str], reference: int, showers: int
+) -> None:
+    assert generated_showers(spec.load_run(preset=preset, overrides=overrides), reference) == showers
 
 
 def test_the_model_folder_holds_the_last_verdict_alone(tmp_path: Path) -> None:
-    """A network that was released before is not used in place of one that was held back."""
+    """A network that was accepted before is not used in place of one that is rejected."""
     trained, model = tmp_path / "trained", tmp_path / "model"
     trained.mkdir()
     for number, (evaluation, left) in enumerate(
         [
-            (RELEASED, ["generator.keras"]),
-            (HELD_BACK, ["HELD_BACK.md"]),
-            (HELD_BACK, ["HELD_BACK.md"]),
-            (RELEASED, ["generator.keras"]),
+            (ACCEPTED, NETWORKS),
+            (REJECTED, ["REJECTED.md"]),
+            (REJECTED, ["REJECTED.md"]),
+            (UNDECIDED, NETWORKS),
         ]
     ):
         (trained / "generator.keras").write_text(str(number))
-        _release(evaluation, f"verdict {number}", trained, model)
-        assert [path.name for path in model.iterdir()] == left
+        _publish(evaluation, f"verdict {number}", trained, model)
+        assert sorted(path.name for path in model.iterdir()) == left
         assert str(number) in (model / left[0]).read_text()
+        if left == NETWORKS:
+            assert json.loads((model / "verdict.json").read_text())["decision"] == evaluation.decision
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "trained"]
 
 
@@ -75,7 +99,7 @@ def test_a_model_is_not_judged_in_the_folder_that_gets_it(tmp_path: Path, other:
     other = None if other is None else tmp_path / other
     (tmp_path / "model").mkdir()
     (tmp_path / "model/generator.keras").write_text("network")
-    with pytest.raises(InputError, match="is the folder that gets the networks") as error:
+    with pytest.raises(InputError, match="is the folder that is replaced") as error:
         validate(COMPACT, tmp_path, tmp_path / "dataset", tmp_path / "model", other)
     assert error.value.exit_code == 2
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
@@ -105,7 +129,7 @@ def test_what_belongs_to_another_document_is_not_compared(
     others = (*DETECTOR, change)
     networks = shared_model(tmp_path_factory, "compact", others)
     for overrides, error, message in (
-        (DETECTOR, CheckpointError, f"model.json: {field}: the networks were trained for another document"),
+        (DETECTOR, CheckpointError, f"model.json: {field}: the networks were trained for another run configuration"),
         (others, ShowerFileError, f"{field}: the shards were made for another document"),
     ):
         run = spec.load_run(preset="compact", overrides=overrides)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from caloscale.cli.options import Document, Json, Overrides, Preset, Workspace, folder_of, resolve
+from caloscale.errors import NotAcceptedError
 
 
 def command(
@@ -19,9 +20,12 @@ def command(
         str | None, typer.Option(help="Folder of shards, or gs://bucket/prefix. Absent: <workspace>/dataset.")
     ] = None,
     model: Annotated[Path | None, typer.Option(help="Model folder. Absent: <workspace>/training/model.")] = None,
+    require_release: Annotated[
+        bool, typer.Option("--require-release", help="Exit with code 10 unless the model is accepted.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Generate showers, compare them with held-out Monte Carlo showers, and accept or reject the model."""
+    """Generate showers, compare them with held-out Monte Carlo, decide by the gates whether the model is accepted."""
     from caloscale import stages
     from caloscale.spec.workspace_layout import DATASET, TRAINED
 
@@ -29,3 +33,5 @@ def command(
     folder = folder_of(workspace)
     outcome = stages.validate(run, workspace, dataset or folder / DATASET, model or folder / TRAINED)
     typer.echo(outcome.evaluation.model_dump_json(by_alias=True, indent=2) if as_json else outcome.verdict)
+    if require_release and outcome.decision != "accepted":
+        raise NotAcceptedError(outcome.decision)

@@ -9,8 +9,10 @@ from pydantic import ValidationError
 from caloscale.errors import CheckpointError
 from caloscale.models.card import CARD, ModelCard
 
-HELD_BACK = "HELD_BACK.md"
-"""What a validation leaves where the model would be when it fails a gate."""
+REJECTED = "REJECTED.md"
+"""What a validation leaves in place of a model that it rejected."""
+VERDICT = "verdict.json"
+"""What a validation decided about the model in the same folder."""
 
 
 def read_card(folder: Path) -> ModelCard:
@@ -19,8 +21,8 @@ def read_card(folder: Path) -> ModelCard:
     try:
         return ModelCard.model_validate_json(path.read_bytes(), by_alias=True, by_name=False)
     except OSError as error:
-        if (folder / HELD_BACK).is_file():
-            remedy = f"its validation held it back, {HELD_BACK} says why; the model is in `training/model` of the run"
+        if (folder / REJECTED).is_file():
+            remedy = f"its validation rejected it, {REJECTED} says why; the model is in `training/model` of the run"
         raise CheckpointError(f"cannot be read: {error.strerror}", file=path, remedy=remedy) from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]

@@ -1,10 +1,13 @@
-"""Can a classifier tell generated from Monte Carlo showers? And a regression of the primary's energy."""
+"""A classifier two-sample test: generated against Monte Carlo showers. And a regression of the primary's energy."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from caloscale.detector.axes import Floats
@@ -12,21 +15,51 @@ from caloscale.physics.distances import Estimate
 from caloscale.physics.observables import Observed
 
 MINIMUM_TEST = 40
-"""Fewest showers of each kind in the test part of the classifier: the AUC's error is then below 0.07."""
+"""Fewest test showers of each kind: the AUC's error is then below 0.07."""
 MINIMUM_TRAIN = 100
-"""Fewest showers of each kind that a classifier or a regression is trained on."""
+"""Fewest training showers of each kind of a classifier or a regression."""
+TEST_SHARE = 0.4
+"""Share of the generated showers that test."""
+REPEATS = 4
+"""Draws of the training showers at each size of the learning curve."""
+CURVE_POINTS = 4
+"""Sizes of the learning curve, each twice the one before."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """How well generated showers are told from Monte Carlo ones.
+class TwoSampleTest:
+    """Showers of a classifier two-sample test: features (N, D).
 
-    auc: area under the receiver-operating curve of the test part, 0.5 (not at all) to 1 (always).
+    No primary of a training shower occurs among the test showers.
+    """
+
+    real_train: Floats
+    fake_train: Floats
+    real_test: Floats
+    fake_test: Floats
+
+    @property
+    def largest(self) -> int:
+        """Most training showers of each kind."""
+        return min(len(self.real_train), len(self.fake_train))
+
+
+@dataclass(frozen=True)
+class Point:
+    """The AUC of classifiers trained on `showers` of each kind: mean over the draws of the training showers."""
+
+    showers: int
+    auc: Estimate
+
+
+@dataclass(frozen=True)
+class Discrimination:
+    """What the largest classifier finds.
+
     jsd: Jensen-Shannon divergence estimated from the calibrated probabilities, 0 to 1 bit.
     roc: false positive rates, true positive rates, thresholds (probability of being Monte Carlo), ascending rates.
     """
 
-    auc: Estimate
     jsd: float
     roc: tuple[Floats, Floats, Floats]
 
@@ -64,69 +97,139 @@ def distance_features(observed: Observed) -> Floats:
     return np.nan_to_num(np.column_stack(columns))
 
 
-def tell_apart(real: Floats, real_test: Floats, generated: Floats, *, seed: int, bootstraps: int) -> Verdict:
-    """Train, calibrate and test a classifier of real (N, D) against generated (M, D) showers.
+def split_by_primary(
+    real: tuple[Floats, NDArray[np.intp]],
+    real_test: tuple[Floats, NDArray[np.intp]],
+    generated: tuple[Floats, NDArray[np.intp]],
+    seed: int,
+) -> TwoSampleTest:
+    """Training and test showers without a primary in both.
 
-    Generated showers are split 60/20/20 into training, calibration and test. Real ones for training and
-    calibration (3:1) are Monte Carlo showers that the generator may have seen; the test takes ``real_test``, showers
-    that neither has seen. Gradient-boosted trees (scikit-learn), sigmoid calibration (Platt), equal numbers.
-    The uncertainty of the AUC is the scatter over bootstraps of the test part.
-    Raises ValueError where a part has too few showers.
+    real: Monte Carlo showers that the generator may have been trained on; real_test: showers that it has not seen.
+    Each is features (N, D) and the number of each shower's primary (N,). A random share of the generated showers'
+    primaries tests, the others train. Monte Carlo showers with a primary of the other side are left out: none where
+    all primaries were drawn independently.
     """
     rng = np.random.default_rng(seed)
-    fake_train, fake_calibrate, fake_test = _split(generated, (0.6, 0.2, 0.2), rng)
-    real_train, real_calibrate = _split(real, (0.75, 0.25), rng)
-    # Equal numbers rather than weights: scikit-learn bins weighted samples ten times slower.
-    train, calibrate = min(len(real_train), len(fake_train)), min(len(real_calibrate), len(fake_calibrate))
-    fewest_test = min(len(fake_test), len(real_test))
-    if fewest_test < MINIMUM_TEST or train < MINIMUM_TRAIN:
+    primaries = rng.permutation(np.unique(generated[1]))
+    testing = primaries[: round(TEST_SHARE * len(primaries))]
+    fake_tests = np.isin(generated[1], testing)
+    real_trains = ~np.isin(real[1], testing)
+    in_training = np.concatenate([generated[1][~fake_tests], real[1][real_trains]])
+    real_tests = ~np.isin(real_test[1], in_training)
+    return TwoSampleTest(
+        real[0][real_trains], generated[0][~fake_tests], real_test[0][real_tests], generated[0][fake_tests]
+    )
+
+
+def require_enough(test: TwoSampleTest) -> None:
+    """Raises ValueError where there are too few showers to train or to test."""
+    tests = min(len(test.real_test), len(test.fake_test))
+    if tests < MINIMUM_TEST or test.largest < MINIMUM_TRAIN:
         raise ValueError(
             f"the classifier needs {MINIMUM_TRAIN} showers of each kind to train and {MINIMUM_TEST} to test, "
-            f"there are {train} and {fewest_test}"
+            f"there are {test.largest} and {tests}"
         )
-    with threadpool_limits(limits=1):  # small samples: threads that wait for each other cost more than they bring
-        p_real, p_fake = _fitted_probabilities(
-            (real_train[:train], fake_train[:train]),
-            (real_calibrate[:calibrate], fake_calibrate[:calibrate]),
-            (real_test, fake_test),
-            seed,
-        )
-    area = Estimate(auc(p_real, p_fake), _auc_scatter(p_real, p_fake, rng, bootstraps))
-    return Verdict(area, jsd(p_real, p_fake), roc_curve(p_real, p_fake))
 
 
-def _fitted_probabilities(
-    train: tuple[Floats, Floats], calibrate: tuple[Floats, Floats], test: tuple[Floats, Floats], seed: int
-) -> tuple[Floats, Floats]:
-    """Calibrated probabilities of being real for the real and the generated showers of the test part."""
+def measure_auc(test: TwoSampleTest, showers: int, *, seed: int, repeats: int = 1) -> Point:
+    """The AUC of classifiers that are trained on this many showers of each kind.
+
+    The uncertainty adds the scatter of the mean over the draws of the training showers and the statistics of the test
+    showers (DeLong et al., Biometrics 44 (1988)). Raises ValueError where a sample has too few showers.
+    """
+    require_enough(test)
+    rng = np.random.default_rng([seed, showers])
+    values, variances = [], []
+    for _ in range(repeats):
+        real, fake = (sample[rng.permutation(len(sample))[:showers]] for sample in (test.real_train, test.fake_train))
+        trees = _trees(seed)
+        with threadpool_limits(limits=1):  # small samples: threads that wait for each other cost more than they bring
+            trees.fit(*_labelled(real, fake))
+            scores = [trees.decision_function(sample) for sample in (test.real_test, test.fake_test)]
+        found = auc(*scores)
+        values.append(found.value)
+        variances.append(found.uncertainty**2)
+    scatter = np.var(values, ddof=1) / repeats if repeats > 1 else 0.0
+    return Point(showers, Estimate(float(np.mean(values)), float(np.sqrt(scatter + np.mean(variances)))))
+
+
+def learning_curve(test: TwoSampleTest, *, seed: int, also: int | None = None) -> tuple[Point, ...]:
+    """The AUC against the number of training showers, doubling up to the largest; also: at one more size.
+
+    Raises ValueError where a sample has too few showers.
+    """
+    require_enough(test)
+    sizes = {test.largest // 2**k for k in range(CURVE_POINTS)} | ({also} if also else set())
+    usable = sorted(size for size in sizes if MINIMUM_TRAIN <= size <= test.largest)
+    return tuple(measure_auc(test, size, seed=seed, repeats=REPEATS) for size in usable)
+
+
+def extrapolate(curve: Sequence[Point]) -> Estimate | None:
+    """The AUC of infinitely many training showers: a of a - b / sqrt(n), weighted least squares.
+
+    The uncertainty is that of the fit, widened where the points scatter more than theirs. The form is an assumption:
+    the excess error of a classifier falls at least as slowly (Vapnik). None for fewer than three points.
+    """
+    if len(curve) < 3:
+        return None
+    x = np.array([point.showers for point in curve]) ** -0.5
+    y = np.array([point.auc.value for point in curve])
+    sigma = np.maximum([point.auc.uncertainty for point in curve], 1e-4)
+    design = np.column_stack([np.ones_like(x), -x]) / sigma[:, None]
+    covariance = np.linalg.inv(design.T @ design)
+    fitted = covariance @ design.T @ (y / sigma)
+    chi2 = float(np.sum((y / sigma - design @ fitted) ** 2)) / (len(curve) - 2)
+    return Estimate(float(np.clip(fitted[0], 0.5, 1.0)), float(np.sqrt(covariance[0, 0] * max(1.0, chi2))))
+
+
+def discriminate(test: TwoSampleTest, *, seed: int) -> Discrimination:
+    """Divergence and ROC curve of a classifier trained on all showers, calibrated by Platt's sigmoid on folds."""
+    from sklearn.calibration import CalibratedClassifierCV
+
+    require_enough(test)
+    size = test.largest
+    calibrated = CalibratedClassifierCV(_trees(seed), method="sigmoid", cv=3, ensemble=False)
+    with threadpool_limits(limits=1):
+        calibrated.fit(*_labelled(test.real_train[:size], test.fake_train[:size]))
+        real, fake = (calibrated.predict_proba(sample)[:, 1] for sample in (test.real_test, test.fake_test))
+    return Discrimination(jsd(real, fake), roc_points(real, fake))
+
+
+def _trees(seed: int) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.linear_model import LogisticRegression
 
-    trees = HistGradientBoostingClassifier(
+    return HistGradientBoostingClassifier(
         max_iter=100, max_leaf_nodes=15, min_samples_leaf=10, early_stopping=False, random_state=seed
     )
-    trees.fit(*_labelled(*train))
-    showers, labels = _labelled(*calibrate)
-    sigmoid = LogisticRegression(C=1e6)
-    sigmoid.fit(trees.decision_function(showers)[:, None], labels)
-    real, fake = (sigmoid.predict_proba(trees.decision_function(part)[:, None])[:, 1] for part in test)
-    return real, fake
 
 
-def auc(real: Floats, fake: Floats) -> float:
-    """Probability that a real shower scores higher than a generated one, ties half (Mann-Whitney)."""
-    order = np.sort(fake)
-    below, not_above = np.searchsorted(order, real, "left"), np.searchsorted(order, real, "right")
-    return float((below + not_above).mean() / (2 * len(fake)))
+def auc(real: Floats, fake: Floats) -> Estimate:
+    """Probability that a real shower (N,) scores higher than a generated one (M,), ties half (Mann-Whitney), with the
+    standard deviation of DeLong et al., Biometrics 44 (1988)."""
+    from sklearn.metrics import roc_auc_score
+
+    value = float(roc_auc_score(np.r_[np.ones(len(real)), np.zeros(len(fake))], np.r_[real, fake]))
+    placements = [_placements(real, fake), _placements(fake, real)]
+    variance = sum(p.var(ddof=1) / len(p) if len(p) > 1 else 0.0 for p in placements)
+    return Estimate(value, float(np.sqrt(variance)))
 
 
-def roc_curve(real: Floats, fake: Floats, points: int = 51) -> tuple[Floats, Floats, Floats]:
-    """False and true positive rates at thresholds between 1 and 0 (quantiles of the scores, so that the curve is
-    traced evenly): the parts of fake (M,) and real (N,) scores that reach the threshold."""
-    inner = np.quantile(np.concatenate([real, fake]), np.linspace(1, 0, points - 2))
-    thresholds = np.concatenate([[1 + 1e-9], inner, [0.0]])
-    rates = [(sample[:, None] >= thresholds).mean(axis=0) for sample in (fake, real)]
-    return rates[0], rates[1], thresholds
+def _placements(scores: Floats, others: Floats) -> Floats:
+    """For each score the part of the others below it, ties half."""
+    order = np.sort(others)
+    return (np.searchsorted(order, scores, "left") + np.searchsorted(order, scores, "right")) / (2 * len(others))
+
+
+def roc_points(real: Floats, fake: Floats, points: int = 51) -> tuple[Floats, Floats, Floats]:
+    """False and true positive rates and falling thresholds: at most ``points`` of the ROC curve, evenly spread."""
+    from sklearn.metrics import roc_curve
+
+    false_positives, true_positives, thresholds = roc_curve(
+        np.r_[np.ones(len(real)), np.zeros(len(fake))], np.r_[real, fake]
+    )
+    chosen = np.unique(np.linspace(0, len(thresholds) - 1, points).astype(int))
+    return false_positives[chosen], true_positives[chosen], np.minimum(thresholds, 1 + 1e-9)[chosen]
 
 
 def jsd(real: Floats, fake: Floats) -> float:
@@ -156,18 +259,5 @@ def energy_regression(train: Observed, samples: list[Observed]) -> list[Floats]:
     return [model.predict(sample.longitudinal) / sample.energy_gev - 1 for sample in samples]
 
 
-def _split(sample: Floats, parts: tuple[float, ...], rng: np.random.Generator) -> list[Floats]:
-    cuts = np.round(np.cumsum(parts)[:-1] * len(sample)).astype(int)
-    return np.split(sample[rng.permutation(len(sample))], cuts)
-
-
 def _labelled(real: Floats, fake: Floats) -> tuple[Floats, Floats]:
     return np.concatenate([real, fake]), np.concatenate([np.ones(len(real)), np.zeros(len(fake))])
-
-
-def _auc_scatter(real: Floats, fake: Floats, rng: np.random.Generator, bootstraps: int) -> float:
-    values = [
-        auc(real[rng.integers(0, len(real), len(real))], fake[rng.integers(0, len(fake), len(fake))])
-        for _ in range(bootstraps)
-    ]
-    return float(np.std(values))

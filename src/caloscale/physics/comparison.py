@@ -58,30 +58,27 @@ def compare(
 ) -> Comparison:
     """Measure generated and held-out Monte Carlo showers.
 
-    All showers are re-binned (N, *data.shape), in GeV. reference: held out from the training; generated: at
-    energies and angles of the same distribution; training: what the generator was trained on (for the baseline,
-    bins and classifier); untrained: the same network before its first step, absent where it is not kept.
+    All showers are re-binned (N, *data.shape), in GeV. reference: held out from the training; generated: at energies
+    and angles of the same distribution, drawn independently (samples that share primaries are resampled together);
+    training: what the generator was trained on (for the baseline, bins and classifier); untrained: the same network
+    before its first step, absent where it is not kept.
     Raises InputError for empty samples, other shapes, and Monte Carlo cells that are not finite or negative.
     """
     with threadpool_limits(limits=1):  # small matrices: threads that wait for each other cost more than they bring
         samples = measure_samples(reference, generated, training, untrained, data, validation)
     resampling = draw_resampling(
-        len(reference), len(generated), len(untrained or ()), validation.bootstraps, validation.seed
+        {name: observed.primaries for name, observed in samples.by_name.items()}, validation.bootstraps, validation.seed
     )
     edges = range_edges(data.energy_gev, validation.energy_bins)
     fine_edges = range_edges(data.energy_gev, validation.energy_bins * FINE_BINS_PER_RANGE)
-    rows: dict[str, tuple[Observed | None, Floats]] = {
-        "reference": (samples.reference, resampling.reference),
-        "generated": (samples.generated, resampling.generated),
-        "untrained": (samples.untrained, resampling.untrained),
-        "baseline": (samples.baseline, resampling.generated),
-    }
     weighted = {
         name: Weighted(
-            observed, weights, bin_of_energy(observed.energy_gev, edges), bin_of_energy(observed.energy_gev, fine_edges)
+            observed,
+            resampling.weights[name],
+            bin_of_energy(observed.energy_gev, edges),
+            bin_of_energy(observed.energy_gev, fine_edges),
         )
-        for name, (observed, weights) in rows.items()
-        if observed is not None
+        for name, observed in samples.by_name.items()
     }
     binning = choose_binning(concatenate([samples.reference, samples.training]))
     return Comparison(samples, weighted, resampling, binning, edges, validation)

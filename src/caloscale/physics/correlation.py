@@ -54,7 +54,7 @@ def weighted_correlation(features: Floats, weights: Floats) -> Floats:
 
 
 def compare_correlations(reference: Weighted, generated: Weighted, resampling: Resampling) -> Correlation:
-    """Mean |difference| over the pairs, its uncertainty and floor. Empty showers are left out."""
+    """Mean |difference| over the pairs, its uncertainty, the same between halves. Empty showers are left out."""
     keep = [~sample.observed.empty for sample in (reference, generated)]
     if min(k.sum() for k in keep) < FEWEST:
         return Correlation(reason=f"needs {FEWEST} showers of each kind that are not empty")
@@ -66,8 +66,10 @@ def compare_correlations(reference: Weighted, generated: Weighted, resampling: R
         return np.asarray(np.abs(first - second)[:, pairs[0], pairs[1]].mean(axis=1))
 
     value, uncertainty = summarise(difference(matrices[0], matrices[1]))
-    floor, _ = over_halves(
+    between_halves, _ = over_halves(
         resampling.halves[:, keep[0]],
         lambda one, other: difference(weighted_correlation(features[0], one), weighted_correlation(features[0], other)),
     )
-    return Correlation(mean_difference=number(value), uncertainty=number(uncertainty), floor=number(floor))
+    return Correlation(
+        mean_difference=number(value), uncertainty=number(uncertainty), self_difference=number(between_halves)
+    )

@@ -11,19 +11,18 @@ import scipy.stats
 
 from caloscale.detector.axes import Floats
 
-FPD_MINIMUM = 5000
-"""Fewest showers of each kind for an FPD. The published recipe starts at 20000; the extrapolation in 1/N is a
-straight line only where the covariances of the features are well known, which 2000 showers, the smallest size of
-the fit at 5000, just give for some fifteen features."""
+RECIPE_MINIMUM = 5000
+"""Showers of each kind from which FPD and KPD follow the published recipes: the extrapolation of the FPD in 1/N is a
+straight line only where the covariances of the features are well known, and ten batches of the KPD have 500 showers
+without repetition. (The published recipe starts at 20000.)"""
+FEWEST_SHOWERS = 200
+"""Fewest showers of each kind for a value at all: some ten for each feature."""
 FPD_POINTS = 10
 FPD_BATCHES = 20
 FPD_LARGEST = 50_000
 KPD_BATCHES = 10
 KPD_BATCH = 5000
 """Largest batch of the KPD, as published."""
-KPD_MINIMUM = 5000
-"""Fewest showers of each kind for a KPD: ten batches of 500 without repetition. The estimate has no bias at any
-size of batch, but its scatter grows as the batches shrink and would hide all but gross differences."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,13 @@ def frechet(mean1: Floats, covariance1: Floats, mean2: Floats, covariance2: Floa
     return float(difference @ difference + trace)
 
 
-def fpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = FPD_MINIMUM) -> Estimate:
+def fpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = FEWEST_SHOWERS) -> Estimate:
     """Fréchet physics distance of features (N, D), (M, D): Kansal et al., arXiv:2211.10295.
 
     Features are divided by max|reference|. The distance, whose bias falls with 1/N, is computed at 10 sizes
     regular in 1/N (20 random batches each, without repetition), a + b/N is fitted and a
-    reported, with the uncertainty of the fit (the scatter from one set of showers to another comes on top).
+    reported, with the uncertainty of the fit (the scatter from one set of showers to another comes on top). With fewer
+    than `RECIPE_MINIMUM` showers the line is an approximation.
     Raises ValueError for fewer than ``minimum`` showers of a kind.
     """
     largest = min(len(reference), len(generated), FPD_LARGEST)
@@ -104,12 +104,13 @@ def fpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = FPD_M
     return Estimate(float(intercept), float(np.sqrt(covariance[0, 0])))
 
 
-def kpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = KPD_MINIMUM) -> Estimate:
+def kpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = FEWEST_SHOWERS) -> Estimate:
     """Kernel physics distance of features (N, D), (M, D): Kansal et al., arXiv:2211.10295.
 
     Features are divided by max|reference|; the unbiased MMD^2 with the kernel (x.y/D + 1)^4 on 10 random batches
     of at most 5000: median, and half of the range between their 16% and 84% quantiles as uncertainty. No shower is
-    in two batches, so the batches scatter as independent samples do. It may be negative.
+    in two batches, so the batches scatter as independent samples do. It may be negative. Fewer than `RECIPE_MINIMUM`
+    showers are one batch, whose uncertainty is not known (0).
     Raises ValueError for fewer than ``minimum`` showers of a kind.
     """
     count = min(len(reference), len(generated))
@@ -118,8 +119,10 @@ def kpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = KPD_M
             f"KPD needs {minimum} showers of each kind, there are {count}: "
             "from fewer its scatter hides all but gross differences"
         )
-    batch = min(KPD_BATCH, count // KPD_BATCHES)
     reference, generated = scale_features(reference, generated)
+    if count < RECIPE_MINIMUM:
+        return Estimate(mmd2(reference, generated[:RECIPE_MINIMUM]), 0.0)
+    batch = min(KPD_BATCH, count // KPD_BATCHES)
     rng = np.random.default_rng(seed)
     first = _draw(reference, batch * KPD_BATCHES, rng).reshape(KPD_BATCHES, batch, -1)
     second = _draw(generated, batch * KPD_BATCHES, rng).reshape(KPD_BATCHES, batch, -1)

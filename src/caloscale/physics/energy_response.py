@@ -29,10 +29,10 @@ from caloscale.physics.result import (
 
 def compare_maxima(reference: Weighted, generated: Weighted, depth_x0: Floats) -> tuple[ShowerMaximum, ...]:
     """The shower maximum of the mean profile in each range of energy."""
-    profiles = [_range_profiles(sample) for sample in (reference, generated)]
-    layers = [_peak_layer(p) for p in profiles]
-    depths = [gamma_maximum(p, depth_x0) for p in profiles]
-    fitted = [np.interp(depth, depth_x0, np.arange(len(depth_x0))) for depth in depths]
+    pair = reference, generated
+    layers = [_peak_layer(_range_profiles(sample)) for sample in pair]
+    depths = [gamma_maximum(_range_profiles(sample), depth_x0) for sample in pair]
+    fitted = [fitted_maxima(sample, depth_x0) for sample in pair]
     return tuple(
         ShowerMaximum(
             layer=Compared(reference=measured(layers[0][:, k]), generated=measured(layers[1][:, k])),
@@ -42,6 +42,11 @@ def compare_maxima(reference: Weighted, generated: Weighted, depth_x0: Floats) -
         )
         for k in range(reference.ranges.shape[1])
     )
+
+
+def fitted_maxima(sample: Weighted, depth_x0: Floats) -> Floats:
+    """Layer (not rounded) of the fitted maximum of the mean profile in each range of energy: (1 + B, R)."""
+    return np.interp(gamma_maximum(_range_profiles(sample), depth_x0), depth_x0, np.arange(len(depth_x0)))
 
 
 def compare_response(reference: Weighted, generated: Weighted) -> tuple[Response, ...]:
@@ -95,7 +100,7 @@ def compare_resolution(
 
     monte_carlo, from_generator, from_baseline = widths(reference), widths(generated), widths(baseline)
     deviation, of_baseline = _deviation(from_generator, monte_carlo), _deviation(from_baseline, monte_carlo)
-    floor = over_halves(
+    between_halves = over_halves(
         resampling.halves, lambda one, other: _deviation(widths(reference, one), widths(reference, other))
     )
     fits = [_fit(sample, weighted) for sample in (reference, generated)]
@@ -113,10 +118,10 @@ def compare_resolution(
         stochastic=Compared(reference=measured(fits[0][0]), generated=measured(fits[1][0])),
         constant=Compared(reference=measured(fits[0][1]), generated=measured(fits[1][1])),
         deviation=measured(deviation),
-        floor=Measured(value=number(floor[0]), uncertainty=number(floor[1])),
+        self_deviation=Measured(value=number(between_halves[0]), uncertainty=number(between_halves[1])),
         untrained=measured(None if untrained is None else _deviation(widths(untrained), monte_carlo)),
         baseline=measured(of_baseline),
-        sigmas_better_than_baseline=sigmas(of_baseline - deviation),
+        improvement_sigmas=sigmas(of_baseline - deviation),
         reason="a range of energy has fewer than eight showers, or no response" if missing else None,
     )
 

@@ -1,4 +1,4 @@
-"""Generated against Monte Carlo showers: every observable with its uncertainty and its floor, and the verdict."""
+"""Generated against Monte Carlo showers: every observable with its uncertainty and its null, and the verdict."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from caloscale.physics.energy_response import (
     compare_resolution,
     compare_response,
 )
-from caloscale.physics.gates import decide
+from caloscale.physics.gates import Sizes, decide
 from caloscale.physics.multivariate import compare_features, compare_regression, compare_with_classifier
-from caloscale.physics.resampling import FEWEST, Resampling, Sample, separate
+from caloscale.physics.quantities import measure_quantities
+from caloscale.physics.resampling import FEWEST, Resampling, Sample, separate, summarise
 from caloscale.physics.result import (
     Counts,
     EnergyRange,
@@ -33,7 +34,6 @@ from caloscale.physics.result import (
 )
 from caloscale.physics.samples import Samples
 from caloscale.progress import bar
-from caloscale.spec.validation import Validation
 
 
 def evaluate(comparison: Comparison) -> Evaluation:
@@ -43,9 +43,10 @@ def evaluate(comparison: Comparison) -> Evaluation:
     """
     samples, weighted, resampling = comparison.samples, comparison.weighted, comparison.resampling
     validation = comparison.validation
+    ranges = _energy_ranges(weighted, comparison.range_edges_gev)
     # The matrices are small: threads that wait for each other cost more than they bring.
     with threadpool_limits(limits=1), bar("evaluation", 4, "parts") as progress:
-        judged = _judge(samples, weighted, resampling, comparison.binning, validation)
+        observables, separations = _observables(weighted, resampling, comparison.binning)
         progress.update(1)
         response = _respond(samples, weighted, resampling)
         progress.update(1)
@@ -57,12 +58,23 @@ def evaluate(comparison: Comparison) -> Evaluation:
         progress.update(1)
         correlation = compare_correlations(weighted["reference"], weighted["generated"], resampling)
         regression = compare_regression(samples, weighted)
+        quantities = measure_quantities(
+            weighted["reference"],
+            weighted["generated"],
+            [r.label for r in ranges],
+            samples.axes.depth_x0,
+            observables,
+            distances["classifier"],
+        )
+        gates, decision, reasons = decide(
+            validation.gates, quantities, Sizes(len(samples.reference), len(samples.generated)), _faults(samples)
+        )
         progress.update(1)
     return Evaluation(
         reference_source=samples.reference_showers.source,
         training_source=samples.training_source,
         showers=_count(samples),
-        energy_ranges=_energy_ranges(weighted, comparison.range_edges_gev),
+        energy_ranges=ranges,
         hits_threshold_gev=validation.hits_threshold_gev,
         sparsity_threshold_gev=samples.cuts.sparsity_gev,
         bootstraps=validation.bootstraps,
@@ -70,24 +82,37 @@ def evaluate(comparison: Comparison) -> Evaluation:
         notes=_notes(samples),
         correlation=correlation,
         regression=regression,
-        **judged,
+        observables=observables,
+        quantities=quantities,
+        gates=gates,
+        decision=decision,
+        reasons=reasons,
+        warnings=_warnings(separations),
         **response,
         **distances,
     )
 
 
-def _judge(
-    samples: Samples,
-    weighted: Mapping[str, Weighted],
-    resampling: Resampling,
-    binning: Binning,
-    validation: Validation,
-) -> dict[str, Any]:
-    """Separations and what the gates say to them."""
-    observables = _observables(weighted, resampling, binning)
-    nothing = bool(samples.generated.empty.all())
-    gates, reasons = decide(validation.gates, observables, samples.unusable, all_empty=nothing)
-    return {"observables": observables, "gates": gates, "released": not reasons, "reasons": reasons}
+def _faults(samples: Samples) -> list[str]:
+    """What rejects a generator without any gate."""
+    faults = ["all generated showers are empty"] if bool(samples.generated.empty.all()) else []
+    if samples.unusable:
+        faults.append(f"{samples.unusable} generated showers have cells that are not finite or negative")
+    return faults
+
+
+def _warnings(separations: Mapping[str, Mapping[str, Floats]]) -> tuple[str, ...]:
+    """Which of the samples that learnt nothing lies nearer to Monte Carlo than the generator: the mean of the
+    separations of all observables is smaller, by two standard deviations of its bootstraps."""
+    complete = [found for found in separations.values() if found]
+    warnings = []
+    for name, title in (("untrained", "the untrained network"), ("baseline", "the mean shower")):
+        pairs = [found["generated"] - found[name] for found in complete if name in found]
+        if pairs:
+            value, uncertainty = summarise(np.mean(pairs, axis=0))
+            if value > 2 * uncertainty:
+                warnings.append(f"worse than {title}")
+    return tuple(warnings)
 
 
 def _respond(samples: Samples, weighted: Mapping[str, Weighted], resampling: Resampling) -> dict[str, Any]:
@@ -129,24 +154,25 @@ def _energy_ranges(weighted: Mapping[str, Weighted], edges: Floats) -> tuple[Ene
 
 def _observables(
     weighted: Mapping[str, Weighted], resampling: Resampling, binning: Binning
-) -> dict[str, ObservableResult]:
+) -> tuple[dict[str, ObservableResult], dict[str, dict[str, Floats]]]:
+    """By name: the result, and the separations of the samples over all energies in each bootstrap."""
     histograms = {name: binning.histograms(sample.observed) for name, sample in weighted.items()}
     count = weighted["reference"].ranges.shape[1]
-    results = {}
+    results, separations = {}, {}
     for name in ORDER:
         per_sample = {sample: histograms[sample][name] for sample in weighted}
-        overall = _separation(per_sample, weighted, resampling, None)
-        ranges = tuple(_separation(per_sample, weighted, resampling, k) for k in range(count))
-        distance, floor = _wasserstein(name, weighted, resampling)
+        overall, separations[name] = _separation(per_sample, weighted, resampling, None)
+        ranges = tuple(_separation(per_sample, weighted, resampling, k)[0] for k in range(count))
+        distance, between_halves = _wasserstein(name, weighted, resampling)
         results[name] = ObservableResult(
-            **dict(overall), title=TITLES[name], ranges=ranges, wasserstein=distance, wasserstein_floor=floor
+            **dict(overall), title=TITLES[name], ranges=ranges, wasserstein=distance, wasserstein_self=between_halves
         )
-    return results
+    return results, separations
 
 
 def _separation(
     histograms: Mapping[str, Floats], weighted: Mapping[str, Weighted], resampling: Resampling, energy: int | None
-) -> Separation:
+) -> tuple[Separation, dict[str, Floats]]:
     """Overall, or in one range of energy."""
 
     def rows(sample: str) -> NDArray[np.intp]:
@@ -166,17 +192,17 @@ def _separation(
 def _wasserstein(
     name: str, weighted: Mapping[str, Weighted], resampling: Resampling
 ) -> tuple[float | None, float | None]:
-    """Mean over the columns of a scalar observable; the floor over the divisions."""
+    """Mean over the columns of a scalar observable; the same between halves over the divisions."""
     if name not in SCALARS or len(weighted["reference"].observed) < FEWEST:
         return None, None
     reference, generated = (scalar_columns(name, weighted[s].observed).T for s in ("reference", "generated"))
     first = resampling.halves > 0
-    distances, floors = [], []
+    distances, between_halves = [], []
     for real, fake in zip(reference, generated):
         scale = float(np.nanstd(real))
         distances.append(wasserstein(real, fake, scale))
-        floors.append(np.mean([wasserstein(real[half], real[~half], scale) for half in first]))
-    return number(np.mean(distances)), number(np.mean(floors))
+        between_halves.append(np.mean([wasserstein(real[half], real[~half], scale) for half in first]))
+    return number(np.mean(distances)), number(np.mean(between_halves))
 
 
 def _notes(samples: Samples) -> tuple[str, ...]:

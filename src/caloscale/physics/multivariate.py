@@ -3,55 +3,110 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from caloscale.detector.axes import Floats
-from caloscale.physics.classifier import classifier_features, distance_features, energy_regression, tell_apart
+from caloscale.physics.classifier import (
+    Point,
+    TwoSampleTest,
+    classifier_features,
+    discriminate,
+    distance_features,
+    energy_regression,
+    extrapolate,
+    learning_curve,
+    measure_auc,
+    split_by_primary,
+)
 from caloscale.physics.comparison import Weighted
-from caloscale.physics.distances import Estimate
-from caloscale.physics.resampling import measured
-from caloscale.physics.result import Classifier, Compared, Distance, Measured, Regression, number, numbers
+from caloscale.physics.distances import FEWEST_SHOWERS, RECIPE_MINIMUM, Estimate
+from caloscale.physics.observables import Observed
+from caloscale.physics.resampling import group_by_primary, measured
+from caloscale.physics.result import (
+    Classifier,
+    Compared,
+    Distance,
+    LearningPoint,
+    Measured,
+    Regression,
+    number,
+    numbers,
+)
 from caloscale.physics.samples import Samples
 from caloscale.spec.validation import Validation
 
+Found = TypeVar("Found")
+
+NULL_REPEATS = 5
+"""Divisions of the Monte Carlo showers behind the null of FPD and KPD."""
+
 
 def compare_with_classifier(samples: Samples, validation: Validation) -> Classifier:
-    """AUC of generated, untrained and baseline showers, and of Monte Carlo against itself."""
-    options = {"seed": validation.seed, "bootstraps": validation.bootstraps}
-    real, test = classifier_features(samples.training), classifier_features(samples.reference)
+    """AUC of generated showers against the number of training showers; of untrained and baseline showers, and of Monte
+    Carlo against itself."""
+    seed = validation.seed
+    asked = next((gate.showers for gate in validation.gates if gate.showers is not None), None)
+    test = _two_sample_test(samples, samples.training, samples.generated, seed)
     try:
-        verdict = tell_apart(real, test, classifier_features(samples.generated), **options)
+        curve = learning_curve(test, seed=seed, also=asked)
+        found = discriminate(test, seed=seed)
     except ValueError as error:
         return Classifier(reason=str(error))
-    floor = _optional(lambda: _monte_carlo_auc(real, test, options))
-    baseline = _optional(lambda: tell_apart(real, test, classifier_features(samples.baseline), **options).auc)
-    untrained = None
-    if samples.untrained is not None:
-        features = classifier_features(samples.untrained)
-        untrained = _optional(lambda: tell_apart(real, test, features, **options).auc)
+    limit = extrapolate(curve)
+    null = _optional(lambda: _null_auc(samples, seed))
+    last = curve[-1]
+
+    def of(other: Observed) -> float | None:
+        point = _optional(lambda: measure_auc(_other(other), test.largest, seed=seed))
+        return None if point is None else number(point.auc.value)
+
+    def _other(other: Observed) -> TwoSampleTest:
+        return _two_sample_test(samples, samples.training, other, seed)
+
     return Classifier(
-        value=number(verdict.auc.value),
-        uncertainty=number(verdict.auc.uncertainty),
-        jsd=number(verdict.jsd),
-        false_positives=numbers(verdict.roc[0]),
-        true_positives=numbers(verdict.roc[1]),
-        thresholds=numbers(verdict.roc[2]),
-        floor=None if floor is None else number(floor.value),
-        floor_uncertainty=None if floor is None else number(floor.uncertainty),
-        baseline=None if baseline is None else number(baseline.value),
-        untrained=None if untrained is None else number(untrained.value),
+        value=number(last.auc.value),
+        uncertainty=number(last.auc.uncertainty),
+        showers=last.showers,
+        test_reference=len(test.real_test),
+        test_generated=len(test.fake_test),
+        learning_curve=tuple(
+            LearningPoint(showers=p.showers, value=round(p.auc.value, 5), uncertainty=round(p.auc.uncertainty, 5))
+            for p in curve
+        ),
+        limit=Measured()
+        if limit is None
+        else Measured(value=number(limit.value), uncertainty=number(limit.uncertainty)),
+        jsd=number(found.jsd),
+        false_positives=numbers(found.roc[0]),
+        true_positives=numbers(found.roc[1]),
+        thresholds=numbers(found.roc[2]),
+        null=None if null is None else number(null.auc.value),
+        null_uncertainty=None if null is None else number(null.auc.uncertainty),
+        null_showers=None if null is None else null.showers,
+        baseline=of(samples.baseline),
+        untrained=None if samples.untrained is None else of(samples.untrained),
     )
 
 
-def _monte_carlo_auc(real: Floats, test: Floats, options: dict[str, int]) -> Estimate:
-    """The classifier between two halves of the training showers: the same procedure where nothing is to be found."""
-    order = np.random.default_rng(options["seed"]).permutation(len(real))
-    half = len(real) // 2
-    return tell_apart(real[order[:half]], test, real[order[half:]], **options).auc
+def _two_sample_test(samples: Samples, real: Observed, generated: Observed, seed: int) -> TwoSampleTest:
+    observed = (real, samples.reference, generated)
+    groups = group_by_primary(np.concatenate([o.primaries for o in observed]))
+    parts: list[NDArray[np.intp]] = np.split(groups, np.cumsum([len(o) for o in observed])[:-1])
+    pairs = [(classifier_features(o), part) for o, part in zip(observed, parts)]
+    return split_by_primary(pairs[0], pairs[1], pairs[2], seed)
 
 
-def _optional(compute: Callable[[], Estimate]) -> Estimate | None:
+def _null_auc(samples: Samples, seed: int) -> Point:
+    """The classifier between two halves of the training showers: the same procedure without a difference to find."""
+    order = np.random.default_rng(seed).permutation(len(samples.training))
+    half = len(order) // 2
+    test = _two_sample_test(samples, samples.training[order[:half]], samples.training[order[half:]], seed)
+    return measure_auc(test, test.largest, seed=seed)
+
+
+def _optional(compute: Callable[[], Found]) -> Found | None:
     try:
         return compute()
     except ValueError:
@@ -59,27 +114,44 @@ def _optional(compute: Callable[[], Estimate]) -> Estimate | None:
 
 
 def compare_features(samples: Samples, distance: Callable[..., Estimate], seed: int) -> Distance:
-    """FPD or KPD of generated, untrained and baseline showers, and of two halves of the Monte Carlo."""
+    """FPD or KPD of generated, untrained and baseline showers, and of Monte Carlo against itself.
+
+    The null compares random parts of all Monte Carlo showers, of as many as judge where there are twice as many.
+    Its scatter is added to the uncertainty, which the recipes take from batches of one set of showers.
+    """
     reference = distance_features(samples.reference)
     try:
-        value = distance(reference, distance_features(samples.generated), seed=seed)
+        found = distance(reference, distance_features(samples.generated), seed=seed)
     except ValueError as error:
         return Distance(reason=str(error))
-    half = len(reference) // 2
-    order = np.random.default_rng(seed).permutation(len(reference))
-    floor = _optional(lambda: distance(reference[order[:half]], reference[order[half:]], seed=seed))
-    baseline = _optional(lambda: distance(reference, distance_features(samples.baseline), seed=seed))
-    untrained = None
-    if samples.untrained is not None:
-        features = distance_features(samples.untrained)
-        untrained = _optional(lambda: distance(reference, features, seed=seed))
+    pool = np.concatenate([reference, distance_features(samples.training)])
+    size = min(len(reference), len(samples.generated), len(pool) // 2)
+    nulls = []
+    for repeat in range(NULL_REPEATS):
+        order = np.random.default_rng([seed, repeat]).permutation(len(pool))
+        if size >= FEWEST_SHOWERS:
+            nulls.append(distance(pool[order[:size]], pool[order[size : 2 * size]], seed=seed).value)
+    scatter = float(np.std(nulls, ddof=1)) if len(nulls) > 1 else 0.0
+    showers = min(len(reference), len(samples.generated))
+
+    def of(other: Observed) -> float | None:
+        estimate = _optional(lambda: distance(reference, distance_features(other), seed=seed))
+        return None if estimate is None else number(estimate.value)
+
+    few = (
+        f"of {showers} showers of each kind: the published recipe has at least {RECIPE_MINIMUM}, so the value is not "
+        "comparable with published ones"
+    )
     return Distance(
-        value=number(value.value),
-        uncertainty=number(value.uncertainty),
-        floor=None if floor is None else number(floor.value),
-        floor_uncertainty=None if floor is None else number(floor.uncertainty),
-        baseline=None if baseline is None else number(baseline.value),
-        untrained=None if untrained is None else number(untrained.value),
+        value=number(found.value),
+        uncertainty=number(np.hypot(found.uncertainty, scatter)),
+        showers=showers,
+        null=number(np.mean(nulls)) if nulls else None,
+        null_uncertainty=number(scatter) if nulls else None,
+        null_showers=size if nulls else None,
+        baseline=of(samples.baseline),
+        untrained=None if samples.untrained is None else of(samples.untrained),
+        reason=few if showers < RECIPE_MINIMUM else None,
     )
 
 

@@ -90,6 +90,11 @@ class Observed:
         return self.weighted_sum_gev / self.energy_gev
 
     @property
+    def primaries(self) -> Floats:
+        """Energy in GeV and angle in rad of the primaries (N, 2)."""
+        return np.column_stack([self.energy_gev, self.angle_rad])
+
+    @property
     def empty(self) -> NDArray[np.bool_]:
         """Showers without any energy (N,)."""
         return self.ecal_sum_gev <= 0

@@ -1,47 +1,62 @@
-"""Bootstraps and halves: where the uncertainties and the floors come from."""
+"""Bootstraps and halves: where the uncertainties and the expected null come from."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from caloscale.detector.axes import Floats
 from caloscale.physics.distances import separation
 from caloscale.physics.result import Measured, Separation, number
 
 DIVISIONS = 40
-"""Random divisions of the Monte Carlo showers into halves behind each floor."""
+"""Random divisions of the Monte Carlo showers into halves behind each self-separation."""
 FEWEST = 8
 """Fewest showers of a sample (or of its part in a range of energy) for a separation: halves of four."""
 
 
 @dataclass(frozen=True)
 class Resampling:
-    """Weights of the showers: row 0 all ones, then one row per bootstrap.
+    """Weights of the showers.
 
-    reference (1 + B, n), generated (1 + B, m), untrained (1 + B, u or 0): times each shower is drawn.
-    halves (D, n): 1 for the first half of a division, 0 for the second; equal numbers.
+    weights (1 + B, N) by sample: times each shower is drawn; row 0 all ones, then one row per bootstrap.
+    halves (D, n): 1 for the first half of a division of the Monte Carlo showers, 0 for the second; equal numbers.
     """
 
-    reference: Floats
-    generated: Floats
-    untrained: Floats
+    weights: dict[str, Floats]
     halves: Floats
 
 
-def draw_resampling(reference: int, generated: int, untrained: int, bootstraps: int, seed: int) -> Resampling:
-    """Draw the weights, the same for the same seed. With an odd number the first half is one larger."""
+def draw_resampling(primaries: Mapping[str, Floats], bootstraps: int, seed: int) -> Resampling:
+    """Draw the weights, the same for the same seed.
+
+    primaries: energies and angles (N, 2) by sample, the first one is Monte Carlo. What is drawn are primaries, each
+    with all its showers: samples that share primaries fluctuate together, others independently. With an odd number of
+    Monte Carlo showers the first half is one larger.
+    """
     rng = np.random.default_rng(seed)
-    order = rng.permuted(np.tile(np.arange(reference), (DIVISIONS, 1)), axis=1)
-    return Resampling(
-        reference=_weights(reference, bootstraps, rng),
-        generated=_weights(generated, bootstraps, rng),
-        untrained=_weights(untrained, bootstraps, rng),
-        halves=(order < (reference + 1) // 2).astype(np.float64),
-    )
+    names = list(primaries)
+    sizes = [len(primaries[name]) for name in names]
+    groups = np.split(group_by_primary(np.concatenate([primaries[name] for name in names])), np.cumsum(sizes)[:-1])
+    drawn: dict[int, int] = {}
+    columns = np.ones((1 + bootstraps, 0))
+    weights: dict[str, Floats] = {}
+    for name, group in zip(names, groups):
+        new = [g for g in dict.fromkeys(group.tolist()) if g not in drawn]
+        drawn |= {g: columns.shape[1] + k for k, g in enumerate(new)}
+        columns = np.concatenate([columns, _weights(len(new), bootstraps, rng)], axis=1)
+        weights[name] = columns[:, [drawn[g] for g in group.tolist()]]
+    order = rng.permuted(np.tile(np.arange(sizes[0]), (DIVISIONS, 1)), axis=1)
+    return Resampling(weights=weights, halves=(order < (sizes[0] + 1) // 2).astype(np.float64))
+
+
+def group_by_primary(primaries: Floats) -> NDArray[np.intp]:
+    """Number of the primary of each shower (N,), from energies and angles (N, 2): equal ones have equal numbers."""
+    return np.unique(primaries, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _weights(count: int, bootstraps: int, rng: np.random.Generator) -> Floats:
@@ -68,49 +83,64 @@ class Sample:
 
 def separate(
     reference: Sample, halves: Floats, generated: Sample, untrained: Sample | None, baseline: Sample | None
-) -> Separation:
-    """The separation of samples from the reference, with uncertainties and floor.
+) -> tuple[Separation, dict[str, Floats]]:
+    """The separation of samples from the reference with its uncertainty and expected null; and the separations of
+    the samples in all bootstraps (1 + B,), by name.
 
-    generated and baseline share weights, so that their difference is one of pairs. halves (D, n) are the
-    divisions of the reference. A sample with too few showers gives the reason instead of numbers.
+    halves (D, n) are the divisions of the reference. A sample with too few showers gives the reason instead of
+    numbers.
     """
     if len(reference) < FEWEST or len(generated) < FEWEST:
-        return Separation(
-            reason=f"needs {FEWEST} showers of each kind, there are {len(reference)} Monte Carlo "
-            f"and {len(generated)} generated"
+        reason = (
+            f"needs {FEWEST} showers of each kind, there are {len(reference)} Monte Carlo and {len(generated)} "
+            "generated"
         )
+        return Separation(reason=reason), {}
     monte_carlo = reference.total()
-
-    def to_monte_carlo(sample: Sample | None) -> Floats | None:
-        return None if sample is None or len(sample) < FEWEST else _mean_separation(monte_carlo, sample.total())
-
-    values, from_untrained, from_baseline = (to_monte_carlo(s) for s in (generated, untrained, baseline))
-    assert values is not None
-    floor, floor_scatter, perfect = _floor(reference.histograms, halves, len(generated))
-    value, uncertainty = summarise(values)
-    untrained_value, untrained_uncertainty = summarise(from_untrained)
-    baseline_value, baseline_uncertainty = summarise(from_baseline)
-    gain = None if from_baseline is None else from_baseline - values
-    reason = None
+    others = {"generated": generated, "untrained": untrained, "baseline": baseline}
+    values = {
+        name: _mean_separation(monte_carlo, sample.total())
+        for name, sample in others.items()
+        if sample is not None and len(sample) >= FEWEST
+    }
+    null = _null(reference.histograms, halves, len(generated))
+    value, uncertainty = summarise(values["generated"])
+    untrained_value, untrained_uncertainty = summarise(values.get("untrained"))
+    baseline_value, baseline_uncertainty = summarise(values.get("baseline"))
+    missing = None
     if not np.isfinite(value):
-        reason = "neither sample has an entry"
-    elif not floor > 0:
-        reason = "the floor is zero or undefined: too few showers, or all Monte Carlo showers in one bin"
-    return Separation(
+        missing = "neither sample has an entry"
+    elif not null.expected > 0:
+        missing = "there is no expected null: too few showers, or all Monte Carlo showers in one bin"
+    excess = value - null.expected
+    result = Separation(
         separation=number(value),
         uncertainty=number(uncertainty),
-        floor=number(floor),
-        floor_uncertainty=number(floor_scatter),
-        perfect=number(perfect),
-        in_floors=number(value / floor) if floor > 0 else None,
-        in_floors_uncertainty=number(uncertainty / floor) if floor > 0 else None,
+        self_separation=number(null.halves),
+        self_separation_uncertainty=number(null.halves_scatter),
+        expected_null=number(null.expected),
+        excess=number(excess),
+        excess_uncertainty=number(excess_uncertainty(uncertainty, null.scatter)),
+        excess_sigmas=number(excess / null.scatter) if null.scatter > 0 else None,
         untrained=number(untrained_value),
         untrained_uncertainty=number(untrained_uncertainty),
         baseline=number(baseline_value),
         baseline_uncertainty=number(baseline_uncertainty),
-        sigmas_better_than_baseline=sigmas(gain),
-        reason=reason,
+        improvement_sigmas=sigmas(values["baseline"] - values["generated"] if "baseline" in values else None),
+        reason=missing,
     )
+    return result, values
+
+
+def excess_uncertainty(bootstrapped: float, null: float) -> float:
+    """Standard deviation of a separation, from that of its bootstraps and that of the separation of equal
+    distributions (0-d).
+
+    A separation is a squared distance: with a true distance D and fluctuations of variance s^2 in each of B bins its
+    variance is 4 D^2 s^2 + 2 B s^4, of which the second term is the null's. A bootstrap resamples a distance that
+    holds the fluctuations once already, so that it finds 4 D^2 s^2 + 6 B s^4: the null three times.
+    """
+    return float(np.sqrt(max(bootstrapped**2 - 2 * null**2, null**2)))
 
 
 def summarise(bootstraps: Floats | None) -> tuple[float, float]:
@@ -147,11 +177,21 @@ def _mean_separation(first: Floats, second: Floats) -> Floats:
         return np.asarray(np.nanmean(separation(first, second), axis=-1))
 
 
-def _floor(histograms: Floats, halves: Floats, generated: int) -> tuple[float, float, float]:
-    """Mean and scatter of the separation of halves, and the mean scaled to the sizes that are compared.
+@dataclass(frozen=True)
+class _Null:
+    """Mean and standard deviation of the separation between halves, and at the sizes that are compared."""
 
-    Fluctuations enter a separation squared, so its mean for one distribution goes as 1/n + 1/m: halves of a
-    small sample lie farther apart than the whole from a large one.
+    halves: float
+    halves_scatter: float
+    expected: float
+    scatter: float
+
+
+def _null(histograms: Floats, halves: Floats, generated: int) -> _Null:
+    """What equal distributions have.
+
+    Fluctuations enter a separation squared, so its mean and its standard deviation for one distribution go as
+    1/n + 1/m: halves of a small sample lie farther apart than the whole from a large one.
     """
     first, second = Sample(histograms, halves), Sample(histograms, 1 - halves)
     values = _mean_separation(first.total(), second.total())
@@ -160,6 +200,6 @@ def _floor(histograms: Floats, halves: Floats, generated: int) -> tuple[float, f
         scale = (1 / len(histograms) + 1 / generated) / (1 / sizes1 + 1 / sizes2)
     usable = np.isfinite(values) & (sizes1 > 0) & (sizes2 > 0)
     if not usable.any():
-        return float("nan"), float("nan"), float("nan")
-    values = values[usable]
-    return float(values.mean()), float(values.std()), float((values * scale[usable]).mean())
+        return _Null(float("nan"), float("nan"), float("nan"), float("nan"))
+    values, scaled = values[usable], (values * scale)[usable]
+    return _Null(float(values.mean()), float(values.std()), float(scaled.mean()), float(scaled.std()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -43,22 +43,25 @@ class EnergyRange(Block):
 
 
 class Separation(Block):
-    """Separation power from Monte Carlo, beside what Monte Carlo against itself gives."""
+    """Separation power of generated showers from Monte Carlo, and what equal distributions are expected to have."""
 
     separation: float | None = None
     """Separation power of generated from Monte Carlo showers, 0 to 1."""
     uncertainty: float | None = None
     """Its standard deviation over bootstraps of both samples."""
-    floor: float | None = None
+    self_separation: float | None = None
     """Separation of two random halves of the Monte Carlo showers, mean over several divisions."""
-    floor_uncertainty: float | None = None
-    """Scatter of the floor over the divisions."""
-    perfect: float | None = None
-    """What a perfect generator would have: the floor scaled from halves to the sizes of the two samples."""
-    in_floors: float | None = None
-    """separation / floor."""
-    in_floors_uncertainty: float | None = None
-    """uncertainty / floor."""
+    self_separation_uncertainty: float | None = None
+    """Its standard deviation over the divisions."""
+    expected_null: float | None = None
+    """Separation that is expected of two samples of one distribution, of the sizes that are compared: the
+    self-separation, scaled from halves."""
+    excess: float | None = None
+    """separation - expected null: does not depend on the numbers of showers."""
+    excess_uncertainty: float | None = None
+    """Standard deviation of the excess; the fluctuations that a bootstrap counts twice are taken off."""
+    excess_sigmas: float | None = None
+    """Evidence of a difference: the excess in standard deviations of the separation of equal distributions."""
     untrained: float | None = None
     """Separation of the same network before its first step."""
     untrained_uncertainty: float | None = None
@@ -67,8 +70,9 @@ class Separation(Block):
     """Separation of the mean training shower scaled by energy."""
     baseline_uncertainty: float | None = None
     """Its standard deviation over bootstraps."""
-    sigmas_better_than_baseline: float | None = None
-    """baseline - separation, in standard deviations of this difference over bootstraps."""
+    improvement_sigmas: float | None = None
+    """Improvement over the baseline: its separation - that of the generator, in standard deviations of this
+    difference over bootstraps."""
     reason: str | None = None
     """Why a value is absent."""
 
@@ -80,7 +84,7 @@ class ObservableResult(Separation):
     """What it is, for people."""
     wasserstein: float | None = None
     """Wasserstein-1 distance from Monte Carlo, in standard deviations of the Monte Carlo; scalars only."""
-    wasserstein_floor: float | None = None
+    wasserstein_self: float | None = None
     """The same between halves of the Monte Carlo, mean over the divisions."""
     ranges: tuple[Separation, ...] = ()
     """In the ranges of energy."""
@@ -150,14 +154,15 @@ class Resolution(Block):
     """c of sigma/E = a/sqrt(E/GeV) (+) c."""
     deviation: Measured
     """Mean over the ranges of |sigma generated / sigma Monte Carlo - 1|."""
-    floor: Measured
+    self_deviation: Measured
     """The same between halves of the Monte Carlo."""
     untrained: Measured
     """The deviation of the network before its first step."""
     baseline: Measured
     """The deviation of the mean training shower scaled by energy (it has no resolution at all: 1)."""
-    sigmas_better_than_baseline: float | None = None
-    """baseline - deviation, in standard deviations of this difference over bootstraps."""
+    improvement_sigmas: float | None = None
+    """Improvement over the baseline: baseline - deviation, in standard deviations of this difference over
+    bootstraps."""
     reason: str | None = None
 
 
@@ -166,18 +171,40 @@ class Distance(Block):
 
     value: float | None = None
     uncertainty: float | None = None
-    floor: float | None = None
-    """Monte Carlo against Monte Carlo."""
-    floor_uncertainty: float | None = None
+    null: float | None = None
+    """Monte Carlo against Monte Carlo by the same procedure."""
+    null_uncertainty: float | None = None
     untrained: float | None = None
     baseline: float | None = None
+    showers: int | None = None
+    """Showers of each kind behind the value; the training showers of a classifier."""
+    null_showers: int | None = None
+    """The same behind the null."""
     reason: str | None = None
-    """Why the value is absent."""
+    """Why the value is absent, or what limits it."""
+
+
+class LearningPoint(Block):
+    """The AUC of a classifier that was trained on some number of showers."""
+
+    showers: int
+    """Training showers of each kind."""
+    value: float
+    uncertainty: float
+    """Scatter over repeated draws of the training showers, and the statistics of the test showers."""
 
 
 class Classifier(Distance):
     """Area under the ROC curve of a classifier of generated against Monte Carlo showers."""
 
+    test_reference: int | None = None
+    """Held-out Monte Carlo showers that the classifier was tested on."""
+    test_generated: int | None = None
+    """Generated showers that the classifier was tested on."""
+    learning_curve: tuple[LearningPoint, ...] = ()
+    """The AUC against the number of training showers."""
+    limit: Measured = Measured()
+    """The AUC extrapolated to infinitely many training showers."""
     jsd: float | None = None
     """Jensen-Shannon divergence from the calibrated probabilities, bits."""
     false_positives: Numbers = ()
@@ -204,22 +231,78 @@ class Correlation(Block):
     mean_difference: float | None = None
     """Mean |generated - Monte Carlo| over the pairs."""
     uncertainty: float | None = None
-    floor: float | None = None
+    self_difference: float | None = None
     """The same between halves of the Monte Carlo."""
     reason: str | None = None
 
 
-class Verdict(Block):
-    """A gate and whether it was kept."""
+class Difference(Block):
+    """A difference of generated from Monte Carlo showers."""
 
-    observable: str
-    in_floors: float | None
-    """Separation in units of the floor; absent: could not be computed."""
-    uncertainty: float | None
-    limit: float
-    """Largest allowed."""
-    passed: bool
+    where: str
+    """Range of energy, axis or number of training showers; empty: all."""
+    value: float | None = None
+    """With its sign, in the unit of its quantity."""
+    uncertainty: float | None = None
+    """Standard deviation."""
+    sigmas: float | None = None
+    """Evidence: standard deviations from no difference."""
+
+
+class QuantityResult(Block):
+    """A quantity that a gate can limit, measured."""
+
+    title: str
+    unit: str
+    """%, layers or none."""
+    differences: tuple[Difference, ...] = ()
     reason: str | None = None
+    """Why a value is absent."""
+
+
+class GateResult(Block):
+    """A gate and its result."""
+
+    quantity: str
+    title: str
+    """What the quantity is, for people."""
+    unit: str
+    tolerance: float
+    """Largest allowed."""
+    showers: int | None = None
+    """Training showers of each kind, of the AUC."""
+    decision: Literal["accepted", "rejected", "undecided"]
+    where: str = ""
+    """The range of energy or axis that decides."""
+    value: float | None = None
+    """Size of the difference there."""
+    uncertainty: float | None = None
+    low: float | None = None
+    """Lower end of the 90% interval."""
+    high: float | None = None
+    """Upper end of the 90% interval."""
+    sigmas: float | None = None
+    """Evidence: standard deviations from no difference."""
+    further_showers: int | None = None
+    """Held-out Monte Carlo showers beyond those at hand that would decide, if the difference is what it seems."""
+    reason: str | None = None
+    """Why a value is absent."""
+
+    @property
+    def statement(self) -> str:
+        """The result in one sentence."""
+        unit = f" {self.unit}" if self.unit else ""
+        name = self.title if self.showers is None else f"{self.title} with {self.showers} training showers of each kind"
+        if self.value is None or self.low is None or self.high is None:
+            return f"{name}: {self.decision}: {self.reason}"
+        size = f"{self.value:.3g}{unit} ({self.low:.3g} to {self.high:.3g}{unit})"
+        where = f" at {self.where}" if self.where and self.showers is None else ""
+        text = f"{name}{where}: {size}, tolerance {self.tolerance:g}{unit}: {self.decision}"
+        if self.decision != "undecided":
+            return text
+        if self.further_showers is not None:
+            return f"{text}: {self.further_showers} more held-out Monte Carlo showers are needed"
+        return f"{text}: {self.reason or 'the difference is too near to the tolerance to be told from it'}"
 
 
 class Counts(Block):
@@ -260,10 +343,15 @@ class Evaluation(Block):
     sparsity_threshold_gev: float
     bootstraps: int
     seed: int
-    gates: tuple[Verdict, ...]
-    released: bool
+    quantities: dict[str, QuantityResult]
+    """What gates can limit."""
+    gates: tuple[GateResult, ...]
+    decision: Literal["accepted", "rejected", "undecided", "not assessed"]
+    """On the model; not assessed: there are no gates."""
     reasons: tuple[str, ...]
-    """Why the model is held back; empty when it is released."""
+    """Why the model is rejected, or the decision open; empty when it is accepted or not assessed."""
+    warnings: tuple[str, ...]
+    """Whether the generator is worse than the untrained network or than the mean shower."""
     notes: tuple[str, ...]
     """What a reader has to know about the numbers."""
 
@@ -289,7 +377,7 @@ class Evaluation(Block):
         """The figures of a metrics page, by name; what is absent is left out."""
         found: dict[str, float | None] = {}
         for name, result in self.observables.items():
-            found |= {f"{name}Separation": result.separation, f"{name}Floor": result.floor}
+            found |= {f"{name}Separation": result.separation, f"{name}SelfSeparation": result.self_separation}
         found |= {
             "classifierAuc": self.classifier_auc,
             "fpd": self.fpd.value,
@@ -297,7 +385,7 @@ class Evaluation(Block):
             "linearityDeviation": self.linearity_deviation,
             "resolutionDeviation": self.resolution.deviation.value,
             "showerMaximumDifferenceLayers": self.largest_maximum_difference,
-            "released": float(self.released),
+            "accepted": float(self.decision == "accepted"),
         }
         return {name: value for name, value in found.items() if value is not None}
 

@@ -14,6 +14,9 @@ from caloscale.showers.arrays import Showers
 from caloscale.spec.data import Data
 from caloscale.spec.validation import Validation
 
+BASELINE_SHOWERS = 2000
+"""Showers of the baseline, at most: it has no fluctuations that more of them would average."""
+
 
 @dataclass(frozen=True)
 class Samples:
@@ -35,6 +38,12 @@ class Samples:
     reference_showers: Showers
     generated_showers: Showers
 
+    @property
+    def by_name(self) -> dict[str, Observed]:
+        """The samples that are compared, Monte Carlo first."""
+        named = {"reference": self.reference, "generated": self.generated, "baseline": self.baseline}
+        return named if self.untrained is None else named | {"untrained": self.untrained}
+
 
 def measure_samples(
     reference: Showers,
@@ -46,7 +55,7 @@ def measure_samples(
 ) -> Samples:
     """Check and measure the samples of a comparison.
 
-    Raises InputError where a sample is empty or has another shape than the document, or where Monte Carlo
+    Raises InputError where a sample is empty or has another shape than the run configuration, or where Monte Carlo
     holds cells that are not finite or negative. Generated showers with such cells count as empty ones.
     """
     named = {"reference": reference, "generated": generated, "training": training}
@@ -76,7 +85,7 @@ def measure_samples(
         reference=observe(reference, axes, cuts),
         generated=observe(cleaned, axes, cuts),
         training=observe(training, axes, cuts),
-        baseline=observe_baseline(training, generated, axes, cuts),
+        baseline=observe_baseline(training, generated[:BASELINE_SHOWERS], axes, cuts),
         untrained=None if untrained is None else observe(without_unusable(untrained)[0], axes, cuts),
         unusable=unusable,
         training_source=training.source,
@@ -139,7 +148,7 @@ def _check(name: str, sample: Showers, shape: tuple[int, int, int]) -> None:
         )
     if sample.cells_gev.shape[1:] != shape:
         raise InputError(
-            "showers of another shape than the document",
+            "showers of another shape than the run configuration",
             field=name,
             value=list(sample.cells_gev.shape[1:]),
             remedy=f"re-bin them to {list(shape)} (data.geometry.cells over data.preprocessing.rebin)",

@@ -44,7 +44,7 @@ def separations(evaluation: Evaluation, data: FigureData) -> Drawing | None:
     def column(name: str) -> np.ndarray:
         return np.array([getattr(r, name) for r in results], dtype=float)
 
-    half, scatter, null = column("floor"), column("floor_uncertainty"), column("perfect")
+    half, scatter, null = column("self_separation"), column("self_separation_uncertainty"), column("expected_null")
     smallest = np.nanmin(np.concatenate([null, column("separation"), [1e-2]])) / 2
     ax.barh(
         y, half + scatter, height=0.78, color=MONTE_CARLO, label=f"self-separation of {names['reference']}, +1 s.d."
@@ -62,7 +62,7 @@ def separations(evaluation: Evaluation, data: FigureData) -> Drawing | None:
     ax.tick_params(axis="y", which="minor", left=False, right=False)
     ax.set_xlabel(f"separation power from {names['reference']} (0 equal, 1 disjoint)")
     page.legend(loc="outside upper center", ncols=3)
-    seen = [f"{r.title} {plain(r.separation)} (expected null {plain(r.perfect)})" for r in results]
+    seen = [f"{r.title} {plain(r.separation)} (expected null {plain(r.expected_null)})" for r in results]
     return Drawing(
         "separations",
         "All observables at a glance",
@@ -271,18 +271,19 @@ def _largest(curve: Curve) -> str:
 
 
 def classifier_and_regression(evaluation: Evaluation, data: FigureData) -> Drawing | None:
-    """ROC curve of the classifier and error of the energy regression."""
+    """ROC curve and learning curve of the classifier, and error of the energy regression."""
     result, width = evaluation.classifier, evaluation.regression.width
     if result.value is None and data.regression is None:
         return None
     names = sample_names(evaluation.reference_source)
-    page = new_page(11.5, 4.8)
-    left, right = page.subplots(1, 2)
+    page = new_page(16, 4.8)
+    left, middle, right = page.subplots(1, 3)
+    seen_curve = _draw_learning_curve(middle, evaluation)
     left.plot([0, 1], [0, 1], color=MONTE_CARLO_EDGE, linestyle=":", linewidth=1)
     if result.value is not None:
         left.plot(result.false_positives, result.true_positives, color=GENERATED, linewidth=1.8)
         text = f"AUC {with_uncertainty(result.value, result.uncertainty)}\nnull: {names['reference']} against itself "
-        text += with_uncertainty(result.floor, result.floor_uncertainty)
+        text += with_uncertainty(result.null, result.null_uncertainty)
         if result.baseline is not None:
             text += f"\n{names['baseline']} {result.baseline:.3f}"
         left.text(0.97, 0.05, text, transform=left.transAxes, ha="right", va="bottom", fontsize=11, linespacing=1.4)
@@ -294,6 +295,7 @@ def classifier_and_regression(evaluation: Evaluation, data: FigureData) -> Drawi
     left.set_ylim(0, 1.02)
     left.set_xlabel(f"generated classified as {names['reference']}")
     left.set_ylabel(f"{names['reference']} classified as such")
+    seen += seen_curve
     right.set_xlabel("regressed energy / E - 1")
     right.set_ylabel("share of showers")
     if data.regression is not None and width is not None:
@@ -307,11 +309,34 @@ def classifier_and_regression(evaluation: Evaluation, data: FigureData) -> Drawi
         "classifier_and_regression",
         "Classifier and energy regression",
         "Left: boosted trees on per-shower observables separate generated from Monte Carlo showers (the diagonal: "
-        "they cannot). Right: error of the energy by a linear regression that was trained on Monte Carlo. "
+        "they cannot). Middle: the AUC against the number of showers of each kind that the trees are trained on, and "
+        "its extrapolation (band). Right: error of the energy by a linear regression that was trained on Monte Carlo. "
         f"{count_showers(evaluation)}",
         seen,
         page,
     )
+
+
+def _draw_learning_curve(ax: Axes, evaluation: Evaluation) -> str:
+    """The AUC against the number of training showers, with the curve that is extrapolated; what is seen in words."""
+    points, limit = evaluation.classifier.learning_curve, evaluation.classifier.limit
+    ax.set_xlabel("training showers of each kind")
+    ax.set_ylabel("classifier AUC")
+    if not points:
+        note(ax, evaluation.classifier.reason or ABSENT)
+        return ""
+    showers = np.array([point.showers for point in points], dtype=float)
+    value, error = ([getattr(point, name) for point in points] for name in ("value", "uncertainty"))
+    ax.errorbar(showers, value, yerr=error, fmt="o", color=GENERATED)
+    if limit.value is not None and limit.uncertainty is not None:
+        last, end = value[-1], limit.value
+        x = np.geomspace(showers[0], 30 * showers[-1], 100)
+        ax.plot(x, end - (end - last) * np.sqrt(showers[-1] / x), color=GENERATED, linewidth=1)
+        ax.axhspan(end - limit.uncertainty, end + limit.uncertainty, color=MONTE_CARLO, zorder=0)
+    ax.set_xscale("log")
+    ax.set_ylim(0.48, 1.02)
+    rising = ", ".join(f"{point.value:.3f} with {point.showers}" for point in points)
+    return f" Middle: the AUC is {rising} training showers, extrapolated {measured(limit)}."
 
 
 def _widths(width: Compared, names: dict[str, str]) -> str:

@@ -7,10 +7,10 @@ from functools import partial
 
 from caloscale.physics.result import Evaluation, Resolution
 from caloscale.report import energy_figures, shower_figures
-from caloscale.report.blocks import Cell, Fact, Facts, Figure, Notice, Section, Statement, Table, Text, markdown
+from caloscale.report.blocks import Cell, Fact, Facts, Figure, Notice, Section, Statement, Table, Text, Tone, markdown
 from caloscale.report.drawing import Drawing
 from caloscale.report.figure_data import FigureData
-from caloscale.report.numbers import measured, percent, plain, signed, with_uncertainty
+from caloscale.report.numbers import ABSENT, measured, percent, plain, signed, with_uncertainty
 
 FIGURES: tuple[Callable[[Evaluation, FigureData], Drawing | None], ...] = (
     energy_figures.separations,
@@ -46,6 +46,7 @@ def verdict_section(evaluation: Evaluation | None) -> Section:
         (
             statement(evaluation),
             *(Notice(note) for note in evaluation.notes),
+            *gate_tables(evaluation),
             Facts(tuple(physics_facts(evaluation))),
             observables_table(evaluation),
         ),
@@ -66,40 +67,71 @@ def physics_section(evaluation: Evaluation, figures: Sequence[Figure]) -> Sectio
 
 
 def verdict_markdown(evaluation: Evaluation) -> str:
-    """Decision and observables as Markdown."""
-    return markdown(statement(evaluation), observables_table(evaluation))
+    """Decision, gates and observables as Markdown."""
+    return markdown(statement(evaluation), *gate_tables(evaluation), observables_table(evaluation))
+
+
+TONES: dict[str, Tone] = {"accepted": "good", "rejected": "bad", "undecided": "open", "not assessed": "open"}
 
 
 def statement(evaluation: Evaluation) -> Statement:
-    """The decision in one sentence."""
-    if not evaluation.released:
-        return Statement("rejected", "; ".join(evaluation.reasons) + ".", "bad")
-    if not evaluation.gates:
-        return Statement("not assessed", "the run configuration sets no gates (validation.gates).", "open")
-    return Statement("accepted", f"all {len(evaluation.gates)} gates were met.", "good")
+    """The decision in one sentence; a generator that is worse than one that learnt nothing is called so first."""
+    warnings = f"the generator is {' and '.join(evaluation.warnings)}; " if evaluation.warnings else ""
+    if evaluation.decision == "not assessed":
+        text = "the run configuration sets no gates (validation.gates)."
+    elif evaluation.decision == "accepted":
+        text = f"all {len(evaluation.gates)} gates are met."
+    else:
+        text = "; ".join(evaluation.reasons) + "."
+    return Statement(evaluation.decision, warnings + text, TONES[evaluation.decision])
+
+
+def gate_tables(evaluation: Evaluation) -> list[Table]:
+    """Each gate with its result; no table where there are no gates."""
+    rows: list[tuple[str | Cell, ...]] = []
+    for gate in evaluation.gates:
+        unit = f" {gate.unit}" if gate.unit else ""
+        interval = f"{plain(gate.low)} to {plain(gate.high)}{unit}"
+        size = f"{plain(gate.value)}{unit}" + (f", {gate.where}" if gate.where else "")
+        rows.append(
+            (
+                gate.title,
+                ABSENT if gate.value is None else size,
+                ABSENT if gate.value is None else interval,
+                f"{gate.tolerance:g}{unit}",
+                ABSENT if gate.sigmas is None else f"{gate.sigmas:.1f} sigma",
+                Cell(gate.decision, TONES[gate.decision]),
+            )
+        )
+    if not rows:
+        return []
+    return [
+        Table(
+            f"Gates: {shower_figures.count_showers(evaluation)}",
+            ("gate", "difference", "90% interval", "tolerance", "evidence of a difference", "decision"),
+            tuple(rows),
+            note="Accepted: the interval lies below the tolerance, in every range of energy. Rejected: the difference "
+            "exceeds the tolerance significantly (5%, Bonferroni over the ranges, Holm over the gates). Undecided: "
+            "these showers cannot tell. Evidence: standard deviations from no difference.",
+        )
+    ]
 
 
 def observables_table(evaluation: Evaluation) -> Table:
-    """Each observable with its separation, what it is compared with, and its gate."""
-    gates = {gate.observable: gate for gate in evaluation.gates}
+    """Each observable with its separation and what it is compared with."""
     rows: list[tuple[str | Cell, ...]] = []
-    for name, result in evaluation.observables.items():
-        gate = gates.get(name)
-        outcome = Cell("no gate", "pale")
-        if gate is not None:
-            word = "accepted" if gate.passed else "rejected"
-            outcome = Cell(f"{word} (tolerance {plain(gate.limit)})", "good" if gate.passed else "bad")
+    for result in evaluation.observables.values():
         separation = with_uncertainty(result.separation, result.uncertainty)
         rows.append(
             (
                 result.title,
                 f"{separation}: {result.reason}" if result.reason else separation,
-                plain(result.perfect),
-                with_uncertainty(result.floor, result.floor_uncertainty),
+                plain(result.expected_null),
+                with_uncertainty(result.excess, result.excess_uncertainty),
+                signed(result.excess_sigmas),
                 plain(result.untrained),
                 plain(result.baseline),
-                signed(result.sigmas_better_than_baseline),
-                outcome,
+                signed(result.improvement_sigmas),
             )
         )
     return Table(
@@ -108,20 +140,20 @@ def observables_table(evaluation: Evaluation) -> Table:
             "observable",
             "separation",
             "expected null",
-            "self-separation",
+            "excess",
+            "evidence of a difference",
             "untrained network",
             "mean shower",
             "improvement over the baseline",
-            "gate",
         ),
         tuple(rows),
         note="Separation power S = ½ Σ (h1 - h2)² / (h1 + h2) of histograms of unit sum: 0 equal, 1 disjoint; "
-        f"uncertainties from {evaluation.bootstraps} bootstraps. Self-separation: two random halves of the Monte Carlo "
-        "showers against each other. Expected null: what two samples of one distribution, of the sizes compared, are "
-        "expected to have. Mean shower: the baseline, which repeats the mean training shower times the energy, without "
-        "fluctuations and without following the angle; its mean profiles are right by construction. Improvement over "
-        "the baseline: its separation minus the generator's, in standard deviations of the difference. Tolerances are "
-        "in units of the self-separation.",
+        f"uncertainties from {evaluation.bootstraps} bootstraps. Expected null: what two samples of one distribution, "
+        "of the sizes compared, are expected to have, from random halves of the Monte Carlo showers. Excess: "
+        "separation minus expected null, which does not depend on the numbers of showers. Evidence: the excess in "
+        "standard deviations of the null. Mean shower: the baseline, which repeats the mean training shower times the "
+        "energy, without fluctuations and without following the angle; its mean profiles are right by construction. "
+        "Improvement over the baseline: its separation minus the generator's, in standard deviations.",
     )
 
 
@@ -143,14 +175,18 @@ def physics_facts(evaluation: Evaluation) -> list[Fact]:
         facts += _worst_resolution(evaluation, title, result)
     if evaluation.classifier.value is not None:
         found = evaluation.classifier
-        detail = f"null {plain(found.floor)}, mean shower {plain(found.baseline)}; 0.5: no difference found"
+        detail = (
+            f"trained on {found.showers} showers of each kind, tested on {found.test_reference} Monte Carlo and "
+            f"{found.test_generated} generated; extrapolated to infinitely many: {measured(found.limit)}; null "
+            f"{plain(found.null)}, mean shower {plain(found.baseline)}; 0.5: no difference found"
+        )
         facts.append(Fact("classifier AUC", with_uncertainty(found.value, found.uncertainty), detail))
     spectrum = evaluation.observables["cellSpectrum"]
-    if spectrum.sigmas_better_than_baseline is not None:
+    if spectrum.improvement_sigmas is not None:
         facts.append(
             Fact(
                 "cell spectrum, improvement over the baseline",
-                signed(spectrum.sigmas_better_than_baseline),
+                signed(spectrum.improvement_sigmas),
                 "the baseline is the mean shower times the energy",
             )
         )
@@ -224,15 +260,27 @@ def distances_table(evaluation: Evaluation) -> Table:
             (
                 title,
                 f"{value}: {found.reason}" if found.reason else value,
-                with_uncertainty(found.floor, found.floor_uncertainty),
+                with_uncertainty(found.null, found.null_uncertainty),
                 plain(found.untrained),
                 plain(found.baseline),
+                f"{found.showers or 0:,}",
+                f"{found.null_showers or 0:,}",
             )
         )
     return Table(
         "Distances in many observables at once",
-        ("distance", "generator", "null: Monte Carlo against itself", "untrained network", "mean shower"),
+        (
+            "distance",
+            "generator",
+            "null: Monte Carlo against itself",
+            "untrained network",
+            "mean shower",
+            "showers of each kind",
+            "those of the null",
+        ),
         tuple(rows),
+        note="Of the classifier, the showers of each kind that it is trained on: its AUC rises with them. Compare runs "
+        "at equal numbers only.",
     )
 
 

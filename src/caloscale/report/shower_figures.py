@@ -225,7 +225,9 @@ def correlations(evaluation: Evaluation, data: FigureData) -> Drawing | None:
         ax.minorticks_off()
         ax.set_title(title)
     result = evaluation.correlation
-    statement = f"mean |difference| {plain(result.mean_difference)}, halves of Monte Carlo {plain(result.floor)}"
+    statement = (
+        f"mean |difference| {plain(result.mean_difference)}, halves of Monte Carlo {plain(result.self_difference)}"
+    )
     axes[2].set_xlabel(statement)
     page.colorbar(mesh, ax=axes, label="correlation", pad=0.01, fraction=0.02)
     row, column = np.unravel_index(np.abs(difference).argmax(), difference.shape)
@@ -293,7 +295,7 @@ def _separation_note(result: Separation) -> str:
     if result.separation is None:
         return "separation absent"
     text = f"S = {with_uncertainty(result.separation, result.uncertainty)}"
-    return text if result.perfect is None else f"{text}\nexpected null {plain(result.perfect)}"
+    return text if result.expected_null is None else f"{text}\nexpected null {plain(result.expected_null)}"
 
 
 def _peaks(panel: Panel) -> str:

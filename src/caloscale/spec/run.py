@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import model_validator
 
+from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 from caloscale.spec.budget import Budget
 from caloscale.spec.checkpoint import Checkpoint
@@ -41,4 +42,16 @@ class Run(Block):
     @model_validator(mode="after")
     def _takes_its_showers(self) -> Run:
         self.model.require_shape(self.data.shape)
+        return self
+
+    @model_validator(mode="after")
+    def _check_that_the_maximum_can_differ(self) -> Run:
+        layers = self.data.shape[2]
+        for gate in self.validation.gates:
+            if gate.quantity == "showerMaximum" and gate.tolerance >= layers - 1:
+                raise InvalidValueError(
+                    f"a gate with tolerance {gate.tolerance:g} could not fail: in {layers} layers the shower maximum "
+                    f"differs by at most {layers - 1}",
+                    remedy="set a tolerance such as 0.5",
+                )
         return self

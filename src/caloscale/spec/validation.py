@@ -1,11 +1,12 @@
-"""How a generator is judged and whether it is released."""
+"""How a generator is compared with Monte Carlo, and what is required of it."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 
 Observable = Literal[
@@ -23,34 +24,116 @@ Observable = Literal[
     "momentsTransverse",
     "radius90",
 ]
-"""Observables that have a separation from Geant4 and a floor; a gate names one of them."""
+"""Observables that have a separation power from Monte Carlo."""
+
+Quantity = Literal[
+    "response",
+    "linearity",
+    "resolution",
+    "responseSpread",
+    "showerMaximum",
+    "depthSpread",
+    "transverseWidth",
+    "hits",
+    "diversity",
+    "classifierAuc",
+    "longitudinalProfileSeparation",
+    "transverseProfileXSeparation",
+    "transverseProfileYSeparation",
+    "showerMaximumSeparation",
+    "ecalSumSeparation",
+    "samplingFractionSeparation",
+    "cellSpectrumSeparation",
+    "hitsSeparation",
+    "sparsitySeparation",
+    "measuredAngleSeparation",
+    "momentsLongitudinalSeparation",
+    "momentsTransverseSeparation",
+    "radius90Separation",
+]
+"""Differences of generated from Monte Carlo showers that a gate can limit. Their expectation does not depend on the
+number of showers, the AUC excepted, whose gate states it. docs/physics.md defines them."""
+
+
+class Scale(NamedTuple):
+    """Unit of a quantity, and the value that every generator reaches or that a generator of nothing has."""
+
+    unit: str
+    limit: float | None
+    """A gate that allows this much could not fail; None: it depends on the run."""
+    lowest: float = 0.0
+    """A gate that allows no more than this could not be passed."""
+
+
+def scale_of(quantity: str) -> Scale:
+    """The scale of a quantity."""
+    if quantity == "classifierAuc":
+        return Scale("", 1.0, 0.5)
+    if quantity.endswith("Separation"):
+        return Scale("", 1.0)
+    return Scale("layers", None) if quantity == "showerMaximum" else Scale("%", 100.0)
 
 
 class Gate(Block):
-    """A limit that a generator must keep to be released."""
+    """The largest difference from Monte Carlo that is allowed in one quantity."""
 
-    observable: Observable
-    """The observable whose separation from Monte Carlo is limited."""
-    max_floors: float = Field(gt=0)
-    """Largest allowed separation, in units of the floor: the separation of two halves of the Monte Carlo."""
+    quantity: Quantity
+    """The quantity that is limited. Its largest difference in the ranges of energy counts."""
+    tolerance: float = Field(gt=0, allow_inf_nan=False)
+    """Largest allowed difference: per cent; layers for showerMaximum; for a separation its excess over the value that
+    is expected of equal distributions, 0 to 1; for classifierAuc the AUC, 0.5 to 1."""
+    showers: int | None = Field(None, ge=100)
+    """classifierAuc only: showers of each kind that the classifier is trained on. An AUC rises with them."""
+
+    @model_validator(mode="after")
+    def _check_that_it_decides(self) -> Self:
+        unit, limit, lowest = scale_of(self.quantity)
+        if limit is not None and self.tolerance >= limit:
+            raise InvalidValueError(
+                f"a gate with tolerance {self.tolerance:g} could not fail: {self.quantity} of a generator that makes "
+                f"nothing right is {limit:g}{f' {unit}' if unit else ''}",
+                remedy=f"set a tolerance below {limit:g}",
+            )
+        if self.tolerance <= lowest:
+            raise InvalidValueError(
+                f"a gate with tolerance {self.tolerance:g} could not be passed: {self.quantity} of Monte Carlo itself "
+                f"is {lowest:g}",
+                remedy=f"set a tolerance above {lowest:g}",
+            )
+        if (self.showers is not None) != (self.quantity == "classifierAuc"):
+            raise InvalidValueError(
+                "an AUC depends on the number of showers that the classifier is trained on, other quantities do not",
+                remedy="give `showers` with classifierAuc, such as 1000, and with no other quantity",
+            )
+        return self
 
 
 class Validation(Block):
-    """Comparison of generated showers with held-back Monte Carlo showers."""
+    """Comparison of generated showers with held-out Monte Carlo showers."""
 
-    showers: int = Field(2000, ge=1)
-    """Showers that are generated for the comparison."""
+    showers: int | None = Field(None, ge=1)
+    """Showers that are generated for the comparison. Absent: as many as Monte Carlo showers to compare with, at least
+    5,000 and at most 10,000, but no more than 1 GiB of cells (4,128 of 51x51x25 cells)."""
     reference_showers: int = Field(10_000, ge=1)
-    """Held-back Monte Carlo showers that they are compared with, at most, drawn at random from all. They are held in
+    """Held-out Monte Carlo showers that they are compared with, at most, drawn at random from all. They are held in
     memory: 4 bytes a cell, so 2.6 GB for 10,000 of 51x51x25 cells."""
     energy_bins: int = Field(3, ge=1, le=20)
     """Ranges of primary energy, of equal width, in which observables are compared."""
     bootstraps: int = Field(200, ge=10)
     """Resamplings behind each statistical uncertainty."""
     seed: int = Field(1, ge=0)
-    """Seed of the generated showers, the halves and the resamplings."""
+    """Seed of the generated showers, their primaries, the halves and the resamplings."""
     hits_threshold_gev: float = Field(3e-4, gt=0)
     """A cell with more deposited energy than this is a hit, GeV (published: 3e-4, about two minimum-ionising
     particles in 0.5 mm of silicon, whatever the size of the cell)."""
     gates: tuple[Gate, ...] = ()
-    """Limits; the model artifact is released only if all are kept. None: always released."""
+    """Requirements. The model is accepted if all are met beyond statistical doubt, rejected if one is not. None: the
+    model is not assessed."""
+
+    @model_validator(mode="after")
+    def _check_that_gates_differ(self) -> Self:
+        names = [gate.quantity for gate in self.gates]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InvalidValueError(f"two gates on {', '.join(twice)}", remedy="keep the stricter one")
+        return self

@@ -299,10 +299,12 @@ def _physics(evaluation: Evaluation) -> PhysicsSummary:
         name: ObservableSummary(
             separation=result.separation,
             uncertainty=result.uncertainty,
-            floor=result.floor,
+            expected_null=result.expected_null,
+            excess=result.excess,
+            excess_uncertainty=result.excess_uncertainty,
             untrained=result.untrained,
             baseline=result.baseline,
-            sigmas_better_than_baseline=result.sigmas_better_than_baseline,
+            improvement_sigmas=result.improvement_sigmas,
         )
         for name, result in evaluation.observables.items()
     }
@@ -311,9 +313,13 @@ def _physics(evaluation: Evaluation) -> PhysicsSummary:
         classifier_auc=evaluation.classifier_auc,
         linearity_deviation=evaluation.linearity_deviation,
         resolution_deviation=evaluation.resolution.deviation.value,
-        resolution_sigmas_better_than_baseline=evaluation.resolution.sigmas_better_than_baseline,
+        resolution_improvement_sigmas=evaluation.resolution.improvement_sigmas,
         shower_maximum_difference_layers=evaluation.largest_maximum_difference,
-        released=evaluation.released,
+        classifier_showers=evaluation.classifier.showers,
+        decision=evaluation.decision,
+        gates=evaluation.gates,
+        reasons=evaluation.reasons,
+        warnings=evaluation.warnings,
     )
 
 

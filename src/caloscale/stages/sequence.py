@@ -15,6 +15,7 @@ from rich.table import Table
 
 from caloscale import stages
 from caloscale.errors import CaloscaleError, ConfigurationError
+from caloscale.physics.result import GateResult
 from caloscale.spec import Run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.stages.planning import plan_of
@@ -96,11 +97,11 @@ def print_outcome(folder: Path) -> int:
 
 
 def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    """At most ten lines that say what a run gave."""
+    """What a run gave: some ten lines, and one for each gate."""
     rows = []
     if data := summary["data"]:
         rows.append(
-            ("showers", f"{data['showers']} to train on, {data['validationShowers']} held back ({data['source']})")
+            ("showers", f"{data['showers']} to train on, {data['validationShowers']} held out ({data['source']})")
         )
     if simulation := summary["simulation"]:
         reused = ", from the cache" if simulation["reused"] else ""
@@ -120,10 +121,21 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         if (deviation := physics["linearityDeviation"]) is not None:
             rows.append(("linearity", f"ECAL sum within {100 * deviation:.1f}% of a straight line in energy"))
         if (auc := physics["classifierAuc"]) is not None:
-            rows.append(("classifier AUC", f"{auc:.3f} (0.5: cannot be told from Monte Carlo)"))
-        rows.append(("model", "released" if physics["released"] else "held back: see the verdict in the report"))
+            trained = f"with {physics['classifierShowers']} training showers of each kind"
+            rows.append(("classifier AUC", f"{auc:.3f} {trained} (0.5: not distinguishable from Monte Carlo)"))
+        rows += _verdict(physics)
     rows.append(("bill", _bill(summary)))
     return rows
+
+
+def _verdict(physics: dict[str, Any]) -> list[tuple[str, str]]:
+    """The decision, and each gate."""
+    decision = physics["decision"]
+    text = f"{decision}: no gates are set (validation.gates)" if decision == "not assessed" else decision
+    if physics["warnings"]:
+        text += f"; the generator is {' and '.join(physics['warnings'])}"
+    gates = [GateResult.model_validate(gate, by_alias=True, by_name=False) for gate in physics["gates"]]
+    return [("verdict", text), *(("gate", gate.statement) for gate in gates)]
 
 
 def _bill(summary: dict[str, Any]) -> str:
@@ -138,5 +150,5 @@ def _bill(summary: dict[str, Any]) -> str:
 
 def _separation(one: dict[str, Any]) -> str:
     parts = [f"separation {one['separation']:.4f}" if one["separation"] is not None else "not computed"]
-    parts += [f"{name} {one[name]:.4f}" for name in ("floor", "untrained") if one.get(name) is not None]
+    parts += [f"{name} {one[name]:.4f}" for name in ("expectedNull", "untrained") if one.get(name) is not None]
     return ", ".join(parts)

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from caloscale.physics.result import GateResult
 from caloscale.planning.bill import Bill
 from caloscale.planning.cost import Cost
 from caloscale.spec.block import Block
@@ -20,7 +21,7 @@ class DataSummary(Block):
     showers: int
     """Training showers."""
     validation_showers: int
-    """Showers held back for validation."""
+    """Showers held out for validation."""
 
 
 class SimulationSummary(Block):
@@ -68,14 +69,18 @@ class ObservableSummary(Block):
     """Separation power, 0 (equal) to 1 (disjoint); null when it could not be computed."""
     uncertainty: float | None = None
     """Statistical uncertainty of the separation (bootstrap)."""
-    floor: float | None
-    """Separation of two halves of the Monte Carlo: what perfect agreement looks like."""
+    expected_null: float | None
+    """Separation that is expected of equal distributions at these numbers of showers."""
+    excess: float | None = None
+    """separation - expected null: does not depend on the numbers of showers."""
+    excess_uncertainty: float | None = None
+    """Statistical uncertainty of the excess."""
     untrained: float | None = None
     """Separation of the same network before training."""
     baseline: float | None = None
     """Separation of the mean training shower scaled by energy."""
-    sigmas_better_than_baseline: float | None = None
-    """baseline - separation, in standard deviations of a bootstrap."""
+    improvement_sigmas: float | None = None
+    """Improvement over the baseline: baseline - separation, in standard deviations of a bootstrap."""
 
 
 class PhysicsSummary(Block):
@@ -85,19 +90,29 @@ class PhysicsSummary(Block):
     __pydantic_extra__: dict[str, ObservableSummary]
 
     classifier_auc: float | None
-    """Area under the ROC curve of a classifier of generated against Monte Carlo showers; 0.5 is perfect."""
+    """Area under the ROC curve of a classifier of generated against Monte Carlo showers; 0.5 is perfect. It rises with
+    `classifierShowers`: compare runs at equal numbers."""
+    classifier_showers: int | None = None
+    """Training showers of each kind of the classifier."""
     linearity_deviation: float | None
     """Largest deviation of the generated mean ECAL sum from a straight line in energy, relative."""
     resolution_deviation: float | None
     """Mean over energy ranges of |sigma/E generated over Monte Carlo - 1|."""
-    resolution_sigmas_better_than_baseline: float | None
-    """How much nearer the generator's resolution is than the baseline's (which has none), in standard
-    deviations of a bootstrap."""
+    resolution_improvement_sigmas: float | None
+    """Improvement over the baseline (which has no fluctuations): how much nearer the generator's resolution is, in
+    standard deviations of a bootstrap."""
     shower_maximum_difference_layers: float | None
     """Largest difference of the shower maximum (fitted to the mean profile) from Monte Carlo over the energy ranges, in
     layers."""
-    released: bool
-    """Whether all gates were kept and the model was released."""
+    decision: Literal["accepted", "rejected", "undecided", "not assessed"]
+    """On the model: accepted when all gates are met, rejected when one is not, undecided when the showers are too few
+    to tell, not assessed when there are no gates. Only an accepted model is released."""
+    gates: tuple[GateResult, ...] = ()
+    """Each gate with its result."""
+    reasons: tuple[str, ...] = ()
+    """Why the model is rejected, or the decision open."""
+    warnings: tuple[str, ...] = ()
+    """Whether the generator is worse than the untrained network or than the mean shower."""
 
 
 class StageSummary(Block):

@@ -1,8 +1,10 @@
-"""Comparison of generated showers with held-back Monte Carlo, and the release of the model."""
+"""Comparison of generated showers with held-out Monte Carlo, and the verdict on the model."""
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import shutil
 import time
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference import Generator, load_generator
-from caloscale.inference.folder import HELD_BACK
+from caloscale.inference.folder import REJECTED, VERDICT
 from caloscale.models.card import CARD, ModelCard
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.report.figure_data import FIGURE_DATA_FILE, figure_data
@@ -31,18 +33,30 @@ from caloscale.training.selection import selection_showers
 
 log = logging.getLogger(__name__)
 
-TRAINING_SHOWERS = 2000
-"""Training showers read for what Monte Carlo alone teaches: the mean shower and the energy regression."""
+CELLS_BYTES = 2**30
+"""Memory for the cells of the generated showers and of the training showers, each, bytes."""
+MOST_SHOWERS = 10_000
+"""Generated showers, and training showers that are read, at most: more do not sharpen a verdict."""
+FEWEST_GENERATED = 5_000
+"""Generated showers where Monte Carlo has fewer: then its statistics limit the verdict. FPD and KPD need as many."""
+PRIMARIES = 1
+"""Stream of random numbers of the primaries: the seed's others belong to the evaluation."""
+UNTRAINED_SHOWERS = 2_000
+"""Showers of the untrained network, at most."""
 
 
 @dataclass(frozen=True)
 class ValidationOutcome:
-    """What a pipeline step or a verb shows of a validation."""
+    """What a pipeline step or a command shows of a validation."""
 
     evaluation: Evaluation
-    released: bool
     verdict: str
-    """The verdict table, Markdown."""
+    """The decision, each gate and the observables, Markdown."""
+
+    @property
+    def decision(self) -> str:
+        """accepted, rejected, undecided or not assessed."""
+        return self.evaluation.decision
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -58,7 +72,8 @@ class ValidationOutcome:
 def validate(
     run: Run, workspace: str | Path, dataset: str | Path | ShardFolder, trained: Path, model: Path | None = None
 ) -> ValidationOutcome:
-    """Judge the networks in ``trained``; ``<workspace>/model`` gets them when all gates are kept, else the reason.
+    """Judge the networks in ``trained``; ``<workspace>/model`` gets them with the verdict, or, when they are rejected,
+    only the reasons.
 
     The same is written into the folder ``model``, if one is given. What was in either folder is replaced. Raises
     InputError when ``trained`` is one of them: the networks would be lost; ShowerFileError and CheckpointError for
@@ -66,7 +81,7 @@ def validate(
     """
     if trained.resolve() in (target.resolve() for target in (Path(workspace) / MODEL, model) if target is not None):
         raise InputError(
-            "is the folder that gets the networks when they are released, or else loses them",
+            "is the folder that is replaced by the result: the networks in it would be lost",
             file=trained,
             remedy="give the folder `training/model` of the run, or a copy",
         )
@@ -77,16 +92,20 @@ def validate(
         _check_card(generator.card, trained, run)
         if generator.card.showers_sha256 not in (None, shards.manifest.train_sha256):
             log.warning(
-                "%s was trained on other shards than those of %s: if it has seen showers that are held back there, "
+                "%s was trained on other shards than those of %s: if it has seen showers that are held out there, "
                 "the verdict is too good",
                 trained,
                 shards.path,
             )
-        reference = shards.read("validation", _judging_showers(shards.manifest, run))
-        training = shards.read("train", np.arange(min(TRAINING_SHOWERS, shards.manifest.splits["train"])))
-        generated, rate = _generate_like(reference, generator, run)
+        reference = shards.read("validation", judging_showers(shards.manifest, run))
+        training = shards.read("train", np.arange(min(_showers_in_memory(run), shards.manifest.splits["train"])))
+        energy_gev, angle_rad = draw_primaries(run, training, generated_showers(run, len(reference)))
+        generated, rate = _generate(generator, energy_gev, angle_rad, run.validation.seed)
         figures.update(showersPerSecond=rate, generated=len(generated))
-        untrained, _ = _generate_like(reference, load_generator(trained, untrained=True), run)
+        few = slice(UNTRAINED_SHOWERS)
+        untrained, _ = _generate(
+            load_generator(trained, untrained=True), energy_gev[few], angle_rad[few], run.validation.seed
+        )
         comparison = compare(
             reference,
             generated,
@@ -100,9 +119,9 @@ def validate(
         _write_json(folder / "validation" / FIGURE_DATA_FILE, figure_data(comparison).model_dump_json(by_alias=True))
         verdict = verdict_markdown(evaluation)
         for target in filter(None, (folder / MODEL, model)):
-            _release(evaluation, verdict, trained, target)
-        figures["released"] = evaluation.released
-        return ValidationOutcome(evaluation, evaluation.released, verdict)
+            _publish(evaluation, verdict, trained, target)
+        figures["decision"] = evaluation.decision
+        return ValidationOutcome(evaluation, verdict)
 
 
 def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
@@ -112,15 +131,16 @@ def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
     ):
         if found != wanted:
             raise CheckpointError(
-                "the networks were trained for another document",
+                "the networks were trained for another run configuration",
                 file=trained / CARD,
                 field=field,
                 value=str(found)[:200],
-                remedy=f"train again, or give the document of these networks; the run wants {str(wanted)[:200]}",
+                remedy="train again, or give the run configuration of these networks; the run wants "
+                f"{str(wanted)[:200]}",
             )
 
 
-def _judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
+def judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
     """Numbers of the validation showers that judge: of those that did not choose the generator, ascending."""
     chose = selection_showers([shard.showers for shard in manifest.shards_of("validation")])
     others = np.setdiff1d(np.arange(manifest.splits["validation"]), chose)
@@ -128,25 +148,54 @@ def _judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
     return np.sort(np.random.default_rng(run.validation.seed).choice(others, wanted, replace=False))
 
 
-def _generate_like(reference: Showers, generator: Generator, run: Run) -> tuple[Showers, float]:
-    """Generated showers at the energies and angles of the Monte Carlo, and showers per second."""
-    # Evenly: held-back showers lie in the order of the source files, which may go by energy, and all are compared with.
-    index = np.arange(run.validation.showers) * len(reference) // run.validation.showers
-    energy_gev, angle_rad = reference.energy_gev[index], reference.angle_rad[index]
-    generator.generate(energy_gev[:1], angle_rad[:1], seed=run.validation.seed)  # compiles
+def generated_showers(run: Run, reference: int) -> int:
+    """How many showers are generated: what the run configuration says, or as many as the comparison with this many
+    Monte Carlo showers needs and memory holds."""
+    wanted = min(max(reference, FEWEST_GENERATED), MOST_SHOWERS)
+    return run.validation.showers or min(wanted, _showers_in_memory(run))
+
+
+def _showers_in_memory(run: Run) -> int:
+    return max(1, min(MOST_SHOWERS, CELLS_BYTES // (4 * math.prod(run.data.shape))))
+
+
+def draw_primaries(run: Run, training: Showers, count: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Energies in GeV and angles in rad (count,) of generated showers, independent of the showers that judge.
+
+    Simulated data have the distribution of the run configuration: uniform in its ranges. That of own data is not
+    known, so pairs are drawn from the training showers, with repetition.
+    """
+    random = np.random.default_rng([run.validation.seed, PRIMARIES])
+    if run.data.source == "simulate":
+        energy_gev = random.uniform(*run.data.energy_gev, size=count)
+        angle_rad = np.deg2rad(random.uniform(*run.data.angle_deg, size=count))
+        return energy_gev.astype(np.float32), angle_rad.astype(np.float32)
+    index = random.integers(0, len(training), count)
+    return training.energy_gev[index], training.angle_rad[index]
+
+
+def _generate(
+    generator: Generator, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32], seed: int
+) -> tuple[Showers, float]:
+    """Generated showers, and showers per second."""
+    generator.generate(energy_gev[:1], angle_rad[:1], seed=seed)  # compiles
     started = time.perf_counter()
-    generated = generator.generate(energy_gev, angle_rad, seed=run.validation.seed)
+    generated = generator.generate(energy_gev, angle_rad, seed=seed)
     return generated, len(generated) / (time.perf_counter() - started)
 
 
-def _release(evaluation: Evaluation, verdict: str, trained: Path, model: Path) -> None:
+def _publish(evaluation: Evaluation, verdict: str, trained: Path, model: Path) -> None:
     """Replace the model folder as a whole: neither an earlier model nor an earlier reason stays beside the new one."""
     with atomic_writer(model, replace_folder=True) as folder:
-        if evaluation.released:
-            shutil.copytree(trained, folder)
-        else:
+        if evaluation.decision == "rejected":
             folder.mkdir()
-            (folder / HELD_BACK).write_text(f"# This model was not released\n\n{verdict}\n", encoding="utf-8")
+            (folder / REJECTED).write_text(f"# Rejected\n\n{verdict}\n", encoding="utf-8")
+        else:
+            shutil.copytree(trained, folder)
+            decided = evaluation.model_dump(
+                mode="json", by_alias=True, include={"decision", "reasons", "gates", "warnings"}
+            )
+            (folder / VERDICT).write_text(json.dumps(decided, indent=1) + "\n", encoding="utf-8")
 
 
 def _write_json(path: Path, text: str) -> None:

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from caloscale import spec
+from caloscale.errors import ConfigurationError
+from caloscale.physics.gates import Sizes, decide, holm
+from caloscale.physics.result import Difference, QuantityResult
+from caloscale.spec import Gate
+
+SIZES = Sizes(400, 5000)
+
+
+def quantity(*values: tuple[float, float], unit: str = "%") -> QuantityResult:
+    differences = tuple(
+        Difference(where=f"range {k}", value=value, uncertainty=sigma) for k, (value, sigma) in enumerate(values)
+    )
+    return QuantityResult(title="Mean response", unit=unit, differences=differences)
+
+
+def decide_one(tolerance: float, *values: tuple[float, float], sizes: Sizes = SIZES):
+    gate = Gate(quantity="response", tolerance=tolerance)
+    (result,), decision, _ = decide([gate], {"response": quantity(*values)}, sizes, [])
+    assert decision == result.decision
+    return result
+
+
+@pytest.mark.parametrize(
+    ("value", "decision"),
+    [
+        (1.0, "accepted"),
+        (-1.3, "accepted"),
+        (1.4, "undecided"),
+        (-2.5, "undecided"),
+        (2.7, "rejected"),
+        (-9, "rejected"),
+    ],
+)
+def test_the_interval_decides(value, decision):
+    """Tolerance 2, uncertainty .4: accepted below 2 - 1.645 x .4 = 1.34, rejected above 2 + 1.645 x .4 = 2.66."""
+    result = decide_one(2, (value, 0.4))
+    assert result.decision == decision
+    assert result.low == pytest.approx(max(0, abs(value) - 1.645 * 0.4), abs=1e-3)
+    assert result.high == pytest.approx(abs(value) + 1.645 * 0.4, abs=1e-3)
+
+
+def test_the_worst_range_of_energy_decides():
+    assert decide_one(2, (0.1, 0.1), (0.1, 0.1), (3.5, 0.4)).where == "range 2"
+    # A range that cannot be told keeps the gate open though another is farther away.
+    assert decide_one(2, (1.2, 0.1), (0.5, 2.0)).decision == "undecided"
+    # Three ranges: the probability is three times as high that one of them exceeds by chance.
+    assert decide_one(2, (2.7, 0.4)).decision == "rejected"
+    assert decide_one(2, (2.7, 0.4), (0, 0.4), (0, 0.4)).decision == "undecided"
+
+
+def test_holm_is_that_of_its_definition():
+    assert holm([0.01, 0.04, 0.03, 0.005], 0.05) == [True, False, False, True]
+    assert holm([0.02, 0.9], 0.05) == [True, False]
+    assert holm([0.04, 0.04], 0.05) == [False, False]
+    assert holm([], 0.05) == []
+
+
+def test_more_gates_need_more_evidence_to_reject():
+    names = ("response", "linearity", "resolution", "depthSpread", "hits")
+    gates = [Gate(quantity=name, tolerance=2) for name in names]
+    found = {name: quantity((2.8 if name == "hits" else 0.1, 0.4)) for name in names}
+    assert decide(gates[-1:], found, SIZES, [])[1] == "rejected"
+    assert decide(gates, found, SIZES, [])[1] == "undecided"
+    found["hits"] = quantity((3.2, 0.4))
+    results, decision, reasons = decide(gates, found, SIZES, [])
+    assert decision == "rejected" and reasons == (results[-1].statement,)
+
+
+def test_error_rates_are_those_that_are_stated():
+    """A difference at the tolerance is accepted wrongly, and rejected wrongly, in 5% of the experiments each."""
+    values = np.random.default_rng(1).normal(2, 0.4, 4000)
+    decisions = [decide_one(2, (float(v), 0.4)).decision for v in values]
+    for decision in ("accepted", "rejected"):
+        assert decisions.count(decision) / 4000 == pytest.approx(0.05, abs=0.011)
+
+
+@pytest.mark.parametrize("true", [0.5, 3.2])
+def test_the_further_showers_would_decide(true):
+    """With as many more Monte Carlo showers the interval just reaches the tolerance."""
+    result = decide_one(2, (true, 1.2), sizes=SIZES)
+    assert result.decision == "undecided" and result.further_showers > 0
+    assert f"{result.further_showers} more held-out Monte Carlo showers are needed" in result.statement
+
+    def scaled(further: int) -> float:
+        old, new = (1 / n + 1 / SIZES.generated for n in (SIZES.reference, SIZES.reference + further))
+        return 1.2 * np.sqrt(new / old)
+
+    assert decide_one(2, (true, scaled(result.further_showers + 1))).decision != "undecided"
+    assert decide_one(2, (true, scaled(result.further_showers - 10))).decision == "undecided"
+
+
+def test_a_difference_at_the_tolerance_has_no_number_of_showers():
+    result = decide_one(2, (2.0, 0.4))
+    assert result.further_showers is None and "too near to the tolerance" in result.statement
+
+
+def test_separations_and_aucs_have_one_bad_side():
+    gates = [
+        Gate(quantity="hitsSeparation", tolerance=0.02),
+        Gate(quantity="classifierAuc", tolerance=0.8, showers=500),
+    ]
+    curve = [
+        Difference(where=f"{n} showers of each kind", value=v, uncertainty=0.01) for n, v in ((250, 0.7), (500, 0.9))
+    ]
+    found = {
+        "hitsSeparation": quantity((-0.05, 0.01), unit=""),
+        "classifierAuc": QuantityResult(title="Classifier AUC", unit="", differences=tuple(curve)),
+    }
+    separation, auc = decide(gates, found, SIZES, [])[0]
+    assert (separation.decision, auc.decision, auc.value) == ("accepted", "rejected", 0.9)
+
+
+def test_an_auc_at_another_size_does_not_decide():
+    gate = Gate(quantity="classifierAuc", tolerance=0.8, showers=1000)
+    curve = (Difference(where="500 showers of each kind", value=0.6, uncertainty=0.01),)
+    found = {"classifierAuc": QuantityResult(title="Classifier AUC", unit="", differences=curve)}
+    (result,), decision, _ = decide([gate], found, SIZES, [])
+    assert decision == "undecided" and "too few showers to train a classifier on 1000" in result.statement
+
+
+def test_no_gates_and_faults():
+    assert decide([], {}, SIZES, []) == ((), "not assessed", ())
+    assert decide([], {}, SIZES, ["all generated showers are empty"])[1] == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("gate", "text"),
+    [
+        ("{quantity: cellSpectrumSeparation, tolerance: 1}", "could not fail"),
+        ("{quantity: response, tolerance: 100}", "could not fail"),
+        ("{quantity: classifierAuc, tolerance: 1, showers: 500}", "could not fail"),
+        ("{quantity: classifierAuc, tolerance: 0.5, showers: 500}", "could not be passed"),
+        ("{quantity: showerMaximum, tolerance: 24}", "could not fail"),
+        ("{quantity: classifierAuc, tolerance: 0.9}", "depends on the number of showers"),
+        ("{quantity: hits, tolerance: 5, showers: 500}", "depends on the number of showers"),
+        ("{quantity: hits, tolerance: 5}, {quantity: hits, tolerance: 6}", "two gates on hits"),
+        ("{quantity: hits, tolerance: .inf}", "finite"),
+        ("{quantity: hits, maxFloors: 5}", "unknown key"),
+    ],
+)
+def test_a_gate_that_decides_nothing_is_refused(gate, text):
+    with pytest.raises(ConfigurationError, match=text) as error:
+        spec.load_run(preset="compact", overrides=[f"validation.gates=[{gate}]"])
+    assert error.value.exit_code == 2 and error.value.remedy
+
+
+@pytest.mark.parametrize("preset", spec.PRESETS)
+def test_each_preset_has_gates_that_a_faithful_sample_can_pass(preset):
+    """With the statistics of a run a faithful generator must be accepted in principle: tolerances are above the half
+    width of the intervals of a few hundred showers."""
+    gates = {gate.quantity: gate for gate in spec.load_run(preset=preset).validation.gates}
+    assert len(gates) >= 10
+    in_a_range = 100
+    assert gates["resolution"].tolerance > 100 * norm.ppf(0.95) / np.sqrt(2 * in_a_range)
+    assert gates["response"].tolerance > 100 * norm.ppf(0.95) * 0.07 / np.sqrt(in_a_range)
