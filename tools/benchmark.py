@@ -28,6 +28,7 @@ from caloscale.report.run_figures import profile_table
 from caloscale.storage.atomic import atomic_writer
 from tools.benchmark_nodes import node_times, smoke_times
 from tools.benchmark_runs import runs_section, table
+from tools.verdicts import section as verdicts_section
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -91,6 +92,8 @@ class Section:
     title: str
     measurements: tuple[Measurement, ...]
     write: Callable[[Measurement], str]
+    page: Path = PAGE
+    """Where it stands."""
 
 
 def bench(*command: str) -> Measurement:
@@ -219,6 +222,13 @@ SECTIONS = (
         write_nodes,
     ),
 )
+PHYSICS = Section(
+    "verdicts",
+    "Operating characteristics",
+    (Measurement("verdicts", (), module="tools.verdicts"),),
+    lambda one: verdicts_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=verdicts"),
+    page=ROOT / "docs" / "physics.md",
+)
 RUNS = "runs"
 
 
@@ -271,7 +281,7 @@ def write_page(page: str, sections: Sequence[Section], runs: Sequence[Path]) -> 
 
 def main(arguments: Sequence[str]) -> int:
     """Measure and write; exit code 1 when a bench failed."""
-    names = [*(section.name for section in SECTIONS), RUNS]
+    names = [*(section.name for section in (*SECTIONS, PHYSICS)), RUNS]
     parser = argparse.ArgumentParser(prog="python -m tools.benchmark", description=__doc__)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(names)}; absent: all")
     parser.add_argument("--again", action="store_true", help="measure anew what has a result")
@@ -280,7 +290,7 @@ def main(arguments: Sequence[str]) -> int:
     unknown = set(asked.sections) - set(names)
     if unknown:
         parser.error(f"no such section: {', '.join(sorted(unknown))}; one of {', '.join(names)}")
-    chosen = [section for section in SECTIONS if not asked.sections or section.name in asked.sections]
+    chosen = [one for one in (*SECTIONS, PHYSICS) if not asked.sections or one.name in asked.sections]
     failed = [] if asked.write_only else measure(chosen, again=asked.again)
     runs = [ROOT / "runs" / f"seed-{seed}" for seed in SEEDS]
     if not asked.write_only and (not asked.sections or RUNS in asked.sections):
@@ -288,6 +298,8 @@ def main(arguments: Sequence[str]) -> int:
     page = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else TITLE
     with atomic_writer(PAGE) as temporary:
         temporary.write_text(write_page(page, SECTIONS, runs), encoding="utf-8")
+    with atomic_writer(PHYSICS.page) as temporary:
+        temporary.write_text(write_page(PHYSICS.page.read_text(encoding="utf-8"), [PHYSICS], ()), encoding="utf-8")
     print(PAGE.relative_to(ROOT))
     for problem in failed:
         print(f"failed: {problem}", file=sys.stderr)

@@ -1,0 +1,64 @@
+"""Generators that are wrong in a known way: what a verdict must reject. Pure functions of showers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from caloscale.detector.axes import Floats
+from caloscale.physics.samples import mean_shower
+from caloscale.showers.arrays import Showers
+
+COLLAPSED = 100
+"""Showers that a collapsed generator repeats."""
+
+
+def scale_energy(showers: Showers, factor: float = 1.05) -> Showers:
+    """All cells brighter by a factor."""
+    return _with_cells(showers, showers.cells_gev * factor)
+
+
+def kill_layer(showers: Showers, layer: int | None = None) -> Showers:
+    """One layer without energy; absent: the one in the middle."""
+    cells = showers.cells_gev.copy()
+    cells[..., cells.shape[-1] // 2 if layer is None else layer] = 0
+    return _with_cells(showers, cells)
+
+
+def narrow_response(showers: Showers, factor: float = 0.5) -> Showers:
+    """The deviations of sum/E from their mean at that energy multiplied by a factor.
+
+    The mean is a cubic polynomial in the logarithm of the energy.
+    """
+    response = showers.ecal_sum_gev / showers.energy_gev
+    energy = np.log(showers.energy_gev)
+    mean = np.polyval(np.polyfit(energy, response, 3), energy)
+    scale = np.where(response > 0, (mean + factor * (response - mean)) / np.where(response > 0, response, 1), 1)
+    return _with_cells(showers, showers.cells_gev * scale[:, None, None, None])
+
+
+def repeat_few(showers: Showers, count: int = COLLAPSED) -> Showers:
+    """The first showers over and over, with their primaries: mode collapse."""
+    return showers[np.arange(len(showers)) % count]
+
+
+def repeat_mean(showers: Showers, training: Showers) -> Showers:
+    """The mean training shower times the energy."""
+    return _with_cells(showers, mean_shower(training) * showers.energy_gev[:, None, None, None])
+
+
+def deformations(training: Showers) -> dict[str, Callable[[Showers], Showers]]:
+    """All of them, by name."""
+    return {
+        "mean shower": lambda showers: repeat_mean(showers, training),
+        "5% more energy": scale_energy,
+        "one dead layer": kill_layer,
+        "resolution halved": narrow_response,
+        f"{COLLAPSED} showers repeated": repeat_few,
+    }
+
+
+def _with_cells(showers: Showers, cells: Floats) -> Showers:
+    return replace(showers, cells_gev=cells.astype(np.float32))

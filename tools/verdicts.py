@@ -1,0 +1,140 @@
+"""Operating characteristics of the verdict: what the gates of a preset decide on good and on bad generators.
+
+    python -m tools.verdicts --output FILE [--seeds 10]
+
+Trains the compact preset with several seeds of the training (in runs/verdict-*; finished runs are used again), a tenth
+of it and one epoch of it, and judges each by the gates of the preset. The first networks are also judged untrained and
+deformed (caloscale.bench.deformations). All are judged by the same held-out Geant4 showers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from caloscale.bench.deformations import deformations
+from caloscale.bench.machine import describe_machine
+from caloscale.physics import Evaluation, compare, evaluate
+from caloscale.showers.arrays import Showers
+from caloscale.spec import Run, load_run
+from caloscale.storage.atomic import atomic_writer
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNS = ROOT / "runs"
+SHORT = ("a tenth of the epochs", "one epoch")
+
+
+def trained(preset: str, seed: int, epochs: int | None) -> Path:
+    """Folder of a finished run with this seed of the training; it is made if it is missing."""
+    folder = RUNS / f"verdict-{preset}-{seed}{'' if epochs is None else f'-{epochs}-epochs'}"
+    if not (folder / "validation" / "physics.json").is_file():
+        overrides = [f"train.seed={seed}"] + ([] if epochs is None else [f"train.epochs={epochs}"])
+        options = [word for override in overrides for word in ("--set", override)]
+        command = ("run", "--preset", preset, "--name", folder.name, "--runs", str(RUNS), *options)
+        subprocess.run([sys.executable, "-m", "caloscale.cli.main", *command], check=True, cwd=ROOT)
+    return folder
+
+
+def row(case: str, seed: int, evaluation: Evaluation) -> dict[str, Any]:
+    """The decisions on one generator."""
+    return {
+        "case": case,
+        "seed": seed,
+        "decision": evaluation.decision,
+        "gates": {gate.quantity: gate.decision for gate in evaluation.gates},
+        "showers": [evaluation.showers.reference, evaluation.showers.generated],
+        "statements": [gate.statement for gate in evaluation.gates],
+    }
+
+
+def of_run(case: str, seed: int, folder: Path) -> dict[str, Any]:
+    """The decision that the run itself has made."""
+    text = (folder / "validation" / "physics.json").read_text(encoding="utf-8")
+    return row(case, seed, Evaluation.model_validate_json(text, by_alias=True, by_name=False))
+
+
+def of_deformed(run: Run, dataset: Path, networks: Path, seed: int) -> Iterator[dict[str, Any]]:
+    """The decisions on the untrained network and on deformed showers of a trained one."""
+    from caloscale.inference import load_generator
+    from caloscale.showers.tfrecord.shard_folder import open_shards
+    from caloscale.stages.validation import draw_primaries, generated_showers, judging_showers
+
+    with open_shards(dataset) as shards:
+        reference = shards.read("validation", judging_showers(shards.manifest, run))
+        training = shards.read("train", np.arange(shards.manifest.parts["train"]))
+    primaries = draw_primaries(run, training, generated_showers(run, len(reference)))
+    generated, untrained = (
+        load_generator(networks, untrained=which).generate(*primaries, seed=run.validation.seed)
+        for which in (False, True)
+    )
+    cases: dict[str, Showers] = {"untrained": untrained}
+    cases |= {name: change(generated) for name, change in deformations(training).items()}
+    for name, showers in cases.items():
+        found = compare(reference, showers, training=training, untrained=None, data=run.data, validation=run.validation)
+        yield row(name, seed, evaluate(found))
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Counts of the verdicts, and which gates rejected how often, Markdown."""
+    lines = [
+        "| generator | judged | accepted | undecided | rejected | gates that rejected |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    for case in dict.fromkeys(one["case"] for one in rows):
+        chosen = [one for one in rows if one["case"] == case]
+        decisions = Counter(one["decision"] for one in chosen)
+        gates = Counter(name for one in chosen for name, decision in one["gates"].items() if decision == "rejected")
+        named = ", ".join(f"{name} ({count})" if len(chosen) > 1 else name for name, count in gates.most_common())
+        counts = [str(decisions[word]) for word in ("accepted", "undecided", "rejected")]
+        lines.append("| " + " | ".join([case, str(len(chosen)), *counts, named or "none"]) + " |")
+    return "\n".join(lines)
+
+
+def section(result: dict[str, Any], command: str) -> str:
+    """What docs/physics.md says of a result."""
+    rows = result["rows"]
+    reference, generated = rows[0]["showers"]
+    return (
+        f"`{command}`: the preset {result['preset']}, judged by {reference} held-out Geant4 showers and {generated} "
+        f"generated ones.\n\n{table(rows)}\n\nThe deformed samples are made of the showers of the networks with the "
+        "first seed.\n"
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Judge all cases and write the decisions."""
+    parser = argparse.ArgumentParser(prog="python -m tools.verdicts", description=__doc__)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=10, help="normal runs")
+    parser.add_argument("--preset", default="compact")
+    parser.add_argument("--networks", type=Path, help="judge only these networks and what is made of them")
+    parser.add_argument("--dataset", type=Path, help="shards of these networks")
+    asked = parser.parse_args(list(arguments))
+    run = load_run(preset=asked.preset)
+    if asked.networks:
+        rows = list(of_deformed(run, asked.dataset, asked.networks, run.train.seed))
+    else:
+        rows = [of_run("normal run", seed, trained(asked.preset, seed, None)) for seed in range(1, asked.seeds + 1)]
+        for case, epochs in zip(SHORT, (max(1, run.train.epochs // 10), 1)):
+            rows.append(of_run(case, 1, trained(asked.preset, 1, epochs)))
+        first = trained(asked.preset, 1, None)
+        rows += of_deformed(run, first / "dataset", first / "training" / "model", 1)
+    machine = describe_machine().model_dump(mode="json", by_alias=True)
+    with atomic_writer(asked.output) as temporary:
+        temporary.write_text(
+            json.dumps({"preset": asked.preset, "rows": rows, "machine": machine}, indent=1) + "\n", encoding="utf-8"
+        )
+    print(table(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
