@@ -140,7 +140,7 @@ def test_tables_have_headers_with_scope(whole):
     tables = whole.split("<table")[1:]
     assert all(table.count('scope="col"') for table in tables)
     shown = [table for table in tables if "<caption>" in table]
-    assert len(shown) == 5
+    assert len(shown) == 6
     for table in shown:
         body = table.split("<tbody")[1].split("</tbody>")[0]
         assert body.count("<tr") == body.count('scope="row"')
