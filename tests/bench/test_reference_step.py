@@ -11,7 +11,7 @@ from caloscale.bench.reference_step import Draws, reference_optimizers, referenc
 from caloscale.bench.step_work import synthetic_batch
 from caloscale.models import build, noise_size
 from caloscale.spec import load_run
-from caloscale.training.custom_loop import Moment, build_optimizers, flipped, train_step
+from caloscale.training.custom_loop import StepContext, build_optimizers, flipped, train_step
 from caloscale.training.draws import EventDraws
 from caloscale.training.optimizers import unpack
 from caloscale.training.schedule import Schedule
@@ -61,8 +61,8 @@ def test_gradients_and_weights_of_a_step(preset):
     expected = reference_optimizers(run, plain)
     reference_step(run, plain, expected, batch, draws_of_the_engine(run))
     found = build_optimizers(run, ours)
-    moment = Moment(tf.constant(0, tf.int64), tf.constant(0.0), tf.constant(0, tf.int64), BATCH)
-    train_step(run, ours, found, batch, moment, Schedule(0, "constant"))
+    context = StepContext(tf.constant(0, tf.int64), tf.constant(0.0), tf.constant(0, tf.int64), BATCH)
+    train_step(run, ours, found, batch, context, Schedule(0, "constant"))
     for name in ("discriminator", "generator"):
         variables = getattr(plain, name).trainable_variables
         gradients = unpack(getattr(found, name).slots()["mean"], variables)

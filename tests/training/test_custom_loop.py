@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from caloscale.models import build, latent, noise_size
 from caloscale.spec import load_run
-from caloscale.training.custom_loop import Moment, build_optimizers, flipped, train_step
+from caloscale.training.custom_loop import StepContext, build_optimizers, flipped, train_step
 from caloscale.training.draws import EventDraws
 from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, compile_step
@@ -177,7 +177,7 @@ def test_the_generator_does_not_change_the_discriminator():
     run = small_run(*PLAIN, "train.learningRate=1e-30")
     networks = build(run.model, run.data)
     before = [network.get_weights() for network in networks]
-    train_step(run, networks, build_optimizers(run, networks), a_batch(run), Moment(0, 0.0, 0, 4), CONSTANT)
+    train_step(run, networks, build_optimizers(run, networks), a_batch(run), StepContext(0, 0.0, 0, 4), CONSTANT)
     unchanged = [
         all(np.allclose(a, b, rtol=0, atol=1e-20) for a, b in zip(weights, network.get_weights()))
         for weights, network in zip(before, networks)
@@ -203,8 +203,8 @@ def test_losses_are_per_shower():
     for showers, global_batch in ((batch, 4), (twice, 8), (batch, 8)):
         tf.keras.utils.set_random_seed(1)
         networks = build(run.model, run.data)
-        moment = Moment(0, 0.0, 0, global_batch)
-        losses = train_step(run, networks, build_optimizers(run, networks), showers, moment, CONSTANT)
+        context = StepContext(0, 0.0, 0, global_batch)
+        losses = train_step(run, networks, build_optimizers(run, networks), showers, context, CONSTANT)
         found.append(float(losses["discriminator_real"]))
     assert found[1] == pytest.approx(found[0], rel=1e-4)
     assert found[2] == pytest.approx(found[0] / 2, rel=1e-4)
@@ -225,8 +225,8 @@ def test_all_replicas_at_the_end_are_at_the_end(replicas, monkeypatch):
     run = small_run(*PLAIN, "train.generatorUpdates=1")
     networks = build(run.model, run.data)
     for progress, expected in ((1.0, 1.0), (0.5, pytest.approx(0.5))):
-        moment = Moment(0, tf.constant(progress), 0, 4 * replicas, replicas)
-        losses = train_step(run, networks, build_optimizers(run, networks), a_batch(run), moment, CONSTANT)
+        context = StepContext(0, tf.constant(progress), 0, 4 * replicas, replicas)
+        losses = train_step(run, networks, build_optimizers(run, networks), a_batch(run), context, CONSTANT)
         assert float(losses["progress"]) == expected
 
 
@@ -245,8 +245,8 @@ def test_only_what_a_step_changes_is_reduced_and_saved(monkeypatch):
     monkeypatch.setattr(tf.distribute, "get_replica_context", Counting)
     run = small_run(*PLAIN, "train.optimizer=adam", "train.generatorUpdates=2", "train.averageDecay=0.9")
     state = TrainingState(run)
-    moment = Moment(0, tf.constant(0.0), 0, 8, 2)
-    losses = train_step(run, state.networks, state.optimizers, a_batch(run), moment, CONSTANT)
+    context = StepContext(0, tf.constant(0.0), 0, 8, 2)
+    losses = train_step(run, state.networks, state.optimizers, a_batch(run), context, CONSTANT)
     generator, discriminator = (sum(math.prod(w.shape) for w in n.trainable_weights) for n in state.networks)
     constants = sum(math.prod(w.shape) for w in state.networks.generator.weights) - generator
     assert constants in (0, 2 * 168 * (noise_size(run.model) + 1))
@@ -259,8 +259,8 @@ def test_only_what_a_step_changes_is_reduced_and_saved(monkeypatch):
 def losses_of(run, batch, networks=build):
     """A step's losses, and the networks behind it."""
     state = TrainingState(run, None, networks)
-    moment = Moment(0, 0.0, 0, len(batch["energy_gev"]))
-    return train_step(run, state.networks, state.optimizers, batch, moment, CONSTANT), state
+    context = StepContext(0, 0.0, 0, len(batch["energy_gev"]))
+    return train_step(run, state.networks, state.optimizers, batch, context, CONSTANT), state
 
 
 @pytest.mark.usefixtures("eagerly")

@@ -12,7 +12,7 @@ import tensorflow as tf
 from caloscale.errors import ConfigurationError, DeviceError
 from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, replica_step
-from caloscale.training.strategy import Devices, Placement, divide, open_engine, place, visible_devices, worker_of
+from caloscale.training.strategy import Devices, Placement, divide, open_context, resolve, visible_devices, worker_of
 
 from .conftest import DETECTOR, small_run
 from .test_custom_loop import a_batch
@@ -40,7 +40,7 @@ def tf_config(workers, index=0, **more):
     ],
 )
 def test_auto(environment, devices, expected):
-    found = place(small_run(), environment, devices)
+    found = resolve(small_run(), environment, devices)
     assert (found.strategy, found.device, found.worker, found.workers, found.replicas_per_worker) == expected
     assert found.replicas == found.workers * found.replicas_per_worker
     assert found.is_chief == (found.worker == 0)
@@ -49,7 +49,7 @@ def test_auto(environment, devices, expected):
 
 def test_the_document_chooses():
     def chosen(strategy, environment, devices):
-        return place(small_run(f"train.strategy={strategy}"), environment, devices)
+        return resolve(small_run(f"train.strategy={strategy}"), environment, devices)
 
     assert chosen("one-device", {}, Devices(gpus=8)).replicas == 1
     assert chosen("mirrored", {}, Devices(cpus=2)).replicas == 2
@@ -61,13 +61,13 @@ def test_the_document_chooses():
     [
         ("mirrored", tf_config(2), Devices(), "TF_CONFIG names 2 workers"),
         ("multi-worker", {}, Devices(), "TF_CONFIG is not set"),
-        ("tpu", {}, Devices(gpus=1), "no TPU is there"),
+        ("tpu", {}, Devices(gpus=1), "TensorFlow sees no TPU"),
         ("auto", {"TPU_WORKER_HOSTNAMES": "a,b"}, Devices(tpus=4), "the slice has 2 hosts"),
     ],
 )
 def test_what_is_impossible_is_refused(strategy, environment, devices, words):
     with pytest.raises(ConfigurationError, match=words) as error:
-        place(small_run(f"train.strategy={strategy}"), environment, devices)
+        resolve(small_run(f"train.strategy={strategy}"), environment, devices)
     assert error.value.exit_code == 2
     assert error.value.remedy
 
@@ -109,10 +109,10 @@ PLACED = ("hardware.accelerator=nvidia-tesla-v100", "hardware.count=16", "hardwa
 def test_accelerators_that_were_given_must_be_there(overrides, environment, devices, missing):
     run = small_run(*overrides)
     if not missing:
-        place(run, environment, devices)
+        resolve(run, environment, devices)
         return
     with pytest.raises(DeviceError, match="TensorFlow sees") as error:
-        place(run, environment, devices)
+        resolve(run, environment, devices)
     assert error.value.exit_code == 140
 
 
@@ -156,8 +156,8 @@ def test_learning_rates_grow_with_the_batch_when_asked():
 
 
 def test_the_engine_of_this_process():
-    engine = open_engine(small_run(), {}, Devices())
-    assert engine.strategy.num_replicas_in_sync == engine.placement.replicas == 1
+    distribution = open_context(small_run(), {}, Devices())
+    assert distribution.strategy.num_replicas_in_sync == distribution.placement.replicas == 1
     assert visible_devices().cpus >= 1
 
 

@@ -1,4 +1,4 @@
-"""A worker as a process of its own: a few steps by the public parts of the engine; its state goes into a file.
+"""A worker as a process of its own: a few steps by the public parts of the distribution; its state goes into a file.
 
 Usage: worker.py '<json>', with the fields of `Job`. No TensorFlow is loaded before its Keras is chosen.
 """
@@ -92,23 +92,23 @@ def train_case(job, name, run):
     from caloscale.training.input import TrainingShowers
     from caloscale.training.schedule import Schedule
     from caloscale.training.state import TrainingState, make_steps
-    from caloscale.training.strategy import divide, open_engine
+    from caloscale.training.strategy import divide, open_context
 
-    engine = open_engine(run, os.environ)
-    place, train = engine.placement, run.train
+    distribution = open_context(run, os.environ)
+    place, train = distribution.placement, run.train
     shards = Path(job.shards)
     batch = divide(run, place)
     showers = TrainingShowers(
         shards, read_manifest(shards), batch, train.seed, run.data.mirror, place.workers, place.worker
     )
-    state = TrainingState(run, engine, normalised if job.networks == "normalised" else build)
+    state = TrainingState(run, distribution, normalised if job.networks == "normalised" else build)
     set_weights(state)
     losses = []
     make = fit if train.loop == "builtin" else make_steps
     make(
         state,
         Schedule(2, "cosine"),
-        engine.feed(showers.batches(start=0, stop=job.steps, slices=place.replicas_per_worker)),
+        distribution.distribute(showers.batches(start=0, stop=job.steps, slices=place.replicas_per_worker)),
         job.steps,
         # Workers differ in their clocks.
         before=lambda: 0.25 + 0.1 * (place.worker - (place.workers - 1) / 2),
@@ -119,7 +119,7 @@ def train_case(job, name, run):
         "strategy": place.strategy,
         "replicas": place.replicas,
         "losses": losses,
-        "packing": packing_error(engine),
+        "packing": packing_error(distribution),
     }
     output = f"{job.output}-{name}-{place.worker}"
     np.savez(f"{output}.npz", **{key: variable.numpy() for key, variable in state.variables().items()})
@@ -137,13 +137,13 @@ def set_weights(state) -> None:
             variable.assign(random.standard_normal(value.shape).astype(np.float32) / np.sqrt(value[..., 0].size))
 
 
-def packing_error(engine):
+def packing_error(distribution):
     """Largest difference between sums of gradients over replicas in one all-reduce and in one for each variable."""
     import tensorflow as tf
 
     from caloscale.training.optimizers import pack, unpack
 
-    strategy = engine.strategy
+    strategy = distribution.strategy
 
     @tf.function(autograph=False)
     def compare():

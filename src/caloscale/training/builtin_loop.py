@@ -23,19 +23,20 @@ def fit(
 ) -> None:
     """Make ``steps`` steps by Keras' fit, or fewer.
 
-    batches: as `Engine.feed` gives them. before: called before each step, gives the progress of the training (0 to 1).
+    batches: as `DistributionContext.distribute` gives them. before: called before each step, returns the progress of
+    the training (0 to 1).
     after: called with the losses of each step; False ends the training.
     """
     if steps <= 0:
         return
-    with state.engine.strategy.scope():
+    with state.distribution.strategy.scope():
         model = _Adversarial(replica_step(state, schedule))
         model.compile(jit_compile=False)
     model.fit(batches, epochs=1, steps_per_epoch=steps, verbose=0, callbacks=[_Hooks(state, before, after)])
 
 
 class _Adversarial(tf.keras.Model):  # type: ignore[misc]
-    """Holds no weights: those are the networks'."""
+    """Has no weights of its own; `train_step` updates the networks."""
 
     def __init__(self, step: Callable[[Batch], Losses]) -> None:
         super().__init__(name="adversarial")
@@ -54,7 +55,7 @@ class _Adversarial(tf.keras.Model):  # type: ignore[misc]
 
 
 class _Hooks(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """What the training does between two steps."""
+    """Calls `before` and `after` around each step."""
 
     def __init__(self, state: TrainingState, before: Callable[[], float], after: Callable[[Losses], bool]) -> None:
         super().__init__()
@@ -65,6 +66,6 @@ class _Hooks(tf.keras.callbacks.Callback):  # type: ignore[misc]
         self._state.progress.assign(self._before())
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Behind a step."""
+        """After a step."""
         if not self._after(dict(logs)):
             self.model.stop_training = True

@@ -33,7 +33,7 @@ from caloscale.training.scalars import open_scalars, write_scalars
 from caloscale.training.schedule import Schedule, progress
 from caloscale.training.selection import is_chosen, physics_deviation, selection_showers
 from caloscale.training.state import NOWHERE, TrainingState, make_steps, network_variables
-from caloscale.training.strategy import Engine, divide
+from caloscale.training.strategy import DistributionContext, divide
 
 log = logging.getLogger(__name__)
 
@@ -59,23 +59,25 @@ def train(run: Run, dataset: str | Path | ShardFolder, output: Path) -> Training
     # Several workers must be set up before TensorFlow does anything else.
     with (
         StopSignals(run.cluster.grace_seconds) as signals,
-        connected_worker(run, signals) as (engine, peers),
+        connected_worker(run, signals) as (distribution, peers),
         open_shards(dataset) as shards,
     ):
-        training = _Training(run, shards, Path(output), engine, clock)
+        training = _Training(run, shards, Path(output), distribution, clock)
         with training.resume(peers, signals):
             record = training.run_to_end()
     # Several workers have agreed that all is done; what one of them is told since then must not part them.
-    if engine.placement.workers == 1:
+    if distribution.placement.workers == 1:
         signals.act()
     return record
 
 
 class _Training:
-    def __init__(self, run: Run, dataset: ShardFolder, output: Path, engine: Engine, clock: float) -> None:
+    def __init__(
+        self, run: Run, dataset: ShardFolder, output: Path, distribution: DistributionContext, clock: float
+    ) -> None:
         self.clock, self.cores = clock, time.process_time()
         self.run, self.output = run, output
-        self.engine, self.placement = engine, engine.placement
+        self.distribution, self.placement = distribution, distribution.placement
         self.manifest = dataset.manifest
         check_manifest(dataset.path, self.manifest, run.data)
         self.showers = TrainingShowers(
@@ -91,7 +93,7 @@ class _Training:
         dataset.need(self.showers.shards)
         held_out = [shard.showers for shard in self.manifest.shards_of("validation")]
         self.validation = dataset.read("validation", selection_showers(held_out))
-        self.state = TrainingState(run, self.engine)
+        self.state = TrainingState(run, self.distribution)
         self.steps = run.train.epochs * self.showers.steps_per_epoch
         self.validated_epochs = max(1, run.train.epochs // VALIDATIONS)
         self.history = History()
@@ -179,7 +181,7 @@ class _Training:
         make(
             self.state,
             Schedule(train.warmup_epochs * self.showers.steps_per_epoch, train.decay),
-            self.engine.feed(shards),
+            self.distribution.distribute(shards),
             self.steps - self.number,
             before=self._progress_now,
             after=self._after_step,

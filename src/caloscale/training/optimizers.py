@@ -1,7 +1,7 @@
-"""RMSprop and Adam on one vector: the gradients of a network come packed from their all-reduce anyway.
+"""RMSprop and Adam on one vector: the gradients of a network are packed for their all-reduce anyway.
 
-The same arithmetic as Keras' (which differ between Keras 2 and 3 in how they meet a strategy), with a few operations
-for a network instead of a few for each of its weights, and with slots whose layout depends on neither.
+The arithmetic is that of Keras, with a few operations for a network instead of a few for each of its weights. The slots
+do not depend on the version of Keras.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class PackedOptimizer(tf.Module):  # type: ignore[misc]
     def __init__(self, kind: Literal["rmsprop", "adam"], variables: Sequence[Any]) -> None:
         super().__init__(name=kind)
         self._targets = list(variables)
-        size = sum(variable.shape.num_elements() for variable in map(plain, variables))
+        size = sum(variable.shape.num_elements() for variable in map(unwrap, variables))
         self.square = tf.Variable(tf.zeros(size), trainable=False, name="square")
         self.mean = tf.Variable(tf.zeros(size), trainable=False, name="mean") if kind == "adam" else None
 
     def slots(self) -> dict[str, Any]:
-        """What it remembers, tf.Variables by name."""
+        """The slots, tf.Variables by name."""
         return {"square": self.square} | ({} if self.mean is None else {"mean": self.mean})
 
     def apply(self, gradient: Any, rate: Any, number: Any) -> None:
@@ -49,7 +49,7 @@ class PackedOptimizer(tf.Module):  # type: ignore[misc]
             self.mean.assign(mean)
         self.square.assign(squares)
         for variable, part in zip(self._targets, unpack(change, self._targets)):
-            plain(variable).assign_sub(part)
+            unwrap(variable).assign_sub(part)
 
 
 def pack(values: Sequence[Any]) -> Any:
@@ -58,13 +58,12 @@ def pack(values: Sequence[Any]) -> Any:
 
 
 def unpack(packed: Any, like: Sequence[Any]) -> list[Any]:
-    """The vector of `pack` in pieces of the shapes of ``like``."""
-    shapes = [plain(value).shape for value in like]
+    """The vector of `pack` as tensors of the shapes of ``like``."""
+    shapes = [unwrap(value).shape for value in like]
     parts = tf.split(packed, [shape.num_elements() for shape in shapes])
     return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
-def plain(variable: Any) -> Any:
-    """The tf.Variable (mirrored or not) within a variable of Keras 3; one of TensorFlow as it is."""
-    value = getattr(variable, "value", variable)
-    return variable if callable(value) else value
+def unwrap(variable: Any) -> Any:
+    """The tf.Variable (mirrored or not) of a Keras variable; tf.Variables and tensors are returned as they are."""
+    return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)

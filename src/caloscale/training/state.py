@@ -1,4 +1,4 @@
-"""Everything that a training changes, in one object that can be saved and restored."""
+"""The state of a training: all variables that it changes."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ import tensorflow as tf
 from caloscale.models import Networks, build
 from caloscale.models.normalization import running_statistics
 from caloscale.spec import Run
-from caloscale.training.custom_loop import Batch, Losses, Moment, Optimizers, build_optimizers, train_step
-from caloscale.training.optimizers import plain
+from caloscale.training.custom_loop import Batch, Losses, Optimizers, StepContext, build_optimizers, train_step
+from caloscale.training.optimizers import unwrap
 from caloscale.training.schedule import Schedule
-from caloscale.training.strategy import Engine, single_device
+from caloscale.training.strategy import DistributionContext, one_replica
 
 NOWHERE = -1
 """Step of the first loss that is not finite, while there is none."""
 
 
 class TrainingState:
-    """Networks, optimisers, average and counters, on the devices of an engine.
+    """Networks, optimisers, average and counters, on the devices of a distribution context.
 
-    The random state is the seed of the document and the step. build: makes the networks, as `models.build`.
+    The random state is the seed of the run configuration and the step. build: makes the networks, as `models.build`.
     """
 
-    def __init__(self, run: Run, engine: Engine | None = None, build: Callable[..., Networks] = build) -> None:
-        self.run, self.engine = run, engine or single_device(run)
+    def __init__(
+        self, run: Run, distribution: DistributionContext | None = None, build: Callable[..., Networks] = build
+    ) -> None:
+        self.run, self.distribution = run, distribution or one_replica()
         tf.keras.utils.set_random_seed(run.train.seed)
-        synchronized = run.train.synchronizes(self.engine.placement.replicas)
-        with self.engine.strategy.scope(), _precision(run.train.precision):
+        synchronized = run.train.synchronizes(self.distribution.placement.replicas)
+        with self.distribution.strategy.scope(), _precision(run.train.precision):
             self.networks: Networks = build(run.model, run.data, synchronized=synchronized)
             self.average: Any = None
             if run.train.average_decay > 0:
@@ -43,7 +45,7 @@ class TrainingState:
 
     @property
     def released(self) -> Any:
-        """The generator that is given away: the average where there is one."""
+        """The generator that is published: the average where there is one."""
         return self.networks.generator if self.average is None else self.average
 
     @property
@@ -52,7 +54,7 @@ class TrainingState:
         return int(self.step.numpy())
 
     def variables(self) -> dict[str, Any]:
-        """What is saved, by name: tf.Variables, equal in all replicas at the end of a step.
+        """The variables of a checkpoint by name: tf.Variables, equal in all replicas at the end of a step.
 
         Names state the network or optimiser and the place of the variable in it. They do not depend on the Keras that
         is loaded, the strategy or the number of workers.
@@ -76,7 +78,7 @@ def network_variables(network: Any) -> dict[str, Any]:
     part of it: a new network has the same.
     """
     changing = {id(weight) for weight in (*network.trainable_weights, *running_statistics(network))}
-    return {f"{index:03d}": plain(weight) for index, weight in enumerate(network.weights) if id(weight) in changing}
+    return {f"{index:03d}": unwrap(weight) for index, weight in enumerate(network.weights) if id(weight) in changing}
 
 
 def _variable(value: Any, dtype: Any, name: str) -> Any:
@@ -96,19 +98,19 @@ def _precision(precision: str) -> Iterator[None]:
 
 def replica_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch], Losses]:
     """The step of one replica on its batch: the four tapes, the average, the counters. The same for both loops."""
-    run, placement = state.run, state.engine.placement
+    run, placement = state.run, state.distribution.placement
 
     def step(batch: Batch) -> Losses:
         size = batch["cells"].shape[0]
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        moment = Moment(
+        context = StepContext(
             step=tf.identity(state.step),
             progress=tf.identity(state.progress),
             first=tf.cast(replica, tf.int64) * size,
             global_batch=size * placement.replicas,
             replicas=placement.replicas,
         )
-        losses = train_step(run, state.networks, state.optimizers, batch, moment, schedule)
+        losses = train_step(run, state.networks, state.optimizers, batch, context, schedule)
         if state.average is not None:
             _follow(state, run.train.average_decay)
         state.step.assign_add(1)
@@ -122,7 +124,7 @@ def replica_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch], 
 
 def step_graph(state: TrainingState, schedule: Schedule) -> Any:
     """The step of all replicas of this process as one tf.function of the batch; reads the progress from the state."""
-    strategy, one = state.engine.strategy, replica_step(state, schedule)
+    strategy, one = state.distribution.strategy, replica_step(state, schedule)
 
     @tf.function(jit_compile=False, autograph=False)
     def step(batch: Batch) -> Losses:
@@ -136,8 +138,8 @@ def step_graph(state: TrainingState, schedule: Schedule) -> Any:
 def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, Any], Losses]:
     """The step as a function of a batch and the progress of the training (0 to 1).
 
-    batch: that of each replica, where there are several (`Engine.feed`). It returns the losses as tensors, which need
-    not be read.
+    batch: that of each replica, where there are several (`DistributionContext.distribute`). It returns the losses as
+    tensors, which need not be read.
     """
     graph = step_graph(state, schedule)
 
@@ -168,11 +170,11 @@ def make_steps(
 
 
 def _follow(state: TrainingState, decay: float) -> None:
-    """Move the average towards the weights; in the first steps faster, so that it forgets the beginning."""
+    """Move the average towards the weights; in the first steps faster, so that the first weights have no influence."""
     step = tf.cast(state.step, tf.float32)
     keep = tf.minimum(decay, (1 + step) / (10 + step))
     average, generator = state.average, state.networks.generator
     for mean, current in zip(average.trainable_weights, generator.trainable_weights):
-        plain(mean).assign(keep * plain(mean) + (1 - keep) * plain(current))
+        unwrap(mean).assign(keep * unwrap(mean) + (1 - keep) * unwrap(current))
     for copy, current in zip(running_statistics(average), running_statistics(generator)):
-        plain(copy).assign(plain(current))
+        unwrap(copy).assign(unwrap(current))

@@ -1,4 +1,4 @@
-"""Which devices a training uses, and how: decided without TensorFlow, then made with it."""
+"""The devices of a training and their strategy: decided without TensorFlow, then created with it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Devices:
 
 @dataclass(frozen=True)
 class Placement:
-    """Who trains: strategy, place of this worker, replicas."""
+    """Strategy, number of this worker, replicas."""
 
     strategy: Name
     device: Kind
@@ -55,21 +55,24 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Engine:
-    """A placement and the tf.distribute strategy that it stands for."""
+class DistributionContext:
+    """A placement and its tf.distribute strategy."""
 
     placement: Placement
     strategy: Any
 
-    def feed(self, dataset: Any) -> Any:
-        """From a dataset of batches of one replica, those of this worker's replicas in turn, to what a step takes."""
+    def distribute(self, dataset: Any) -> Any:
+        """The input of a step: batches for each replica.
+
+        dataset: batches of one replica each, those of this worker's replicas in turn.
+        """
         if self.placement.replicas == 1:
             return dataset
         return self.strategy.distribute_datasets_from_function(lambda _: dataset)
 
 
-def place(run: Run, environment: Mapping[str, str], devices: Devices) -> Placement:
-    """The placement of a worker.
+def resolve(run: Run, environment: Mapping[str, str], devices: Devices) -> Placement:
+    """Decide the placement of a worker.
 
     environment: TF_CONFIG (several workers), TPU_NAME, TPU_WORKER_ID and TPU_WORKER_HOSTNAMES (TPU),
     NVIDIA_VISIBLE_DEVICES (accelerators that a container was given). Raises ConfigurationError (a strategy that is
@@ -78,7 +81,7 @@ def place(run: Run, environment: Mapping[str, str], devices: Devices) -> Placeme
     worker, workers = worker_of(environment)
     _check_accelerators(run, environment, devices, workers)
     wanted = run.train.strategy
-    name, reason = (wanted, "the document says so") if wanted != "auto" else _choose(environment, devices, workers)
+    name, reason = (wanted, "set by train.strategy") if wanted != "auto" else _choose(environment, devices, workers)
     if name != "multi-worker" and workers > 1:
         raise _impossible(name, f"TF_CONFIG names {workers} workers", "use auto or multi-worker, or unset TF_CONFIG")
     if name == "tpu":
@@ -96,7 +99,7 @@ def place(run: Run, environment: Mapping[str, str], devices: Devices) -> Placeme
 
 
 def divide(run: Run, placement: Placement) -> int:
-    """Showers of the global batch; ConfigurationError with the possible ones when the replicas cannot share it."""
+    """Showers of the global batch. Raises ConfigurationError with the possible numbers when it cannot be divided."""
     train, replicas = run.train, placement.replicas
     try:
         share = train.replica_batch(replicas)
@@ -147,9 +150,11 @@ def visible_devices() -> Devices:
     )
 
 
-def open_engine(run: Run, environment: Mapping[str, str], devices: Devices | None = None) -> Engine:
-    """The strategy of a placement, made. With several workers: waits for all, and must be TensorFlow's first work."""
-    placement = place(run, environment, devices or visible_devices())
+def open_context(run: Run, environment: Mapping[str, str], devices: Devices | None = None) -> DistributionContext:
+    """Create the strategy of this worker. With several workers it waits for all of them, and must be the first call of
+    TensorFlow.
+    """
+    placement = resolve(run, environment, devices or visible_devices())
     makers: dict[Name, Callable[[Placement], Any]] = {
         "one-device": _one_device,
         "mirrored": _mirrored,
@@ -173,21 +178,21 @@ def open_engine(run: Run, environment: Mapping[str, str], devices: Devices | Non
         placement.device,
         placement.reason,
     )
-    return Engine(placement, strategy)
+    return DistributionContext(placement, strategy)
 
 
-def single_device(run: Run) -> Engine:
-    """An engine of one replica, where TensorFlow puts it."""
+def one_replica() -> DistributionContext:
+    """A context of one replica, on the device that TensorFlow chooses."""
     import tensorflow as tf
 
-    return Engine(Placement("one-device", "CPU", reason="not asked for another"), tf.distribute.get_strategy())
+    return DistributionContext(Placement("one-device", "CPU", reason="default"), tf.distribute.get_strategy())
 
 
 def _choose(environment: Mapping[str, str], devices: Devices, workers: int) -> tuple[Name, str]:
     if workers > 1:
         return "multi-worker", f"TF_CONFIG names {workers} workers"
     if devices.tpus or _tpu_is_announced(environment):
-        return "tpu", "a TPU is there"
+        return "tpu", "a TPU is present"
     if devices.gpus > 1:
         return "mirrored", f"{devices.gpus} GPUs are visible"
     return "one-device", "one GPU is visible" if devices.gpus else "no accelerator is visible"
@@ -209,13 +214,13 @@ def _check_accelerators(run: Run, environment: Mapping[str, str], devices: Devic
     number = "accelerators" if not math.isfinite(expected) else f"{expected:.0f} accelerators"
     raise DeviceError(
         f"{number} were given to this worker ({source}), TensorFlow sees {seen}",
-        remedy="see that the node's driver is ready and that the image has TensorFlow for it; "
-        "set hardware.advertised: true to train on the processor all the same",
+        remedy="check that the node's driver is ready and that the image has TensorFlow for it; "
+        "set hardware.advertised: true to train on the processor",
     )
 
 
 def _expected(run: Run, environment: Mapping[str, str], workers: int) -> tuple[float, str]:
-    """Accelerators that this process should see (infinity: some), and who says so."""
+    """Accelerators that this process should see (infinity: at least one), and the source of that number."""
     hardware = run.hardware
     placed = "TF_CONFIG" in environment or "CALOSCALE_PLACED" in environment or _tpu_is_announced(environment)
     if hardware is not None and placed:
@@ -244,7 +249,7 @@ def _on_tpu(environment: Mapping[str, str], devices: Devices, reason: str) -> Pl
             "use a slice of one host (v4 2x2x1, v5e or v6e 1x1, 2x2, 2x4 on an 8t machine)",
         )
     if not devices.tpus and not _tpu_is_announced(environment):
-        raise _impossible("tpu", "no TPU is there", "use auto")
+        raise _impossible("tpu", "TensorFlow sees no TPU", "set train.strategy: auto")
     return Placement("tpu", "TPU", replicas_per_worker=max(1, devices.tpus), reason=reason)
 
 

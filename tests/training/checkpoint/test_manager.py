@@ -66,7 +66,7 @@ def test_a_start_that_fails_leaves_no_alarm_behind(monkeypatch):
     cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
     monkeypatch.setattr(setup, "rendezvous", lambda *_: Peers())
-    monkeypatch.setattr(setup, "open_engine", fail)
+    monkeypatch.setattr(setup, "open_context", fail)
     try:
         with pytest.raises(DeviceError), setup.connected_worker(small_run(), StopSignals(30)):
             pass

@@ -14,14 +14,14 @@ from caloscale.errors import PeerLostError
 from caloscale.spec import Run
 from caloscale.training.coordination.peers import Peers, rendezvous
 from caloscale.training.coordination.signals import StopSignals
-from caloscale.training.strategy import Engine, open_engine, worker_of
+from caloscale.training.strategy import DistributionContext, open_context, worker_of
 
 ALARM_SECONDS = 120
 """How long TensorFlow may take to connect workers that have all started; then the kernel ends the process (142)."""
 
 
 @contextmanager
-def connected_worker(run: Run, signals: StopSignals) -> Iterator[tuple[Engine, Peers]]:
+def connected_worker(run: Run, signals: StopSignals) -> Iterator[tuple[DistributionContext, Peers]]:
     """The distribution strategy of this worker, and its connections to the others.
 
     An error of TensorFlow in the block that follows from the failure of another worker becomes a PeerLostError.
@@ -32,10 +32,10 @@ def connected_worker(run: Run, signals: StopSignals) -> Iterator[tuple[Engine, P
     peers = rendezvous(cluster, index)
     try:
         with _alarm(ALARM_SECONDS if workers > 1 else 0):
-            engine = open_engine(run, os.environ)
+            distribution = open_context(run, os.environ)
         signals.renew()
         peers.expect_heartbeats()
-        yield engine, peers
+        yield distribution, peers
     except tf.errors.OpError as error:
         peers.disconnect()
         if workers == 1:
