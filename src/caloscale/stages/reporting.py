@@ -1,4 +1,4 @@
-"""The report, the summary and the bill of a run, from what its stages left."""
+"""The report, the summary and the bill of a run, from the records and results of its stages."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FOR_THE_BILL = "for caloscale bill, with --prices FILE"
 
 @dataclass(frozen=True)
 class Report:
-    """What a run is reported by."""
+    """Summary, page and bill of a run."""
 
     summary: Summary
     html: str
@@ -88,7 +88,7 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
 
 
 def keep_use(run: Run, folder: Path, day: date) -> None:
-    """Write usage.json from the records of the stages; what was written about rented machines stays."""
+    """Write usage.json from the records of the stages; usage of rented machines is kept as it is."""
     file = folder / USAGE_FILE
     if file.is_file() and not read_use(file).own_machine:
         return
@@ -214,7 +214,8 @@ def _bill_json(summary: Summary) -> str:
 
 
 def _billed(folder: Path) -> Bill | str | None:
-    """The bill of what the run used, beside its plan, or why it has no price; None where no stage ran."""
+    """The bill of the machines that the run used, compared with its plan, or why it has no price; None where no stage
+    ran."""
     if not (folder / USAGE_FILE).is_file():
         return None
     use, planned = read_use(folder), read_plan(folder)
@@ -324,7 +325,7 @@ def _physics(evaluation: Evaluation) -> PhysicsSummary:
 
 
 def _evaluation(folder: Path, records: dict[str, StageRecord]) -> Evaluation | None:
-    """What the validation left, unless it is of an earlier attempt."""
+    """The result of the validation; None unless this attempt completed one."""
     validated = records.get("validate")
     if validated is None or validated.outcome != "succeeded":
         return None
@@ -333,7 +334,7 @@ def _evaluation(folder: Path, records: dict[str, StageRecord]) -> Evaluation | N
 
 
 def _validate_again(folder: Path) -> str:
-    return f"make it again: caloscale validate -w {folder}"
+    return f"validate again: caloscale validate -w {folder}"
 
 
 def _history(folder: Path) -> dict[str, Any]:
@@ -342,13 +343,13 @@ def _history(folder: Path) -> dict[str, Any]:
 
 
 def _step_profile(folder: Path) -> Profile | None:
-    """Where the time of a training step went; None for a training too short to be profiled."""
+    """The profile of a training step; None for a training too short to be profiled."""
     path = folder / "training" / PROFILE_FILE
     return read_block(Profile, path, remedy="delete it: the report then has no profile") if path.is_file() else None
 
 
 def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:
-    """What somebody needs to make the same run again."""
+    """What is needed to repeat the run."""
     prepared = _figures_of(records, "preprocess")
     machine = next((r.machine.model_dump(mode="json", by_alias=True) for r in records.values()), None)
     return {
