@@ -77,13 +77,16 @@ def test_all_figures_are_drawn_and_described(perfect, perfect_data, tmp_path):
     assert len(drawn) == len(FIGURES)
     check_files(drawn, tmp_path)
     captions = {figure.name: figure.caption for figure in drawn}
-    for name in set(captions) - {"longitudinal_profile", "example_showers"}:
+    for name in set(captions) - {"longitudinal_profile", "example_showers", "learning_curve"}:
         assert "600 generated and 240 held-out Monte Carlo showers" in captions[name], name
     seen = {figure.name: figure.alternative for figure in drawn}
     for energy, maximum in zip(perfect.evaluation.energy_ranges, perfect.evaluation.shower_maximum):
         assert energy.label in seen["longitudinal_profile"]
         assert f"in layer {maximum.layer.reference.value:.0f}" in seen["longitudinal_profile"]
     assert f"{perfect.evaluation.classifier.value:.2f}" in seen["classifier_and_regression"]
+    for point in perfect.evaluation.classifier.learning_curve:
+        assert f"{point.value:.3f} with {point.showers}" in seen["learning_curve"]
+    assert "held-out Monte Carlo showers" in captions["learning_curve"]
 
 
 def draw_all(evaluation, data) -> dict[str, str]:
@@ -101,7 +104,7 @@ def draw_all(evaluation, data) -> dict[str, str]:
 
 def test_figures_of_almost_nothing(degenerate, nothing):
     names = set(draw_all(degenerate, figure_data(nothing)))
-    assert not names & {"correlations", "classifier_and_regression"} and "separations" in names
+    assert not names & {"correlations", "classifier_and_regression", "learning_curve"} and "separations" in names
 
 
 def sparse(reference: int, energies: tuple[float, float], *, empty_above: float | None = None):

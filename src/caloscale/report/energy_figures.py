@@ -271,14 +271,13 @@ def _largest(curve: Curve) -> str:
 
 
 def classifier_and_regression(evaluation: Evaluation, data: FigureData) -> Drawing | None:
-    """ROC curve and learning curve of the classifier, and error of the energy regression."""
+    """ROC curve of the classifier and error of the energy regression."""
     result, width = evaluation.classifier, evaluation.regression.width
     if result.value is None and data.regression is None:
         return None
     names = sample_names(evaluation.reference_source)
-    page = new_page(16, 4.8)
-    left, middle, right = page.subplots(1, 3)
-    seen_curve = _draw_learning_curve(middle, evaluation)
+    page = new_page(11.5, 4.8)
+    left, right = page.subplots(1, 2)
     left.plot([0, 1], [0, 1], color=MONTE_CARLO_EDGE, linestyle=":", linewidth=1)
     if result.value is not None:
         left.plot(result.false_positives, result.true_positives, color=GENERATED, linewidth=1.8)
@@ -295,7 +294,6 @@ def classifier_and_regression(evaluation: Evaluation, data: FigureData) -> Drawi
     left.set_ylim(0, 1.02)
     left.set_xlabel(f"generated classified as {names['reference']}")
     left.set_ylabel(f"{names['reference']} classified as such")
-    seen += seen_curve
     right.set_xlabel("regressed energy / E - 1")
     right.set_ylabel("share of showers")
     if data.regression is not None and width is not None:
@@ -309,34 +307,46 @@ def classifier_and_regression(evaluation: Evaluation, data: FigureData) -> Drawi
         "classifier_and_regression",
         "Classifier and energy regression",
         "Left: boosted trees on per-shower observables separate generated from Monte Carlo showers (the diagonal: "
-        "they cannot). Middle: the AUC against the number of showers of each kind that the trees are trained on, and "
-        "its extrapolation (band). Right: error of the energy by a linear regression that was trained on Monte Carlo. "
+        "they cannot). Right: error of the energy by a linear regression that was trained on Monte Carlo. "
         f"{count_showers(evaluation)}",
         seen,
         page,
     )
 
 
-def _draw_learning_curve(ax: Axes, evaluation: Evaluation) -> str:
-    """The AUC against the number of training showers, with the curve that is extrapolated; what is seen in words."""
-    points, limit = evaluation.classifier.learning_curve, evaluation.classifier.limit
-    ax.set_xlabel("training showers of each kind")
-    ax.set_ylabel("classifier AUC")
+def learning_curve(evaluation: Evaluation, data: FigureData) -> Drawing | None:
+    """The AUC of the classifier against its number of training showers, with the curve that is extrapolated."""
+    result, limit = evaluation.classifier, evaluation.classifier.limit
+    points = result.learning_curve
     if not points:
-        note(ax, evaluation.classifier.reason or ABSENT)
-        return ""
+        return None
+    page = new_page(9, 4.4)
+    ax = page.subplots()
     showers = np.array([point.showers for point in points], dtype=float)
     value, error = ([getattr(point, name) for point in points] for name in ("value", "uncertainty"))
-    ax.errorbar(showers, value, yerr=error, fmt="o", color=GENERATED)
+    ax.errorbar(showers, value, yerr=error, fmt="o", color=GENERATED, label="trained and tested")
     if limit.value is not None and limit.uncertainty is not None:
         last, end = value[-1], limit.value
         x = np.geomspace(showers[0], 30 * showers[-1], 100)
         ax.plot(x, end - (end - last) * np.sqrt(showers[-1] / x), color=GENERATED, linewidth=1)
-        ax.axhspan(end - limit.uncertainty, end + limit.uncertainty, color=MONTE_CARLO, zorder=0)
+        band = (end - limit.uncertainty, end + limit.uncertainty)
+        ax.axhspan(*band, color=MONTE_CARLO, zorder=0, label=f"extrapolated: {measured(limit)}")
     ax.set_xscale("log")
     ax.set_ylim(0.48, 1.02)
-    rising = ", ".join(f"{point.value:.3f} with {point.showers}" for point in points)
-    return f" Middle: the AUC is {rising} training showers, extrapolated {measured(limit)}."
+    ax.set_xlabel("training showers of each kind")
+    ax.set_ylabel("classifier AUC")
+    ax.legend(loc="lower right")
+    seen = ", ".join(f"{point.value:.3f} with {point.showers}" for point in points)
+    return Drawing(
+        "learning_curve",
+        "Learning curve of the classifier",
+        "The AUC against the number of showers of each kind that the classifier is trained on, and its extrapolation "
+        "to infinitely many (band: one standard deviation). The AUC rises with the number: compare runs at equal "
+        f"numbers only. Tested on {result.test_generated:,} generated and {result.test_reference:,} held-out Monte "
+        "Carlo showers.",
+        f"The AUC is {seen} training showers of each kind; extrapolated it is {measured(limit)}.",
+        page,
+    )
 
 
 def _widths(width: Compared, names: dict[str, str]) -> str:

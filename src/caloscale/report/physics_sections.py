@@ -25,6 +25,7 @@ FIGURES: tuple[Callable[[Evaluation, FigureData], Drawing | None], ...] = (
     energy_figures.measured_angle,
     shower_figures.correlations,
     energy_figures.classifier_and_regression,
+    energy_figures.learning_curve,
     shower_figures.mean_showers,
     shower_figures.example_showers,
 )
@@ -37,7 +38,7 @@ def physics_drawings(evaluation: Evaluation, data: FigureData) -> list[Callable[
 
 
 def verdict_section(evaluation: Evaluation | None) -> Section:
-    """The decision, the gates, and the numbers behind it."""
+    """The decision, the gates, and the numbers that are looked at first."""
     if evaluation is None:
         text = "The run ended before generated showers were compared with Monte Carlo."
         return Section("Verdict", (Statement("not assessed", text, "open"),))
@@ -48,17 +49,17 @@ def verdict_section(evaluation: Evaluation | None) -> Section:
             *(Notice(note) for note in evaluation.notes),
             *gate_tables(evaluation),
             Facts(tuple(physics_facts(evaluation))),
-            observables_table(evaluation),
         ),
     )
 
 
 def physics_section(evaluation: Evaluation, figures: Sequence[Figure]) -> Section:
-    """Tables in ranges of energy and of distances, and all figures."""
+    """Tables of observables, ranges of energy and distances, and all figures."""
     return Section(
         "Physics",
         (
             Text("All figures are in the folder figures/ beside this page, as PNG and PDF.", "pale"),
+            observables_table(evaluation),
             ranges_table(evaluation),
             distances_table(evaluation),
             *figures,
