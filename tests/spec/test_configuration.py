@@ -82,6 +82,8 @@ BAD = {
     "data.geometry.activeMm=-1": ("data.geometry.activeMm", "greater than 0 and at most 100, such as 0.5"),
     "data.preprocessing.rebin=[4, 3, 1]": ("data", "factors of the cells"),
     "data.showers=null": ("data", "--set data.showers"),
+    "data.showers=1000000000000000000000000": ("data", "at most 1,000,000,000 in showers"),
+    "data.geometry.absorber=gold": ("data.geometry.absorber", "caloscale.detector.materials"),
     "validation.gates=[{quantity: hit, tolerance: 3}]": (
         "validation.gates.0.quantity",
         "one of: response",

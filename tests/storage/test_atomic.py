@@ -56,7 +56,7 @@ def test_nothing_written_is_an_error(tmp_path: Path) -> None:
 
 def test_folder_that_refuses(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageError, match="a part of the path is a file"), atomic_writer(tmp_path / "file" / "a"):
+    with pytest.raises(StorageError, match="a component of the path is a file"), atomic_writer(tmp_path / "file" / "a"):
         pass
     if os.geteuid() == 0:
         return  # root may write anywhere

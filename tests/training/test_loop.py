@@ -115,6 +115,9 @@ def test_a_finished_training_is_not_repeated(whole, shards):
     record, output = whole
     again = train(small_run(*QUICK), shards, output)
     assert (again.steps, again.resumed_from_step, again.selected_epoch) == (STEPS, STEPS, record.selected_epoch)
+    assert again.showers_per_second == pytest.approx(again.showers / again.seconds), (
+        "of all attempts: this one made none"
+    )
 
 
 @pytest.mark.usefixtures("eagerly")

@@ -20,7 +20,7 @@ def command(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the shards.")] = Path("dataset"),
     as_json: Json = False,
 ) -> None:
-    """Select, re-bin and compress showers, split off the validation part, and write TFRecord shards."""
+    """Select, re-bin and compress showers, split off the validation showers, and write TFRecord shards."""
     from caloscale.errors import ConfigurationError
     from caloscale.showers.tfrecord.shards import preprocess_showers
     from caloscale.stages import load_tensorflow_quietly
@@ -39,5 +39,5 @@ def command(
     if as_json:
         typer.echo(manifest.model_dump_json(by_alias=True, indent=2))
     else:
-        counts = ", ".join(f"{count} {part}" for part, count in manifest.splits.items())
+        counts = ", ".join(f"{count} {split}" for split, count in manifest.splits.items())
         typer.echo(f"{counts} showers ({manifest.source}) of {' x '.join(map(str, manifest.shape))} cells in {output}")

@@ -17,14 +17,14 @@ SCATTERING_ENERGY_MEV = 21.2
 
 SAMPLING = {
     ("tungsten", "silicon"): (0.81, 0.172),
-    ("lead", "silicon"): (0.82, 0.149),
-    ("copper", "silicon"): (0.98, 0.197),
-    ("iron", "silicon"): (0.98, 0.220),
-    ("steel", "silicon"): (0.98, 0.234),
-    ("tungsten", "scintillator"): (0.71, 0.123),
-    ("lead", "scintillator"): (0.70, 0.127),
-    ("copper", "scintillator"): (0.88, 0.143),
-    ("iron", "scintillator"): (0.89, 0.137),
+    ("lead", "silicon"): (0.825, 0.155),
+    ("copper", "silicon"): (0.975, 0.201),
+    ("iron", "silicon"): (0.98, 0.205),
+    ("steel", "silicon"): (0.98, 0.224),
+    ("tungsten", "scintillator"): (0.71, 0.122),
+    ("lead", "scintillator"): (0.695, 0.130),
+    ("copper", "scintillator"): (0.875, 0.160),
+    ("iron", "scintillator"): (0.89, 0.140),
     ("steel", "scintillator"): (0.88, 0.178),
 }
 """By absorber and active medium: the response to electromagnetic showers over that to minimum-ionising particles, and

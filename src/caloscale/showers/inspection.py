@@ -256,7 +256,7 @@ def _files_of(folder: Path) -> list[Path]:
     files = hdf5_files(folder)
     if not files:
         raise ShowerFileError(
-            "cannot be read: it holds neither shards (manifest.json) nor HDF5 files",
+            "cannot be read: it contains neither shards (manifest.json) nor HDF5 files",
             file=folder,
             remedy="give a folder that `caloscale simulate` or `caloscale preprocess` made, or a file of showers",
         )
@@ -264,7 +264,7 @@ def _files_of(folder: Path) -> list[Path]:
 
 
 def _file_of(folder: Path, shower: int) -> tuple[Path, int]:
-    """The HDF5 file of a folder that holds a shower, and the number of the shower there."""
+    """The HDF5 file of a folder that contains a shower, and the number of the shower there."""
     before = 0
     for path in _files_of(folder):
         with open_layout(path) as opened:
@@ -276,7 +276,7 @@ def _file_of(folder: Path, shower: int) -> tuple[Path, int]:
 
 
 def _shard_of(folder: Path, shower: int) -> tuple[Path, int]:
-    """The shard that holds a shower of the training split, and the number of the shower there."""
+    """The shard that contains a shower of the training split, and the number of the shower there."""
     before = 0
     for shard in read_manifest(folder).shards_of("train"):
         if shower < before + shard.showers:

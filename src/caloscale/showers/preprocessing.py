@@ -1,4 +1,4 @@
-"""From deposited energy to what the networks see, and back: the only place that does either.
+"""Conversion of deposited energy into the units of the networks, and its inverse.
 
 Works on numpy arrays and TensorFlow tensors, so training, inference and physics share it.
 """
@@ -18,7 +18,7 @@ _ROUNDING = 1e-5
 def rebin(cells: Any, factors: tuple[int, int, int]) -> Any:
     """Sum neighbouring cells: (N, X, Y, Z) -> (N, X/fx, Y/fy, Z/fz); the sum of all cells stays.
 
-    The factors must divide the cells (the run document checks it).
+    The factors must divide the cells (the run configuration checks it).
     """
     if tuple(factors) == (1, 1, 1):
         return cells

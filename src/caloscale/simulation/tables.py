@@ -26,7 +26,7 @@ from caloscale.storage.atomic import atomic_writer
 
 INSTALL = (
     "pip install 'caloscale[simulate]', or use parametrised showers: --set data.simulation.engine=parametrised "
-    "(every artifact says then that they are parametrised)"
+    "(all artifacts are labelled with it)"
 )
 """Remedy when a wheel is missing."""
 
@@ -186,7 +186,7 @@ def _cross_sections(name: str) -> list[NDArray[np.float64]]:
 def ascending_grid(table: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Energies in MeV, strictly ascending, and cross sections in barn.
 
-    At an absorption edge the table holds the same energy twice; Geant4 wants ascending energies, so the
+    At an absorption edge the table has the same energy twice; Geant4 requires ascending energies, so the
     second is moved up by a millionth.
     """
     energy_mev = np.exp(table[:, 0])

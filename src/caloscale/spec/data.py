@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -13,7 +14,7 @@ Range = tuple[float, float]
 HIGHEST_GEV = 10_000
 """Highest energy of a primary, GeV."""
 _MOST_SHOWERS = 10**9
-"""More than any disk holds: 10^9 published showers are 260 TB of cells."""
+"""10^9 showers of the published size are 260 TB of cells."""
 
 
 class LayerGroup(Block):
@@ -117,7 +118,7 @@ class Data(Block):
 
     source: str = "simulate"
     """simulate, a path of HDF5 files (a file, a folder, a glob), or gs://bucket/prefix."""
-    showers: int | None = Field(None, gt=0, le=_MOST_SHOWERS)
+    showers: int | None = Field(None, gt=0)
     """Training showers. source simulate: this many are simulated, and the validation showers beside them.
     A path: at most this many are used; absent: all."""
     energy_gev: Range = (100.0, 200.0)
@@ -157,6 +158,12 @@ class Data(Block):
                 f"preprocessing.rebin {list(self.preprocessing.rebin)} does not divide geometry.cells "
                 f"{list(self.geometry.cells)}",
                 remedy="use factors of the cells, such as [3, 3, 1] for 51 x 51 x 25",
+            )
+        if self.showers is not None and self.showers > _MOST_SHOWERS:
+            terabytes = 4e-12 * self.showers * math.prod(self.geometry.cells)
+            raise InvalidValueError(
+                f"{self.showers:.3g} showers cannot be simulated or stored: their cells take {terabytes:.3g} TB",
+                remedy=f"write at most {_MOST_SHOWERS:,} in showers; the published training has 124,950",
             )
         if self.source == "simulate" and self.showers is None:
             raise InvalidValueError("showers is needed with source simulate", remedy="--set data.showers=1500")

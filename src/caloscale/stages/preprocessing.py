@@ -14,7 +14,7 @@ _KEPT = {"provenance", "shards", "dropped", "energy_gev"}
 
 
 def preprocess(run: Run, workspace: str | Path, showers: Path, dataset: Path) -> Manifest:
-    """Prepare the simulated showers in ``showers``, or those of the document's source, as the folder ``dataset``."""
+    """Prepare the simulated showers in ``showers``, or those of ``data.source``, as the folder ``dataset``."""
     with open_workspace(workspace) as folder, recorded("preprocess", folder) as figures:
         keep_document(run, folder)
         source = showers if run.data.source == "simulate" else run.data.source

@@ -19,7 +19,7 @@ def simulate(run: Run, workspace: str | Path, showers: Path) -> SimulationRecord
     """Simulate the showers of a run into the folder ``showers``; None when its data are not simulated.
 
     The showers are kept in the user's cache under the hash of all that determines them; a second run with the
-    same data block, or one after an interruption, goes on from there.
+    same data block, or one after an interruption, resumes from them.
     """
     with open_workspace(workspace) as folder, recorded("simulate", folder) as figures:
         keep_document(run, folder)

@@ -28,9 +28,9 @@ _REMEDIES = {
     errno.EACCES: "choose a folder that you may write to",
     errno.EPERM: "choose a folder that you may write to",
     errno.EROFS: "choose a folder on a disk that is not read-only",
-    errno.ENOTDIR: "a part of the path is a file: choose another path",
+    errno.ENOTDIR: "a component of the path is a file: choose another path",
     errno.EISDIR: "there is a folder of this name: choose another path",
-    errno.EEXIST: "a part of the path is a file: choose another path",
+    errno.EEXIST: "a component of the path is a file: choose another path",
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.ENOTEMPTY: "there is a folder of this name with files in it: choose another path",
 }

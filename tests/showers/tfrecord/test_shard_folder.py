@@ -64,7 +64,7 @@ def test_a_damaged_shard_is_named(bucket_server: str, shards: Path, tmp_path: Pa
 
 
 def test_a_place_without_manifest_holds_no_shards(bucket_server: str, tmp_path: Path) -> None:
-    with pytest.raises(ShowerFileError, match=r"gs://showers/empty: holds no shards.*\n.*caloscale preprocess"):
+    with pytest.raises(ShowerFileError, match=r"gs://showers/empty: contains no shards.*\n.*caloscale preprocess"):
         ShardFolder(tmp_path / "here", f"{bucket_server}/empty")
 
 

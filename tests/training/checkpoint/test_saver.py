@@ -39,7 +39,7 @@ def test_a_failure_is_raised_by_the_next_call(folder):
     saver = Saver(folder)
     folder.path.write_text("in the way")
     saver.save(weights(1), progress(1))
-    with pytest.raises(StorageError, match="a part of the path is a file"):
+    with pytest.raises(StorageError, match="a component of the path is a file"):
         saver.save(weights(2), progress(2))
     saver.save(weights(3), progress(3))
     with pytest.raises(StorageError):

@@ -121,11 +121,11 @@ class OpenFile:
             )
         if len(self.cells) == 0:
             raise ShowerFileError(
-                "holds no showers",
+                "contains no showers",
                 file=self.path,
                 field=name,
                 value=self.cells.shape,
-                remedy="leave the file out, or make it again",
+                remedy="leave the file out, or write it again",
             )
 
     def _column(self, name: str, start: int, stop: int | None) -> NDArray[np.float32]:
@@ -157,7 +157,7 @@ def open_layout(path: str | Path) -> Iterator[OpenFile]:
     """Open an HDF5 file of showers and recognise its layout.
 
     Raises ShowerFileError when it cannot be read, is damaged (also later, within the block), lacks a
-    dataset or holds none of the layouts.
+    dataset or has none of the layouts.
     """
     path = Path(path)
     _check_is_hdf5(path)
@@ -203,7 +203,7 @@ def _recognise(path: Path, file: h5py.File) -> Layout:
         return layout
     if len(missing[layout]) == len(LAYOUTS[layout]):
         raise ShowerFileError(
-            "holds none of the known layouts",
+            "has none of the known layouts",
             file=path,
             field="datasets",
             value=found[:20],

@@ -1,4 +1,4 @@
-"""A shower as a TFRecord example: the one place that writes and parses it.
+"""A shower as a TFRecord example: serialising and parsing.
 
 Features: ``cells`` (X*Y*Z floats, network units), ``energy_gev``, ``angle_rad`` (true), ``measured_angle_rad``
 (from the cells after preprocessing; what the published training compares with) and ``ecal_sum`` (sum of the

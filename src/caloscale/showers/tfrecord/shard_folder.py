@@ -1,4 +1,4 @@
-"""A folder of shards that a step reads: on a disk, or as much of one in a bucket as the step needs."""
+"""A folder of shards that a stage reads: on a disk, or the needed files of one in a bucket."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class ShardFolder:
         self._whole: set[str] = set()
         if uri is not None and not download(f"{uri.rstrip('/')}/{MANIFEST}", path):
             raise ShowerFileError(
-                "holds no shards: there is no manifest",
+                "contains no shards: there is no manifest",
                 file=uri,
                 remedy="give a folder that `caloscale preprocess` made and that was copied as a whole",
             )
         self.manifest: Manifest = read_manifest(path)
 
     def need(self, shards: Sequence[Shard] | None = None) -> None:
-        """Have these shards (absent: all) here, whole. Raises ShowerFileError naming the one that is not."""
-        # On a disk all are looked at, once: what is wrong with a shard should be known before the training begins.
+        """Fetch these shards (absent: all) and check them. Raises ShowerFileError for the first that is not intact."""
+        # On a disk all are checked, once: a damaged shard is reported before the training begins.
         wanted = self.manifest.shards if shards is None or self.uri is None else shards
         fresh = tuple(shard for shard in wanted if shard.file not in self._whole)
         absent = tuple(shard.file for shard in fresh if not self._is_here(shard))
@@ -58,12 +58,12 @@ class ShardFolder:
 
 
 @contextmanager
-def open_shards(place: str | Path | ShardFolder) -> Iterator[ShardFolder]:
+def open_shards(source: str | Path | ShardFolder) -> Iterator[ShardFolder]:
     """The shards of a folder or of gs://bucket/prefix, the latter in a temporary folder."""
-    if isinstance(place, ShardFolder):
-        yield place
-    elif is_remote(str(place)):
+    if isinstance(source, ShardFolder):
+        yield source
+    elif is_remote(str(source)):
         with tempfile.TemporaryDirectory(prefix="caloscale-") as scratch:
-            yield ShardFolder(Path(scratch), str(place))
+            yield ShardFolder(Path(scratch), str(source))
     else:
-        yield ShardFolder(Path(place))
+        yield ShardFolder(Path(source))
