@@ -25,7 +25,7 @@ SAMPLING = {
     ("lead", "scintillator"): (0.695, 0.130),
     ("copper", "scintillator"): (0.875, 0.160),
     ("iron", "scintillator"): (0.89, 0.140),
-    ("steel", "scintillator"): (0.88, 0.178),
+    ("steel", "scintillator"): (0.885, 0.172),
 }
 """By absorber and active medium: the response to electromagnetic showers over that to minimum-ionising particles, and
 the sampling term a in sigma/E = a sqrt(GeV / E) of layers of 0.7 radiation lengths, both as the project's Geant4 gives
