@@ -23,11 +23,14 @@ def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
         yield process
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 def wait_for(condition: Callable[[], object], *processes: subprocess.Popen[str]) -> None:
-    """Return when the condition holds. AssertionError when one of the processes ends before; then all are killed."""
+    """Return when the condition holds. AssertionError when one of the processes ends before; then all are ended."""
     try:
         while not condition():
             for process in processes:
@@ -37,4 +40,5 @@ def wait_for(condition: Callable[[], object], *processes: subprocess.Popen[str])
     except BaseException:
         for process in processes:
             process.kill()
+            process.wait()
         raise

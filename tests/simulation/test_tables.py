@@ -186,7 +186,7 @@ try:
 except SimulationError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert f"the wheel {wheel} is not installed" in done.stdout
     assert "pip install 'caloscale[simulate]'" in done.stdout
     assert "data.simulation.engine=parametrised" in done.stdout

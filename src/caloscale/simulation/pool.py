@@ -11,12 +11,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Generator, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeAlias
 
 from caloscale import errors
 from caloscale.errors import CaloscaleError, SimulationError
 
 Message = dict[str, Any]
+_Said: TypeAlias = "tuple[_Worker, Message | None]"
 _SHOWN_CHARACTERS = 2000
 """Length of the end of a dead worker's error output that is shown."""
 
@@ -31,7 +33,7 @@ def run_files(
     are killed at once (files are written atomically, so no partial file has the name of a finished one).
     """
     waiting = list(reversed(indices))
-    messages: queue.Queue[tuple[_Worker, Message | None]] = queue.Queue()
+    messages: queue.Queue[_Said] = queue.Queue()
     workers: list[_Worker] = []
     try:
         for _ in range(min(processes, len(indices))):
@@ -39,7 +41,7 @@ def run_files(
             workers[-1].assign(waiting.pop())
         busy = len(workers)
         while busy:
-            worker, message = messages.get()
+            worker, message = _next(messages)
             if message is None:
                 raise worker.death_error()
             if message["event"] == "error":
@@ -55,6 +57,13 @@ def run_files(
             worker.kill()
 
 
+def _next(messages: queue.Queue[_Said]) -> _Said:
+    """The next message. It waits in short intervals: a signal that arrives just before a wait is handled after it."""
+    while True:
+        with suppress(queue.Empty):
+            return messages.get(timeout=0.5)
+
+
 def rebuild_error(message: Message) -> CaloscaleError:
     """The error that a worker describes."""
     kind = getattr(errors, str(message["kind"]), SimulationError)
@@ -68,7 +77,7 @@ class _Worker:
         self,
         order: str,
         environment: dict[str, str],
-        messages: queue.Queue[tuple[_Worker, Message | None]],
+        messages: queue.Queue[_Said],
     ) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by kill)
         self._process = subprocess.Popen(
@@ -84,7 +93,7 @@ class _Worker:
         self._listener.start()
         self._send(order)
 
-    def _listen(self, messages: queue.Queue[tuple[_Worker, Message | None]]) -> None:
+    def _listen(self, messages: queue.Queue[_Said]) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             messages.put((self, json.loads(line)))

@@ -49,7 +49,7 @@ def boot(tmp_path: Path) -> Iterator[Boot]:
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end, what
         time.sleep(0.02)

@@ -63,7 +63,7 @@ class Runs:
         return dict((self.server.get(names.KIND, self.namespace, name) or {}).get("status", {}))
 
     def until(
-        self, name: str, holds: Callable[[dict[str, Any]], object], what: str, seconds: float = 90
+        self, name: str, holds: Callable[[dict[str, Any]], object], what: str, seconds: float = 600
     ) -> dict[str, Any]:
         """Wait until something holds of a run's status; returns the status."""
         end = time.monotonic() + seconds
@@ -73,7 +73,7 @@ class Runs:
             time.sleep(0.1)
         return status
 
-    def phase(self, name: str, *phases: str, seconds: float = 90) -> dict[str, Any]:
+    def phase(self, name: str, *phases: str, seconds: float = 600) -> dict[str, Any]:
         """Wait for a phase."""
         return self.until(name, lambda s: s.get("phase") in phases, f"phase {phases}", seconds)
 

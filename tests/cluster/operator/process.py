@@ -76,7 +76,7 @@ class OperatorProcess:
         assert self._process is not None
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(30)
+        return self._process.wait()
 
     @property
     def pid(self) -> int:

@@ -96,10 +96,10 @@ def test_runs_take_turns_on_the_same_nodes(runs: Runs, add_nodes: Add, api: clie
     for name in ("a", "b", "c"):
         runs.create(name)
     for name in ("a", "b", "c"):
-        assert len(runs.phase(name, "Succeeded", seconds=60)["attempts"]) == 1
+        assert len(runs.phase(name, "Succeeded")["attempts"]) == 1
     busy: dict[str, str] = {}
     turns: list[str] = []
-    for event in watch.Watch().stream(pods, runs.namespace, resource_version=before, timeout_seconds=2):
+    for event in watch.Watch().stream(pods, runs.namespace, resource_version=before, timeout_seconds=10):
         pod = event["object"]
         run = pod.metadata.labels[names.RUN_LABEL]
         if event["type"] == "DELETED" or pod.status.phase in ("Succeeded", "Failed"):
