@@ -25,7 +25,7 @@ from tests.simulation.shower_fits import (
     weighted_sums_gev,
 )
 
-QUICK = {10.0: 80, 30.0: 24, 100.0: 8}
+QUICK = {10.0: 56, 30.0: 16, 100.0: 8}
 LONG = {10.0: 800, 20.0: 480, 50.0: 200, 100.0: 120}
 
 
