@@ -1,4 +1,4 @@
-"""How far a training is, in a small file for whoever watches it from outside."""
+"""The progress of a training in a small file, which other processes read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY_SECONDS = 2.0
 
 
 class ProgressFile:
-    """The file that an environment names; where it names none, nothing is written."""
+    """The file that a variable of the environment names; without the variable nothing is written."""
 
     def __init__(
         self, *, steps: int, steps_per_epoch: int, batch: int, environment: Mapping[str, str] | None = None
@@ -36,7 +36,7 @@ class ProgressFile:
         self._written = 0.0
 
     def begin(self, step: int, seconds_first_step: float) -> None:
-        """The first step of this process is done: from here on its speed is measured."""
+        """The first step of this process is made: its speed is measured from here."""
         self._first, self._seconds_first_step = (step, time.perf_counter()), seconds_first_step
 
     def saved(self, step: int) -> None:
@@ -48,7 +48,7 @@ class ProgressFile:
         self._losses = dict(figures)
 
     def step(self, number: int, *, now: bool = False) -> None:
-        """A step is done; the file is replaced every few seconds, or ``now``."""
+        """A step is made; the file is replaced every few seconds, or ``now``."""
         if self._path is None or not (now or time.perf_counter() - self._written >= EVERY_SECONDS):
             return
         self._written = time.perf_counter()
@@ -67,7 +67,7 @@ class ProgressFile:
         try:
             with atomic_writer(self._path) as temporary:
                 temporary.write_text(progress.model_dump_json(by_alias=True, exclude_none=True), encoding="utf-8")
-        except (StorageError, OSError) as error:  # nobody watches, and the training goes on
+        except (StorageError, OSError) as error:  # the training does not depend on this file
             log.warning("progress is not written: %s", error)
 
     def _step_seconds(self, number: int) -> float | None:

@@ -1,4 +1,4 @@
-"""What a training leaves behind about itself."""
+"""The record of a finished training, and its curves."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class TrainingRecord(Block):
     showers: int
     """Real showers that were trained on, repetitions counted."""
     seconds: float
-    """Wall time, start-up and all pieces of a resumed training included, s."""
+    """Wall time of all attempts, their start included, s."""
     core_seconds: float
     """Processor time of the same, s."""
     seconds_first_step: float
-    """Wall time from the start to the end of the first step of the last piece (building and compiling), s."""
+    """Wall time from the start to the end of the first step of the last attempt (building and compiling), s."""
     showers_per_second: float
-    """Real showers per second of wall time behind the first step, validation and saving included."""
+    """Real showers per second of wall time after the first step, validation and saving included."""
     stopped: Literal["epochs", "maxMinutes"]
     """What ended the training."""
     strategy: Literal["one-device", "mirrored", "multi-worker", "tpu"]
@@ -46,15 +46,15 @@ class TrainingRecord(Block):
     parameters: dict[str, int]
     """Trainable parameters of generator and discriminator."""
     resumed_from_step: int | None
-    """Step from which this training went on; null when it began at the beginning."""
+    """Step from which the last attempt resumed; null when it began at the first step."""
     restarts: int
-    """How often the training was started again."""
+    """Attempts before the last one."""
     steps_lost: int
-    """Steps that were made twice because what they gave was lost, as far as this machine knows."""
+    """Steps that were repeated after a restart, as far as this machine knows."""
     saves: int
     """Checkpoints that were saved."""
     seconds_saving: float
-    """Wall time that the training stood still for saving, s; recovery.saveSeconds is this over the saves."""
+    """Wall time for which the training waited for saving, s; recovery.saveSeconds is this over the saves."""
     saved_bytes: int
     """Bytes of all checkpoints."""
     showers_left_out: int
@@ -66,7 +66,7 @@ class TrainingRecord(Block):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """What a metrics page shows of it, by name."""
+        """The figures of a metrics page, by name."""
         names = ("steps", "epochs", "seconds", "showers_per_second", "selected_epoch")
         return {name: float(getattr(self, name)) for name in names}
 

@@ -138,11 +138,11 @@ def test_a_bucket_that_is_away_for_a_while_does_not_stop_the_training(folder, bu
             saver.save(weights(step), progress(step))
         saver.wait()
         assert folder.newest().progress.step == 5
-        with pytest.raises(StorageError, match=r"gs://showers/away: the last checkpoint did not get there") as error:
+        with pytest.raises(StorageError, match=r"gs://showers/away: the last checkpoint was not uploaded") as error:
             saver.finish(2)
         assert "is on this machine" in error.value.remedy
     assert door.refused > 2
-    assert "the training goes on" in caplog.text
+    assert "the training continues" in caplog.text
     door.shut = False
     assert fetched(uri, tmp_path).progress.step == 1, "the last good one stays usable"
     saver.finish()

@@ -1,4 +1,4 @@
-"""Saving beside the training: one thread writes, another copies to the bucket."""
+"""Saving while the training continues: one thread writes, another uploads."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from caloscale.training.checkpoint.store import BucketCopy, CheckpointFolder, st
 log = logging.getLogger(__name__)
 
 FINAL_SECONDS = 300.0
-"""How long the end of a training waits for the bucket."""
+"""How long a training that has ended waits for the bucket, s."""
 PAUSE_SECONDS = 10.0
-"""Between two attempts at a bucket that did not answer for as long as one attempt lasts."""
+"""Pause between two uploads when the bucket did not answer in one."""
 
 
 class Saver:
-    """Takes values that were copied to the host, and returns before they are on the disk.
+    """Saves values that were copied to the host; its calls return before the values are on the disk.
 
     A save waits for the one before it. Whatever error ends a thread, the next call raises it. A bucket that does not
     answer only makes warnings until `finish`: the newest checkpoint is tried again until it is there.
@@ -32,14 +32,14 @@ class Saver:
         self.folder = folder
         self.saved_bytes = 0
         self.safe_step = 0
-        """Step of the newest checkpoint of this process that is where it will be looked for, in the bucket if there is
-        one."""
+        """Step of the newest checkpoint of this process from which any machine can resume: in the bucket where there is
+        one, else on the disk."""
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._copies = None if bucket is None else _Copies(bucket, self._arrived)
 
     def save(self, arrays: Arrays, progress: Progress) -> None:
-        """Save the checkpoint of a step. Raises what the save before it failed with (StorageError)."""
+        """Save the checkpoint of a step. Raises the error of the save before it (StorageError)."""
         self._start(lambda: self.folder.write(arrays, progress))
 
     def save_selected(self, arrays: Arrays, progress: Progress) -> None:
@@ -47,7 +47,7 @@ class Saver:
         self._start(lambda: self.folder.write_selected(arrays, progress))
 
     def check(self) -> None:
-        """Raise what the last save failed with, if it has; returns at once."""
+        """Raise the error of the last save, if it failed; returns at once."""
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -94,7 +94,7 @@ class Saver:
 
 
 class _Copies:
-    """The newest version of each file that is not yet in the bucket, and the thread that brings them there."""
+    """The newest version of each file that is not yet in the bucket, and the thread that uploads them."""
 
     def __init__(self, bucket: BucketCopy, arrived: Callable[[Path], None]) -> None:
         self.bucket, self._arrived = bucket, arrived
@@ -107,7 +107,7 @@ class _Copies:
         self.thread.start()
 
     def put(self, path: Path, content: bytes) -> None:
-        """Have a file copied; of the checkpoints of steps only the newest."""
+        """Upload a file; of the checkpoints of steps only the newest."""
         kind = "step" if path.name.startswith("step-") else path.name
         with self._changed:
             self._waiting[kind] = path, content
@@ -119,17 +119,17 @@ class _Copies:
             raise self._failure
 
     def finish(self, seconds: float) -> None:
-        """Wait until all is there. Raises StorageError, and what ended the thread."""
+        """Wait until all is uploaded. Raises StorageError, and the error that ended the thread."""
         with self._changed:
             ended = self._changed.wait_for(lambda: self._failure or not (self._waiting or self._busy), seconds)
             self.check()
             if not ended:
-                # A bucket that refuses is somebody's to mend; one that is slow or away is not.
+                # A bucket that refuses needs the user; one that is slow or does not answer may recover.
                 refused = type(self._error) is StorageError
                 raise (StorageError if refused else UnreachableError)(
-                    f"the last checkpoint did not get there within {seconds:g} s: {self._error or 'no answer yet'}",
+                    f"the last checkpoint was not uploaded within {seconds:g} s: {self._error or 'no answer yet'}",
                     file=self.bucket.uri,
-                    remedy="the checkpoint is on this machine, and the same command brings it to a bucket that answers",
+                    remedy="the checkpoint is on this machine; run the same command when the bucket answers",
                 ) from self._error
 
     def _run(self) -> None:
@@ -144,7 +144,7 @@ class _Copies:
     def _copy_next(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: bool(self._waiting))
-            kind = min(self._waiting)  # selected.safetensors before a step that speaks of it
+            kind = min(self._waiting)  # the selected generator before a step that refers to it
             path, content = self._waiting.pop(kind)
             self._busy = True
         try:
@@ -152,7 +152,7 @@ class _Copies:
             self._error = None
             self._arrived(path)
         except CaloscaleError as error:
-            log.warning("%s\n  the training goes on; %s is tried again", error, path.name)
+            log.warning("%s\n  the training continues; the upload of %s is repeated", error, path.name)
             self._error = error
             with self._changed:
                 self._waiting.setdefault(kind, (path, content))

@@ -1,4 +1,4 @@
-"""The checkpoints of a training: in a folder, and in a bucket beside it."""
+"""The checkpoints of a training in a folder, and their copies in a bucket."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 SELECTED = f"selected{SUFFIX}"
 POINTER = "newest.json"
-"""Object that says which checkpoints in a bucket are whole; written when they are."""
+"""Object that lists the complete checkpoints of a bucket; written after them."""
 START_RETRY_SECONDS = 300.0
 """How long a bucket may be away when a training starts: what it holds must be known."""
 _NAME = re.compile(r"step-(\d{9})\.safetensors")
@@ -45,9 +45,9 @@ class Saved:
     arrays: Arrays
     """Values of all variables by name."""
     progress: Progress
-    """What is said of them."""
+    """What the checkpoint holds beside them."""
     path: Path | str
-    """Where it lies, in a bucket its URI."""
+    """Its file, in a bucket its URI."""
 
 
 class CheckpointFolder:
@@ -72,7 +72,7 @@ class CheckpointFolder:
         return self._write(SELECTED, arrays, progress)
 
     def steps(self) -> list[Path]:
-        """The checkpoints that are there, newest first."""
+        """The checkpoints of the folder, newest first."""
         found = self.path.iterdir() if self.path.is_dir() else ()
         return sorted((path for path in found if _NAME.fullmatch(path.name)), reverse=True)
 
@@ -117,7 +117,7 @@ class CheckpointFolder:
         return saved
 
     def clean(self) -> None:
-        """Remove what a killed process left unfinished."""
+        """Remove the partial files of a killed process."""
         for path in self.path.glob(f"{PARTIAL}*{SUFFIX}"):
             path.unlink(missing_ok=True)
 
