@@ -117,7 +117,7 @@ def unequal_shards(shards, folder, counts):
             for record in records:
                 write(record)
         kept.append(shard.model_copy(update={"showers": count}))
-    return manifest.model_copy(update={"shards": tuple(kept), "parts": {"train": sum(counts), "validation": 0}})
+    return manifest.model_copy(update={"shards": tuple(kept), "splits": {"train": sum(counts), "validation": 0}})
 
 
 @pytest.mark.parametrize("workers", [1, 4])
