@@ -243,7 +243,7 @@ def test_shards_of_an_older_version_are_refused(shards, tmp_path):
 
 
 def test_fewer_showers_than_a_batch(shards):
-    with pytest.raises(ShowerFileError, match=r"parts.train.*fewer training showers than one batch of 41"):
+    with pytest.raises(ShowerFileError, match=r"splits.train.*fewer training showers than one batch of 41"):
         showers_of(shards, batch=41)
 
 
