@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.models import build, count_parameters, flops, latent, noise_size
-from caloscale.models.compact_layers import CellNoise, FromAxis, Primary, SeparableMaps
-from caloscale.models.measurement_layers import CountsAbove, LogCells, Profile
+from caloscale.models.compact_layers import CellNoise, Deposit, FromAxis, Primary, SeparableMaps
+from caloscale.models.layers import EMPTY_ANGLE_RAD
+from caloscale.models.measurement_layers import CountsAbove, LogCells, Moments, Profile
 from caloscale.spec import load_run
 
 RUN = load_run(preset="compact")
@@ -26,6 +27,10 @@ SMALL = (
     "model.latentSize=6",
     "model.binCounts=true",
 )
+
+
+GOLDEN = [1.30160, -0.92129, 0.66418, 1.00278]
+"""sqrt(2) sin(3 n.d + p) with numbers of RandomState(0)."""
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +55,11 @@ def test_size(networks):
     assert flops(networks.discriminator) < 12e6
 
 
+def test_constants_are_no_weights(networks):
+    """Non-trainable weights are all-reduced in each step and saved in each checkpoint: there are none."""
+    assert [weight.path for network in networks for weight in network.non_trainable_weights] == []
+
+
 def test_shower_and_outputs(networks):
     shower = networks.generator(fed(3))
     assert shower.shape == (3, 17, 17, 25, 1)
@@ -63,9 +73,17 @@ def test_shower_and_outputs(networks):
         "layers": 25,
         "transverse": 34,
         "depth": 25,
+        "moments": 4,
         "counts": 6,
         "hits": 25,
     }
+
+
+def deposited(logarithms):
+    """Cells (X, Y, L) of a primary of 20 GeV with a response of 1%, in units of 1/50 GeV: a sum of 10."""
+    layer = Deposit(units=50 * 100, faintest=1e-3, power=0.85)
+    latents, response = np.full((1, 3), 0.2, np.float32), np.full((1, 1), math.log(0.01), np.float32)
+    return cells_of(layer([np.asarray(logarithms, np.float32)[None], latents, response]))[0]
 
 
 def test_the_sum_is_the_energy_times_the_response(networks):
@@ -159,6 +177,60 @@ def test_profiles_and_counts():
     np.testing.assert_allclose(steep, exact, atol=0.01)
     per_layer = CountsAbove([3.0], per_layer=True, slope=1e4)(logarithms)
     np.testing.assert_allclose(per_layer, np.count_nonzero(logarithms > 3.0, axis=(1, 2)), atol=0.01)
+
+
+def test_cell_noise_is_the_same_with_every_version_of_numpy():
+    """The constants are drawn anew in every process; a released generator depends on them."""
+    noise = np.linspace(-1, 1, 4, dtype=np.float32)[None]
+    values = CellNoise((2, 1, 2), sines=1)(noise).numpy().ravel()
+    np.testing.assert_allclose(values, GOLDEN, atol=1e-5)
+
+
+def test_an_empty_cell_is_empty_for_the_constraints():
+    """Counts against numpy, with cells of exactly 0, also in a shower of as many cells as the published ones."""
+    run = load_run(
+        preset="compact", overrides=["model.binCounts=true", "data.preprocessing.rebin=[1, 1, 1]", "data.mirror=false"]
+    )
+    discriminator = build(run.model, run.data).discriminator
+    outputs = tf.keras.Model(discriminator.input, {name: discriminator.output[name] for name in ("angle", "bins")})
+    shower = np.zeros((2, *run.data.shape, 1), np.float32)
+    energies = np.random.default_rng(1).uniform(0.001, 0.1, 500).astype(np.float32)
+    shower[1].ravel()[:500] = energies**0.85
+    found = outputs(shower)
+    assert found["angle"].numpy()[0, 0] == EMPTY_ANGLE_RAD
+    edges = [0.0, 0.003, 0.008, 0.0125, 0.02, 0.03, 0.05, np.inf]
+    counts = np.histogram(energies, edges)[0][::-1]
+    np.testing.assert_array_equal(found["bins"].numpy()[1], [*counts, np.prod(run.data.shape) - 500])
+    np.testing.assert_array_equal(found["bins"].numpy()[0], [0] * 7 + [np.prod(run.data.shape)])
+
+
+def test_moments():
+    """Against sums over cells in double precision."""
+    cells = np.random.default_rng(1).gamma(0.3, 1.0, (2, 7, 5, 4, 1)).astype(np.float32)
+    expected = []
+    for shower in cells[..., 0].astype(np.float64):
+        x, y, z = np.indices(shower.shape)
+        shares = shower / shower.sum()
+        depth = (shares * (z + 0.5)).sum()
+        middle_x = (shower * x).sum(axis=(0, 1)) / shower.sum(axis=(0, 1))
+        about = z + 0.5 - depth, x - middle_x, y - (shares * y).sum()
+        expected.append([np.log(depth), *(np.log((shares * a**2).sum()) / 2 for a in about)])
+    np.testing.assert_allclose(Moments()(cells), expected, atol=0.01)
+
+
+def test_the_widths_do_not_depend_on_the_inclination():
+    """The same showers, each layer shifted along x by as many cells as its number."""
+    upright = np.zeros((1, 9, 5, 4, 1), np.float32)
+    upright[:, 1:4, 1:4] = np.random.default_rng(1).gamma(2.0, 1.0, (1, 3, 3, 4, 1))
+    inclined = np.stack([np.roll(upright[:, :, :, layer], layer, axis=1) for layer in range(4)], axis=3)
+    np.testing.assert_allclose(Moments()(inclined), Moments()(upright), atol=1e-3)
+
+
+def test_cells_without_energy_are_exactly_zero():
+    """The generator's fringe is empty, not faint."""
+    logarithms = np.zeros((2, 2, 2))
+    logarithms[0, 0, 0] = 1
+    assert np.count_nonzero(deposited(logarithms)) == 1
 
 
 def test_soft_counts_have_a_gradient():

@@ -104,6 +104,14 @@ def test_every_intermediate_shape(networks, preset):
         assert found == shapes[preset]
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_only_running_statistics_are_weights_without_training(networks, preset):
+    """They are averaged over the replicas in each step; a constant among them would be for nothing."""
+    for network in networks[preset]:
+        kept = [layer for layer in network.layers if layer.non_trainable_weights]
+        assert kept and all(isinstance(layer, tf.keras.layers.BatchNormalization) for layer in kept)
+
+
 def kinds(network):
     return [type(layer).__name__ for layer in network.layers]
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 
 from caloscale.models.losses import adversarial_loss
@@ -19,7 +20,7 @@ def batch_of(values, ecal_sum=1.0):
         "real_fake": ones * 0.5,
         "energy": ones,
         "angle": ones,
-        "ecal_sum": tf.reshape(tf.constant(values), (-1, 1)),
+        "ecal_sum": tf.reshape(tf.cast(values, tf.float32), (-1, 1)),
     }
 
 
@@ -31,6 +32,7 @@ def score(generated, partner, real, weight=1.0):
         targets,
         tf.ones((len(real), 1)),
         weights,
+        real=targets,
         partner=batch_of(partner),
         energy_score_weight=weight,
     )
@@ -50,7 +52,7 @@ def test_the_expected_score_has_its_closed_form(width, generated_width, shift):
     apart = both * np.sqrt(2 / np.pi) * np.exp(-((shift / both) ** 2) / 2) + shift * (1 - 2 * norm.cdf(-shift / both))
     expected = 100 * (apart - 2 * generated_width / np.sqrt(np.pi))
     found = score(normal(generated_width, 1, 1 + shift), normal(generated_width, 2, 1 + shift), normal(width, 3))
-    # The published percentage is of the real sum, whose width is a hundredth here.
+    # The distance is that of the logarithms; the width is a hundredth here.
     assert found == pytest.approx(expected, abs=0.015)
 
 
@@ -63,11 +65,13 @@ def width_gradient(generated_width, energy_score_weight):
         generated, partner = (batch_of([0.0])["ecal_sum"] + 1 + width * draw[:, None] for draw in draws)
         ones = tf.ones_like(generated)
         outputs = {"real_fake": ones * 0.5, "energy": ones, "angle": ones, "ecal_sum": generated}
+        targets = batch_of(normal(0.01, 3))
         loss, _ = generator_loss(
             outputs,
-            batch_of(normal(0.01, 3)),
+            targets,
             ones,
             weights,
+            real=targets,
             partner={**outputs, "ecal_sum": partner},
             energy_score_weight=energy_score_weight,
         )
@@ -91,24 +95,78 @@ def test_without_energy_score_and_profiles_it_is_the_published_loss():
     outputs, targets = batch_of(normal(0.1, 1)), batch_of(normal(0.1, 2))
     ones = tf.ones((N, 1))
     published, terms = adversarial_loss(outputs, targets, ones, LossWeights())
-    total, others = generator_loss(outputs, targets, ones, LossWeights(), partner=outputs, energy_score_weight=0)
+    total, others = generator_loss(
+        outputs, targets, ones, LossWeights(), real=targets, partner=outputs, energy_score_weight=0
+    )
     np.testing.assert_array_equal(total, published)
     assert set(others) == set(terms)
 
 
+def test_the_scored_sum_has_the_real_median():
+    """With a width of 10%, sums in units of the real sum would be least for a mean that is 1% too small."""
+    unit, partner, real = (np.random.default_rng(seed).standard_normal(N).astype(np.float32) for seed in (1, 2, 3))
+
+    def loss(middle):
+        return score(middle * np.exp(0.1 * unit), middle * np.exp(0.1 * partner), np.exp(0.1 * real))
+
+    found = minimize_scalar(loss, bracket=(0.98, 1.0), tol=1e-3).x
+    assert found == pytest.approx(1, abs=2e-3)
+
+
+def energy_loss(width, energy_score_weight):
+    """Mean loss of showers whose estimated energies fluctuate by ``width``, real ones by 0.1 about the primary's 1."""
+    normals = [np.random.default_rng(seed).standard_normal(N).astype(np.float32) for seed in (1, 2, 3)]
+    widths = (width, width, 0.1)
+    generated, partner, real = (
+        {**batch_of(np.ones(N)), "energy": tf.cast(1 + w * n, tf.float32)[:, None]} for w, n in zip(widths, normals)
+    )
+    total, _ = generator_loss(
+        generated,
+        batch_of(np.ones(N)),
+        tf.ones((N, 1)),
+        LossWeights(real_fake=0, energy=1, angle=0, ecal_sum=0),
+        real=real,
+        partner=partner,
+        energy_score_weight=energy_score_weight,
+    )
+    # The gradient of the expected score: the partner's distance counts half there.
+    half = energy_score_weight * distance("energy", generated, partner, 1.0) / 2
+    return float(tf.reduce_mean(total + half))
+
+
+def test_the_energy_head_does_not_take_the_resolution_away():
+    """The energy of the primary as target is met best by showers that do not fluctuate; as a score by real ones."""
+    assert energy_loss(0.02, 0.0) < energy_loss(0.05, 0.0) < energy_loss(0.1, 0.0)
+    losses = {width: energy_loss(width, 1.0) for width in (0.05, 0.1, 0.2)}
+    assert min(losses, key=losses.get) == 0.1
+
+
 def test_distances_by_hand():
-    one, other, ecal_sum = tf.constant([[0.09, 0.16]]), tf.constant([[0.25, 0.16]]), tf.constant([1.0])
-    assert float(distance("angle", one, other, ecal_sum)[0]) == pytest.approx(0.08)
-    assert float(distance("hits", one, other, ecal_sum)[0]) == pytest.approx(0.08)
-    assert float(distance("counts", one, other, ecal_sum)[0]) == pytest.approx(8)
-    assert float(distance("ecal_sum", one[:, :1], other[:, :1], ecal_sum * 2)[0]) == pytest.approx(8)
-    assert float(distance("depth", one, other, ecal_sum)[0]) == pytest.approx(16, rel=1e-3)
+    one, other = tf.constant([[0.09, 0.16]]), tf.constant([[0.25, 0.16]])
+
+    def far(name, scale=1.0):
+        sums = tf.fill((1, 1), 1.0)
+        shower, second = {name: one, "ecal_sum": sums}, {name: other * scale, "ecal_sum": sums * scale}
+        return float(distance(name, shower, second, tf.constant([2.0]))[0])
+
+    assert far("angle") == pytest.approx(0.08)
+    assert far("hits") == pytest.approx(0.08)
+    assert far("counts") == far("moments") == pytest.approx(8)
+    assert far("energy") == pytest.approx(4)
+    assert far("depth") == pytest.approx(16, rel=1e-3)
+    assert far("layers") == far("transverse") == pytest.approx(20, rel=1e-2)
+    # Shares of a shower's own energy: twice the energy is no distance.
+    assert far("layers", scale=2.0) == pytest.approx(20, rel=1e-2)
+    sums = [{"ecal_sum": tf.constant([[value]])} for value in (1.0, 1.1)]
+    assert float(distance("ecal_sum", *sums, None)[0]) == pytest.approx(100 * np.log(1.1), rel=1e-3)
 
 
 def test_gradients_stay_finite_where_showers_are_empty_or_alike():
-    for name in ("layers", "transverse", "depth", "counts", "hits"):
+    for name in ("layers", "transverse", "depth", "counts", "hits", "moments", "ecal_sum"):
         values = tf.zeros((2, 3))
         with tf.GradientTape() as tape:
             tape.watch(values)
-            loss = tf.reduce_sum(distance(name, values, tf.zeros((2, 3)), tf.ones(2)))
+            shower = {"ecal_sum": tf.reduce_sum(values, axis=1, keepdims=True), name: values}
+            other = {"ecal_sum": tf.zeros((2, 1)), name: tf.zeros((2, 3))}
+            loss = tf.reduce_sum(distance(name, shower, other, tf.ones(2)))
         assert np.isfinite(tape.gradient(loss, values)).all()

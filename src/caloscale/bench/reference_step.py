@@ -79,12 +79,13 @@ def reference_step(
     draws = draws or draw(run, batch["cells"].shape[0])
     targets = _targets(run, batch)
     fake = _generate(run, networks, batch, draws.fakes, training=False)
-    partner: Any = None
+    seen = []
     for cells, labels in ((batch["cells"][..., None], draws.real_labels), (fake, draws.fake_labels)):
-        partner, gradients = _discriminator_tape(run, networks, cells, labels, targets)
+        outputs, gradients = _discriminator_tape(run, networks, cells, labels, targets)
+        seen.append(outputs)
         optimizers.discriminator.apply_gradients(zip(gradients, networks.discriminator.trainable_variables))
     for noise in draws.updates:
-        gradients = _generator_tape(run, networks, batch, noise, targets, partner)
+        gradients = _generator_tape(run, networks, batch, noise, targets, *seen)
         optimizers.generator.apply_gradients(zip(gradients, networks.generator.trainable_variables))
 
 
@@ -115,7 +116,13 @@ def _discriminator_tape(
 
 
 def _generator_tape(
-    run: Run, networks: Networks, batch: Mapping[str, Any], noise: Any, targets: Mapping[str, Any], partner: Any
+    run: Run,
+    networks: Networks,
+    batch: Mapping[str, Any],
+    noise: Any,
+    targets: Mapping[str, Any],
+    real: Mapping[str, Any],
+    partner: Mapping[str, Any],
 ) -> list[Any]:
     train = run.train
     with tf.GradientTape() as tape:
@@ -125,6 +132,7 @@ def _generator_tape(
             targets,
             tf.ones_like(outputs["real_fake"]),
             train.loss_weights,
+            real=real,
             partner=partner,
             energy_score_weight=train.energy_score_weight,
         )

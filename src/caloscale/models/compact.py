@@ -1,7 +1,8 @@
 """The compact network: the 3DGAN's family for minutes of training on two cores.
 
-Latent [E, angle, noise] -> generator -> shower; a discriminator with heads real/fake and energy, and what follows from
-the shower alone (angle, ECAL sum, profiles, counts). docs/training.md says why it is built so and what was tried.
+Latent [E, angle, noise] -> generator -> shower. The discriminator has the heads real/fake and energy, and outputs
+without weights that are functions of the shower: angle, ECAL sum, profiles, moments, counts. docs/training.md has the
+reasons and the variants that were tried.
 """
 
 from __future__ import annotations
@@ -15,18 +16,17 @@ import tensorflow as tf
 from caloscale.detector.geometry import aim_depth_mm, sensor_depth_mm
 from caloscale.detector.sampling import mip_fraction, mip_gev
 from caloscale.models.compact_layers import (
-    AddAcross,
+    BroadcastAdd,
     CellNoise,
-    Columns,
     Constant,
     Deposit,
     FromAxis,
     Primary,
     Scaled,
     SeparableMaps,
+    Slice,
     Speckle,
-    centred,
-    waves,
+    fourier_features,
 )
 from caloscale.models.dropout import EventDropout
 from caloscale.models.layers import PUBLISHED_BIN_EDGES, PUBLISHED_UNITS_PER_GEV, BinCounts, EcalSum, MeasuredAngle
@@ -35,11 +35,13 @@ from caloscale.models.measurement_layers import (
     Cumulative,
     LogCells,
     LogOnePlus,
+    Moments,
     Profile,
     QuickCellEnergy,
     SquareRoot,
 )
 from caloscale.models.networks import Networks
+from caloscale.models.plain_layer import centred
 from caloscale.spec import Data, Geometry, Model
 
 HIDDEN = 128
@@ -57,7 +59,7 @@ DISCRIMINATOR_HIDDEN = 64
 
 ELECTRON_OVER_MIP = 0.75
 """Response to an electromagnetic shower over that to minimum-ionising particles, typical of tungsten and silicon.
-Only where the training begins."""
+The value at which the training begins."""
 FAINTEST_MIP = 0.15
 """The generator's faintest cell, in units of a minimum-ionising particle's loss in the silicon."""
 COUNT_MIP = (1.5, 0.15, 0.5, 5.0, 25.0, 100.0)
@@ -67,9 +69,9 @@ COUNT_MIP = (1.5, 0.15, 0.5, 5.0, 25.0, 100.0)
 def build_compact(model: Model, data: Data) -> Networks:
     """Both networks, for showers of any shape.
 
-    Beside what all discriminators give, this one gives layers (B, Z) and transverse (B, X + Y) (sums of cells, in
-    units of 1/unitsPerGev GeV), depth (B, Z) (longitudinal profile, cumulative), counts (B, 6) and hits (B, Z)
-    (logarithms and square roots of numbers of cells): see `scores`.
+    Beside the outputs of all discriminators, this one has layers (B, Z) and transverse (B, X + Y) (sums of cells, in
+    units of 1/unitsPerGev GeV), depth (B, Z) (longitudinal profile, cumulative), moments (B, 4) (logarithms of depth,
+    length and widths), counts (B, 6) and hits (B, Z) (logarithms and square roots of numbers of cells): see `scores`.
     """
     return Networks(_generator(model, data), _discriminator(model, data))
 
@@ -82,7 +84,7 @@ def _generator(model: Model, data: Data) -> Any:
     small = tf.keras.initializers.RandomNormal
     latent = tf.keras.Input((model.latent_size,), name="latent")
     primary = _primary(data)(latent)
-    noise = Columns(2, name="noise")(latent)
+    noise = Slice(2, name="noise")(latent)
     style = layers.Concatenate(name="primary_and_noise")([primary, noise])
     for number in (1, 2):
         style = layers.Dense(HIDDEN, activation="silu", name=f"style{number}")(style)
@@ -92,7 +94,7 @@ def _generator(model: Model, data: Data) -> Any:
     speckle = CellNoise(data.shape, name="cell_noise")(noise)
     x = layers.Concatenate(name="maps_and_noise")([maps, speckle])
     x = layers.Conv2D(CHANNELS, 3, padding="same", name="conv1")(x)
-    x = AddAcross(name="styled")([x, layers.Dense(CHANNELS, name="conv1_style", use_bias=False)(style)])
+    x = BroadcastAdd(name="styled")([x, layers.Dense(CHANNELS, name="conv1_style", use_bias=False)(style)])
     x = layers.Conv2D(CHANNELS, 3, padding="same", name="conv2")(x)
     x = layers.LeakyReLU(0.2, name="leaky2")(x)
     # Three layers, not one that is split: a split of so many cells costs as much as the product.
@@ -130,7 +132,7 @@ def _mean_maps(latent: Any, primary: Any, style: Any, data: Data) -> Any:
         return layers.Dense(units, name=name, **options)
 
     x = dense(POSITION_HIDDEN, "x1")(FromAxis(cells_x, _shift(data), wavelengths, name="from_axis")(primary))
-    x = AddAcross(name="x1_leaky")(
+    x = BroadcastAdd(name="x1_leaky")(
         [
             x,
             dense(POSITION_HIDDEN, "x1_layer", use_bias=False)(which),
@@ -141,10 +143,10 @@ def _mean_maps(latent: Any, primary: Any, style: Any, data: Data) -> Any:
     along_x = dense(TERMS, "x3")(x)
 
     # The shower is symmetric in y: functions of |y| alone.
-    from_middle = np.asarray(waves(np.abs(centred(cells_y)), wavelengths, cells_y))[:, len(wavelengths) :]
+    from_middle = np.asarray(fourier_features(np.abs(centred(cells_y)), wavelengths, cells_y))[:, len(wavelengths) :]
     from_middle = np.tile(from_middle[None], (cells_z, 1, 1))
     y = dense(POSITION_HIDDEN, "y1")(Constant(from_middle, name="from_middle")(latent))
-    y = AddAcross(name="y1_leaky")([y, dense(POSITION_HIDDEN, "y1_layer", use_bias=False)(which)])
+    y = BroadcastAdd(name="y1_leaky")([y, dense(POSITION_HIDDEN, "y1_layer", use_bias=False)(which)])
     y = layers.LeakyReLU(0.2, name="y2_leaky")(dense(POSITION_HIDDEN, "y2")(y))
     along_y = dense(TERMS, "y3")(y)
 
@@ -172,7 +174,7 @@ def _discriminator(model: Model, data: Data) -> Any:
     x = EventDropout(model.dropout, name="dropout")(layers.Flatten(name="flatten")(x))
     sums = _summary(measured, data)
     x = layers.Dense(DISCRIMINATOR_HIDDEN, name="features_cells")(x)
-    features = AddAcross(name="features")([x, layers.Dense(DISCRIMINATOR_HIDDEN, name="features_sums")(sums)])
+    features = BroadcastAdd(name="features")([x, layers.Dense(DISCRIMINATOR_HIDDEN, name="features_sums")(sums)])
 
     x = layers.Dense(DISCRIMINATOR_HIDDEN, name="judgement")(features)
     x = layers.LeakyReLU(0.2, name="judgement_leaky")(x)
@@ -186,7 +188,7 @@ def _discriminator(model: Model, data: Data) -> Any:
 
 
 def _measurements(shower: Any, model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
-    """Logarithms of the cells, and what follows from the shower alone, by name of output."""
+    """Logarithms of the cells, and the outputs that are functions of the shower without weights, by name."""
     preprocessing = data.preprocessing
     rebin_x, rebin_y, rebin_z = preprocessing.rebin
     mip = mip_gev(data.geometry) * preprocessing.units_per_gev
@@ -205,6 +207,7 @@ def _measurements(shower: Any, model: Model, data: Data) -> tuple[Any, dict[str,
         "layers": layer_sums,
         "transverse": Profile([1, 2], name="transverse")(cells),
         "depth": Cumulative(name="depth")(layer_sums),
+        "moments": Moments(name="moments")(cells),
         "counts": LogOnePlus(3.0, name="counts")(CountsAbove(thresholds, name="count_cells")(logarithms)),
         "hits": SquareRoot(name="hits")(CountsAbove(thresholds, per_layer=True, name="count_layers")(logarithms)),
     }
@@ -230,7 +233,7 @@ def _summary(measured: dict[str, Any], data: Data) -> Any:
 
 
 def _primary(data: Data) -> Any:
-    """The layer that reads energy and angle; energies of the document have mean 0 and a width near 1."""
+    """The layer for energy and angle; energies of the run configuration get mean 0 and a width near 1."""
     low, high = (math.log(e / data.preprocessing.energy_scale_gev) for e in data.energy_gev)
     return Primary(centre=(low + high) / 2, width=max((high - low) / math.sqrt(12), 0.1), name="primary")
 

@@ -1,4 +1,4 @@
-"""What the compact generator is made of beside dense layers and 2D convolutions. None of it has trained weights.
+"""Layers of the compact generator beside dense layers and 2D convolutions. None of them has weights.
 
 B showers, X and Y cells across, L layers. Layers of the calorimeter are the channels of 2D convolutions.
 """
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from caloscale.models.plain_layer import SMALLEST_CELL, PlainLayer, register
+from caloscale.models.plain_layer import ABOVE_ROUNDING, SMALLEST_CELL, PlainLayer, centred, register
 
 
 @register
 class Primary(PlainLayer):
-    """What a network is told of the primary (B, 3): (ln E - centre) / width, cot a and its square.
+    """The primary as a network's input (B, 3): (ln E - centre) / width, cot a and its square.
 
     Input: [E / energyScaleGev, angle in rad, ...] (B, 2 or more). The shower axis crosses a layer at a distance
     proportional to cot a, so the network need not learn the tangent.
@@ -27,7 +27,7 @@ class Primary(PlainLayer):
         self.centre, self.width = float(centre), float(width)
 
     def call(self, primary: Any) -> Any:
-        """Transform."""
+        """Latent (B, 2 or more) -> (B, 3)."""
         log_energy = (tf.math.log(tf.maximum(primary[:, 0], SMALLEST_CELL)) - self.centre) / self.width
         cotangent = tf.cos(primary[:, 1]) / tf.maximum(tf.sin(primary[:, 1]), 1e-3)
         return tf.stack([log_energy, cotangent, cotangent * cotangent], axis=1)
@@ -39,18 +39,18 @@ class Primary(PlainLayer):
 
 @register
 class Constant(PlainLayer):
-    """The same values for every batch, with 1 as first axis; the input only ties it to the network."""
+    """Constant values with a first axis of 1; the input only connects the layer to the network."""
 
     def __init__(self, values: Any, **options: Any) -> None:
         super().__init__(**options)
         self.values = np.asarray(values, dtype=np.float32)
 
     def call(self, _: Any) -> Any:
-        """The values."""
+        """Any input -> the values (1, ...)."""
         return tf.constant(self.values[None])
 
     def compute_output_shape(self, _: Any) -> tuple[int, ...]:
-        """Known without the input."""
+        """Does not depend on the input."""
         return (1, *self.values.shape)
 
     def get_config(self) -> dict[str, Any]:
@@ -74,10 +74,10 @@ class FromAxis(PlainLayer):
         self.wavelengths = [float(w) for w in wavelengths]
 
     def call(self, primary: Any) -> Any:
-        """Measure."""
+        """(B, 3) -> (B, L, X, 2 * wavelengths + 1)."""
         axis = primary[:, 1:2] * tf.constant([self.shift])
         distance = tf.constant(centred(self.cells))[None, None] - axis[:, :, None]
-        return waves(distance, self.wavelengths, self.cells)
+        return fourier_features(distance, self.wavelengths, self.cells)
 
     def get_config(self) -> dict[str, Any]:
         """What makes an equal layer."""
@@ -85,7 +85,7 @@ class FromAxis(PlainLayer):
 
 
 @register
-class AddAcross(PlainLayer):
+class BroadcastAdd(PlainLayer):
     """Sum of tensors such as (B, L, X, Q), (B, L, Q) and (B, Q), missing axes repeated, then a leaky ReLU."""
 
     def __init__(self, slope: float = 0.2, **options: Any) -> None:
@@ -93,7 +93,7 @@ class AddAcross(PlainLayer):
         self.slope = float(slope)
 
     def call(self, parts: Sequence[Any]) -> Any:
-        """Add."""
+        """Tensors to add -> the activated sum, with the shape of the first."""
         total = parts[0]
         for part in parts[1:]:
             while len(part.shape) < len(total.shape):
@@ -114,7 +114,7 @@ class SeparableMaps(PlainLayer):
     """
 
     def call(self, parts: Sequence[Any]) -> Any:
-        """Multiply and add."""
+        """f, amplitude, g, offset -> maps (B, X, Y, L)."""
         along_x, amplitude, along_y, offset = parts
         _, layers, cells_x, terms = along_x.shape
         cells_y = along_y.shape[2]
@@ -145,20 +145,19 @@ class CellNoise(PlainLayer):
         self.sines, self.frequency = int(sines), float(frequency)
 
     def build(self, input_shape: Any) -> None:
-        """Draw the directions and phases, the same in every network."""
-        rng = np.random.default_rng(0)
+        """Draw directions (N, sines * cells) and phases (sines * cells,): constants, the same in every network.
+
+        They are no weights: nothing trains, saves or all-reduces them. `RandomState` is the generator whose numbers
+        NumPy guarantees never to change (NEP 19), so that a saved generator makes the same showers with every version.
+        """
+        rng = np.random.RandomState(0)
         size = (int(input_shape[-1]), self.sines * int(np.prod(self.shape)))
-        directions = self.frequency * rng.normal(size=size).astype(np.float32)
-        phases = rng.uniform(0, 2 * np.pi, size=size[1:]).astype(np.float32)
-        constant = tf.constant_initializer
-        self.directions = self.add_weight(
-            name="directions", shape=size, initializer=constant(directions), trainable=False
-        )
-        self.phases = self.add_weight(name="phases", shape=size[1:], initializer=constant(phases), trainable=False)
+        self.directions = (self.frequency * rng.standard_normal(size)).astype(np.float32)
+        self.phases = rng.uniform(0, 2 * np.pi, size[1:]).astype(np.float32)
         super().build(input_shape)
 
     def call(self, noise: Any) -> Any:
-        """Evaluate."""
+        """Noise (B, N) -> (B, X, Y, L)."""
         sines = tf.sin(tf.matmul(noise, self.directions) + self.phases)
         total = tf.reduce_sum(tf.reshape(sines, (-1, self.sines, *self.shape)), axis=1)
         return total * (2 / self.sines) ** 0.5
@@ -170,16 +169,16 @@ class CellNoise(PlainLayer):
 
 @register
 class Speckle(PlainLayer):
-    """The noise of each cell added to its map, with a width and a bend that the network chose: (B, X, Y, L).
+    """The noise of each cell added to its map, with a width and a bend from the network: (B, X, Y, L).
 
     Inputs: map m, shift a, width b, bend c, noise n, all (B, X, Y, L). Output
     relu(m + a + softplus(b + 1/2) n + c relu(n - 0.3)): the logarithm of a cell over the faintest cell, 0 for none.
     A cell in the fringe is hit in some showers and not in others: that is what a threshold on noise makes. The
-    output ends at 12, so that a generator that goes astray saturates instead of overflowing.
+    output is at most 12, so that a diverging generator saturates instead of overflowing.
     """
 
     def call(self, parts: Sequence[Any]) -> Any:
-        """Add the noise and cut."""
+        """m, a, b, c, n -> logarithms (B, X, Y, L)."""
         maps, shift, width, bend, noise = parts
         value = maps + shift + tf.nn.softplus(width + 0.5) * noise + bend * tf.nn.relu(noise - 0.3)
         return 2 * tf.nn.relu6(value / 2)
@@ -194,8 +193,8 @@ class Deposit(PlainLayer):
     """From logarithms of cells to a shower in network units (B, X, Y, L, 1) with a given sum.
 
     Inputs: logarithms h (B, X, Y, L), latent [E / energyScaleGev, ...] (B, ...), logarithm of the response (B, 1).
-    Cells are proportional to exp(h) - 1, their sum (units of 1/unitsPerGev GeV) is
-    E * units_per_gev * exp(response); x = cell^power.
+    Cells are proportional to exp(h) - 1, their sum (units of 1/unitsPerGev GeV) is E * units * exp(response);
+    x = cell^power.
     """
 
     def __init__(self, units: float, faintest: float, power: float, **options: Any) -> None:
@@ -203,14 +202,14 @@ class Deposit(PlainLayer):
         self.units, self.faintest, self.power = float(units), float(faintest), float(power)
 
     def call(self, parts: Sequence[Any]) -> Any:
-        """Exponentiate and normalise."""
+        """h, latent, response -> shower (B, X, Y, L, 1) in network units."""
         logarithms, latent, response = parts
         cells = self.faintest * tf.math.expm1(logarithms)
         total = latent[:, 0] * self.units * tf.exp(response[:, 0])
         found = tf.reduce_sum(cells, axis=(1, 2, 3))
         cells = cells * (total / (found + self.faintest))[:, None, None, None]
         # exp(p ln x) is three times faster than pow on a CPU; a cell without energy stays exactly 0.
-        shower = tf.exp(self.power * tf.math.log(cells + SMALLEST_CELL)) - SMALLEST_CELL**self.power
+        shower = tf.exp(self.power * tf.math.log(cells + SMALLEST_CELL)) - ABOVE_ROUNDING * SMALLEST_CELL**self.power
         return tf.nn.relu(shower)[..., None]
 
     def get_config(self) -> dict[str, Any]:
@@ -219,15 +218,15 @@ class Deposit(PlainLayer):
 
 
 @register
-class Columns(PlainLayer):
-    """Columns from `first` on."""
+class Slice(PlainLayer):
+    """The columns of (B, N) from number `first`: (B, N - first)."""
 
     def __init__(self, first: int, **options: Any) -> None:
         super().__init__(**options)
         self.first = int(first)
 
     def call(self, values: Any) -> Any:
-        """Cut."""
+        """(B, N) -> (B, N - first)."""
         return values[:, self.first :]
 
     def get_config(self) -> dict[str, Any]:
@@ -244,7 +243,7 @@ class Scaled(PlainLayer):
         self.factor = float(factor)
 
     def call(self, values: Any) -> Any:
-        """Multiply."""
+        """Any shape; the same shape."""
         return values * self.factor
 
     def get_config(self) -> dict[str, Any]:
@@ -252,12 +251,10 @@ class Scaled(PlainLayer):
         return self._with(factor=self.factor)
 
 
-def centred(cells: int) -> Any:
-    """Positions of the middles of cells from the middle of the window, in cells, float32 (cells,)."""
-    return (np.arange(cells) - (cells - 1) / 2).astype(np.float32)
+def fourier_features(distance: Any, wavelengths: Sequence[float], window: float) -> Any:
+    """Fourier features of a distance (...,) in cells: (..., 2 n + 1).
 
-
-def waves(distance: Any, wavelengths: Sequence[float], window: float) -> Any:
-    """Sines and cosines of a distance (...,) in cells, and itself over half the window: (..., 2 n + 1)."""
+    Sines and cosines of n wavelengths (cells), and the distance over half the window.
+    """
     phase = distance[..., None] * tf.constant([2 * np.pi / w for w in wavelengths], tf.float32)
     return tf.concat([tf.sin(phase), tf.cos(phase), distance[..., None] * (2 / window)], axis=-1)

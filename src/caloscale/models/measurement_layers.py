@@ -1,6 +1,6 @@
-"""What a shower says about itself, beside the published constraints: profiles and counts, with gradients.
+"""Measurements of a shower beside the published constraints: profiles, moments and counts, with gradients.
 
-B showers, X and Y cells across, L layers. None of it has trained weights.
+B showers, X and Y cells across, L layers. None of the layers has weights.
 """
 
 from __future__ import annotations
@@ -10,20 +10,35 @@ from typing import Any
 
 import tensorflow as tf
 
-from caloscale.models.plain_layer import SMALLEST_CELL, PlainLayer, register
+from caloscale.models.plain_layer import (
+    ABOVE_ROUNDING,
+    SMALLEST_CELL,
+    SMALLEST_SUM,
+    PlainLayer,
+    centred,
+    register,
+)
+
+SMALLEST_VARIANCE = 1e-2
+"""Added to a squared width (cells or layers squared) in a logarithm: its derivative stays finite."""
 
 
 @register
 class QuickCellEnergy(PlainLayer):
-    """x^(1/power) as `layers.CellEnergy`, by exponential and logarithm: several times faster on a CPU."""
+    """x^(1/power) as `layers.CellEnergy`, by exponential and logarithm: several times faster on a CPU.
+
+    A cell of at most `SMALLEST_CELL` is empty: its energy is 0, and its gradient. The energy of any other cell is less
+    than that of `CellEnergy` by SMALLEST_CELL^(1/power), which is 1e-10 of a MeV in the published units.
+    """
 
     def __init__(self, power: float, **options: Any) -> None:
         super().__init__(**options)
         self.power = float(power)
 
     def call(self, shower: Any) -> Any:
-        """Undo the compression."""
-        return tf.exp(tf.math.log(tf.maximum(shower, SMALLEST_CELL)) / self.power)
+        """Network units to energy, (B, X, Y, Z, 1) -> the same shape."""
+        energy = tf.exp(tf.math.log(tf.maximum(shower, SMALLEST_CELL)) / self.power)
+        return tf.nn.relu(energy - ABOVE_ROUNDING * SMALLEST_CELL ** (1 / self.power))
 
     def get_config(self) -> dict[str, Any]:
         """What makes an equal layer."""
@@ -39,7 +54,7 @@ class LogCells(PlainLayer):
         self.faintest = float(faintest)
 
     def call(self, shower: Any) -> Any:
-        """Compress."""
+        """(B, X, Y, L, 1) -> (B, X, Y, L)."""
         return tf.math.log1p(shower[..., 0] / self.faintest)
 
     def get_config(self) -> dict[str, Any]:
@@ -49,14 +64,14 @@ class LogCells(PlainLayer):
 
 @register
 class Profile(PlainLayer):
-    """Sums of cells (B, X, Y, L, 1) over the axes that are not kept: (B, n). axes: kept ones, in turn, joined."""
+    """Sums of cells (B, X, Y, L, 1) over all axes but one, for each of the axes in turn: (B, n)."""
 
     def __init__(self, axes: Sequence[int], **options: Any) -> None:
         super().__init__(**options)
         self.axes = [int(axis) for axis in axes]
 
     def call(self, cells: Any) -> Any:
-        """Add up."""
+        """Cells (B, X, Y, L, 1) -> sums (B, n)."""
         rest = [[a for a in (1, 2, 3, 4) if a != kept] for kept in self.axes]
         return tf.concat([tf.reduce_sum(cells, axis=axes) for axes in rest], axis=1)
 
@@ -70,7 +85,7 @@ class Cumulative(PlainLayer):
     """Share of the sum up to each layer: (B, L) -> (B, L), from near 0 to 1."""
 
     def call(self, sums: Any) -> Any:
-        """Add up."""
+        """Sums (B, L) -> shares (B, L)."""
         cumulative = tf.cumsum(sums, axis=1)
         return cumulative / tf.maximum(cumulative[:, -1:], SMALLEST_CELL)
 
@@ -96,7 +111,7 @@ class CountsAbove(PlainLayer):
         self.per_layer, self.slope = bool(per_layer), float(slope)
 
     def call(self, logarithms: Any) -> Any:
-        """Count."""
+        """Logarithms (B, X, Y, L) -> counts (B, n)."""
         # relu6(6 u) / 6 is u cut to 0..1 in one operation, with a quick gradient.
         scaled = logarithms * (6 * self.slope)
         offsets = [3 - 6 * self.slope * threshold for threshold in self.thresholds]
@@ -119,7 +134,7 @@ class LogOnePlus(PlainLayer):
         self.unit = float(unit)
 
     def call(self, values: Any) -> Any:
-        """Compress."""
+        """Any shape; the same shape."""
         return tf.math.log1p(values / self.unit)
 
     def get_config(self) -> dict[str, Any]:
@@ -132,8 +147,42 @@ class SquareRoot(PlainLayer):
     """sqrt(n + 1/2): the square root makes the fluctuations of counts alike."""
 
     def call(self, counts: Any) -> Any:
-        """Take the root."""
+        """Any shape; the same shape."""
         return tf.sqrt(counts + 0.5)
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return self._with()
+
+
+@register
+class Moments(PlainLayer):
+    """Logarithms of the depth, the length and the two widths of a shower: cells (B, X, Y, L, 1) -> (B, 4).
+
+    In units of layers and cells: barycentre in depth (from the front face) and rms about it; rms along x about the
+    barycentre of each layer, which does not depend on the inclination; rms along y about the barycentre of the shower.
+    Rms of less than a tenth of a cell, and an empty shower, have about the logarithm of a tenth.
+    """
+
+    def call(self, cells: Any) -> Any:
+        """Cells (B, X, Y, L, 1) -> moments (B, 4)."""
+        along_xz = tf.reduce_sum(cells, axis=(2, 4))
+        along_y = tf.reduce_sum(cells, axis=(1, 3, 4))
+        layer_sums = tf.reduce_sum(along_xz, axis=1)
+        total = tf.reduce_sum(layer_sums, axis=1) + SMALLEST_SUM
+        z = tf.range(layer_sums.shape[1], dtype=cells.dtype) + 0.5
+        x, y = (tf.constant(centred(part.shape[1])) for part in (along_xz, along_y))
+        depth, middle = tf.linalg.matvec(layer_sums, z) / total, tf.linalg.matvec(along_y, y) / total
+        moment = tf.einsum("bxl,x->bl", along_xz, x)
+        about_layers = tf.einsum("bxl,x->b", along_xz, x * x)
+        about_layers -= tf.reduce_sum(moment * moment / (layer_sums + SMALLEST_SUM), axis=1)
+        variances = [
+            tf.linalg.matvec(layer_sums, z * z) / total - depth * depth,
+            about_layers / total,
+            tf.linalg.matvec(along_y, y * y) / total - middle * middle,
+        ]
+        widths = [tf.math.log(tf.nn.relu(variance) + SMALLEST_VARIANCE) / 2 for variance in variances]
+        return tf.stack([tf.math.log(depth + SMALLEST_VARIANCE), *widths], axis=1)
 
     def get_config(self) -> dict[str, Any]:
         """What makes an equal layer."""

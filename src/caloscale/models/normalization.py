@@ -22,8 +22,7 @@ def batch_normalization(*, synchronized: bool, **options: Any) -> Any:
 def running_statistics(network: Any) -> list[Any]:
     """Moving means and variances of all layers of batch normalisation of a Keras model, each (C,).
 
-    They are the only weights that a training changes without a gradient. Other weights that are not trainable are
-    constants, such as the directions of `CellNoise`: every replica and every new network has the same.
+    They are the only weights that a training changes without a gradient. Constants of our layers are no weights.
     """
     found: list[Any] = []
     for layer in network.layers:

@@ -1,15 +1,23 @@
-"""A layer without trained weights, for both files of layers of the compact network."""
+"""Base class and constants of the compact network's layers."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 register = tf.keras.utils.register_keras_serializable(package="caloscale")
 
 SMALLEST_CELL = 1e-9
 """Cells below this (network units or energy) count as this in a logarithm: its derivative stays finite."""
+
+SMALLEST_SUM = 1e-3
+"""Added to a sum of cells (units of 1/unitsPerGev GeV) in a logarithm or a divisor: 20 keV as published."""
+
+ABOVE_ROUNDING = 1 + 1e-5
+"""Factor above the error of exp(p ln x) in single precision, of a part in a million: what is subtracted to make an
+empty cell exactly 0 is larger by this."""
 
 
 class PlainLayer(tf.keras.layers.Layer):  # type: ignore[misc]
@@ -23,3 +31,8 @@ class PlainLayer(tf.keras.layers.Layer):  # type: ignore[misc]
 
     def _with(self, **own: Any) -> dict[str, Any]:
         return {**super().get_config(), **own}
+
+
+def centred(cells: int) -> Any:
+    """Positions of the middles of cells from the middle of the window, in cells, float32 (cells,)."""
+    return (np.arange(cells) - (cells - 1) / 2).astype(np.float32)

@@ -1,11 +1,14 @@
 """The generator's loss: the published terms, and the same terms as proper scores of a distribution.
 
 A mean absolute error to one real shower is least for a generator that always gives the median: it takes the
-fluctuations away, and with them the energy resolution. The score |g - t| - |g - g'| / 2 with a second generated
+fluctuations away, and with them the energy resolution. The score d(g, t) - d(g, g') / 2 with a second generated
 shower g' of the same energy and angle is, in its mean, least if and only if g is distributed as the real t is: the
 continuous ranked probability score for a number, the energy score for a vector. Here g' is held fixed and its
-distance subtracted in full, which has the same mean gradient.
-Source: Gneiting & Raftery, J. Am. Stat. Assoc. 102 (2007) 359, section 4.
+distance subtracted in full, which has the same mean gradient. The distance must be a function of the two showers and
+of the primary alone. One that is measured in units of the real shower's sum weighs the real showers by 1 / sum and
+has its least value for sums that are too small, by their relative variance (.4% at 10 GeV).
+Source: Gneiting & Raftery, J. Am. Stat. Assoc. 102 (2007) 359, section 4; for weights, Gneiting & Ranjan,
+J. Bus. Econ. Stat. 29 (2011) 411, section 3.
 """
 
 from __future__ import annotations
@@ -16,10 +19,14 @@ from typing import Any
 import tensorflow as tf
 
 from caloscale.models.losses import SMALLEST_TARGET, adversarial_loss
+from caloscale.models.plain_layer import SMALLEST_SUM
 from caloscale.spec import LossWeights
 
-PROFILES = ("layers", "transverse", "depth", "counts", "hits")
-"""Outputs that only the compact discriminator has; their targets are what it gives for the real showers."""
+PUBLISHED = ("energy", "angle", "ecal_sum")
+"""Terms of the published loss that are scores where `train.energyScoreWeight` is above 0."""
+
+PROFILES = ("layers", "transverse", "depth", "counts", "hits", "moments")
+"""Outputs that only the compact discriminator has, with a term each."""
 
 SMALLEST_SHARE = 1e-4
 """Added to a share of the energy below the root: its derivative at 0 stays finite."""
@@ -28,25 +35,29 @@ SMALLEST_SQUARE = 1e-6
 """Added below the root of a sum of squares: its derivative at 0 stays finite."""
 
 
-def distance(name: str, one: Any, other: Any, ecal_sum: Any) -> Any:
-    """Distance of two values of an output, per shower (B,), in the units of its loss term.
+def distance(name: str, one: Mapping[str, Any], other: Mapping[str, Any], energy: Any) -> Any:
+    """Distance of two showers of the same primary in one of their outputs, per shower (B,).
 
-    angle: rad. ecal_sum, layers, transverse: percent of the real shower's sum. depth: percentage points.
-    counts: percent. hits: mean difference of the roots.
+    one, other: float32 outputs of the discriminator by name, (B, n) each. energy: of the primaries (B,), in units of
+    the output ``energy``.
+    energy: percent of the primary's. angle: rad. ecal_sum, moments, counts: percent (of differences of logarithms).
+    layers, transverse: Euclidean distance of the roots of shares of the shower's own energy, percent. depth:
+    Euclidean, percentage points. hits: mean difference of the roots.
     """
-    if name == "angle":
-        return tf.reduce_mean(tf.abs(one - other), axis=-1)
-    if name == "hits":
-        return tf.reduce_mean(tf.abs(one - other), axis=-1)
-    if name == "counts":
-        return 100 * tf.reduce_mean(tf.abs(one - other), axis=-1)
-    if name == "ecal_sum":
-        return 100 * tf.reduce_mean(tf.abs(one - other), axis=-1) / ecal_sum
-    if name != "depth":
+    if name in ("layers", "transverse"):
         # Roots of shares: the fringe of a profile counts as much as in a chi-squared.
-        one, other = (tf.sqrt(part / ecal_sum[:, None] + SMALLEST_SHARE) for part in (one, other))
-    difference = one - other
-    return 100 * tf.sqrt(tf.reduce_sum(difference * difference, axis=-1) + SMALLEST_SQUARE)
+        first, second = (tf.sqrt(s[name] / (s["ecal_sum"] + SMALLEST_SUM) + SMALLEST_SHARE) for s in (one, other))
+    elif name == "ecal_sum":
+        first, second = (tf.math.log(shower[name] + SMALLEST_SUM) for shower in (one, other))
+    else:
+        first, second = one[name], other[name]
+    difference = first - second
+    if name in ("layers", "transverse", "depth"):
+        return 100 * tf.sqrt(tf.reduce_sum(difference * difference, axis=-1) + SMALLEST_SQUARE)
+    mean = tf.reduce_mean(tf.abs(difference), axis=-1)
+    if name == "energy":
+        return 100 * mean / energy
+    return mean if name in ("angle", "hits") else 100 * mean
 
 
 def generator_loss(
@@ -55,28 +66,32 @@ def generator_loss(
     labels: Any,
     weights: LossWeights,
     *,
+    real: Mapping[str, Any],
     partner: Mapping[str, Any],
     energy_score_weight: float,
 ) -> tuple[Any, dict[str, Any]]:
     """Loss of each generated shower (B,), and its terms before they are weighted, each (B,).
 
-    outputs, targets, labels, weights: as for `losses.adversarial_loss`, with targets also for the outputs of
-    `PROFILES` that there are. partner: outputs for other generated showers of the same energies and angles, taken as
-    constants. energy_score_weight: factor of their distance, which is subtracted, 0 to 1; with 0 and without
-    profiles this is `adversarial_loss`.
+    outputs, targets, labels, weights: as for `losses.adversarial_loss`. real, partner: outputs for the real showers
+    and for other generated ones of the same energies and angles, taken as constants. energy_score_weight: the share of
+    the distance to the partner that is subtracted, 0 to 1. With 0 and without profiles this is `adversarial_loss`.
+    Above 0 the terms of `PUBLISHED` are distances to the real shower too: the energy of the primary itself as the
+    target of the energy head would be met best by showers without fluctuations.
     """
     total, terms = adversarial_loss(outputs, targets, labels, weights)
-    ecal_sum = tf.maximum(tf.reshape(tf.cast(targets["ecal_sum"], tf.float32), (-1,)), SMALLEST_TARGET)
-    for name in ("angle", "ecal_sum", *PROFILES):
+    energy = tf.maximum(tf.reshape(tf.cast(targets["energy"], tf.float32), (-1,)), SMALLEST_TARGET)
+    one, true, other = (_float32(showers) for showers in (outputs, real, partner))
+    true, other = tf.nest.map_structure(tf.stop_gradient, (true, other))
+    for name in (*(PUBLISHED if energy_score_weight else ()), *PROFILES):
         if name not in outputs:
             continue
-        one = tf.cast(outputs[name], tf.float32)
-        if name in PROFILES:
-            terms[name] = distance(name, one, tf.cast(targets[name], tf.float32), ecal_sum)
-            total = total + getattr(weights, name) * terms[name]
+        score = distance(name, one, true, energy)
         if energy_score_weight:
-            other = tf.stop_gradient(tf.cast(partner[name], tf.float32))
-            apart = energy_score_weight * distance(name, one, other, ecal_sum)
-            terms[name] = terms[name] - apart
-            total = total - getattr(weights, name) * apart
+            score = score - energy_score_weight * distance(name, one, other, energy)
+        total = total + getattr(weights, name) * (score - terms[name] if name in terms else score)
+        terms[name] = score
     return total, terms
+
+
+def _float32(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tf.cast(value, tf.float32) for name, value in outputs.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
@@ -27,11 +27,13 @@ class LossWeights(Block):
     """Mean absolute percentage error of the cell counts per range; counts only with model.binCounts."""
     layers: float = Field(0.0, ge=0)
     """Distance of the energies per layer, percent of the shower's energy (root of the sum of squares).
-    This and the next four: of the outputs that only the compact network has, see docs/training.md."""
+    This and the next five: of the outputs that only the compact network has, see docs/training.md."""
     transverse: float = Field(0.0, ge=0)
     """Distance of the profiles along x and y, percent of the shower's energy."""
     depth: float = Field(0.0, ge=0)
     """Distance of the cumulative longitudinal profiles, percentage points."""
+    moments: float = Field(0.0, ge=0)
+    """Mean distance of the logarithms of depth, length and two widths, percent."""
     counts: float = Field(0.0, ge=0)
     """Mean distance of the numbers of cells above thresholds, percent."""
     hits: float = Field(0.0, ge=0)
@@ -82,6 +84,15 @@ class Train(Block):
     """Learning rate after the warm-up: constant (published) or falling as a cosine to a hundredth."""
     generator_updates: int = Field(2, ge=1, le=10)
     """Updates of the generator per step (published: 2)."""
+    primaries: Literal["batch", "uniform"] = "batch"
+    """Primaries of the generated showers of a step. batch: those of its real showers (variable angle, published).
+    uniform: energies drawn from data.energyGev anew for each pass of the generator (fixed angle, published); the angle
+    stays that of the real shower. It needs ecalSumFit, and energyScoreWeight 0: there is no real shower to compare
+    with."""
+    ecal_sum_fit: tuple[float, ...] | None = Field(None, min_length=1)
+    """Coefficients, highest power first, of a polynomial in e = E / energyScaleGev. The polynomial times e is the
+    target for the sum of the cells, GeV, of a shower with a drawn energy (fixed angle, published). Absent: the
+    target is the sum of the real shower."""
     label_flip: float = Field(0.05, ge=0, lt=0.5)
     """Share of the discriminator's labels that are flipped, drawn anew each step (published: 0.05)."""
     average_decay: float = Field(0.0, ge=0, lt=1)
@@ -100,6 +111,22 @@ class Train(Block):
     deterministic: bool = False
     """Bit-for-bit repeatable, slower. Where maxMinutes ends a training before its epochs do, the time steers the
     learning rate and where it ends: then the same numbers need maxMinutes out of reach."""
+
+    @model_validator(mode="after")
+    def _drawn_energies_have_a_target(self) -> Train:
+        drawn = self.primaries == "uniform"
+        if drawn != (self.ecal_sum_fit is not None):
+            raise InvalidValueError(
+                "train.primaries uniform and train.ecalSumFit belong together",
+                remedy="give the coefficients of the sum's fit in train.ecalSumFit, or set train.primaries to batch",
+            )
+        if drawn and self.energy_score_weight:
+            raise InvalidValueError(
+                "train.energyScoreWeight compares with real showers of the same energy, which train.primaries uniform "
+                "does not have",
+                remedy="set train.energyScoreWeight to 0, or train.primaries to batch",
+            )
+        return self
 
     def replica_batch(self, replicas: int) -> int:
         """Showers in a batch of one of ``replicas``; raises ValueError when globalBatchSize is no multiple of them."""

@@ -73,6 +73,16 @@ def targets_of(batch: Batch, run: Run) -> dict[str, Any]:
     }
 
 
+def drawn_targets(energy_gev: Any, run: Run) -> dict[str, Any]:
+    """Targets of generated showers of drawn energies (B, 1) GeV: the energy, and the sum by `train.ecalSumFit`."""
+    preprocessing = run.data.preprocessing
+    energy = energy_gev / preprocessing.energy_scale_gev
+    ratio = tf.zeros_like(energy)
+    for coefficient in run.train.ecal_sum_fit or ():
+        ratio = ratio * energy + coefficient
+    return {"energy": energy, "ecal_sum": ratio * energy * preprocessing.units_per_gev}
+
+
 def flipped(labels: Any, share: float, random: Any) -> Any:
     """Labels (B, 1), of which a share is flipped: y becomes 1 - y. Drawn anew in every step."""
     flip = tf.cast(random.uniform((1,)) < share, labels.dtype)
@@ -90,7 +100,9 @@ def train_step(
     with phase_scope("fakes"):
         fakes = [step.generate(micro, step.draws(0, micro), training=False) for micro in step.micro_batches]
     with phase_scope("discriminator_real"):
-        of_real = step.update_discriminator(1, [micro.cells for micro in step.micro_batches], real=True)
+        of_real = step.update_discriminator(
+            1, [(micro.cells, micro.targets) for micro in step.micro_batches], real=True
+        )
     with phase_scope("discriminator_fake"):
         of_fake = step.update_discriminator(2, fakes, real=False)
     with phase_scope("generator"):
@@ -107,6 +119,7 @@ class MicroBatch:
         self.begin, self.size = begin, end - begin
         self.cells = self.batch["cells"][..., None]
         self.targets = targets_of(self.batch, run)
+        self.real: Mapping[str, Any] = {}
         self.partner: Mapping[str, Any] = {}
 
 
@@ -133,28 +146,41 @@ class _Step:
         """Random numbers of a section of the step for the showers of a micro-batch."""
         return EventDraws(self.run.train.seed, self.context.step, section, self.context.first + micro.begin, micro.size)
 
-    def generate(self, micro: MicroBatch, random: EventDraws, *, training: bool) -> Any:
-        """Showers (B, X, Y, Z, 1) of the energies and angles of a micro-batch, from fresh noise."""
+    def generate(self, micro: MicroBatch, random: EventDraws, *, training: bool) -> tuple[Any, dict[str, Any]]:
+        """Showers (B, X, Y, Z, 1) from fresh noise, and their targets: of the primaries of the micro-batch, or of drawn
+        energies (`train.primaries`).
+        """
         noise = random.normal((noise_size(self.run.model),))
-        fed = latent(noise, micro.batch["energy_gev"], micro.batch["angle_rad"], self.run.model, self.run.data)
-        return self.networks.generator(fed, training=training)
+        energy, targets = micro.batch["energy_gev"], micro.targets
+        if self.run.train.primaries == "uniform":
+            low, high = self.run.data.energy_gev
+            energy = low + (high - low) * random.uniform((1,))
+            targets = {**targets, **drawn_targets(energy, self.run)}
+        fed = latent(noise, energy, micro.batch["angle_rad"], self.run.model, self.run.data)
+        return self.networks.generator(fed, training=training), targets
 
-    def update_discriminator(self, section: int, cells: Sequence[Any], *, real: bool) -> Losses:
-        """One update of the discriminator; its losses. cells: for each micro-batch (B, X, Y, Z, 1)."""
+    def update_discriminator(
+        self, section: int, showers: Sequence[tuple[Any, dict[str, Any]]], *, real: bool
+    ) -> Losses:
+        """One update of the discriminator; its losses. showers: for each micro-batch (B, X, Y, Z, 1), and targets."""
         discriminator, train = self.networks.discriminator, self.run.train
 
         def one(index: int) -> tuple[Any, Losses]:
             micro = self.micro_batches[index]
             random = self.draws(section, micro)
             labels = flipped(tf.fill((micro.size, 1), float(real)), train.label_flip, random)
+            cells, targets = showers[index]
             with tf.GradientTape() as tape, drawing_from(random):
-                outputs = dict(discriminator(cells[index], training=True))
-                # Outputs without a target in the batch (counts, profiles): those of the real showers are the targets.
-                for name in outputs.keys() - micro.targets.keys() - {"real_fake"}:
-                    micro.targets[name] = outputs[name]
-                per_shower, terms = adversarial_loss(outputs, micro.targets, labels, train.loss_weights)
+                outputs = dict(discriminator(cells, training=True))
+                if real:
+                    # The constraints that only the shower itself gives (numbers of cells) are targets too.
+                    micro.real = outputs
+                    micro.targets = {**outputs, **micro.targets}
+                targets = {**micro.targets, **targets}
+                per_shower, terms = adversarial_loss(outputs, targets, labels, train.loss_weights)
                 loss = tf.reduce_sum(per_shower) / self.context.global_batch
-            micro.partner = outputs
+            if not real:
+                micro.partner = outputs
             return self._gradient(tape, loss, discriminator), self._means(loss, terms)
 
         gradient, losses = self._accumulated(one)
@@ -179,12 +205,14 @@ class _Step:
             micro = self.micro_batches[index]
             random = self.draws(3 + update, micro)
             with tf.GradientTape() as tape, drawing_from(random):
-                outputs = self.networks.discriminator(self.generate(micro, random, training=True), training=True)
+                cells, targets = self.generate(micro, random, training=True)
+                outputs = self.networks.discriminator(cells, training=True)
                 per_shower, terms = generator_loss(
                     outputs,
-                    micro.targets,
+                    targets,
                     tf.ones((micro.size, 1)),
                     train.loss_weights,
+                    real=micro.real,
                     partner=micro.partner,
                     energy_score_weight=train.energy_score_weight,
                 )
