@@ -10,9 +10,9 @@ from caloscale.bench.reference_networks import build_reference, copy_weights
 from caloscale.bench.reference_step import Draws, reference_optimizers, reference_step
 from caloscale.bench.step_work import synthetic_batch
 from caloscale.models import build, noise_size
+from caloscale.random import EventDraws
 from caloscale.spec import load_run
 from caloscale.training.custom_loop import StepContext, build_optimizers, flipped, train_step
-from caloscale.training.draws import EventDraws
 from caloscale.training.optimizers import unpack
 from caloscale.training.schedule import Schedule
 

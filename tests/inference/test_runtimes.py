@@ -18,8 +18,8 @@ import tensorflow as tf
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference import exports, load_generator, open_runtime
 from caloscale.inference.exports import export_record, exported, is_exported
-from caloscale.inference.noise import latent_noise
 from caloscale.models import build
+from caloscale.random import latent_noise
 from caloscale.spec import build_run
 
 ROUNDING = 1e-5

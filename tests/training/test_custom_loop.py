@@ -8,9 +8,9 @@ import tensorflow as tf
 from scipy.stats import kstest
 
 from caloscale.models import build, latent, noise_size
+from caloscale.random import EventDraws
 from caloscale.spec import load_run
 from caloscale.training.custom_loop import StepContext, _Step, build_optimizers, flipped, train_step
-from caloscale.training.draws import EventDraws
 from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, compile_step
 

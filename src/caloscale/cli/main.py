@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from typing import NoReturn
 
 import typer
@@ -34,7 +33,7 @@ from caloscale.cli import (
     validate,
     worker,
 )
-from caloscale.errors import CaloscaleError, Terminated
+from caloscale.errors import CaloscaleError, GenerationError, Terminated
 
 app = typer.Typer(
     name="caloscale",
@@ -103,9 +102,8 @@ def main() -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End with this exit code; at once where TensorFlow waits for workers that are gone, or Python for a thread."""
-    stalled = any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread())
-    if code >= 128 or stalled or "TF_CONFIG" in os.environ:
+    """End with this exit code; at once where TensorFlow waits for lost workers, or Python for a stalled thread."""
+    if code >= 128 or code == GenerationError.exit_code or "TF_CONFIG" in os.environ:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

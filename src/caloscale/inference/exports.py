@@ -19,8 +19,8 @@ from pydantic import Field, ValidationError
 
 import caloscale
 from caloscale.errors import CheckpointError
-from caloscale.inference.noise import latent_noise
 from caloscale.models.card import CARD, GENERATOR, ModelCard
+from caloscale.random import latent_noise
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import atomic_writer
 

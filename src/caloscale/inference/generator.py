@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,9 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, ConfigurationError, InputError
 from caloscale.inference.folder import read_card
-from caloscale.inference.noise import latent_noise
+from caloscale.inference.primaries import Primaries
+from caloscale.inference.runtime import Floats, Runtime
+from caloscale.inference.stream import stream
 from caloscale.models import latent, noise_size
 from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard
 from caloscale.progress import bar
@@ -27,13 +27,14 @@ _WORTH_A_BAR = 20_000
 """Showers from which on progress is shown."""
 
 
-@dataclass(frozen=True)
-class Generator:
-    """A trained generator and what it was trained for."""
+class Generator(Runtime):
+    """A trained generator in TensorFlow: network and preprocessing as one compiled graph."""
 
-    network: Any
-    card: ModelCard
-    run: Run
+    def __init__(
+        self, network: Any, card: ModelCard, run: Run, *, streams: int = 1, threads: int | None = None
+    ) -> None:
+        super().__init__(card, noise_size(run.model), streams=streams, threads=threads)
+        self.network, self.run = network, run
 
     def generate(
         self,
@@ -49,36 +50,18 @@ class Generator:
         """
         energy_gev, angle_rad = _checked(energy_gev, angle_rad)
         cells = np.empty((len(energy_gev), *self.card.shape), np.float32)
+        primaries = Primaries(energy_gev, angle_rad, seed, paired=True)
         done = 0
         with bar("generate", len(cells), "showers", disable=len(cells) < _WORTH_A_BAR) as shown:
-            for part in self.batches(energy_gev, angle_rad, seed=seed, batch=batch):
+            for part in stream(self, primaries, seed=seed, count=len(cells), batch=batch):
                 cells[done : done + len(part)] = part.cells_gev
                 done += len(part)
                 shown.update(len(part))
         return Showers(cells, energy_gev, angle_rad, "generated")
 
-    def batches(
-        self,
-        energy_gev: NDArray[np.floating],
-        angle_rad: NDArray[np.floating],
-        *,
-        seed: int,
-        batch: int = 128,
-    ) -> Iterator[Showers]:
-        """The same showers batch by batch: memory does not grow with their number."""
-        if batch < 1:
-            raise InputError("must be at least 1", field="batch", value=batch, remedy="use 128")
-        energy_gev, angle_rad = _checked(energy_gev, angle_rad)
-        for first in range(0, len(energy_gev), batch):
-            energy, angle = energy_gev[first : first + batch], angle_rad[first : first + batch]
-            noise = latent_noise(seed, first, len(energy), self.noise_size)
-            cells = self.cells_gev(noise, energy, angle).numpy()
-            yield Showers(cells, energy, angle, "generated")
-
-    @property
-    def noise_size(self) -> int:
-        """Random numbers a shower takes."""
-        return noise_size(self.run.model)
+    def _compute(self, noise: Floats, energy_gev: Floats, angle_rad: Floats) -> Floats:
+        cells: Floats = self.cells_gev(noise, energy_gev, angle_rad).numpy()
+        return cells
 
     @cached_property
     def cells_gev(self) -> Any:
@@ -100,6 +83,37 @@ class Generator:
     def _cells_of_batch(self, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
         fed = latent(noise, energy_gev, angle_rad, self.run.model, self.run.data)
         return to_gev(self.network(fed, training=False)[..., 0], self.card.preprocessing)
+
+
+def open_generator(folder: Path, *, precision: str, streams: int, threads: int | None) -> Generator:
+    """The generator of a model folder as a runtime with its options. Raises CheckpointError and InputError."""
+    if precision != "float32":
+        raise InputError(
+            "TensorFlow computes released generators in float32",
+            field="precision",
+            value=precision,
+            remedy="use --runtime openvino for bfloat16, or --precision float32",
+        )
+    if threads is not None:
+        _limit_threads(threads)
+    loaded = load_generator(folder)
+    return Generator(loaded.network, loaded.card, loaded.run, streams=streams, threads=threads)
+
+
+def _limit_threads(threads: int) -> None:
+    threading = tf.config.threading
+    if threading.get_intra_op_parallelism_threads() == threads:
+        return
+    try:
+        threading.set_intra_op_parallelism_threads(threads)
+        threading.set_inter_op_parallelism_threads(threads)
+    except RuntimeError as error:
+        raise InputError(
+            "cannot change once TensorFlow has started",
+            field="threads",
+            value=threads,
+            remedy="set them in a process of its own, before anything else uses TensorFlow",
+        ) from error
 
 
 def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
@@ -129,7 +143,7 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
         network = tf.keras.models.load_model(str(path), compile=False)
     except Exception as error:  # Keras raises what its parts raise: zip, JSON, HDF5, its own
         reason = " ".join(str(error).split())[:300]
-        raise CheckpointError(f"cannot be read: {reason}", file=path, remedy=remedy) from error
+        raise CheckpointError(f"is damaged: {reason}", file=path, remedy=remedy) from error
     expected = (tuple(network.input_shape[1:]), tuple(network.output_shape[1:]))
     if expected != ((card.latent_size,), (*card.shape, 1)):
         raise CheckpointError(

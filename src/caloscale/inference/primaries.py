@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
-from caloscale.inference.noise import primary_numbers
+from caloscale.random import primary_numbers
 from caloscale.showers.hdf5.layouts import open_layout
 
 Floats = NDArray[np.float32]

@@ -19,7 +19,7 @@ Precision = Literal["float32", "bfloat16"]
 Floats = NDArray[np.float32]
 
 _MODULES: dict[RuntimeName, tuple[str, str]] = {
-    "tensorflow": ("caloscale.inference.tensorflow_runtime", "TensorFlowRuntime"),
+    "tensorflow": ("caloscale.inference.generator", "open_generator"),
     "onnx": ("caloscale.inference.onnx_runtime", "OnnxRuntime"),
     "openvino": ("caloscale.inference.openvino_runtime", "OpenVinoRuntime"),
 }

@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import numpy as np
 
 from caloscale.errors import GenerationError, InputError
-from caloscale.inference.noise import latent_noise
 from caloscale.inference.primaries import Primaries
 from caloscale.inference.runtime import Runtime
+from caloscale.random import latent_noise
 from caloscale.showers.arrays import Showers
 
 _CELLS_IN_BATCH = 2**20

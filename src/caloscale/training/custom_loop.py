@@ -20,8 +20,8 @@ from caloscale.models.losses import adversarial_loss
 from caloscale.models.normalization import running_statistics
 from caloscale.models.scores import generator_loss
 from caloscale.profiling.scopes import part_scope, phase_scope
+from caloscale.random import EventDraws
 from caloscale.spec import Run
-from caloscale.training.draws import EventDraws
 from caloscale.training.optimizers import PackedOptimizer, pack, unpack, unwrap
 from caloscale.training.schedule import Schedule
 

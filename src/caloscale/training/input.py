@@ -15,11 +15,11 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from caloscale.errors import ShowerFileError
+from caloscale.random import MIRROR_SECTION, EventDraws
 from caloscale.showers.tfrecord.gzip_members import read_member, record_positions
 from caloscale.showers.tfrecord.manifest import Manifest, Shard
 from caloscale.showers.tfrecord.records import parse_example, read_batches
 from caloscale.spec import Data
-from caloscale.training.draws import MIRROR_SECTION, EventDraws
 
 CACHED_BYTES = 512 * 2**20
 """Showers that take less memory than this stay in it after they were read once."""

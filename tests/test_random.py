@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from caloscale.errors import InputError
-from caloscale.inference.noise import latent_noise, primary_numbers
+from caloscale.random import latent_noise, primary_numbers
 
 
 def of_shower(seed, purpose, shower):

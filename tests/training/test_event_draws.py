@@ -4,7 +4,7 @@ import tensorflow as tf
 from scipy import stats
 
 from caloscale.models.dropout import EventDropout, drawing_from
-from caloscale.training.draws import EventDraws
+from caloscale.random import EventDraws
 
 SHAPES = [(1,), (3,), (62,), (2, 5, 7)]
 

@@ -1,0 +1,102 @@
+"""Random numbers that belong to a shower, not to the process, the batch or the order in which it is computed.
+
+Philox is a function from a key and a counter to random bits (Salmon et al., SC'11, doi:10.1145/2063384.2063405). The
+key is the seed, the counter names the shower and the purpose. `latent_noise` and `primary_numbers` (NumPy) count the
+showers of a generation: a shower is the same in any batch, stream, process and runtime. `EventDraws` (TensorFlow,
+within compiled graphs) counts step, section of the step, draw and shower of the global batch: a replica computes the
+numbers of its showers without drawing those of the others, so a training does not depend on the number of replicas,
+and its random state is the number of its step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.errors import InputError
+
+_NOISE, _PRIMARY = 0, 1
+"""What a random number is for: the second word of the counter from above."""
+
+
+def latent_noise(seed: int, first: int, count: int, size: int) -> NDArray[np.float32]:
+    """Normal random numbers of the showers first, first + 1, ...: (count, size), mean 0, width 1."""
+    key = _key(seed)
+    noise = np.empty((count, size), np.float32)
+    for row, shower in enumerate(range(first, first + count)):
+        _random(key, _NOISE, shower).standard_normal(size, np.float32, out=noise[row])
+    return noise
+
+
+def primary_numbers(seed: int, first: int, count: int) -> NDArray[np.float64]:
+    """Two uniform random numbers in [0, 1) for the energy and the angle of each shower: (count, 2)."""
+    key = _key(seed)
+    numbers = np.empty((count, 2))
+    for row, shower in enumerate(range(first, first + count)):
+        _random(key, _PRIMARY, shower).random(out=numbers[row])
+    return numbers
+
+
+def _key(seed: int) -> NDArray[np.uint64]:
+    if seed < 0:
+        raise InputError("must not be negative", field="seed", value=seed, remedy="give 0 or more")
+    key: NDArray[np.uint64] = np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
+    return key
+
+
+def _random(key: NDArray[np.uint64], purpose: int, shower: int) -> np.random.Generator:
+    # The two lower words are left to the drawing: 2^128 numbers for each shower and purpose.
+    counter = np.array([0, 0, purpose, shower], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+_PHILOX = 1
+_PER_COUNT = 4
+"""Numbers of 32 bits that a value of the counter gives."""
+_SECTIONS = 1 << 8
+_DRAWS = 1 << 8
+"""Most draws within a section."""
+
+MIRROR_SECTION = _SECTIONS - 1
+"""The section of the input pipeline; a step has those from 0 on."""
+
+
+class EventDraws:
+    """The random numbers of a section of a step, for showers ``first`` up to ``first + count`` of the global batch.
+
+    step, first: integers or int64 scalars. Each call is another draw.
+    """
+
+    def __init__(self, seed: int, step: Any, section: int, first: Any, count: int) -> None:
+        if not 0 <= section < _SECTIONS:
+            raise ValueError(f"section {section} of a step does not exist")
+        import tensorflow as tf
+
+        self._key = tf.constant([seed], tf.uint64)
+        self._high = (tf.cast(step, tf.int64) * _SECTIONS + section) * _DRAWS
+        self._first, self._count, self._drawn = tf.cast(first, tf.int64), count, 0
+
+    def uniform(self, shape: tuple[int, ...]) -> Any:
+        """Numbers of [0, 1), float32 (count, *shape)."""
+        return self._draw("StatelessRandomUniformV2", shape)
+
+    def normal(self, shape: tuple[int, ...]) -> Any:
+        """Numbers of mean 0 and width 1, float32 (count, *shape)."""
+        return self._draw("StatelessRandomNormalV2", shape)
+
+    def _draw(self, operation: str, shape: tuple[int, ...]) -> Any:
+        import tensorflow as tf
+
+        if self._drawn == _DRAWS:
+            raise ValueError(f"more than {_DRAWS} draws in a section of a step")
+        size = math.prod(shape)
+        counts = math.ceil(size / _PER_COUNT)
+        counter = tf.bitcast(tf.stack([self._first * counts, self._high + self._drawn]), tf.uint64)
+        self._drawn += 1
+        numbers = getattr(tf.raw_ops, operation)(
+            shape=[self._count, counts * _PER_COUNT], key=self._key, counter=counter, alg=_PHILOX
+        )
+        return tf.reshape(numbers[:, :size], (self._count, *shape))
