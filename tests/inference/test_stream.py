@@ -1,5 +1,6 @@
 """Batches in order, several at a time, a shower the same in any of them."""
 
+import importlib
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ from caloscale.inference import open_runtime, parse_primaries, stream, suitable_
 from caloscale.inference.folder import read_card
 from caloscale.inference.runtime import Runtime
 
+MODULE = importlib.import_module("caloscale.inference.stream")  # the package has a function of this name
 ALL = {"seed": 1, "default_energy_gev": (5, 40), "default_angle_deg": (60, 120)}
 
 
@@ -107,7 +109,7 @@ def test_a_signal_ends_a_generation_whose_runtime_has_stalled(folder, monkeypatc
     def stop(*_):
         raise Terminated
 
-    monkeypatch.setattr("caloscale.inference.stream.CLOSING_SECONDS", 0.01)
+    monkeypatch.setattr(MODULE, "CLOSING_SECONDS", 0.01)
     runtime = Stalled(read_card(folder), number)
     before = signal.signal(number, stop)
     try:
@@ -120,7 +122,7 @@ def test_a_signal_ends_a_generation_whose_runtime_has_stalled(folder, monkeypatc
 
 def test_the_wait_for_a_batch_is_bounded(folder, monkeypatch):
     for bound in ("BATCH_SECONDS", "CLOSING_SECONDS"):
-        monkeypatch.setattr(f"caloscale.inference.stream.{bound}", 0.01)
+        monkeypatch.setattr(MODULE, bound, 0.01)
     runtime = Stalled(read_card(folder))
     runtime.begun = 1
     with pytest.raises(GenerationError, match=r"no batch of 1 showers was finished(.|\n)*fewer --streams"):
