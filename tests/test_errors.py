@@ -37,7 +37,7 @@ def test_every_error_carries_its_fields_also_to_another_process(kind: type[Calos
 def test_what_is_not_given_is_not_shown() -> None:
     assert str(CaloscaleError("no cluster")) == "no cluster"
     lost = PeerLostError(3, "is silent")
-    assert lost.problem == "worker 3 is silent; this one cannot go on alone" and "start all workers" in (
+    assert lost.problem == "worker 3 is silent; this one cannot continue alone" and "start all workers" in (
         lost.remedy or ""
     )
 

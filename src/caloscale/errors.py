@@ -2,25 +2,24 @@
 
 CaloscaleError
 ├── InputError              what the user gave cannot be used: exit code 2
-│   ├── ConfigurationError       the run document
+│   ├── ConfigurationError       the run configuration
 │   ├── ShowerFileError     HDF5, TFRecord or manifest
 │   ├── CheckpointError     a checkpoint or model that cannot be used
 │   ├── PriceError          a price that is missing, stale or nonsense
 │   └── StorageError        a disk that is full, a bucket that does not exist or refuses
 │       └── UnreachableError    a bucket that does not answer: exit code 144, try again later
 ├── SimulationError         Geant4 is not there or failed: exit code 3
-├── TrainingError           the training cannot go on: exit code 5
+├── TrainingError           the training cannot continue: exit code 5
 ├── ClusterError            a cluster that cannot be reached or refuses: exit code 4
 ├── NotAcceptedError        validate --require-release of a model that is not accepted: exit code 10
 ├── BenchError              what is measured, or its reference, failed: exit code 6
 ├── GenerationError         a runtime does not compute: exit code 9
-├── PeerLostError           another worker is gone: exit code 138, start again from the checkpoint
-└── DeviceError             accelerators that were given are not there: exit code 140, start again elsewhere
+├── PeerLostError           another worker is lost: exit code 138, restart from the checkpoint
+└── DeviceError             assigned accelerators are missing: exit code 140, restart elsewhere
 
-Terminated                  told to stop by SIGTERM: exit code 143; no error, as Ctrl-C (exit code 130) is none
+Terminated                  stopped by SIGTERM: exit code 143; not an error, as Ctrl-C (exit code 130)
 
-Exit codes of 128 and more say that the same command will go on where this one ended; Kubeflow's policy ExitCode starts
-such a worker again.
+After an exit code of 128 or more the same command resumes; Kubeflow's policy ExitCode restarts such a worker.
 """
 
 from __future__ import annotations
@@ -83,10 +82,10 @@ class InputError(CaloscaleError):
 
 
 class ConfigurationError(InputError):
-    """The run document is not valid."""
+    """The run configuration is not valid."""
 
     also: tuple[ConfigurationError, ...] = ()
-    """Further problems of the same document."""
+    """Further problems of the same configuration."""
 
     def __str__(self) -> str:
         return "\n".join([super().__str__(), *(f"also {problem}" for problem in self.also)])
@@ -109,7 +108,7 @@ class StorageError(InputError):
 
 
 class UnreachableError(StorageError):
-    """A bucket does not answer, for now: nobody's mistake, and the same command goes on when it does."""
+    """A bucket does not answer, for now: the same command resumes when it does."""
 
     exit_code = 144
 
@@ -121,7 +120,7 @@ class SimulationError(CaloscaleError):
 
 
 class TrainingError(CaloscaleError):
-    """The training cannot go on (for example a loss that is not finite)."""
+    """The training cannot continue (for example a loss that is not finite)."""
 
     exit_code = 5
 
@@ -133,7 +132,7 @@ class ClusterError(CaloscaleError):
 
 
 class BenchError(CaloscaleError):
-    """What is measured, or what it is compared with, failed."""
+    """A measurement or its reference failed."""
 
     exit_code = 6
 
@@ -167,7 +166,7 @@ class PeerLostError(CaloscaleError):
         self.worker = worker
         who = "another worker" if worker is None else f"worker {worker}"
         super().__init__(
-            f"{who} {reason}; this one cannot go on alone",
+            f"{who} {reason}; this one cannot continue alone",
             remedy="start all workers again; they resume from the last checkpoint",
         )
 
@@ -179,7 +178,7 @@ class DeviceError(CaloscaleError):
 
 
 class Terminated(SystemExit):
-    """Told to stop by SIGTERM, as a machine that is taken away does."""
+    """Stopped by SIGTERM, as on a machine that is taken away."""
 
     exit_code = 143
 

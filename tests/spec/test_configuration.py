@@ -144,6 +144,31 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
         spec.load_run()
 
 
+def test_errors_name_the_source_of_each_value(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "# a comment\nmodel: {preset: compact}\ndata:\n  energyGev: [5, 40]\ntrain:\n  epochs: 0\n  epoch: 3\n"
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        spec.load_run(file, overrides=["train.labelFlip=2"])
+    found = {error.field: error.file for error in (caught.value, *caught.value.also)}
+    assert found == {"train.epochs": f"{file}:6", "train.epoch": f"{file}:7", "train.labelFlip": "--set"}
+    with pytest.raises(ConfigurationError) as caught:  # the override wins over the line of the file
+        spec.load_run(file, overrides=["train={epochs: x}"])
+    assert caught.value.file == "--set" and caught.value.field == "train.epochs"
+    file.write_text("model: {preset: compact}\nvalidation:\n  gates:\n  - {}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        spec.load_run(file)
+    assert caught.value.file == f"{file}:4"
+    file.write_text("model:\n  preset: compct\n")
+    with pytest.raises(ConfigurationError) as caught:
+        spec.load_run(file)
+    assert caught.value.file == f"{file}:2"
+    with pytest.raises(ConfigurationError) as caught:
+        spec.build_run({"model": {"preset": "compact"}, "train": {"epochs": 0}})
+    assert caught.value.file is None
+
+
 def test_all_problems_are_told_at_once() -> None:
     with pytest.raises(ConfigurationError) as caught:
         spec.load_run(preset="compact", overrides=["train.epochs=x", "data.sed=1"])

@@ -33,7 +33,7 @@ def test_the_placed_document_is_the_same_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("override", ["train.seed=2", "data.seed=2", "model.latentSize=7", "train.decay=constant"])
 def test_another_training_is_refused(tmp_path: Path, override: str) -> None:
     keep_document(COMPACT, tmp_path)
-    with pytest.raises(ConfigurationError, match="another document") as error:
+    with pytest.raises(ConfigurationError, match="another configuration") as error:
         keep_document(spec.load_run(preset="compact", overrides=[override]), tmp_path)
     assert f"{error.value.field}={error.value.value}" == override
     assert "checkpoints" in str(error.value.remedy)

@@ -47,7 +47,7 @@ def command(
         for f in made.forms
     ]
     if forms:
-        columns_of_forms = ("accelerator", "form", "leave one out", "largest counts held back", "mechanism")
+        columns_of_forms = ("accelerator", "form", "leave one out", "largest counts held out", "mechanism")
         out.print(table("forms of the model, with these runs", columns_of_forms, forms))
     for rate in made.interruptions:
         out.print(f"{rate.accelerator}, {rate.region}: {rate.per_node_hour:.4f} interruptions of a spot node per hour")

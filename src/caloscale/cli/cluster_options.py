@@ -1,4 +1,4 @@
-"""Options of the verbs that speak to a cluster."""
+"""Options of the commands that use a cluster."""
 
 from __future__ import annotations
 

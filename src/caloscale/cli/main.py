@@ -1,4 +1,4 @@
-"""The command ``caloscale``: one verb a file, errors without tracebacks, exit codes that scripts can use."""
+"""The command ``caloscale``: one file for each command, errors without tracebacks, exit codes that scripts can use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (
+for module in (
     run,
     simulate,
     preprocess,
@@ -66,7 +66,7 @@ for verb in (
     fetch,
     node_pools,
 ):
-    app.command(name=verb.__name__.rpartition(".")[2].replace("_", "-"))(verb.command)
+    app.command(name=module.__name__.rpartition(".")[2].replace("_", "-"))(module.command)
 app.command(name="worker", hidden=True)(worker.command)
 
 
@@ -90,11 +90,11 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         _leave(error.exit_code)
     except Terminated as end:
-        print("told to stop; the same command again goes on from here", file=sys.stderr)
+        print("stopped by SIGTERM; the same command resumes", file=sys.stderr)
         _leave(end.exit_code)
     except SystemExit as end:
         if end.code == 130:  # typer's own end after Ctrl-C
-            print("stopped; the same command again goes on from here", file=sys.stderr)
+            print("stopped; the same command resumes", file=sys.stderr)
         raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import Document, Overrides, Preset, resolve
+from caloscale.cli.options import Configuration, Overrides, Preset, resolve
 from caloscale.cli.plan_options import AsOf, Measurements, Prices, day_of
 
 
 def command(
-    document: Document = None,
+    configuration: Configuration = None,
     preset: Preset = None,
     overrides: Overrides = None,
     cluster: Annotated[str, typer.Option(help="Name of the GKE cluster.")] = "caloscale",
@@ -29,7 +29,7 @@ def command(
     from caloscale.planning.plan import plan
     from caloscale.planning.prices import load_prices
 
-    run = resolve(document, preset, overrides, ".")
+    run = resolve(configuration, preset, overrides, ".")
     made = plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))
     best = made.chosen
     if best is None:

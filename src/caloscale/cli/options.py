@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the run that they make."""
+"""Options that several commands share, and the run that they give."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import typer
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.spec import Run, load_run
 
-Document = Annotated[Path | None, typer.Argument(help="Run document (YAML); or give --preset.", show_default=False)]
+Configuration = Annotated[
+    Path | None, typer.Argument(help="Run configuration (YAML); or give --preset.", show_default=False)
+]
 Preset = Annotated[
-    str | None, typer.Option(help="Preset beneath the document: compact, variable-angle or fixed-angle.")
+    str | None, typer.Option(help="Preset, which the configuration overrides: compact, variable-angle or fixed-angle.")
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -29,15 +31,15 @@ Workspace = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def resolve(document: Path | None, preset: str | None, overrides: list[str] | None, workspace: str) -> Run:
-    """The run of the options; without document and preset, the one that the workspace already holds."""
+def resolve(configuration: Path | None, preset: str | None, overrides: list[str] | None, workspace: str) -> Run:
+    """The run of the options; without configuration and preset, that of the workspace."""
     kept = Path(workspace) / "run.yaml"
-    if document is None and preset is None and kept.is_file():
+    if configuration is None and preset is None and kept.is_file():
         return load_run(kept, overrides=overrides or ())
-    if document is None and preset is None:
+    if configuration is None and preset is None:
         held = f"or {kept.name} in this folder" if workspace == "." else f"or a --workspace that holds {kept.name}"
-        raise ConfigurationError("no document", remedy=f"give a run document, or --preset, {held}")
-    return load_run(document, preset=preset, overrides=overrides or ())
+        raise ConfigurationError("no run configuration", remedy=f"give a run configuration (YAML), or --preset, {held}")
+    return load_run(configuration, preset=preset, overrides=overrides or ())
 
 
 def folder_of(workspace: str) -> Path:
@@ -46,7 +48,7 @@ def folder_of(workspace: str) -> Path:
 
     if is_remote(workspace):
         raise InputError(
-            "is in a bucket, and this verb looks there for what earlier stages left",
+            "is in a bucket; this command needs the results of earlier stages in a local folder",
             field="--workspace",
             value=workspace,
             remedy="name dataset and model by their options, or use a folder",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from caloscale.cli.options import Document, Json, Overrides, Preset, resolve
+from caloscale.cli.options import Configuration, Json, Overrides, Preset, resolve
 from caloscale.cli.plan_options import AsOf, Measurements, Prices, day_of
 from caloscale.errors import StorageError
 
@@ -20,7 +20,7 @@ FIGURES = (".svg", ".png", ".pdf")
 
 
 def command(
-    document: Document = None,
+    configuration: Configuration = None,
     preset: Preset = None,
     overrides: Overrides = None,
     prices: Prices = None,
@@ -39,7 +39,7 @@ def command(
 
     if figure is not None and figure.suffix not in FIGURES:
         raise StorageError("is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(FIGURES)}")
-    run = resolve(document, preset, overrides, ".")
+    run = resolve(configuration, preset, overrides, ".")
     made = plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))
     if figure is not None:
         _draw(made, figure)

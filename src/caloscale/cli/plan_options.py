@@ -1,4 +1,4 @@
-"""Options of the verbs that plan and price."""
+"""Options of the commands that plan and price."""
 
 from __future__ import annotations
 

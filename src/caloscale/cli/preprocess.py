@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import Document, Json, Overrides, Preset, resolve
+from caloscale.cli.options import Configuration, Json, Overrides, Preset, resolve
 
 
 def command(
-    document: Document = None,
+    configuration: Configuration = None,
     preset: Preset = None,
     overrides: Overrides = None,
     showers: Annotated[
@@ -25,7 +25,7 @@ def command(
     from caloscale.showers.tfrecord.shards import preprocess_showers
     from caloscale.stages import load_tensorflow_quietly
 
-    data = resolve(document, preset, overrides, ".").data
+    data = resolve(configuration, preset, overrides, ".").data
     source = showers or data.source
     if source == "simulate":
         raise ConfigurationError(

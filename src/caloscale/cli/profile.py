@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def command(
     source: Annotated[
         Path | None,
-        typer.Argument(help="Folder of a run, whose training was profiled; or a run document.", show_default=False),
+        typer.Argument(
+            help="Folder of a run, whose training was profiled; or a run configuration.", show_default=False
+        ),
     ] = None,
     preset: Preset = None,
     overrides: Overrides = None,

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import Document, Json, Overrides, Preset, resolve
+from caloscale.cli.options import Configuration, Json, Overrides, Preset, resolve
 
 
 def command(
-    document: Document = None,
+    configuration: Configuration = None,
     preset: Preset = None,
     overrides: Overrides = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the HDF5 files.")] = Path("showers"),
@@ -21,7 +21,7 @@ def command(
     from caloscale.errors import ConfigurationError
     from caloscale.simulation import simulate
 
-    data = resolve(document, preset, overrides, ".").data
+    data = resolve(configuration, preset, overrides, ".").data
     if data.source != "simulate":
         raise ConfigurationError(
             "names showers that are there already",

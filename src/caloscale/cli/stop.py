@@ -29,4 +29,4 @@ def command(
         typer.echo(f"{name} is deleted; its workers save a checkpoint")
         return
     runs.suspend(connection, where, name, on=not resume)
-    typer.echo(f"{name} goes on" if resume else f"{name} stops after a checkpoint; caloscale stop --resume goes on")
+    typer.echo(f"{name} resumes" if resume else f"{name} stops after a checkpoint; caloscale stop --resume resumes it")

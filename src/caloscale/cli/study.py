@@ -1,4 +1,4 @@
-"""caloscale study: a sweep over run documents or planner inputs."""
+"""caloscale study: a sweep over run configurations or planner inputs."""
 
 from __future__ import annotations
 

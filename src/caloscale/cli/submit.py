@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from caloscale.cli.cluster_options import Context, Namespace, reach
-from caloscale.cli.options import Document, Overrides, Preset, resolve
+from caloscale.cli.options import Configuration, Overrides, Preset, resolve
 from caloscale.cli.plan_options import AsOf, Measurements, Prices, day_of
 from caloscale.errors import InputError
 
@@ -34,7 +34,7 @@ class Target(StrEnum):
 
 
 def command(
-    document: Document = None,
+    configuration: Configuration = None,
     preset: Preset = None,
     overrides: Overrides = None,
     to: Annotated[Target, typer.Option(help="Where to: a Kubernetes cluster with our operator, or Azure ML.")] = (
@@ -92,7 +92,7 @@ def command(
         "--json": as_json,
     }
     _refuse(of_the_cluster if to == Target.AZUREML else of_azure, to)
-    run = resolve(document, preset, overrides, ".")
+    run = resolve(configuration, preset, overrides, ".")
 
     def planned(run: Run) -> Plan:
         return plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))

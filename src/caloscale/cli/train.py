@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import Document, Json, Overrides, Preset, Workspace, folder_of, resolve
+from caloscale.cli.options import Configuration, Json, Overrides, Preset, Workspace, folder_of, resolve
 
 
 def command(
-    document: Document = None,
+    configuration: Configuration = None,
     preset: Preset = None,
     overrides: Overrides = None,
     workspace: Workspace = "runs/here",
@@ -20,14 +20,14 @@ def command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train generator and discriminator; goes on from the newest checkpoint in the workspace.
+    """Train generator and discriminator; resumes from the newest checkpoint in the workspace.
 
     One worker of several when TF_CONFIG says so, as in a TFJob, JobSet or Azure ML job.
     """
     from caloscale import stages
 
     _say_what_is_decided()
-    run = resolve(document, preset, overrides, workspace)
+    run = resolve(configuration, preset, overrides, workspace)
     record = stages.train(run, workspace, dataset or folder_of(workspace) / "dataset")
     if as_json:
         typer.echo(record.model_dump_json(by_alias=True, indent=2))

@@ -12,7 +12,7 @@ from caloscale.errors import NotAcceptedError
 
 
 def command(
-    document: Document = None,
+    configuration: Configuration = None,
     preset: Preset = None,
     overrides: Overrides = None,
     workspace: Workspace = "runs/here",
@@ -29,7 +29,7 @@ def command(
     from caloscale import stages
     from caloscale.spec.workspace_layout import DATASET, TRAINED
 
-    run = resolve(document, preset, overrides, workspace)
+    run = resolve(configuration, preset, overrides, workspace)
     folder = folder_of(workspace)
     outcome = stages.validate(run, workspace, dataset or folder / DATASET, model or folder / TRAINED)
     typer.echo(outcome.evaluation.model_dump_json(by_alias=True, indent=2) if as_json else outcome.verdict)

@@ -23,7 +23,7 @@ def command() -> None:
     text = os.environ.get(DOCUMENT_VARIABLE)
     if text is None:
         raise InputError(
-            "is not set: this verb is for pods of the operator",
+            "is not set: this command is for pods of the operator",
             field=DOCUMENT_VARIABLE,
             remedy="train here with caloscale train or caloscale run",
         )

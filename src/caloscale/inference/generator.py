@@ -128,7 +128,9 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
     try:
         run = build_run(card.document, file=folder / CARD)
     except ConfigurationError as error:
-        raise CheckpointError("holds a document that is not valid here", file=folder / CARD, remedy=remedy) from error
+        raise CheckpointError(
+            "holds a run configuration that is not valid here", file=folder / CARD, remedy=remedy
+        ) from error
     if not path.is_file():
         raise CheckpointError("is missing", file=path, remedy=remedy)
     if not zipfile.is_zipfile(path):

@@ -40,5 +40,5 @@ def open_session(path: Path, *, threads: int | None, streams: int = 1) -> Any:
     options = onnxruntime.SessionOptions()
     if threads is not None or streams > 1:
         options.intra_op_num_threads = max(1, (threads or cores()) // streams)
-    # else one thread per core, each pinned: what ONNX Runtime does when it is told nothing
+    # else one thread per core, each pinned: the default of ONNX Runtime
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -76,7 +76,7 @@ def stream(
 
 
 def _finite(showers: Showers) -> Showers:
-    """Refuse to hand out what no file may hold."""
+    """Refuse cells that are not finite: no file may hold them."""
     if not np.isfinite(showers.cells_gev).all():
         bad = int(np.flatnonzero(~np.isfinite(showers.cells_gev).all(axis=(1, 2, 3)))[0])
         raise InputError(

@@ -1,4 +1,4 @@
-"""The run document: what a run is, in one frozen model and one parser."""
+"""The run configuration: one frozen model and one parser."""
 
 from caloscale.spec.budget import Budget, PricedMachine
 from caloscale.spec.checkpoint import Checkpoint

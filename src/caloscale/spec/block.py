@@ -1,4 +1,4 @@
-"""What every block of the run document has in common."""
+"""What every block of the run configuration has in common."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from caloscale.spec.problem import list_problems
 
 
 class Block(BaseModel):
-    """A frozen block of the run document: camelCase in files, unknown keys refused."""
+    """A frozen block of the run configuration: camelCase in files, unknown keys refused."""
 
     model_config = ConfigDict(
         frozen=True,

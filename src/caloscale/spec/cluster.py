@@ -1,4 +1,4 @@
-"""How a run lives on a Kubernetes cluster."""
+"""Settings of a run on a Kubernetes cluster."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Cluster(Block):
     """Kind of object that holds the workers. auto: JobSet for TPU slices, Pod for one worker, else TFJob."""
     add_nodes: bool = False
     """Launch although nodes are missing: for pools that an autoscaler fills, which it does only for pods that wait.
-    What has not come within recovery.waitForCapacity is given back, and the run goes on with what came. Without it a
+    What has not come within recovery.waitForCapacity is given back, and the run continues with what came. Without it a
     run waits until the whole gang fits. Needs hardware.accelerator or hardware.machineType."""
     image: str | None = Field(default=None, max_length=512)
     """Container image of the workers; absent: the one that the operator was installed with."""
     suspend: bool = False
-    """Stop after a checkpoint and give the nodes back; false again goes on from there."""
+    """Stop after a checkpoint and give the nodes back; false resumes from there."""
     workspace: str | None = Field(default=None, max_length=1024)
     """Folder of the run that all workers see: gs://bucket/prefix, or a path below /workspace with volumeClaim.
     Absent: run/ below checkpoint.uri, when that is in a bucket; else the pod's own disk, which ends with it."""

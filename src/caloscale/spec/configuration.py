@@ -1,10 +1,11 @@
-"""The one parser of run documents: YAML, presets, dotted overrides, errors that a person understands."""
+"""The one parser of run configurations: YAML, presets, dotted overrides, errors with a remedy."""
 
 from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_args
@@ -14,21 +15,21 @@ from pydantic import ValidationError
 
 from caloscale.errors import ConfigurationError
 from caloscale.spec.model import Preset
-from caloscale.spec.problem import list_problems, suggest
+from caloscale.spec.problem import Location, list_problems, suggest
 from caloscale.spec.run import Run
 
 PRESETS: tuple[str, ...] = get_args(Preset)
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys silently; a run document refuses them."""
+    """PyYAML keeps the last of two equal keys silently; a run configuration refuses them."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for index, key in enumerate(keys):
             if key in keys[:index]:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} stands twice", node.value[index][0].start_mark
+                    None, None, f"key {key!r} is given twice", node.value[index][0].start_mark
                 )
         return super().construct_mapping(node, deep)
 
@@ -43,24 +44,25 @@ def load_run(
 
     Raises ConfigurationError naming file, field, value and remedy.
     """
-    raw: dict[str, Any] = {}
+    layers: list[_Layer] = []
     if file is not None:
         try:
             text = Path(file).read_text(encoding="utf-8")
         except OSError as error:
             raise ConfigurationError(
-                f"cannot be read: {error.strerror}", file=file, remedy="give the path of a run document (YAML)"
+                f"cannot be read: {error.strerror}", file=file, remedy="give the path of a run configuration (YAML)"
             ) from error
         except UnicodeDecodeError as error:
             raise ConfigurationError("is not UTF-8 text", file=file, remedy="save it as UTF-8") from error
-        raw = parse_yaml(text, file=file)
+        layers.append(_Layer(str(file), *_read_yaml(text, file)))
     elif preset is None:
         raise ConfigurationError(
-            "no document and no preset", remedy=f"give a file, or --preset with one of: {', '.join(PRESETS)}"
+            "no run configuration and no preset", remedy=f"give a file, or --preset with one of: {', '.join(PRESETS)}"
         )
     if preset is not None:
-        raw = _merge(raw, {"model": {"preset": preset}})
-    return build_run(_merge(raw, parse_overrides(overrides)), file=file)
+        layers.append(_Layer("--preset", {"model": {"preset": preset}}))
+    layers.append(_Layer("--set", parse_overrides(overrides)))
+    return _build(layers, file)
 
 
 def parse_run(text: str) -> Run:
@@ -70,8 +72,15 @@ def parse_run(text: str) -> Run:
 
 def parse_yaml(text: str, *, file: object = None) -> dict[str, Any]:
     """The mapping that a YAML text holds; raises ConfigurationError for anything else."""
+    return _read_yaml(text, file)[0]
+
+
+def _read_yaml(text: str, file: object) -> tuple[dict[str, Any], yaml.Node | None]:
+    """The mapping of a YAML text, and its node, which knows the lines."""
     try:
-        raw = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
+        loader = _UniqueKeyLoader(text)
+        node = loader.get_single_node()
+        raw = None if node is None else loader.construct_document(node)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise ConfigurationError(
             f"is not valid YAML: {error}", file=file, remedy="check indentation and quotes"
@@ -80,7 +89,7 @@ def parse_yaml(text: str, *, file: object = None) -> dict[str, Any]:
         raw = {}
     if not isinstance(raw, dict):
         raise ConfigurationError("must be a mapping of blocks", file=file, value=raw, remedy="begin with 'model:'")
-    return raw
+    return raw, node
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
@@ -102,21 +111,66 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
 
 def build_run(raw: Mapping[str, Any], *, file: object = None) -> Run:
     """The run of a raw mapping: the preset beneath, then validated as a whole."""
+    return _build([_Layer("" if file is None else str(file), raw)], file)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """Values of a run configuration from one source."""
+
+    source: str
+    """Name in messages; empty when there is none to name, as for a custom resource."""
+    values: Mapping[str, Any]
+    node: yaml.Node | None = None
+
+    def place(self, location: Location) -> str | None:
+        """The source with the line of the value at a location; None when the layer has no such value."""
+        value: Any = self.values
+        node: Any = self.node
+        for part in location:
+            inside = (
+                value.keys() if isinstance(value, Mapping) else range(len(value)) if isinstance(value, list) else ()
+            )
+            if part not in inside:
+                return None
+            value, node = value[part], _child(node, part)
+        return self.source if node is None else f"{self.source}:{node.start_mark.line + 1}"
+
+
+def _child(node: Any, part: int | str) -> Any:
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+        return node.value[part]
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    return next((value for key, value in pairs if key.value == part), None)
+
+
+def _build(layers: Sequence[_Layer], file: object) -> Run:
+    """The run of layers, the last above the others and a preset beneath all."""
+    raw: dict[str, Any] = {}
+    for layer in layers:
+        raw = _merge(raw, layer.values)
     model = raw.get("model") or {}
     preset = model.get("preset", "variable-angle") if isinstance(model, Mapping) else "variable-angle"
     if preset not in PRESETS:
         raise ConfigurationError(
             "is not a preset",
-            file=file,
+            file=_source(layers, ("model", "preset"), file),
             field="model.preset",
             value=preset,
             remedy=suggest(str(preset), PRESETS) or f"one of: {', '.join(PRESETS)}",
         )
-    merged = _merge(load_preset(preset), raw)
+    layers = [_Layer(f"preset {preset}", load_preset(preset)), *layers]
     try:
-        return Run.model_validate(merged, by_alias=True, by_name=False)
+        return Run.model_validate(_merge(layers[0].values, raw), by_alias=True, by_name=False)
     except ValidationError as error:
-        raise _document_error(error, file) from error
+        raise _configuration_error(error, layers, file) from error
+
+
+def _source(layers: Sequence[_Layer], location: Location, file: object) -> str | None:
+    """Where the value at a location, or the block that holds it, comes from, such as ``run.yaml:12``."""
+    prefixes = [location[:length] for length in range(len(location), 0, -1)]
+    found = (layer.place(prefix) for prefix in prefixes for layer in reversed(layers))
+    return next((place for place in found if place is not None), None if file is None else str(file)) or None
 
 
 def load_preset(name: str) -> dict[str, Any]:
@@ -126,13 +180,13 @@ def load_preset(name: str) -> dict[str, Any]:
 
 @functools.cache
 def _read_preset(name: str) -> dict[str, Any]:
-    """Read once: an operator parses documents all the time."""
+    """Read once: an operator parses configurations all the time."""
     text = resources.files("caloscale.spec").joinpath("presets", f"{name}.yaml").read_text(encoding="utf-8")
     return parse_yaml(text, file=f"preset {name}")
 
 
 def dump_run(run: Run) -> str:
-    """The resolved document as YAML: every field stands in it, so presets may change later."""
+    """The resolved configuration as YAML, with every field, so that presets may change later."""
     return yaml.safe_dump(run.model_dump(mode="json", by_alias=True), sort_keys=False, allow_unicode=True)
 
 
@@ -144,10 +198,16 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _document_error(error: ValidationError, file: object) -> ConfigurationError:
-    """All problems of a document in one error; the first gives its field, value and remedy."""
+def _configuration_error(error: ValidationError, layers: Sequence[_Layer], file: object) -> ConfigurationError:
+    """All problems of a configuration in one error; the first gives its source, field, value and remedy."""
     first, *others = (
-        ConfigurationError(problem.text, file=file, field=problem.field, value=problem.value, remedy=problem.remedy)
+        ConfigurationError(
+            problem.text,
+            file=_source(layers, problem.location, file),
+            field=problem.field,
+            value=problem.value,
+            remedy=problem.remedy,
+        )
         for problem in list_problems(error, Run)
     )
     first.also = tuple(others)

@@ -1,4 +1,4 @@
-"""The machines of a run, as far as the document fixes them; the planner chooses the rest."""
+"""The machines of a run, as far as the run configuration fixes them; the planner chooses the rest."""
 
 from __future__ import annotations
 

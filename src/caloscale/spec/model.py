@@ -20,7 +20,7 @@ class Model(Block):
     preset: Preset = "variable-angle"
     """compact (minutes on two cores), variable-angle (51 x 51 x 25, the one of the cloud studies) or
     fixed-angle (25 x 25 x 25). A preset also sets the fields of other blocks that it needs; what the
-    document says itself goes before."""
+    run configuration sets itself overrides the preset."""
     latent_size: int = Field(256, ge=3)
     """Length of the generator's input: energy, angle and noise (published: 256; fixed angle 200)."""
     dropout: float = Field(0.2, ge=0, lt=1)

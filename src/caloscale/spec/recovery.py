@@ -18,7 +18,7 @@ class Recovery(Block):
     backoff: Duration = "10s"
     """Pause before the first restart; it doubles with each restart that kept no step, up to five minutes."""
     min_nodes: int = Field(default=1, ge=1)
-    """Fewest nodes that the run goes on with."""
+    """Fewest nodes with which the run continues."""
     grow_back: bool = True
     """Return to the planned nodes when they can be had again."""
     grow_after: Duration = "1m"

@@ -1,4 +1,4 @@
-"""The run document: one model that is the YAML file, the custom resource's spec and the pipeline's parameter."""
+"""The run configuration: one model that is the YAML file, the custom resource's spec and the pipeline's parameter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages of a run: document and folder in, folder out. What a verb or a pipeline step calls.
+"""The stages of a run, which a command or a pipeline step calls: configuration and folder in, folder out.
 
     plan, simulate -> preprocess -> train -> validate -> report
 

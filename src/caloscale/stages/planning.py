@@ -32,10 +32,10 @@ NO_SPEED = (
     "A million showers have no price: how fast they are made was not measured by a worker on a machine of this bill."
 )
 """Why the bill of rented machines does not price showers."""
-IN_THE_DOCUMENT = "to the catalogue, or choose another budget.pricedAs"
+IN_THE_CONFIGURATION = "to the catalogue, or choose another budget.pricedAs"
 """What can be done about a missing price where no file of prices is asked for."""
 NO_HARDWARE = (
-    "The document has no `hardware` block: the run trains where this step runs, and there is nothing to plan. "
+    "The run configuration has no `hardware` block: the run trains where this step runs, and there is nothing to plan. "
     "With `hardware: {}` the planner chooses machines.\n"
 )
 ON_PROCESSORS = (
@@ -86,7 +86,7 @@ def need_price(run: Run, day: dt.date) -> None:
     priced = run.budget.priced_as
     try:
         machine = find_machine(priced.machine_type)
-        machine_rate(load_prices(added=IN_THE_DOCUMENT), machine, priced.region, priced.purchase, day)
+        machine_rate(load_prices(added=IN_THE_CONFIGURATION), machine, priced.region, priced.purchase, day)
     except InputError as missing:
         asked = f"{priced.machine_type}, {priced.region}, {priced.purchase}"
         raise InputError(missing.problem, field="budget.pricedAs", value=asked, remedy=missing.remedy) from None
@@ -130,10 +130,10 @@ def rented_speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None
     keeps all processors of a machine busy and no GPU, is converted to as many processors as `budget.pricedAs` has.
     """
     nodes = {node.model_copy(update={"nodes": 1, "seconds": 0.0}) for attempt in use.attempts for node in attempt.nodes}
-    document = folder / "run.yaml"
-    if len(nodes) != 1 or not document.is_file():
+    configuration = folder / "run.yaml"
+    if len(nodes) != 1 or not configuration.is_file():
         return None, None
-    (node,), priced = nodes, load_run(document).budget.priced_as
+    (node,), priced = nodes, load_run(configuration).budget.priced_as
     generated, simulated = (_worker_speed(folder, stage) for stage in ("validate", "simulate"))
     generation = monte_carlo = None
     if generated is not None and node.topology is None:
@@ -175,12 +175,12 @@ def learn(runs: Sequence[Path], file: Path, measurements: Sequence[str | Path] =
 
 
 def _speeds(folder: Path) -> tuple[Speed | None, Speed | None]:
-    """Speeds of generator and Monte Carlo, as measured, on the machine that the document prices them as."""
-    summary_file, document = folder / "summary.json", folder / "run.yaml"
-    if not (summary_file.is_file() and document.is_file()):
+    """Speeds of generator and Monte Carlo, as measured, on the machine that the run configuration prices them as."""
+    summary_file, configuration = folder / "summary.json", folder / "run.yaml"
+    if not (summary_file.is_file() and configuration.is_file()):
         return None, None
     summary = read_block(Summary, summary_file, remedy=f"delete it, or make it again with caloscale report -w {folder}")
-    priced = load_run(document).budget.priced_as
+    priced = load_run(configuration).budget.priced_as
     where = priced.model_dump()
     generated, simulated = summary.generate, summary.simulation
     return (

@@ -1,4 +1,4 @@
-"""What a stage leaves behind about itself: how long it took, whether it succeeded, what it measured."""
+"""The record of a stage: how long it took, whether it succeeded, what it measured."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def recorded(stage: str, folder: Path) -> Iterator[Figures]:
             outcome, message, code = "interrupted", "stopped by the user", 130
             raise
         except Terminated as end:
-            outcome, message, code = "interrupted", "told to stop (SIGTERM)", end.exit_code
+            outcome, message, code = "interrupted", "stopped by SIGTERM", end.exit_code
             raise
         except PeerLostError as error:
             outcome, message, code = "interrupted", str(error), error.exit_code

@@ -26,7 +26,7 @@ def train(
     ``model`` too, if one is given.
 
     Model, checkpoints (unless checkpoint.uri says where), TensorBoard logs and history stay in
-    ``<workspace>/training``; a training that was interrupted goes on from there. One worker of several when
+    ``<workspace>/training``; an interrupted training resumes from there. One worker of several when
     TF_CONFIG says so.
     """
     choose_keras(run, os.environ)
@@ -48,7 +48,7 @@ def train(
 
 
 def _with_place(run: Run, workspace: str) -> Run:
-    """The run with its checkpoints in the workspace's bucket, unless the document or a folder holds them."""
+    """The run with its checkpoints in the workspace's bucket, unless the configuration names another folder."""
     if run.checkpoint.uri is not None or not is_remote(workspace):
         return run
     place = run.checkpoint.model_copy(update={"uri": f"{workspace.rstrip('/')}/{CHECKPOINTS}"})

@@ -50,10 +50,10 @@ def open_workspace(workspace: str | Path) -> Iterator[Path]:
 
 
 def keep_document(run: Run, folder: Path) -> None:
-    """Write the resolved document; a folder that holds a run of another document is refused.
+    """Write the resolved configuration; a folder that holds a run of another configuration is refused.
 
-    What the weights do not depend on may differ (docs/recovery.md): a training goes on longer or elsewhere, a model is
-    judged anew. Then the newest document is kept, as the bill is made by it.
+    What the weights do not depend on may differ (docs/recovery.md): a training is continued for longer or elsewhere, a
+    model is validated again. Then the newest configuration is kept, as the bill is made from it.
     """
     path = folder / "run.yaml"
     if path.is_file():
@@ -62,7 +62,7 @@ def keep_document(run: Run, folder: Path) -> None:
         field = first_difference(weights_configuration(held), wanted)
         if field is not None:
             raise ConfigurationError(
-                "this folder holds a run of another document",
+                "this folder holds a run of another configuration",
                 file=path,
                 field=field,
                 value=value_at(wanted, field),
