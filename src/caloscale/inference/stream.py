@@ -67,12 +67,16 @@ def stream(
         for start in range(first, first + count, batch):
             waiting.append(pool.submit(make, start))
             if len(waiting) > runtime.streams:
-                yield result(waiting.popleft())
+                yield result(waiting[0])
+                waiting.popleft()
         while waiting:
-            yield result(waiting.popleft())
+            yield result(waiting[0])
+            waiting.popleft()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        wait(waiting, timeout=CLOSING_SECONDS)
+        in_progress = [batch_begun for batch_begun in waiting if not batch_begun.cancelled()]
+        if not wait(in_progress, timeout=CLOSING_SECONDS).not_done:
+            pool.shutdown(wait=True)
 
 
 def _finite(showers: Showers) -> Showers:
