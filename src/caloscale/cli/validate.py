@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import Document, Json, Overrides, Preset, Workspace, folder_of, resolve
+from caloscale.cli.options import Configuration, Json, Overrides, Preset, Workspace, folder_of, resolve
 from caloscale.errors import NotAcceptedError
 
 
