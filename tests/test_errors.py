@@ -15,7 +15,7 @@ from caloscale.spec.duration import seconds_of
 KINDS = [
     kind
     for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, CaloscaleError) and kind is not PeerLostError
+    if isinstance(kind, type) and issubclass(kind, CaloscaleError) and kind.__init__ is CaloscaleError.__init__
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -168,9 +169,13 @@ def _build(layers: Sequence[_Layer], file: object) -> Run:
 
 def _source(layers: Sequence[_Layer], location: Location, file: object) -> str | None:
     """Where the value at a location, or the block that holds it, comes from, such as ``run.yaml:12``."""
-    prefixes = [location[:length] for length in range(len(location), 0, -1)]
-    found = (layer.place(prefix) for prefix in prefixes for layer in reversed(layers))
-    return next((place for place in found if place is not None), None if file is None else str(file)) or None
+    keys = tuple(itertools.takewhile(lambda part: isinstance(part, str), location))  # a list replaces one beneath it
+    for length in range(len(keys), 0, -1):
+        for layer in reversed(layers):
+            if layer.place(keys[:length]) is not None:
+                deepest = (layer.place(location[:end]) for end in range(len(location), 0, -1))
+                return next(place for place in deepest if place is not None) or None
+    return None if file is None else str(file)
 
 
 def load_preset(name: str) -> dict[str, Any]:
