@@ -1,4 +1,4 @@
-"""The steps that all pipelines share: where the training runs, the document says."""
+"""The steps that all pipelines share: the run configuration decides where the training runs."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
     """Plan, showers, training, validation, and at exit report and bill, also when one of them failed.
 
     here: on one's own machine a step is not tried again (what fails there fails again, after a wait), and the
-    training stays in its step, whatever the document says.
+    training stays in its step, whatever the run configuration contains.
     """
     pipeline_id = "" if here else dsl.PIPELINE_JOB_ID_PLACEHOLDER
     bill = cost_report(run=run, workspace=workspace, pipeline_id=pipeline_id).set_display_name("Report and bill")

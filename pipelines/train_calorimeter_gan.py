@@ -29,8 +29,8 @@ def build(here: bool = False) -> Any:
 
         Args:
             workspace: gs://bucket/prefix in which the run keeps records, checkpoints and the report (or the path of a
-                volume that all steps mount). The same workspace and document again go on where the run stopped.
-            run: The run document, as YAML or JSON. The default trains the compact network in its step, in minutes.
+                volume that all steps mount). The same workspace and run configuration resume the run.
+            run: The run configuration, as YAML or JSON. The default trains the compact network in its step, in minutes.
                 With a hardware block the training becomes a TrainingRun on machines of its own.
         """
         chain(run, workspace, here=here)
@@ -46,8 +46,8 @@ def compile_pipeline(path: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Compile the pipeline, or run it on this machine; the exit code is that of the step that failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("document", nargs="?", type=Path, help="run document (YAML)")
-    parser.add_argument("--preset", help="preset beneath the document")
+    parser.add_argument("document", nargs="?", type=Path, help="run configuration (YAML)")
+    parser.add_argument("--preset", help="preset below the run configuration")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="a.b=c", help="override")
     parser.add_argument("--name", help="name of the run's folder")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs")

@@ -1,4 +1,4 @@
-"""The same steps for a document with a hardware block: a TrainingRun that the operator places, recovers and bills.
+"""The same steps with a hardware block: the training is a TrainingRun that the operator places, recovers and bills.
 
 python -m pipelines.train_on_cluster OUT.yaml      # for the Kubeflow UI
 """
@@ -27,9 +27,8 @@ def build() -> Any:
 
         Args:
             workspace: gs://bucket/prefix in which the run keeps records, checkpoints and the report; the workers read
-                and write there too. The same workspace and document again go on where the run stopped.
-            run: The run document, as YAML or JSON; its hardware block says on which machines it trains. The default
-                trains the published network (51 x 51 x 25 cells) on the machines that the planner chooses.
+                and write there too. The same workspace and run configuration resume the run.
+            run: The run configuration, as YAML or JSON; its hardware block names the machines. The default trains the published network (51 x 51 x 25 cells) on the machines that the planner chooses.
         """
         chain(run, workspace)
 

@@ -17,7 +17,7 @@ def cost_report(
     """Write the report and the bill of a run, also when a step before failed or the run was terminated.
 
     Args:
-        run: The run document, as YAML or JSON.
+        run: The run configuration, as YAML or JSON.
         workspace: Folder or gs://bucket/prefix in which the run keeps its records.
         pipeline_id: Id of the pipeline run; it names the TrainingRun. Empty: the training ran in its step.
         status: How the steps before ended; the pipeline fills it in.
@@ -29,10 +29,10 @@ def cost_report(
     from caloscale import spec, stages
     from caloscale.client import step
 
-    document = spec.parse_run(run)
-    if document.hardware is not None and pipeline_id:
-        step.record_use(document, step=pipeline_id, workspace=workspace)
+    configuration = spec.parse_run(run)
+    if configuration.hardware is not None and pipeline_id:
+        step.record_use(configuration, step=pipeline_id, workspace=workspace)
     failure = step.failure_of(status.state, status.error_message)
-    outcome = stages.report(document, workspace, failure=failure)
+    outcome = stages.report(configuration, workspace, failure=failure)
     Path(report.path).write_text(outcome.html, encoding="utf-8")
     Path(bill.path).write_text(outcome.bill, encoding="utf-8")

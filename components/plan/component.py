@@ -9,11 +9,11 @@ from components import IMAGE
 def plan(run: str, workspace: str, plan: dsl.Output[dsl.Markdown]) -> None:
     """Choose machines for the training, with time, money and the reasons.
 
-    A document without a hardware block trains where the step runs; the page says so. The plan is kept in the
+    A run configuration without a hardware block trains where the step runs; the page says so. The plan is kept in the
     workspace, where the bill is compared with it.
 
     Args:
-        run: The run document, as YAML or JSON.
+        run: The run configuration, as YAML or JSON.
         workspace: Folder or gs://bucket/prefix in which the run keeps its records.
         plan: The choice, what else there is, and why.
     """

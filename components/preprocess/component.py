@@ -10,9 +10,9 @@ def preprocess(run: str, workspace: str, showers: dsl.Input[dsl.Dataset], datase
     """Select, re-bin and compress showers, split off the validation part, and write TFRecord shards.
 
     Args:
-        run: The run document, as YAML or JSON.
+        run: The run configuration, as YAML or JSON.
         workspace: Folder or gs://bucket/prefix in which the run keeps its records.
-        showers: Simulated showers; not used when the document names data of its own.
+        showers: Simulated showers; not used when the run configuration names other data.
         dataset: TFRecord shards and their manifest.
     """
     from pathlib import Path

@@ -7,13 +7,13 @@ from components import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def simulate(run: str, workspace: str, showers: dsl.Output[dsl.Dataset]) -> None:
-    """Simulate calorimeter showers with Geant4, as the run document says.
+    """Simulate calorimeter showers with Geant4, as the run configuration describes.
 
-    Finished files are kept in a cache and not simulated again. When the document names data of its own,
+    Finished files are kept in a cache and not simulated again. When the run configuration names other data,
     nothing is simulated.
 
     Args:
-        run: The run document, as YAML or JSON.
+        run: The run configuration, as YAML or JSON.
         workspace: Folder or gs://bucket/prefix in which the run keeps its records.
         showers: HDF5 files of showers in the published layout.
     """

@@ -14,15 +14,15 @@ def train(
     trained: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
 ) -> None:
-    """Train generator and discriminator: in this step, or as a TrainingRun when the document has a hardware block.
+    """Train generator and discriminator: in this step, or, with a hardware block, as a TrainingRun.
 
     A retried step goes on from the last checkpoint in the workspace, or follows the TrainingRun that is there. The
     TrainingRun of a cancelled step is suspended, after a checkpoint.
 
     Args:
-        run: The run document, as YAML or JSON.
+        run: The run configuration, as YAML or JSON.
         workspace: Folder or gs://bucket/prefix in which the run keeps its records and checkpoints; workers see it too.
-        pipeline_id: Id of the pipeline run; it names the TrainingRun. Empty: train in this step, whatever the document.
+        pipeline_id: Id of the pipeline run; it names the TrainingRun. Empty: train in this step.
         dataset: TFRecord shards and their manifest.
         trained: The trained networks with their card.
         metrics: Steps, showers per second, times; of a TrainingRun also attempts and money.
@@ -32,11 +32,11 @@ def train(
     from caloscale import spec, stages
     from caloscale.client import step
 
-    document, shards, model = spec.parse_run(run), Path(dataset.path), Path(trained.path)
-    if document.hardware is None or not pipeline_id:
-        figures = stages.train(document, workspace, shards, model).metrics
+    configuration, shards, model = spec.parse_run(run), Path(dataset.path), Path(trained.path)
+    if configuration.hardware is None or not pipeline_id:
+        figures = stages.train(configuration, workspace, shards, model).metrics
     else:
         places = {"workspace": workspace, "dataset": dataset.uri, "shards": shards, "model": model}
-        figures = step.metrics_of(step.train_on_cluster(document, step=pipeline_id, **places))
+        figures = step.metrics_of(step.train_on_cluster(configuration, step=pipeline_id, **places))
     for name, value in figures.items():
         metrics.log_metric(name, value)

@@ -19,7 +19,7 @@ def validate(
     """Generate showers, compare them with held-out Monte Carlo, and decide by the gates whether the model is accepted.
 
     Args:
-        run: The run document, as YAML or JSON.
+        run: The run configuration, as YAML or JSON.
         workspace: Folder or gs://bucket/prefix in which the run keeps its records.
         dataset: TFRecord shards and their manifest.
         trained: The trained networks.
