@@ -28,7 +28,8 @@ def build() -> Any:
         Args:
             workspace: gs://bucket/prefix in which the run keeps records, checkpoints and the report; the workers read
                 and write there too. The same workspace and run configuration resume the run.
-            run: The run configuration, as YAML or JSON; its hardware block names the machines. The default trains the published network (51 x 51 x 25 cells) on the machines that the planner chooses.
+            run: The run configuration, as YAML or JSON; its hardware block names the machines. The default
+                trains the published network (51 x 51 x 25 cells) on the machines that the planner chooses.
         """
         chain(run, workspace)
 
