@@ -146,7 +146,7 @@ BAD = {
     "machines of a region": (["prices", "--machines", "--region", "us-central1"], "--region: does not belong"),
     "machines of a day": (["prices", "--machines", "--as-of", "2022-06-01"], "--as-of: does not belong"),
     "machines with prices": (["prices", "--machines", "--prices", "x.csv"], "--prices: does not belong"),
-    "no document": (["plan"], "give a run configuration, or --preset, or run.yaml in this folder"),
+    "no document": (["plan"], "give a run configuration (YAML), or --preset, or run.yaml in this folder"),
     "machine without GPUs": (
         ["plan", "--preset", "variable-angle", "--set", "hardware.machineType=n1-standard-2"],
         "hardware.machineType: has no accelerators",

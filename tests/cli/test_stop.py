@@ -14,7 +14,7 @@ def test_what_has_finished_is_not_said_to_go_on(command, monkeypatch, options):
     assert done.code == 2 and not done.out and "gan has failed" in done.err and "another --name" in done.err
 
 
-def test_what_has_stopped_goes_on(command, monkeypatch):
+def test_what_has_stopped_resumes(command, monkeypatch):
     monkeypatch.setattr("caloscale.connection.connect", lambda context: Server(seen("Suspended")))
     done = command("stop", "gan", "-n", "physics", "--resume")
-    assert done.code == 0 and done.out == "gan goes on\n"
+    assert done.code == 0 and done.out == "gan resumes\n"

@@ -176,7 +176,7 @@ def test_outputs(networks, preset):
     assert 0 <= outputs["real_fake"][0, 0] <= 1
     np.testing.assert_allclose(
         outputs["ecal_sum"],
-        np.sum(np.asarray(showers, np.float64) ** (1 / 0.85), keepdims=True).reshape(1, 1),
+        np.sum(np.asarray(showers, np.float64) ** (1 / run.data.preprocessing.power), keepdims=True).reshape(1, 1),
         rtol=1e-4,
     )
 

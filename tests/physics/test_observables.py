@@ -25,7 +25,8 @@ CUTS = Cuts(
 
 
 def test_depths_count_all_material_before_the_sensor():
-    tungsten, silicon = 4.8 / 3.504, 0.5 / 93.70
+    # X0 of the Particle Data Group: 6.76 and 21.82 g/cm2 at 19.3 and 2.329 g/cm3.
+    tungsten, silicon = 4.8 / (10 * 6.76 / 19.3), 0.5 / (10 * 21.82 / 2.329)
     assert AXES.depth_x0[:2] == pytest.approx([tungsten + silicon / 2, 2 * tungsten + 1.5 * silicon])
     assert AXES.layer_weight.tolist() == pytest.approx([1.0] * 8 + [1.5] * 4)
     assert AXES.x_mm[0] == -AXES.x_mm[-1] and AXES.x_mm[1] - AXES.x_mm[0] == pytest.approx(14.0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -46,7 +47,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.chdir(home)
         patch.setenv("CALOSCALE_CACHE", str(home / "cache"))
         execute(["caloscale", "run", "run.yaml"], patch)
-    (home / "showers.h5").write_bytes(next((home / "cache").rglob("*.h5")).read_bytes())
+    simulated = sorted((home / "cache").rglob("*.h5"))
+    shutil.copy(simulated[0], home / "showers.h5")
+    (home / "mine").mkdir()
+    for number, file in enumerate(simulated):
+        shutil.copy(file, home / "mine" / f"showers-{number:03}.h5")
     yield home
 
 

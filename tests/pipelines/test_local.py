@@ -145,9 +145,9 @@ def test_a_failing_step_still_leaves_a_report_and_a_bill(home: Path) -> None:
     showers.mkdir()
     for number in range(2):
         with h5py.File(showers / f"{number}.h5", "w") as file:
-            cells = np.ones((4, *CELLS), np.float32)
-            cells[2, 3, 4, 5] = np.nan if number else 1
-            file["ECAL"], file["energy"] = cells, np.full(4, 7.0)
+            cells = np.full((4, *CELLS), 0.002, np.float32)
+            cells[2, 3, 4, 5] = np.nan if number else 0.002
+            file["ECAL"], file["energy"] = cells, np.full(4, 3.0)
             file["theta"] = np.full(4, 1.5)
     done = run(
         home,
