@@ -16,7 +16,7 @@ def train(
 ) -> None:
     """Train generator and discriminator: in this step, or, with a hardware block, as a TrainingRun.
 
-    A retried step goes on from the last checkpoint in the workspace, or follows the TrainingRun that is there. The
+    A retried step resumes from the last checkpoint in the workspace, or follows the TrainingRun that is there. The
     TrainingRun of a cancelled step is suspended, after a checkpoint.
 
     Args:

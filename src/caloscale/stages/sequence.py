@@ -150,5 +150,6 @@ def _bill(summary: dict[str, Any]) -> str:
 
 def _separation(one: dict[str, Any]) -> str:
     parts = [f"separation {one['separation']:.4f}" if one["separation"] is not None else "not computed"]
-    parts += [f"{name} {one[name]:.4f}" for name in ("expectedNull", "untrained") if one.get(name) is not None]
+    others = {"expectedNull": "expected null", "untrained": "untrained"}
+    parts += [f"{title} {one[name]:.4f}" for name, title in others.items() if one.get(name) is not None]
     return ", ".join(parts)
