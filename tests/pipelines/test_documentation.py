@@ -98,7 +98,10 @@ def execute(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.name, marks=() if page.name == "README.md" else pytest.mark.long) for page in PAGES],
+)
 def test_the_commands_of_a_page_work(page: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
     monkeypatch.setenv("CALOSCALE_CACHE", str(home / "cache"))
@@ -121,7 +124,10 @@ def test_every_block_names_its_language(page: Path) -> None:
     assert set(fences[::2]) <= {"bash", "python", "yaml", "text"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.name, marks=() if page.name == "README.md" else pytest.mark.long) for page in PAGES],
+)
 def test_what_is_not_run_says_why(page: Path) -> None:
     skips = re.findall(r"<!-- skip: (.*?) -->", page.read_text(encoding="utf-8"))
     assert [skip for skip in skips if not re.fullmatch(r'(next|start) "[^"]{10,}"|end', skip)] == []
