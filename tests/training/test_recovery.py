@@ -96,7 +96,7 @@ def test_two_workers_go_on_bit_for_bit(killed, shards, tmp_path):
     workers[1].terminate()
     assert exit_codes(workers) == [138, 143], said(workspace)
     assert "step-000000005.safetensors: is damaged" in said(workspace)
-    assert "worker 1 was told to stop" in said(workspace)
+    assert "worker 1 received a signal to stop" in said(workspace)
     for step in range(5, 9):
         found, expected = checkpoint(output, step), checkpoint(killed[0] / "training", step)
         assert_equal(weights(found), weights(expected))

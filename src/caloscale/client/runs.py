@@ -124,7 +124,7 @@ def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnC
         if raw is None:
             raise ClusterError(
                 f"run {name} is gone from namespace {namespace}: somebody has deleted it",
-                remedy="submitted again, it goes on from the checkpoint in its bucket",
+                remedy="submit it again; it resumes from the checkpoint in its bucket",
             )
         run = _run_of(raw)
         ended = run.status.phase in FINISHED

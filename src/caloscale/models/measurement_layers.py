@@ -64,7 +64,7 @@ class LogCells(PlainLayer):
 
 @register
 class Profile(PlainLayer):
-    """Sums of cells (B, X, Y, L, 1) over all axes but one, for each of the axes in turn: (B, n)."""
+    """Sums of cells (B, X, Y, L, 1) over all axes but one, concatenated over the given axes: (B, n)."""
 
     def __init__(self, axes: Sequence[int], **options: Any) -> None:
         super().__init__(**options)

@@ -24,7 +24,7 @@ _MEV_PER_GEV = 1e3
 
 
 def describe_detector(geometry: Geometry, angle_deg: tuple[float, float]) -> dict[str, Any]:
-    """calzone's description, in cm: absorber, sensor and gap in turn from z = 0, the window's axis at x = y = 0."""
+    """calzone's description, in cm: the layers (absorber, sensor, gap) from z = 0, the window's axis at x = y = 0."""
     half_x_mm, half_y_mm = (
         n * geometry.cell_mm / 2 + _MARGIN_MM + reach
         for n, reach in zip(geometry.cells[:2], (_entry_outside_mm(geometry, angle_deg), 0.0))

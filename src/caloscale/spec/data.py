@@ -27,7 +27,7 @@ class LayerGroup(Block):
 
 
 class Geometry(Block):
-    """A sampling calorimeter: absorbers and sensors in turn, square cells."""
+    """A sampling calorimeter: alternating absorbers and sensors, square cells."""
 
     cells: tuple[int, int, int] = (51, 51, 25)
     """Cells of the shower window along x, y (transverse) and z (layers), as simulated and as in the

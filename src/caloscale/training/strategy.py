@@ -64,7 +64,7 @@ class DistributionContext:
     def distribute(self, dataset: Any) -> Any:
         """The input of a step: batches for each replica.
 
-        dataset: batches of one replica each, those of this worker's replicas in turn.
+        dataset: batches of one replica each, one after the other for the replicas of this worker.
         """
         if self.placement.replicas == 1:
             return dataset

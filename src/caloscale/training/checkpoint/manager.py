@@ -156,7 +156,7 @@ class CheckpointManager:
             log.error("%s", error)
         self.peers.close()
         self.signals.act()
-        raise PeerLostError(stopped_by, "was told to stop")
+        raise PeerLostError(stopped_by, "received a signal to stop")
 
     def finish(self) -> None:
         """Return when all is saved, in the bucket, too. Raises StorageError.
