@@ -269,8 +269,6 @@ def test_what_the_operator_renders_is_valid_before_the_server(
     items = read(path)
     for manifest in items:
         manifest["metadata"]["namespace"] = namespace
-        if manifest["kind"] == "Pod":
-            manifest["spec"]["serviceAccountName"] = "default"  # as in pod_of
     # A job is let in whatever its pods are: they are asked about as pods.
     items += [pod_of(manifest) for manifest in items if manifest["kind"] in ("TFJob", "JobSet")]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})

@@ -49,11 +49,11 @@ LAUNCHES = {
         ex.run_of("hardware.accelerator=tpu-v3", "hardware.topology=2x2"),
         ex.tpu_node("t0", "v3-8", "2x2", "tpu-v3-device", "ct3-hightpu-4t"),
     ),
-    "pod-gpu": lambda: ex.launch_of(
+    "tfjob-one": lambda: ex.launch_of(
         ex.run_of(*V100, "hardware.count=8", "cluster.workspace=gs://physics/gan", "cluster.serviceAccount=trainer"),
         ex.node("n0"),
     ),
-    "pod-claim": lambda: ex.launch_of(
+    "tfjob-claim": lambda: ex.launch_of(
         ex.run_of(
             *(*V100, "hardware.count=8", "cluster.volumeClaim=showers", "cluster.dataset=/workspace/dataset"),
             "cluster.credentialsSecret=bucket-key",
@@ -64,12 +64,9 @@ LAUNCHES = {
 
 
 def template_of(manifest: dict[str, Any]) -> dict[str, Any]:
-    match manifest["kind"]:
-        case "TFJob":
-            return manifest["spec"]["tfReplicaSpecs"]["Worker"]["template"]
-        case "JobSet":
-            return manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-    return {"metadata": manifest["metadata"], "spec": manifest["spec"]}
+    if manifest["kind"] == "TFJob":
+        return manifest["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    return manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
 
 
 @pytest.mark.parametrize("name", LAUNCHES)
@@ -154,7 +151,7 @@ def test_the_workers_read_the_run_with_its_global_batch(name: str) -> None:
 
 
 def test_names_of_another_attempt_are_others() -> None:
-    first: Launch = LAUNCHES["pod-gpu"]()
+    first: Launch = LAUNCHES["tfjob-one"]()
     second = Launch(first.owner, 2, first.document, first.placed, first.image)
     assert {render(first)["metadata"]["name"], render(second)["metadata"]["name"]} == {"gan-1", "gan-2"}
     assert render(first)["metadata"]["ownerReferences"][0]["uid"] == ex.OWNER.uid

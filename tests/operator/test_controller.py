@@ -86,7 +86,7 @@ def status(controller: Controller) -> RunStatus:
 def test_what_the_api_server_refuses_is_told_and_told_no_more_when_it_is_mended(
     controller: Controller, server: Server
 ) -> None:
-    server.refusals["Pod"] = (403, QUOTA)
+    server.refusals["TFJob"] = (403, QUOTA)
     for _ in range(3):
         with pytest.raises(ApiException):
             controller._reconcile(RUN)
@@ -102,7 +102,7 @@ def test_what_the_api_server_refuses_is_told_and_told_no_more_when_it_is_mended(
 
 
 def test_a_refusal_for_ever_gives_the_nodes_back(controller: Controller, server: Server) -> None:
-    server.refusals["Pod"] = (404, "the server could not find the requested resource")
+    server.refusals["TFJob"] = (404, "the server could not find the requested resource")
     with pytest.raises(ApiException):
         controller._reconcile(RUN)
     other = RunKey("physics", "other")
@@ -134,7 +134,7 @@ def test_new_prices_concern_those_who_wait(controller: Controller, tmp_path: Pat
 
 @pytest.mark.parametrize("code", [409, 429, 500, 503])
 def test_a_trouble_of_the_moment_is_not_held_against_a_run(controller: Controller, server: Server, code: int) -> None:
-    server.refusals["Pod"] = (code, "later")
+    server.refusals["TFJob"] = (code, "later")
     for _ in range(3):
         with pytest.raises(ApiException):
             controller._reconcile(RUN)

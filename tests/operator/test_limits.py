@@ -83,6 +83,19 @@ def test_the_time_in_a_queue_is_not_the_runs() -> None:
     assert w.phase == "Succeeded" and len(w.attempts) == 1
 
 
+def test_one_worker_waits_in_a_queue_as_a_suspended_job() -> None:
+    """A bare pod could not be suspended: it was judged unschedulable every ten minutes and used up the restarts."""
+    w = world({"hardware": {"queue": "q", "count": 8}})
+    w.reconcile()
+    (job,) = w.jobs.values()
+    assert job["kind"] == "TFJob" and job["spec"]["runPolicy"]["suspend"] is True
+    job["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
+    for _ in range(180):
+        w.now += dt.timedelta(minutes=1)
+        w.reconcile()
+    assert w.phase == "Waiting" and len(w.attempts) == 1 and w.status.get("restarts", 0) == 0
+
+
 def test_what_a_queue_admitted_and_never_starts_is_not_paid_for_ever() -> None:
     w = queued({"recovery": {"waitForCapacity": "5m"}})
     w.has_image = False

@@ -106,7 +106,7 @@ class World:
                 del self.jobs[action.name]
                 for name in [n for n, pod in self.pods.items() if pod["job"] == action.name]:
                     self.vanish(name, 143)
-        elif action.manifest["kind"] in ("TFJob", "JobSet", "Pod"):
+        elif action.manifest["kind"] in ("TFJob", "JobSet"):
             name = action.manifest["metadata"]["name"]
             metadata = {**action.manifest["metadata"], "creationTimestamp": self._text()}
             made = {**action.manifest, "metadata": metadata, "status": {"conditions": []}}

@@ -3,32 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple, Protocol
-
 from caloscale.cluster import names
 from caloscale.cluster.launch import Launch, Manifest
 from caloscale.cluster.pod_template import pod_template
-
-
-class Render(Protocol):
-    """From a launch to the manifest of its job."""
-
-    def __call__(self, launch: Launch) -> Manifest:
-        """The manifest."""
-        ...
-
-
-class Kind(NamedTuple):
-    """A kind of object that holds workers."""
-
-    api_version: str
-    """Group and version."""
-    kind: str
-    """Kind."""
-    plural: str
-    """Name in addresses."""
-    render: Render
-    """Makes it."""
 
 
 def render_tfjob(launch: Launch) -> Manifest:
@@ -102,22 +79,6 @@ def _own_tf_config(launch: Launch) -> list[Manifest]:
     ]
 
 
-def render_pod(launch: Launch) -> Manifest:
-    """A plain pod: one worker needs no job around it."""
-    template = pod_template(launch)
-    metadata = launch.metadata(template["metadata"]["labels"])
-    metadata["annotations"] = {**metadata["annotations"], **template["metadata"]["annotations"]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-
-
-KINDS: dict[str, Kind] = {
-    "TFJob": Kind("kubeflow.org/v1", "TFJob", "tfjobs", render_tfjob),
-    "JobSet": Kind("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets", render_jobset),
-    "Pod": Kind("v1", "Pod", "pods", render_pod),
-}
-"""Backends by name. The inverse-problem solver adds MPIJob."""
-
-
 def render(launch: Launch) -> Manifest:
     """The manifest of an attempt's job."""
-    return KINDS[launch.placed.backend].render(launch)
+    return {"TFJob": render_tfjob, "JobSet": render_jobset}[launch.placed.backend](launch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,13 +80,13 @@ class Launch:
             names.ACCELERATOR: self.placed.accelerator,
         }
 
-    def metadata(self, extra_labels: Mapping[str, str] | None = None) -> Manifest:
+    def metadata(self) -> Manifest:
         """Metadata of the job."""
         queue = {names.QUEUE_LABEL: self.queue} if self.queue else {}
         return {
             "name": self.name,
             "namespace": self.owner.namespace,
-            "labels": {**self.labels, **queue, **(extra_labels or {})},
+            "labels": {**self.labels, **queue},
             "annotations": self.annotations,
             "ownerReferences": [self.owner.reference],
         }

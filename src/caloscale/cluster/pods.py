@@ -170,7 +170,7 @@ class Job:
     """An object that holds the workers of an attempt."""
 
     kind: str
-    """TFJob, JobSet or Pod."""
+    """TFJob or JobSet."""
     namespace: str
     """Namespace."""
     name: str
@@ -196,22 +196,17 @@ _STATES: dict[str, tuple[tuple[str, JobState], ...]] = {
 
 
 def job_of(raw: Mapping[str, Any]) -> Job:
-    """The job of an API object: a TFJob, a JobSet, or a Pod that is one by itself."""
+    """The job of an API object: a TFJob or a JobSet."""
     metadata, status = raw["metadata"], raw.get("status") or {}
     labels = metadata.get("labels") or {}
     kind = raw["kind"]
     state: JobState = "active"
     message = ""
-    if kind == "Pod":
-        pod = pod_of(raw)
-        state = {"Succeeded": "succeeded", "Failed": "failed"}.get(pod.phase, "active")  # type: ignore[assignment]
-        message = pod.message
-    else:
-        holding = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
-        for condition, means in _STATES[kind]:
-            if condition in holding:
-                state, message = means, holding[condition].get("message", "")
-                break
+    holding = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
+    for condition, means in _STATES[kind]:
+        if condition in holding:
+            state, message = means, holding[condition].get("message", "")
+            break
     return Job(
         kind=kind,
         namespace=metadata.get("namespace", ""),

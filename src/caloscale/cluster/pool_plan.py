@@ -40,17 +40,11 @@ class Catalogue:
     """Plans that were made: a run that waits is planned again with every node that comes and goes."""
 
 
-def backend_of(run: Run, placed_workers: int, topology: str | None) -> Backend:
-    """The kind of object that holds the workers; raises InputError for a plain Pod of several."""
-    if run.cluster.backend == "Pod" and placed_workers > 1:
-        raise InputError(
-            f"holds one worker, the plan has {placed_workers}", field="cluster.backend", value="Pod", remedy="auto"
-        )
+def backend_of(run: Run, topology: str | None) -> Backend:
+    """The kind of object that holds the workers."""
     if run.cluster.backend != "auto":
         return run.cluster.backend
-    if topology is not None:
-        return "JobSet"
-    return "Pod" if placed_workers == 1 else "TFJob"
+    return "TFJob" if topology is None else "JobSet"
 
 
 def pool_of(placed: Placed, pools: Sequence[Pool]) -> Pool | None:
@@ -165,7 +159,7 @@ def _over(run: Run, nearest: Candidate | None, notes: Sequence[str]) -> str:
 def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[str]) -> Placed:
     replicas = load_accelerators()[best.accelerator].replicas
     return Placed(
-        backend=backend_of(run, best.workers, best.topology),
+        backend=backend_of(run, best.topology),
         pool=pool.key.name,
         accelerator=best.accelerator,
         machine_type=pool.key.machine_type,
@@ -222,7 +216,7 @@ def _unpriced(run: Run, hardware: Hardware, pool: Pool, problem: InputError) -> 
         raise InputError(error.problem, field="train.globalBatchSize", remedy=error.remedy) from None
     workers = nodes * (key.workers_per_node // per_worker)
     return Placed(
-        backend=backend_of(run, workers, key.topology),
+        backend=backend_of(run, key.topology),
         pool=key.name,
         accelerator=key.accelerator,
         machine_type=key.machine_type,

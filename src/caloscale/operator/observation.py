@@ -65,7 +65,7 @@ class Remove:
     """Delete an object; its pods have their grace."""
 
     kind: str
-    """TFJob, JobSet, Pod or TrainingRun."""
+    """TFJob, JobSet or TrainingRun."""
     name: str
     """Name."""
 

@@ -123,8 +123,6 @@ class Store:
         if pod.run:
             run = RunKey(namespace, pod.run)
             self._of_run.setdefault(run, set()).add((namespace, name))
-            if name == names.job_name(pod.run, pod.attempt):
-                self.jobs[("Pod", namespace, name)] = job_of({"kind": "Pod", **raw})
             concerned.add(run)
         if not pod.run and (before is not None and before.phase not in ENDED) != (pod.phase not in ENDED):
             concerned |= self._followed_by(namespace, name)  # it has come, or ended
@@ -153,7 +151,6 @@ class Store:
             return {RunKey(pod.namespace, pod.run) for pod in self.pods.values() if pod.node == name and pod.run}
         if kind == "Pod":
             pod = self.pods.pop((namespace, name), None)
-            self.jobs.pop(("Pod", namespace, name), None)
             self._changed()
             if pod is None:
                 return set()

@@ -9,14 +9,14 @@ from pydantic import Field
 from caloscale.spec.block import Block
 from caloscale.spec.duration import Duration
 
-Backend = Literal["auto", "TFJob", "JobSet", "Pod"]
+Backend = Literal["auto", "TFJob", "JobSet"]
 
 
 class Cluster(Block):
     """What a cluster needs to know of a run beside its machines; without a cluster it says nothing."""
 
     backend: Backend = "auto"
-    """Kind of object that holds the workers. auto: JobSet for TPU slices, Pod for one worker, else TFJob."""
+    """Kind of object that holds the workers. auto: JobSet for TPU slices, else TFJob."""
     add_nodes: bool = False
     """Launch although nodes are missing: for pools that an autoscaler fills, which it does only for pods that wait.
     What has not come within recovery.waitForCapacity is given back, and the run continues with what came. Without it a

@@ -25,7 +25,7 @@ def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
 BACKENDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "tfjob": ({"pool": "v100", "count": 2}, {}),
     "jobset": ({"pool": "v100-js", "count": 2}, {"cluster": {"backend": "JobSet"}}),
-    "pod": ({"pool": "v100-one", "count": 1}, {"hardware": {"count": 8}}),
+    "one": ({"pool": "v100-one", "count": 1}, {"hardware": {"count": 8}}),
     "tpu": (
         {
             "pool": "v3-16",

@@ -54,7 +54,7 @@ REFUSED: list[tuple[str, dict[str, Any] | None, str]] = [
     ("data", {"validationFraction": 1}, "spec.data.validationFraction"),
     ("train", {"epochs": 0}, "spec.train.epochs"),
     ("train", {"learningRate": 0}, "spec.train.learningRate"),
-    ("cluster", {"backend": "Deployment"}, 'supported values: "auto", "TFJob", "JobSet", "Pod"'),
+    ("cluster", {"backend": "Deployment"}, 'supported values: "auto", "TFJob", "JobSet"'),
     ("cluster", {"graceSeconds": 5}, "should be greater than or equal to 30"),
     ("modle", {"preset": "compact"}, "field not declared in schema"),
 ]

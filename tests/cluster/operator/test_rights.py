@@ -22,7 +22,6 @@ OPERATOR = "system:serviceaccount:caloscale-system:caloscale-operator"
 KINDS: dict[str, dict[str, Any]] = {
     "tfjob": {},
     "jobset": {"cluster": {"backend": "JobSet"}},
-    "pod": {"hardware": {"count": 8}},
 }
 
 
@@ -67,11 +66,10 @@ def test_every_right_is_used_and_none_is_missing(
     add_nodes("v100", 3)
     runs.imitate("500ms")
     for name, blocks in KINDS.items():
-        runs.create(name, **blocks, **({"cluster": {"keepFinished": "1s"}} if name == "pod" else {}))
-    for name in ("tfjob", "jobset"):
-        runs.phase(name, "Succeeded")
+        runs.create(name, **blocks, **({"cluster": {"keepFinished": "1s"}} if name == "tfjob" else {}))
+    runs.phase("jobset", "Succeeded")
     until = time.monotonic() + 90
-    while (left := _statuses(runs, "pod")) and time.monotonic() < until:
+    while (left := _statuses(runs, "tfjob")) and time.monotonic() < until:
         time.sleep(0.2)
     assert not left, "a finished run is deleted after its time to live"
     runs.imitate(None)

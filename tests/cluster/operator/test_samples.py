@@ -31,8 +31,8 @@ def test_samples_run_to_success(runs: Runs, add_nodes: Callable[..., list[str]])
     placed = {each["metadata"]["name"]: runs.phase(each["metadata"]["name"], "Succeeded") for each in samples}
     pools = {name: (status["placement"]["pool"], status["placement"]["backend"]) for name, status in placed.items()}
     assert pools == {
-        "cpu": ("cpu", "Pod"),
-        "l4-one": ("l4-1-spot", "Pod"),
+        "cpu": ("cpu", "TFJob"),
+        "l4-one": ("l4-1-spot", "TFJob"),
         "tpu-v3": ("tpu-v3-2x2-4t", "JobSet"),
         "v100-jobset": ("v100-8", "JobSet"),
         "v100-spot": ("v100-8-spot", "TFJob"),
