@@ -16,7 +16,7 @@ Recovering: interrupted, going on soon. Suspended: stopped on request, or becaus
 gone."""
 FINISHED: tuple[Phase, ...] = ("Succeeded", "Failed")
 """Phases that a run does not leave by itself."""
-MENDABLE = ("InvalidDocument", "Budget", "Deadline", "RestartBudget", "CannotStart")
+MENDABLE = ("Budget", "Deadline", "RestartBudget", "CannotStart")
 """Reasons of a failure that an edit of the document (budget, recovery, cluster) may mend: the run then goes on."""
 HOLDING: tuple[Phase, ...] = ("Starting", "Running")
 """Phases in which a run has workers."""
@@ -262,7 +262,7 @@ class RunStatus(StatusBlock):
         tuple[Condition, ...],
         Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = ()
-    """Planned, Launched, PlacementVerified, Priced, Succeeded, Failed."""
+    """SpecParsed, Planned, Launched, PlacementVerified, Priced, Blocked, Succeeded, Failed."""
     placement: Placed | None = None
     """Where the workers are to run, or run."""
     progress: RunProgress | None = None

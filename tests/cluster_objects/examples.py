@@ -9,7 +9,7 @@ from caloscale.cluster.launch import Launch, Owner
 from caloscale.cluster.nodes import Node, Pool, Use, node_of, pools_of
 from caloscale.cluster.placement import choose_placement
 from caloscale.cluster.pool_plan import Catalogue
-from caloscale.cluster.resizing import worker_document
+from caloscale.cluster.resizing import worker_configuration
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.prices import load_prices
 from caloscale.spec import Run, load_run
@@ -99,4 +99,5 @@ def launch_of(run: Run, *raw: dict[str, Any], attempt: int = 1, queue: str | Non
     """The launch of a run on a cluster of these nodes."""
     choice = choose_placement(run, pools(*raw), CATALOGUE)
     assert choice.placed is not None, choice.message
-    return Launch(OWNER, attempt, worker_document(run, choice.placed), choice.placed, IMAGE, queue)
+    configuration = worker_configuration(run.model_dump(mode="json", by_alias=True), choice.placed)
+    return Launch(OWNER, attempt, run, configuration, choice.placed, IMAGE, queue)

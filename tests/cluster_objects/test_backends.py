@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from caloscale.cluster.access import access_objects
 from caloscale.cluster.backends import render
 from caloscale.cluster.launch import Launch
 from caloscale.cluster.pod_template import workspace_of
-from caloscale.spec import parse_run
+from caloscale.spec import build_run, parse_run
 from tests.cluster_objects import examples as ex
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "cluster"
@@ -147,12 +148,14 @@ def test_the_workers_read_the_run_with_its_global_batch(name: str) -> None:
     launch = LAUNCHES[name]()
     environment = template_of(render(launch))["spec"]["containers"][0]["env"]
     document = parse_run(next(e["value"] for e in environment if e["name"] == "CALOSCALE_RUN"))
-    assert document == launch.document and document.train.global_batch_size == launch.placed.global_batch
+    assert document == build_run(launch.configuration)
+    assert document.train.global_batch_size == launch.placed.global_batch
+    assert (document.data, document.model) == (launch.run.data, launch.run.model)
 
 
 def test_names_of_another_attempt_are_others() -> None:
     first: Launch = LAUNCHES["tfjob-one"]()
-    second = Launch(first.owner, 2, first.document, first.placed, first.image)
+    second = replace(first, attempt=2)
     assert {render(first)["metadata"]["name"], render(second)["metadata"]["name"]} == {"gan-1", "gan-2"}
     assert render(first)["metadata"]["ownerReferences"][0]["uid"] == ex.OWNER.uid
 

@@ -13,9 +13,10 @@ from caloscale.cluster.placement import choose_placement, shortage, verify_place
 from caloscale.cluster.pod_template import pod_template
 from caloscale.cluster.pools_to_come import pools_to_come
 from caloscale.cluster.quantity import number
-from caloscale.cluster.resizing import resize, shrink, worker_document
+from caloscale.cluster.resizing import resize, shrink, worker_configuration
 from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.plan import plan
+from caloscale.spec import build_run
 from tests.cluster_objects import examples as ex
 
 V100 = ("hardware.accelerator=nvidia-tesla-v100", "hardware.perNode=8")
@@ -212,7 +213,7 @@ def test_fewer_nodes_keep_the_global_batch(free: int, least: int, batch: int) ->
     replicas = smaller.nodes * smaller.per_node
     assert replicas * smaller.batch_per_replica * smaller.accumulate == placed.global_batch
     assert smaller.batch_per_replica <= placed.batch_per_replica
-    assert worker_document(run, smaller) == worker_document(run, placed)
+    assert worker_configuration({}, smaller) == worker_configuration({}, placed)
     grown = resize(run, smaller, 8)
     assert grown is not None and (grown.nodes, grown.workers, grown.accumulate) == (8, 8, 1)
     assert grown.batch_per_replica == placed.batch_per_replica
@@ -227,7 +228,7 @@ def test_the_trainer_divides_as_the_operator_says() -> None:
     for nodes in (4, 2, 1):
         smaller = resize(run, placed, nodes)
         assert smaller is not None
-        train = worker_document(run, smaller).train
+        train = build_run(worker_configuration(run.model_dump(mode="json", by_alias=True), smaller)).train
         share = train.replica_batch(nodes * 8 * load_accelerators()["nvidia-tesla-v100"].replicas)
         assert train.micro_batches(share) == smaller.accumulate
 

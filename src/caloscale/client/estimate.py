@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from caloscale.cluster.resizing import worker_document
+from caloscale.cluster.resizing import worker_configuration
 from caloscale.errors import InputError
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.plan import Plan, plan
 from caloscale.planning.prices import load_prices
-from caloscale.spec import Run
+from caloscale.spec import Run, build_run
 from caloscale.status import RunStatus
 
 ROUNDING = 1e-6
@@ -27,11 +27,11 @@ def estimate_of(run: Run, status: RunStatus) -> Plan | str:
         return "it was not placed yet: there is no estimate"
     if placed.estimate_usd is None or placed.estimate_seconds is None:
         return "it was placed without an estimate" + "".join(f"; {reason}" for reason in placed.reasons)
-    document = worker_document(run, placed)
-    hardware = document.hardware and document.hardware.model_copy(update={"cloud": "gcp"})
+    placed_run = build_run(worker_configuration(run.model_dump(mode="json", by_alias=True), placed))
+    hardware = placed_run.hardware and placed_run.hardware.model_copy(update={"cloud": "gcp"})
     day = status.attempts[0].launched.date()
     try:
-        made = plan(document.model_copy(update={"hardware": hardware}), load_prices(), load_measurements(), day)
+        made = plan(placed_run.model_copy(update={"hardware": hardware}), load_prices(), load_measurements(), day)
     except InputError as problem:
         return f"the estimate of {placed.estimate_usd:.2f} USD cannot be made here: {problem.problem}"
     known = made.chosen or made.nearest

@@ -15,7 +15,7 @@ def access_objects(launch: Launch) -> list[Manifest]:
     It comes last: where it is, all the others are, also when the operator ended in between.
     """
     owner = launch.owner
-    account = launch.document.cluster.service_account
+    account = launch.run.cluster.service_account
     name = names.progress_name(owner.name)
     rbac = "rbac.authorization.k8s.io"
     objects: list[Manifest] = []

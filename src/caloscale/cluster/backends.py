@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+
 from caloscale.cluster import names
 from caloscale.cluster.launch import Launch, Manifest
 from caloscale.cluster.pod_template import pod_template

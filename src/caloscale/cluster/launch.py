@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,11 +42,13 @@ class Launch:
     """An attempt that is to be launched."""
 
     owner: Owner
-    """The run."""
+    """The TrainingRun."""
     attempt: int
     """Number of the attempt."""
-    document: Run
-    """What the workers read (`caloscale.cluster.resizing.worker_document`)."""
+    run: Run
+    """What the operator understands of its run configuration."""
+    configuration: Mapping[str, Any]
+    """What the workers read (`caloscale.cluster.resizing.worker_configuration`)."""
     placed: Placed
     """Where they go."""
     image: str

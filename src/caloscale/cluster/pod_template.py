@@ -13,7 +13,7 @@ from caloscale.spec import Run
 USER = 65532
 """User of the workers; the images make it."""
 DOCUMENT_VARIABLE = "CALOSCALE_RUN"
-"""Environment variable with the run document (JSON)."""
+"""Environment variable with the run configuration (JSON)."""
 WORKSPACE_VARIABLE = "CALOSCALE_WORKSPACE"
 """Environment variable with the folder of the run that all workers see, where there is one."""
 DATASET_VARIABLE = "CALOSCALE_DATASET"
@@ -37,13 +37,13 @@ SHARED_MEMORY = "8Gi"
 """Size of /dev/shm: NCCL and the input pipeline need more than the 64 MiB of a container."""
 
 
-def workspace_of(document: Run) -> str | None:
+def workspace_of(run: Run) -> str | None:
     """Where a run on a cluster leaves its folder: cluster.workspace; else beside its checkpoints, where these are in a
     bucket; else nowhere that outlives its pods.
     """
-    uri = document.checkpoint.uri
+    uri = run.checkpoint.uri
     beside = f"{uri.rstrip('/')}/run" if uri is not None and uri.startswith("gs://") else None
-    return document.cluster.workspace or beside
+    return run.cluster.workspace or beside
 
 
 def pod_template(launch: Launch, environment: list[Manifest] | None = None) -> Manifest:
@@ -58,7 +58,7 @@ def pod_template(launch: Launch, environment: list[Manifest] | None = None) -> M
 
 
 def _spec(launch: Launch, environment: list[Manifest]) -> Manifest:
-    placed, cluster = launch.placed, launch.document.cluster
+    placed, cluster = launch.placed, launch.run.cluster
     spec: Manifest = {
         "serviceAccountName": cluster.service_account or names.progress_name(launch.owner.name),
         "automountServiceAccountToken": False,
@@ -123,17 +123,16 @@ def _container(launch: Launch, environment: list[Manifest]) -> Manifest:
 
 
 def _environment(launch: Launch) -> list[Manifest]:
-    owner, cluster = launch.owner, launch.document.cluster
-    document = launch.document.model_dump(mode="json", by_alias=True)
+    owner, cluster = launch.owner, launch.run.cluster
     values = {
-        DOCUMENT_VARIABLE: json.dumps(document, separators=(",", ":")),
+        DOCUMENT_VARIABLE: json.dumps(launch.configuration, separators=(",", ":")),
         PROGRESS_VARIABLE: f"{owner.namespace}/{names.progress_name(owner.name)}",
         names.ATTEMPT_VARIABLE: str(launch.attempt),
         "CALOSCALE_CACHE": f"{SCRATCH}/cache",
         "HOME": SCRATCH,
         "TMPDIR": "/tmp",  # noqa: S108 (an emptyDir of the pod)
     }
-    if workspace := workspace_of(launch.document):
+    if workspace := workspace_of(launch.run):
         values[WORKSPACE_VARIABLE] = workspace
     if cluster.dataset:
         values[DATASET_VARIABLE] = cluster.dataset
@@ -169,9 +168,9 @@ def _volumes(launch: Launch) -> list[Manifest]:
         {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": SHARED_MEMORY}},
         {"name": "token", "projected": token},
     ]
-    if claim := launch.document.cluster.volume_claim:
+    if claim := launch.run.cluster.volume_claim:
         volumes.append({"name": "workspace", "persistentVolumeClaim": {"claimName": claim}})
-    if secret := launch.document.cluster.credentials_secret:
+    if secret := launch.run.cluster.credentials_secret:
         items = [{"key": KEY, "path": KEY}]
         volumes.append({"name": "credentials", "secret": {"secretName": secret, "items": items, "defaultMode": 0o440}})
     return volumes
@@ -184,8 +183,8 @@ def _mounts(launch: Launch) -> list[dict[str, Any]]:
         {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108
         {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
     ]
-    if launch.document.cluster.volume_claim:
+    if launch.run.cluster.volume_claim:
         mounts.append({"name": "workspace", "mountPath": SHARED})
-    if launch.document.cluster.credentials_secret:
+    if launch.run.cluster.credentials_secret:
         mounts.append({"name": "credentials", "mountPath": CREDENTIALS, "readOnly": True})
     return mounts

@@ -1,14 +1,15 @@
-"""The same run on fewer or more nodes, and the document that stays the same."""
+"""The same run on fewer or more nodes, and the run configuration, which stays the same."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from caloscale.cluster.nodes import Pool
 from caloscale.cluster.pool_plan import pool_of
 from caloscale.planning.accelerators import load_accelerators, load_networks
 from caloscale.planning.layout import memory_problem
-from caloscale.spec import Hardware, Run
+from caloscale.spec import Run
 from caloscale.status import Placed
 
 
@@ -58,30 +59,33 @@ def resize(run: Run, placed: Placed, nodes: int) -> Placed | None:
     )
 
 
-def worker_document(run: Run, placed: Placed) -> Run:
-    """The document that the workers read: the same in every attempt, so that checkpoints and folder stay the run's."""
-    hardware = (run.hardware or Hardware()).model_copy(
-        update={
-            "accelerator": placed.accelerator,
-            "machine_type": placed.machine_type or None,
-            "topology": placed.topology,
-            "count": placed.planned_nodes * max(placed.per_node, 1),
-            "per_node": max(placed.per_node, 1),
-            "nodes": placed.planned_nodes,
-            "workers": placed.planned_nodes * (placed.workers // placed.nodes),
-            "accelerators_per_worker": max(placed.accelerators_per_worker, 1),
-            "region": placed.region or None,
-            "purchase": placed.purchase,
-        }
-    )
-    share = placed.global_batch // max(_replicas(placed, placed.planned_nodes), 1)
-    train = run.train.model_copy(
-        update={"global_batch_size": placed.global_batch, "max_batch_per_replica": run.train.max_batch_per_replica}
-        if run.train.max_batch_per_replica
-        else {"global_batch_size": placed.global_batch, "max_batch_per_replica": share}
-    )
-    cluster = run.cluster.model_copy(update={"suspend": False})
-    return run.model_copy(update={"hardware": hardware, "train": train, "cluster": cluster})
+def worker_configuration(spec: Mapping[str, Any], placed: Placed) -> dict[str, Any]:
+    """The run configuration that the workers read: the same in every attempt, so that checkpoints and folder stay.
+
+    What the operator does not set passes through as the API server has it: the workers' image understands it.
+    """
+    nodes = placed.planned_nodes
+    hardware = {
+        "accelerator": placed.accelerator,
+        "machineType": placed.machine_type or None,
+        "topology": placed.topology,
+        "count": nodes * max(placed.per_node, 1),
+        "perNode": max(placed.per_node, 1),
+        "nodes": nodes,
+        "workers": nodes * (placed.workers // placed.nodes),
+        "acceleratorsPerWorker": max(placed.accelerators_per_worker, 1),
+        "region": placed.region or None,
+        "purchase": placed.purchase,
+    }
+    share = placed.global_batch // max(_replicas(placed, nodes), 1)
+    given = dict(spec.get("train") or {})
+    most = given.get("maxBatchPerReplica") or share
+    return {
+        **spec,
+        "hardware": {**(spec.get("hardware") or {}), **hardware},
+        "train": {**given, "globalBatchSize": placed.global_batch, "maxBatchPerReplica": most},
+        "cluster": {**(spec.get("cluster") or {}), "suspend": False},
+    }
 
 
 def _replicas(placed: Placed, nodes: int) -> int:

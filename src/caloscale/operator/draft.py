@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from typing import Any
 
 from caloscale.cluster.pods import Pod
+from caloscale.errors import ConfigurationError
 from caloscale.operator.observation import Action, Observed, Remove, Tell
-from caloscale.spec import Run
+from caloscale.spec import Run, build_run
 from caloscale.status import AttemptStatus, Condition, Phase
+
+ACTED_ON = ("hardware", "cluster", "recovery", "budget", "checkpoint")
+"""Blocks of the spec that the operator acts on; the workers' image alone has to understand the others."""
+PARSED = "SpecParsed"
+"""Type of the condition that says whether this version of the operator understands the spec."""
+
+
+def _read(spec: Mapping[str, Any]) -> tuple[Run | None, str | None]:
+    """What the operator understands of a spec (None: not even what it acts on), and what it does not.
+
+    Where only the training part is not understood, that of the run is the preset's: nothing may be planned from it.
+    """
+    try:
+        return build_run(spec), None
+    except ConfigurationError as error:
+        problem = str(error)
+    try:
+        return build_run({block: spec[block] for block in ACTED_ON if block in spec}), problem
+    except ConfigurationError as error:
+        return None, str(error)
 
 
 class Draft:
@@ -18,6 +40,11 @@ class Draft:
         self.seen, self.now, self.status = seen, now, seen.status
         self.actions: list[Action] = []
         self.times: list[dt.datetime] = []
+        self.run, self.problem = _read(seen.spec)
+        if self.problem is not None:
+            self.condition(PARSED, "False", "NotUnderstood", self.problem)
+        elif self.status.condition(PARSED) is not None:
+            self.condition(PARSED, "True", "Parsed", "the whole spec is understood")
 
     def put(self, **changes: Any) -> None:
         """Change fields of the status."""
@@ -39,7 +66,7 @@ class Draft:
             last_transition_time=known.last_transition_time if same and known is not None else self.now,
             observed_generation=self.seen.generation,
         )
-        if known is not None and (known.status, known.reason, known.message) == (holds, reason, message):
+        if known == condition:
             return
         others = tuple(c for c in self.status.conditions if c.type != kind)
         self.put(conditions=(*others, condition))

@@ -9,14 +9,14 @@ from __future__ import annotations
 import datetime as dt
 
 from caloscale.cluster.accounting import settle, track, with_cost, with_steps
-from caloscale.errors import ConfigurationError
 from caloscale.operator.draft import Draft
 from caloscale.operator.ending import clear, expire, give_up, settle_end, suspend
 from caloscale.operator.limits import limit_reached
 from caloscale.operator.observation import Decision, Observed
 from caloscale.operator.starting import start
+from caloscale.operator.verdict import judge
 from caloscale.operator.watching import watch
-from caloscale.spec import Run, build_run
+from caloscale.spec import Run
 from caloscale.status import FINISHED, MENDABLE, AttemptStatus, Phase
 
 COST_REFRESH_SECONDS = 60.0
@@ -31,25 +31,26 @@ def reconcile(seen: Observed, now: dt.datetime) -> Decision:
 
 
 def _decide(draft: Draft) -> Decision:
-    try:
-        run = build_run(draft.seen.spec)
-    except ConfigurationError as error:
-        return _refuse(draft, error)
-    _reopen(draft, run)
+    run = draft.run
+    if run is not None:
+        _reopen(draft, run)
     _observe(draft)
     if draft.status.phase not in FINISHED:
-        if run.cluster.suspend:
-            suspend(draft, "cluster.suspend is set", "caloscale stop --resume, or cluster.suspend: false, goes on")
+        if run is None:
+            _wait_for_a_spec(draft)
+        elif run.cluster.suspend:
+            suspend(draft, "cluster.suspend is set", "caloscale stop --resume, or cluster.suspend: false, resumes it")
         elif _is_left(draft):
             name = draft.seen.owner.name
-            remedy = f"the step tried again goes on, and so does caloscale stop {name} --resume"
+            remedy = f"the step tried again resumes it, and so does caloscale stop {name} --resume"
             suspend(draft, f"the pipeline step that follows it, pod {draft.seen.follower}, has ended", remedy)
         else:
-            _go_on(draft, run)
+            _proceed(draft, run)
     # also of a run that has finished just now: no event may come any more that would have it looked at again
     if draft.status.phase in FINISHED:
         clear(draft)
-        expire(draft, run)
+        if run is not None:
+            expire(draft, run)
     draft.put(observed_generation=draft.seen.generation)
     _account(draft, run)
     return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None))
@@ -71,19 +72,20 @@ def _is_left(draft: Draft) -> bool:
     return draft.now >= end
 
 
-def _refuse(draft: Draft, error: ConfigurationError) -> Decision:
-    """What a document that nobody can read still asks for: that nothing runs on, and that what ran is accounted."""
-    _observe(draft)
-    live = draft.status.live
+def _wait_for_a_spec(draft: Draft) -> None:
+    """Of a spec that says nothing to this version of the operator: its workers stay, and nothing is begun or stopped.
+
+    What ends by itself has ended.
+    """
+    live, job = draft.status.live, None
     if live is not None:
-        settle_end(draft, live, "UserError", "the document was made invalid")
-    if draft.status.phase not in FINISHED:
-        draft.remove_jobs()
-        draft.finish("Failed", "InvalidDocument", str(error))
-    clear(draft)
-    draft.put(observed_generation=draft.seen.generation)
-    _account(draft)
-    return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None))
+        job = next((job for job in draft.seen.jobs if job.attempt == live.number), None)
+        verdict = judge(live, draft.pods_of(live), job, draft.seen.nodes, draft.seen.gone_pods)
+        if verdict is not None and verdict.reason in ("Completed", "UserError"):
+            settle_end(draft, live, verdict.reason, verdict.message, verdict.exit_code)
+            draft.finish("Succeeded" if verdict.reason == "Completed" else "Failed", verdict.reason, verdict.message)
+            return
+    draft.put(message=draft.problem)
 
 
 def _reopen(draft: Draft, run: Run) -> None:
@@ -127,7 +129,7 @@ def _stepped(draft: Draft, attempt: AttemptStatus) -> AttemptStatus:
     return with_steps(attempt, draft.status.progress, draft.now)
 
 
-def _go_on(draft: Draft, run: Run) -> None:
+def _proceed(draft: Draft, run: Run) -> None:
     if draft.status.phase == "Suspended":
         draft.put(phase="Recovering" if draft.status.attempts else "Pending", message="resumed")
         draft.tell("Normal", "Resumed", "goes on from the last checkpoint")

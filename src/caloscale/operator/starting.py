@@ -11,7 +11,7 @@ from caloscale.cluster.launch import Launch
 from caloscale.cluster.placement import choose_placement, shortage
 from caloscale.cluster.pods import Pod
 from caloscale.cluster.pools_to_come import pools_to_come
-from caloscale.cluster.resizing import shrink, worker_document
+from caloscale.cluster.resizing import shrink, worker_configuration
 from caloscale.operator.draft import Draft
 from caloscale.operator.ending import attempts_in_vain
 from caloscale.operator.observation import Apply
@@ -55,6 +55,9 @@ def _placement(draft: Draft, run: Run) -> Placed | None:
     """Where the next attempt goes; None: the status says what is missing."""
     placed = draft.status.placement
     pools, refused = draft.seen.pools()
+    if not draft.status.attempts and draft.problem is not None:
+        draft.put(message=draft.problem)
+        return None
     if placed is None or not draft.status.attempts:
         to_come = pools_to_come(run, pools) if run.cluster.add_nodes else []
         choice = choose_placement(run, [*pools, *to_come], draft.seen.catalogue)
@@ -103,7 +106,7 @@ def _wait_for_room(draft: Draft, run: Run, placed: Placed, missing: str) -> Plac
         since = min(since, draft.status.attempt.launched)  # the attempt itself has waited
     due = since + dt.timedelta(seconds=seconds_of(run.recovery.wait_for_capacity))
     if draft.status.attempts and draft.now >= due:
-        smaller = shrink(run, placed, draft.seen.pools()[0])
+        smaller = shrink(run, placed, draft.seen.pools()[0]) if draft.problem is None else None
         if smaller is not None:
             draft.tell("Warning", "Shrunk", f"{missing}; going on with {smaller.nodes} nodes, same global batch")
             return smaller
@@ -157,7 +160,8 @@ def make_objects(draft: Draft, run: Run, attempt: AttemptStatus) -> None:
     launch = Launch(
         draft.seen.owner,
         attempt.number,
-        worker_document(run, placed),
+        run,
+        worker_configuration(draft.seen.spec, placed),
         placed,
         run.cluster.image or draft.seen.image,
         draft.queue(run),

@@ -91,7 +91,7 @@ def _verify(draft: Draft, placed: Placed, pods: list[Pod]) -> None:
 def _growth(draft: Draft, run: Run, live: AttemptStatus) -> Verdict | None:
     """Whether a run on fewer nodes goes back to the planned ones."""
     placed = draft.status.placement
-    if placed is None or placed.nodes >= placed.planned_nodes or not run.recovery.grow_back:
+    if placed is None or placed.nodes >= placed.planned_nodes or not run.recovery.grow_back or draft.problem:
         return None
     if draft.status.phase != "Running" or not _pays(draft, live, placed):
         return None

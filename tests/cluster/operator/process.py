@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ class OperatorProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_ports(1)[0]
 
-    def start(self, *, wait: bool = True) -> None:
-        """Start it and wait until it knows the cluster."""
+    def start(self, *, wait: bool = True, program: Sequence[str] = ("-m", "caloscale.operator")) -> None:
+        """Start it, or what Python is to run instead, and wait until it knows the cluster."""
         environment = {
             **os.environ,
             "KUBECONFIG": str(self._kubeconfig()),
@@ -56,7 +57,7 @@ class OperatorProcess:
             **self._environment,
         }
         with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "caloscale.operator"]
+            command = [sys.executable, *program]
             self._process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
         end = time.monotonic() + SECONDS_TO_START
         while wait and not self._ready():

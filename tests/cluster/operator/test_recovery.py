@@ -101,6 +101,40 @@ def test_a_worker_that_lost_its_peer_starts_the_gang_again(runs: Runs, add_nodes
     runs.phase("gan", "Succeeded")
 
 
+OLDER = """
+from caloscale.spec import configuration
+configuration.PRESETS = ("variable-angle",)  # a version that does not know the others yet
+from caloscale.operator.__main__ import main
+main()
+"""
+
+
+def test_an_operator_that_is_rolled_back_and_forward_ends_no_run(
+    runs: Runs, add_nodes: Add, operator: OperatorProcess, api: client.ApiClient
+) -> None:
+    add_nodes(pool="v100", count=10)
+    runs.imitate(None)
+    names = [f"r{index}" for index in range(10)]
+    for name in names:
+        runs.create(name, model={"preset": "compact"}, hardware={"count": 8})
+    for name in names:
+        runs.phase(name, "Running")
+    workers = {pod["metadata"]["uid"] for name in names for pod in runs.pods(name)}
+    for program, parsed in ((("-c", OLDER), "False"), (("-m", "caloscale.operator"), "True")):
+        operator.kill()
+        operator.start(program=program)
+        for name in names:
+            runs.until(name, lambda s, parsed=parsed: ("SpecParsed", parsed) in conditions(s), f"SpecParsed {parsed}")
+        assert {pod["metadata"]["uid"] for name in names for pod in runs.pods(name)} == workers
+    machines.end_pods(api, runs.namespace)
+    for name in names:
+        assert len(runs.phase(name, "Succeeded")["attempts"]) == 1
+
+
+def conditions(status: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(each["type"], each["status"]) for each in status.get("conditions", [])}
+
+
 def test_the_operator_is_killed_again_and_again(
     runs: Runs, add_nodes: Add, operator: OperatorProcess, remove_nodes: Callable[..., None]
 ) -> None:
