@@ -99,7 +99,7 @@ def service_version(manifests: Path) -> dict[str, Any]:
             "name": f"{PACKAGE}.v{__version__}",
             "annotations": {
                 "alm-examples": json.dumps(samples, indent=2),
-                "capabilities": "Full Lifecycle",
+                "capabilities": "Basic Install",
                 "categories": "AI/Machine Learning",
                 "containerImage": f"{IMAGE}:{__version__}",
                 "description": "Trains calorimeter generators on whole nodes, with a price before and a bill after.",
@@ -112,7 +112,6 @@ def service_version(manifests: Path) -> dict[str, Any]:
             "maturity": "alpha",
             "minKubeVersion": "1.30.0",
             "provider": {"name": "caloscale"},
-            "maintainers": [{"name": "caloscale", "email": "maintainers@caloscale.dev"}],
             "keywords": ["training", "gpu", "tpu", "spot", "cost"],
             "icon": [{"base64data": base64.b64encode(ICON.encode()).decode(), "mediatype": "image/svg+xml"}],
             "installModes": [

@@ -31,10 +31,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from caloscale.bench.machine import describe_machine
 from caloscale.cluster import names
-from caloscale.cluster.access import PROGRESS_KEY
 from caloscale.connection import Connection
 from caloscale.storage.atomic import atomic_writer
-from tests.cluster.operator.process import OperatorProcess, install_rights
+from tests.cluster.operator.process import OperatorProcess, install_rights, install_worker_account
 from tools.cluster import ControlPlane, Pool, machines
 
 NAMESPACE = "load"
@@ -54,6 +53,7 @@ def main() -> None:
         install_rights(plane)
         machines.add_pool(api, Pool("load", given.nodes))
         client.CoreV1Api(api).create_namespace({"metadata": {"name": NAMESPACE}})
+        install_worker_account(Connection(api), NAMESPACE)
         machines.imitate_pods(api, NAMESPACE, run=None if given.live else f"{given.run_seconds}s")
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
@@ -146,7 +146,7 @@ def live(connection: Connection, api: client.ApiClient, given: argparse.Namespac
 def report(connection: Connection, index: int, step: int) -> None:
     """As worker 0 of a run does."""
     progress = {"epochs": 60, "step": step, "updated": dt.datetime.now(dt.UTC).isoformat()}
-    change = {"data": {PROGRESS_KEY: json.dumps(progress)}}
+    change = {"data": {names.PROGRESS_KEY: json.dumps(progress)}}
     connection.merge("ConfigMap", NAMESPACE, names.progress_name(f"r{index}"), change)
 
 

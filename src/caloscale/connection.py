@@ -18,8 +18,16 @@ Object = dict[str, Any]
 CONFLICT, NOT_FOUND, TOO_MANY, SERVER_ERROR = 409, 404, 429, 500
 PAGE = 500
 """Objects that are listed at a time."""
+REQUEST_SECONDS = 60.0
+"""Time-out of a request where no other is given, s."""
+WRITE_SECONDS = 5.0
+"""Time-out of a write of an operator, s."""
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """Where a pod finds the name of its namespace, beside the credentials of its service account."""
+
+
+class FencedError(ClusterError):
+    """A write by an operator that does not lead any more."""
 
 
 class Resource(NamedTuple):
@@ -58,9 +66,15 @@ RESOURCES: dict[str, Resource] = {
 class Connection:
     """A connection to one cluster; may be used by several threads."""
 
-    def __init__(self, api: client.ApiClient) -> None:
-        self.api = api
+    def __init__(self, api: client.ApiClient, *, seconds: float = REQUEST_SECONDS) -> None:
+        """``seconds``: time-out of a request, s."""
+        self.api, self._seconds = api, seconds
         self._count: Callable[[str, str, int], None] | None = None
+        self._may_write: Callable[[], bool] | None = None
+
+    def fence_with(self, may_write: Callable[[], bool]) -> None:
+        """Ask before every write from now on; a write ends within WRITE_SECONDS. It raises FencedError when refused."""
+        self._may_write = may_write
 
     def count_with(self, count: Callable[[str, str, int], None]) -> None:
         """Tell method, kind and status of every request from now on."""
@@ -120,18 +134,22 @@ class Connection:
     def create(self, manifest: Object, *, manager: str = names.FIELD_MANAGER) -> Object:
         """Create an object; raises ApiException 409 when it is there."""
         path = RESOURCES[manifest["kind"]].path(manifest["metadata"].get("namespace"))
-        return self._call("POST", manifest["kind"], path, {"fieldManager": manager}, manifest)
+        query = {"fieldManager": manager, "fieldValidation": "Strict"}
+        return self._call("POST", manifest["kind"], path, query, manifest)
 
     def merge(self, kind: str, namespace: str, name: str, change: Object) -> Object:
         """Merge a change into an object."""
         path = RESOURCES[kind].path(namespace, name)
         return self._call("PATCH", kind, path, {}, change, "application/merge-patch+json")
 
-    def delete(self, kind: str, namespace: str, name: str, *, uid: str | None = None) -> None:
-        """Delete an object, what it owns after it; nothing happens where there is none."""
+    def delete(
+        self, kind: str, namespace: str, name: str, *, uid: str | None = None, version: str | None = None
+    ) -> None:
+        """Delete an object, what it owns after it; nothing happens where there is none, or not that one any more."""
+        given = {"uid": uid, "resourceVersion": version}
         options: Object = {"propagationPolicy": "Background"}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        if wanted := {key: value for key, value in given.items() if value is not None}:
+            options["preconditions"] = wanted
         try:
             self._call("DELETE", kind, RESOURCES[kind].path(namespace, name), {}, options)
         except ApiException as error:
@@ -147,7 +165,11 @@ class Connection:
         body: Object | None = None,
         content: str = "application/json",
     ) -> Object:
-        status = 0
+        status, seconds = 0, self._seconds
+        if method != "GET" and self._may_write is not None:
+            seconds = WRITE_SECONDS
+            if not self._may_write():
+                raise FencedError("this operator leads no more", remedy="none is needed: another one takes over")
         try:
             answer = self.api.call_api(
                 path,
@@ -158,7 +180,7 @@ class Connection:
                 auth_settings=["BearerToken"],
                 response_type="object",
                 _return_http_data_only=True,
-                _request_timeout=(5, 60),
+                _request_timeout=seconds,
             )
             status = 200
             return answer
@@ -176,17 +198,25 @@ def _items(page: Object) -> list[Object]:
     return [{**kind, **item} for item in page["items"]]
 
 
-def connect(context: str | None = None, *, kubeconfig: str | None = None) -> Connection:
-    """The cluster of a kubeconfig's context, or the one that this pod is in. Raises ClusterError."""
+def connect(context: str | None = None, *, kubeconfig: str | None = None, seconds: float | None = None) -> Connection:
+    """The cluster of a kubeconfig's context, or the one that this pod is in.
+
+    ``seconds``: time-out of a request, s, which is then not repeated by itself.
+
+    Raises ClusterError.
+    """
+    settings = client.Configuration()
+    if seconds is not None:
+        settings.retries = False  # urllib3 would repeat requests beyond the time-out
     try:
         if context is None and kubeconfig is None:
             try:
-                settings = client.Configuration()
                 config.load_incluster_config(settings)
-                return Connection(client.ApiClient(settings))
+                return Connection(client.ApiClient(settings), seconds=seconds or REQUEST_SECONDS)
             except ConfigException:
                 pass
-        return Connection(config.new_client_from_config(kubeconfig, context=context))
+        config.load_kube_config(kubeconfig, context=context, client_configuration=settings)
+        return Connection(client.ApiClient(settings), seconds=seconds or REQUEST_SECONDS)
     except (ConfigException, OSError) as error:
         raise ClusterError(
             f"no cluster to speak to: {error}", remedy="name a context of your kubeconfig (kubectl config get-contexts)"

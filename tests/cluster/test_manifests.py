@@ -293,6 +293,17 @@ def test_a_job_cannot_be_edited_away_from_its_plan(deployed: ControlPlane, names
         deployed.kubectl("patch", "tfjob", "r-1", "-n", namespace, "--type=merge", f"--patch={patch}")
 
 
+def test_the_workers_account_comes_into_a_namespace_of_any_name(deployed: ControlPlane, tmp_path: Path) -> None:
+    relative = os.path.relpath(MANIFESTS / "run-namespace", tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(f"namespace: mine\nresources: [{relative}]\n", encoding="utf-8")
+    objects = list(yaml.safe_load_all(deployed.kubectl("kustomize", str(tmp_path))))
+    (binding,) = [
+        each for each in objects if each["kind"] == "RoleBinding" and each["metadata"]["name"].endswith("worker")
+    ]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "caloscale-worker", "namespace": "mine"}]
+    assert binding["metadata"]["namespace"] == "mine"
+
+
 def test_a_drain_does_not_take_workers(deployed: ControlPlane, add_nodes: Callable[..., list[str]]) -> None:
     add_nodes("cpu", 1, accelerator="")
     core = client.CoreV1Api(deployed.client())

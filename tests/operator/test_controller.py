@@ -17,7 +17,7 @@ from caloscale.operator.store import RunKey
 from caloscale.status import RunStatus
 from tests.cluster_objects import examples as ex
 
-RUN = RunKey("physics", "gan")
+RUN = RunKey("physics", "gan", "u")
 HARDWARE = {"accelerator": "nvidia-tesla-v100", "count": 8, "purchase": "spot", "region": "europe-west4"}
 HEADER = (
     "provider,region,sku_kind,sku,unit,purchase,usd_per_unit_hour,includes_host,effective_from,effective_to,"
@@ -33,15 +33,26 @@ class Server:
         self.version = 10
         self.refusals: dict[str, tuple[int, str]] = {}
         self.events: list[tuple[str, str]] = []
+        self.foreign: dict[tuple[str, str], dict[str, Any]] = {}
+        self.deleted: list[tuple[Any, ...]] = []
 
-    def each(self, kind: str, namespace: str | None = None, **_: Any) -> list[dict[str, Any]]:
-        return []
+    def each(self, kind: str, namespace: str | None = None, fields: str = "", **_: Any) -> list[dict[str, Any]]:
+        there = self.foreign.get((kind, fields.removeprefix("metadata.name=")))
+        return [there] if there else []
 
     def snapshot(self, kind: str, **_: Any) -> tuple[list[dict[str, Any]], int]:
         return [], 0
 
-    def create(self, event: dict[str, Any]) -> None:
-        self.events.append((event["reason"], event["message"]))
+    def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        if manifest["kind"] == "Event":
+            self.events.append((manifest["reason"], manifest["message"]))
+            return manifest
+        if (manifest["kind"], manifest["metadata"]["name"]) in self.foreign:
+            raise ApiException(status=409, reason="AlreadyExists")
+        return self.apply(manifest)
+
+    def delete(self, *what: Any, uid: str, version: str = "") -> None:
+        self.deleted.append((*what, uid, version))
 
     def apply(self, manifest: dict[str, Any], part: str = "") -> dict[str, Any]:
         if manifest["kind"] in self.refusals:
@@ -105,7 +116,7 @@ def test_a_refusal_for_ever_gives_the_nodes_back(controller: Controller, server:
     server.refusals["TFJob"] = (404, "the server could not find the requested resource")
     with pytest.raises(ApiException):
         controller._reconcile(RUN)
-    other = RunKey("physics", "other")
+    other = RunKey("physics", "other", "u-other")
     assert controller.store.pools_for(other)[0][0].free == 0  # it is about to take it
     known = status(controller)
     assert known.live is not None
@@ -114,7 +125,8 @@ def test_a_refusal_for_ever_gives_the_nodes_back(controller: Controller, server:
     conditions = tuple(
         each.model_copy(update={"last_transition_time": each.last_transition_time - hour}) for each in known.conditions
     )
-    controller.store.assume(RUN, known.model_copy(update={"attempts": (live,), "conditions": conditions}))
+    version = controller.store.runs[RUN].raw["metadata"]["resourceVersion"]
+    controller.store.assume(RUN, known.model_copy(update={"attempts": (live,), "conditions": conditions}), version)
     controller._reconcile(RUN)
     assert status(controller).phase == "Recovering" and status(controller).attempts[0].reason == "JobLost"
     assert "kubectl apply --server-side -k manifests/third-party" in status(controller).message
@@ -139,3 +151,44 @@ def test_a_trouble_of_the_moment_is_not_held_against_a_run(controller: Controlle
         with pytest.raises(ApiException):
             controller._reconcile(RUN)
     assert status(controller).condition("Blocked") is None
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "TFJob"])
+def test_an_object_of_the_same_name_is_left_alone(controller: Controller, server: Server, kind: str) -> None:
+    name = {"ConfigMap": "gan-progress", "TFJob": "gan-1"}[kind]
+    mine = {
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "physics", "resourceVersion": "3"},
+        "data": {"a": "b"},
+    }
+    server.foreign[kind, name] = mine
+    for _ in range(3):
+        with pytest.raises(ApiException):
+            controller._reconcile(RUN)
+    blocked = status(controller).condition("Blocked")
+    assert blocked is not None and (blocked.status, blocked.reason) == ("True", "NameTaken")
+    assert f"{kind} {name}: is there already" in blocked.message and "delete or rename that object" in blocked.message
+    assert server.deleted == []
+    del server.foreign[kind, name]
+    controller._reconcile(RUN)
+    assert [job.name for job in controller.store.jobs_of(RUN)] == ["gan-1"] and RUN in controller.store.progress
+
+
+def test_what_the_run_has_already_is_taken_as_it_is(controller: Controller, server: Server) -> None:
+    """The answer to the first creation was lost."""
+    owner = {"kind": "TrainingRun", "name": "gan", "uid": "u", "controller": True}
+    metadata = {"name": "gan-progress", "namespace": "physics", "resourceVersion": "3", "ownerReferences": [owner]}
+    server.foreign["ConfigMap", "gan-progress"] = {"kind": "ConfigMap", "metadata": metadata}
+    controller._reconcile(RUN)
+    assert [job.name for job in controller.store.jobs_of(RUN)] == ["gan-1"]
+
+
+def test_a_run_is_deleted_as_it_was_decided_and_in_no_other_version(controller: Controller, server: Server) -> None:
+    ended = {**run(), "status": {"phase": "Succeeded", "finished": "2026-11-21T10:00:00Z"}}
+    ended["spec"] = {**ended["spec"], "cluster": {"keepFinished": "1s"}}
+    ended["metadata"] = {**ended["metadata"], "resourceVersion": "5"}
+    controller.store.put("TrainingRun", ended)
+    controller._reconcile(RUN)
+    (*what, uid, version) = server.deleted[-1]
+    assert what == ["TrainingRun", "physics", "gan"] and uid == "u"
+    assert version == controller.store.runs[RUN].raw["metadata"]["resourceVersion"] == str(server.version)

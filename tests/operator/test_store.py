@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from caloscale.operator.store import RunKey, Store
+from caloscale.status import RunStatus
 from tests.cluster_objects import examples as ex
 from tests.operator.world import World
 
-GAN = RunKey("physics", "gan")
+GAN = RunKey("physics", "gan", "u")
 V100 = {"accelerator": "nvidia-tesla-v100", "count": 32, "purchase": "spot", "region": "europe-west4"}
 QUEUED = {"model": {"preset": "variable-angle"}, "hardware": {**V100, "queue": "q"}}
 
@@ -23,7 +24,7 @@ def run(version: int, **status: Any) -> dict[str, Any]:
 
 
 def pod(name: str, version: int, phase: str = "Running", node: str = "n0", run: str = "gan") -> dict[str, Any]:
-    labels = {"caloscale.dev/run": run, "caloscale.dev/attempt": "1"} if run else {}
+    labels = {"caloscale.dev/run": run, "caloscale.dev/run-uid": "u", "caloscale.dev/attempt": "1"} if run else {}
     status: dict[str, Any] = {"phase": phase, "conditions": [{"type": "PodScheduled", "status": "True"}]}
     if phase == "Failed":
         ended = {"exitCode": 143, "finishedAt": "2026-11-21T10:00:05Z"}
@@ -90,7 +91,7 @@ def test_a_runs_own_workers_do_not_stand_in_its_way() -> None:
     store.put("Node", versioned(ex.node("n0"), 2))
     store.put("Pod", pod("gan-1-worker-0", 3))
     assert store.pools_for(GAN)[0][0].free == 1
-    assert store.pools_for(RunKey("physics", "other"))[0][0].free == 0
+    assert store.pools_for(RunKey("physics", "other", "u-other"))[0][0].free == 0
 
 
 def test_launched_and_not_yet_bound_counts() -> None:
@@ -113,7 +114,7 @@ def test_launched_and_not_yet_bound_counts() -> None:
     }
     attempt = {"number": 1, "job": "gan-1", "nodes": 2, "workers": 2, "launched": "2026-11-21T10:00:00Z"}
     store.put("TrainingRun", run(3, phase="Starting", placement=placed, attempts=[attempt]))
-    other = RunKey("physics", "other")
+    other = RunKey("physics", "other", "u-other")
     assert store.pools_for(other)[0][0].free == 0
     store.put("Pod", pod("gan-1-worker-0", 4))
     assert store.pools_for(other)[0][0].free == 0  # one is bound, the other is coming
@@ -123,12 +124,12 @@ def test_what_a_queue_keeps_back_takes_no_room() -> None:
     store = Store()
     for number in range(4):
         store.put("Node", versioned(ex.spot(f"n{number}"), number + 1))
-    w = World(*(ex.spot(f"n{i}") for i in range(4)), spec=QUEUED)
+    w = World(*(ex.spot(f"n{i}") for i in range(4)), spec=QUEUED, uid="u")
     w.reconcile()
     store.put("TrainingRun", {**run(9), "spec": w.spec, "status": w.status})
-    other = RunKey("physics", "other")
+    other = RunKey("physics", "other", "u-other")
     assert store.pools_for(other)[0][0].free == 0  # nobody knows yet that it is kept back
-    store.put("TrainingRun", {**run(10), "metadata": {**run(10)["metadata"], "name": "other"}})
+    store.put("TrainingRun", {**run(10), "metadata": {**run(10)["metadata"], "name": "other", "uid": "u-other"}})
     job = {**w.jobs["gan-1"], "status": {"conditions": [{"type": "Suspended", "status": "True"}]}}
     assert store.put("TFJob", versioned(job, 11)) == {GAN, other}
     assert store.pools_for(other)[0][0].free == 4
@@ -158,6 +159,48 @@ def test_how_a_pod_ended_is_known_when_another_has_its_name(order: str) -> None:
     assert store.went["u-a"].phase == "Failed"
 
 
+def test_what_a_run_left_is_not_its_successors() -> None:
+    """Another run by the same name: the report, the pods and the jobs of the first one are not its own."""
+    store, w = Store(), World(*(ex.spot(f"n{i}") for i in range(4)), spec=QUEUED, uid="u")
+    w.reconcile()
+    store.put("TrainingRun", {**run(1), "status": w.status})
+    store.put("TFJob", versioned(w.jobs["gan-1"], 2))
+    store.put("ConfigMap", versioned({**w.others["ConfigMap/gan-progress"], "data": {"progress.json": "{}"}}, 3))
+    store.put("Pod", pod("gan-1-worker-0", 4))
+    assert store.jobs_of(GAN) and store.pods_of(GAN) and GAN in store.progress
+    again = run(9)
+    again["metadata"]["uid"] = "u-again"
+    other = RunKey("physics", "gan", "u-again")
+    assert store.put("TrainingRun", again) == {other}
+    assert store.put("TrainingRun", run(8), gone=True) == set()  # the end of the first is heard of later
+    assert set(store.runs) == {other} and other not in store.progress
+    assert not store.jobs_of(other) and not store.pods_of(other)
+    assert [each.name for each in store.namesakes_of(other)] == ["gan-1-worker-0"]
+    assert other in store.put("Pod", pod("gan-1-worker-0", 10), gone=True) and not store.namesakes_of(other)
+
+
+def test_a_report_that_vanished_concerns_its_run() -> None:
+    for how in ("event", "list"):
+        store, w = Store(), World(*(ex.spot(f"n{i}") for i in range(4)), spec=QUEUED, uid="u")
+        w.reconcile()
+        store.put("TrainingRun", run(1))
+        made = versioned(w.others["ConfigMap/gan-progress"], 3)
+        store.put("ConfigMap", made)
+        gone = store.put("ConfigMap", versioned(made, 4), gone=True) if how == "event" else None
+        assert (store.resync("ConfigMap", [], 9) if gone is None else gone) == {GAN} and GAN not in store.progress
+
+
+def test_a_write_without_an_answer_does_not_undo_what_the_watch_says() -> None:
+    store = Store()
+    store.put("TrainingRun", run(1, phase="Pending"))
+    before, written = store.runs[GAN].status, RunStatus(phase="Starting")
+    store.assume(GAN, written, "1")
+    assert store.runs[GAN].status == written
+    store.put("TrainingRun", run(2, phase="Starting"))  # it was carried out, and the answer did not come
+    store.assume(GAN, before, "1")
+    assert store.runs[GAN].status.phase == "Starting" and store.runs[GAN].raw["metadata"]["resourceVersion"] == "2"
+
+
 @pytest.mark.parametrize("kind", ["Pod", "Node", "TrainingRun"])
 def test_a_list_ends_what_went_while_nobody_watched(kind: str) -> None:
     store = Store()
@@ -180,18 +223,18 @@ def test_what_is_newer_than_the_list_stays() -> None:
 
 def test_the_end_of_a_pipelines_step_concerns_the_run_that_it_follows() -> None:
     store = Store()
-    metadata = {"name": "gan", "namespace": "physics", "resourceVersion": "1"}
+    metadata = {"name": "gan", "namespace": "physics", "uid": "u", "resourceVersion": "1"}
     followed = {"metadata": {**metadata, "annotations": {"caloscale.dev/follower": "step"}}, "spec": {}}
     followed["status"] = {"phase": "Running"}  # nothing else would have it looked at
     store.put("TrainingRun", followed)
     assert not store.is_there("physics", "step")
     come = store.put("Pod", pod("step", 2, run=""))  # again, maybe, and by the same name
-    assert RunKey("physics", "gan") in come and store.is_there("physics", "step")
+    assert GAN in come and store.is_there("physics", "step")
     ended = store.put("Pod", pod("step", 3, "Failed", run=""))
-    assert RunKey("physics", "gan") in ended and not store.is_there("physics", "step")
+    assert GAN in ended and not store.is_there("physics", "step")
     store.put("Pod", pod("step", 4, run=""))
-    assert RunKey("physics", "gan") in store.put("Pod", pod("step", 5, run=""), gone=True)
+    assert GAN in store.put("Pod", pod("step", 5, run=""), gone=True)
     assert not store.is_there("physics", "step")
     elsewhere = {**pod("step", 6, "Failed", run="")}
     elsewhere["metadata"] = {**elsewhere["metadata"], "namespace": "others"}
-    assert RunKey("physics", "gan") not in store.put("Pod", elsewhere)
+    assert GAN not in store.put("Pod", elsewhere)

@@ -18,7 +18,7 @@ import yaml
 from caloscale.cluster.launch import Owner
 from caloscale.cluster.nodes import node_of, pools_of
 from caloscale.cluster.pods import Pod, Trouble, job_of, pod_of
-from caloscale.operator.observation import Apply, Decision, Observed, Remove, Tell
+from caloscale.operator.observation import Create, Decision, Delete, Observed, Tell
 from caloscale.operator.reconcile import reconcile
 from caloscale.status import RunProgress, RunStatus
 from tests.cluster_objects import examples as ex
@@ -31,12 +31,14 @@ REPORT_STEPS = 10
 class World:
     """One run on a cluster of imitated nodes, with a clock of its own."""
 
-    def __init__(self, *nodes: dict[str, Any], spec: dict[str, Any], steps: int = 600, save_every: int = 50) -> None:
-        self.now = START
+    def __init__(
+        self, *nodes: dict[str, Any], spec: dict[str, Any], steps: int = 600, save_every: int = 50, uid: str = "u-0"
+    ) -> None:
+        self.now, self.uid = START, uid
         self.nodes = {node["metadata"]["name"]: node for node in nodes}
         self.pods: dict[str, dict[str, Any]] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
-        self.others: set[str] = set()
+        self.others: dict[str, dict[str, Any]] = {}
         self.spec, self.generation = spec, 1
         self.status: dict[str, Any] = {}
         self.steps, self.save_every = steps, save_every
@@ -63,14 +65,14 @@ class World:
     def observe(self) -> Observed:
         raw = list(self.pods.values())
         return Observed(
-            owner=Owner("physics", "gan", "u-0"),
+            owner=Owner("physics", "gan", self.uid),
             generation=self.generation,
             spec=self.spec,
             status=RunStatus.model_validate(self.status),
             pods=[pod_of(pod) for pod in raw],
             jobs=[job_of(job) for job in self.jobs.values()],
             progress=self.report,
-            has_access="ConfigMap/gan-progress" in self.others,
+            has_progress="ConfigMap/gan-progress" in self.others,
             nodes={name: node["status"]["conditions"][0]["status"] == "True" for name, node in self.nodes.items()},
             pools=lambda: pools_of([node_of(node) for node in self.nodes.values()], ()),
             catalogue=ex.CATALOGUE,
@@ -97,10 +99,10 @@ class World:
             self._act(action)
         return decision
 
-    def _act(self, action: Apply | Remove | Tell) -> None:
+    def _act(self, action: Create | Delete | Tell) -> None:
         if isinstance(action, Tell):
             self.events.append(action)
-        elif isinstance(action, Remove):
+        elif isinstance(action, Delete):
             self.removed.append(f"{action.kind}/{action.name}")
             if action.name in self.jobs:
                 del self.jobs[action.name]
@@ -114,7 +116,7 @@ class World:
             live = [job for job in self.jobs.values() if job_of(job).state == "active"]
             self.most_live_jobs = max(self.most_live_jobs, len(live))
         else:
-            self.others.add(f"{action.manifest['kind']}/{action.manifest['metadata']['name']}")
+            self.others[f"{action.manifest['kind']}/{action.manifest['metadata']['name']}"] = action.manifest
 
     # --- the cluster
 
@@ -130,8 +132,8 @@ class World:
 
     def _make_pods(self, job: dict[str, Any]) -> None:
         replica = job["spec"]["tfReplicaSpecs"]["Worker"]
-        if self.refuses_pods or "ServiceAccount/gan-progress" not in self.others:
-            return  # the API server refuses pods of an account that is not there
+        if self.refuses_pods:
+            return
         for index in range(replica["replicas"]):
             name = f"{job['metadata']['name']}-worker-{index}"
             if name not in self.pods:

@@ -32,9 +32,12 @@ class Access(ABC):
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig."""
 
-    def kubeconfig_of(self, service_account: str, namespace: str) -> Path:
-        """A kubeconfig with a token of a service account, as its pods get one; good for a day."""
-        request = {"spec": {"audiences": [], "expirationSeconds": 86400}}
+    def kubeconfig_of(self, service_account: str, namespace: str, pod: dict[str, Any] | None = None) -> Path:
+        """A kubeconfig with a token of a service account, good for a day; ``pod``: as that pod of it gets one."""
+        request: dict[str, Any] = {"spec": {"audiences": [], "expirationSeconds": 86400}}
+        if pod is not None:
+            bound = {"apiVersion": "v1", "kind": "Pod", **{key: pod["metadata"][key] for key in ("name", "uid")}}
+            request["spec"]["boundObjectRef"] = bound
         core = client.CoreV1Api(self.client())
         answer = core.create_namespaced_service_account_token(service_account, namespace, request)
         document = yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))

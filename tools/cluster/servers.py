@@ -108,7 +108,8 @@ class Servers:
             "service-account-signing-key-file": self._tokens.key,
             "service-cluster-ip-range": SERVICES,
             "authorization-mode": "Node,RBAC",
-            "enable-admission-plugins": "NodeRestriction",
+            # the second one is on in OpenShift: whoever blocks the deletion of an owner needs a right to
+            "enable-admission-plugins": "NodeRestriction,OwnerReferencesPermissionEnforcement",
             # Imitated pods take over their namespace's annotations through such a policy.
             "feature-gates": "MutatingAdmissionPolicy=true",
             "runtime-config": "admissionregistration.k8s.io/v1beta1=true",

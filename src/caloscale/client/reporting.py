@@ -15,7 +15,7 @@ from kubernetes.client.exceptions import ApiException
 from pydantic import ValidationError
 from urllib3.exceptions import HTTPError
 
-from caloscale.cluster.access import PROGRESS_KEY
+from caloscale.cluster.names import PROGRESS_KEY
 from caloscale.cluster.pod_template import PROGRESS_VARIABLE
 from caloscale.connection import Connection, connect
 from caloscale.errors import ClusterError

@@ -80,6 +80,18 @@ def _own_tf_config(launch: Launch) -> list[Manifest]:
     ]
 
 
+def render_progress(launch: Launch) -> Manifest:
+    """The ConfigMap in which worker 0 reports."""
+    labels = {label: value for label, value in launch.labels.items() if label != names.ATTEMPT_LABEL}
+    metadata = {
+        "name": names.progress_name(launch.owner.name),
+        "namespace": launch.owner.namespace,
+        "labels": {**labels, "app.kubernetes.io/component": "progress"},
+        "ownerReferences": [launch.owner.reference],
+    }
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+
 def render(launch: Launch) -> Manifest:
     """The manifest of an attempt's job."""
     return {"TFJob": render_tfjob, "JobSet": render_jobset}[launch.placed.backend](launch)

@@ -66,6 +66,7 @@ class Launch:
         """Labels of the job and of its pods."""
         return {
             names.RUN_LABEL: self.owner.name,
+            names.UID_LABEL: self.owner.uid,
             names.ATTEMPT_LABEL: str(self.attempt),
             "app.kubernetes.io/name": "caloscale",
             "app.kubernetes.io/component": "worker",

@@ -14,6 +14,8 @@ FIELD_MANAGER = "caloscale-operator"
 
 RUN_LABEL = "caloscale.dev/run"
 """On everything of a run: its name."""
+UID_LABEL = "caloscale.dev/run-uid"
+"""On everything of a run: its uid, as another run may get its name."""
 ATTEMPT_LABEL = "caloscale.dev/attempt"
 """On jobs and pods: the number of the attempt."""
 WORKERS = "caloscale.dev/workers"
@@ -52,6 +54,12 @@ def job_name(run: str, attempt: int) -> str:
     return f"{run}-{attempt}"
 
 
+WORKER_ACCOUNT = "caloscale-worker"
+"""Service account of workers whose run names none (manifests/run-namespace)."""
+PROGRESS_KEY = "progress.json"
+"""Key of the ConfigMap that holds `caloscale.status.RunProgress`."""
+
+
 def progress_name(run: str) -> str:
-    """Name of the ConfigMap in which worker 0 reports, and of what lets it do so."""
+    """Name of the ConfigMap in which worker 0 reports."""
     return f"{run}-progress"

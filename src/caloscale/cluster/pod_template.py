@@ -60,7 +60,7 @@ def pod_template(launch: Launch, environment: list[Manifest] | None = None) -> M
 def _spec(launch: Launch, environment: list[Manifest]) -> Manifest:
     placed, cluster = launch.placed, launch.run.cluster
     spec: Manifest = {
-        "serviceAccountName": cluster.service_account or names.progress_name(launch.owner.name),
+        "serviceAccountName": cluster.service_account or names.WORKER_ACCOUNT,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "restartPolicy": "Never",

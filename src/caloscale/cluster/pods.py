@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from caloscale.cluster.names import ATTEMPT_LABEL, GPU, RUN_LABEL, TPU, WORKER_CONTAINER
+from caloscale.cluster.names import ATTEMPT_LABEL, GPU, KIND, RUN_LABEL, TPU, UID_LABEL, WORKER_CONTAINER
 from caloscale.cluster.nodes import Use
 from caloscale.cluster.quantity import number
 
@@ -44,7 +44,9 @@ class Pod:
     uid: str
     """uid."""
     run: str
-    """Run that it belongs to; empty: a stranger's."""
+    """Run that it belongs to; empty: none of ours."""
+    run_uid: str
+    """uid of that run."""
     attempt: int
     """Attempt that it belongs to."""
     use: Use | None
@@ -99,6 +101,7 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         run=labels.get(RUN_LABEL, ""),
+        run_uid=labels.get(UID_LABEL, ""),
         attempt=int(labels.get(ATTEMPT_LABEL, 0)),
         use=Use(node, accelerators, cpus, memory_gib) if node and phase not in ENDED else None,
         node=node,
@@ -175,8 +178,12 @@ class Job:
     """Namespace."""
     name: str
     """Name."""
+    uid: str
+    """uid."""
     run: str
-    """Run that it belongs to."""
+    """Run that owns it; empty: none."""
+    run_uid: str
+    """uid of that run."""
     attempt: int
     """Attempt."""
     state: JobState
@@ -195,11 +202,18 @@ _STATES: dict[str, tuple[tuple[str, JobState], ...]] = {
 }
 
 
+def owner_of(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The reference to the TrainingRun that owns an API object; None: none does."""
+    owners = raw["metadata"].get("ownerReferences") or ()
+    return next((each for each in owners if each.get("kind") == KIND and each.get("controller")), None)
+
+
 def job_of(raw: Mapping[str, Any]) -> Job:
     """The job of an API object: a TFJob or a JobSet."""
     metadata, status = raw["metadata"], raw.get("status") or {}
     labels = metadata.get("labels") or {}
     kind = raw["kind"]
+    owner = owner_of(raw) or {}
     state: JobState = "active"
     message = ""
     holding = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
@@ -211,7 +225,9 @@ def job_of(raw: Mapping[str, Any]) -> Job:
         kind=kind,
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
-        run=labels.get(RUN_LABEL, ""),
+        uid=metadata.get("uid", ""),
+        run=owner.get("name", ""),
+        run_uid=owner.get("uid", ""),
         attempt=int(labels.get(ATTEMPT_LABEL, 0)),
         state=state,
         message=message,

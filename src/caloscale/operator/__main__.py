@@ -11,12 +11,12 @@ import threading
 import kopf
 from prometheus_client import start_http_server
 
-from caloscale.connection import connect
+from caloscale.connection import REQUEST_SECONDS, connect
 from caloscale.errors import CaloscaleError
 from caloscale.operator.controller import Controller
+from caloscale.operator.election import RENEW_SECONDS, Election
 from caloscale.operator.handlers import kopf_settings, register
 from caloscale.operator.health import serve_health
-from caloscale.operator.leadership import Leadership
 from caloscale.operator.metrics import Metrics, RunsCollector
 from caloscale.operator.settings import settings_of
 
@@ -31,7 +31,10 @@ def main() -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     settings = settings_of()
     metrics = Metrics()
-    connection = connect()
+    # a connection of its own: a renewal waits behind no other request
+    election = Election(connect(seconds=RENEW_SECONDS / 2), settings.namespace, settings.identity)
+    connection = connect(seconds=REQUEST_SECONDS)
+    connection.fence_with(lambda: election.leads)
     connection.count_with(metrics.count)
     controller = Controller(connection, settings, metrics)
     metrics.registry.register(RunsCollector(controller.store))
@@ -42,10 +45,9 @@ def main() -> None:
         serve_health(settings.health_port, checks)
     if settings.metrics_port:
         start_http_server(settings.metrics_port, registry=metrics.registry)
-    leadership = Leadership(connection, settings.namespace, settings.identity)
-    leadership.acquire()
+    election.acquire()
     log.info("%s is active", settings.identity)
-    threading.Thread(target=leadership.keep, args=(_lost,), name="lease", daemon=True).start()
+    threading.Thread(target=election.keep, args=(_lost,), name="lease", daemon=True).start()
     worker.start()
     try:
         asyncio.run(
@@ -53,7 +55,7 @@ def main() -> None:
         )
     finally:
         controller.stop()
-        leadership.release()
+        election.release()
 
 
 def _lost() -> None:

@@ -17,17 +17,17 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
-from caloscale.cluster.launch import Owner
-from caloscale.cluster.pods import Trouble
+from caloscale.cluster.launch import Manifest, Owner
+from caloscale.cluster.pods import Trouble, owner_of
 from caloscale.cluster.pool_plan import Catalogue
-from caloscale.connection import CONFLICT, Connection, is_passing, told
+from caloscale.connection import CONFLICT, Connection, FencedError, is_passing, told
 from caloscale.errors import PriceError
 from caloscale.operator.metrics import Metrics
-from caloscale.operator.observation import Action, Apply, Decision, Observed, Remove, Tell
+from caloscale.operator.observation import Action, Create, Decision, Delete, Observed, Tell
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
 from caloscale.operator.store import WATCHED, RunKey, Store, follower_of
-from caloscale.operator.troubles import REFUSED, troubles_of, wants_warnings
+from caloscale.operator.troubles import NAME_TAKEN, REFUSED, troubles_of, wants_warnings
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.prices import load_prices
 from caloscale.status import RunStatus
@@ -150,13 +150,15 @@ class Controller:
             self._failures.pop(run, None)
         except (ApiException, HTTPError, OSError) as error:
             again = self._failed(run, error)
+        except FencedError:
+            again = None  # the process ends
         except Exception:
-            log.exception("%s/%s: an error of ours", *run)
+            log.exception("%s: an error of ours", run)
             again = RETRY_SECONDS[-1]
         finally:
             with self._wake:
                 self._busy.discard(run)
-        log.debug("%s/%s: %.3f s", *run, time.monotonic() - begun)
+        log.debug("%s: %.3f s", run, time.monotonic() - begun)
         if again is not None:
             self.look([run], again)
 
@@ -164,7 +166,7 @@ class Controller:
         count = self._failures[run] = self._failures.get(run, 0) + 1
         if not (isinstance(error, ApiException) and error.status == CONFLICT):
             said = told(error) if isinstance(error, ApiException) else str(error)
-            log.warning("%s/%s: %s", *run, said)
+            log.warning("%s: %s", run, said)
         return RETRY_SECONDS[min(count, len(RETRY_SECONDS)) - 1]
 
     def _reconcile(self, run: RunKey) -> float | None:
@@ -179,16 +181,16 @@ class Controller:
             seen, version = observed
             now = dt.datetime.now(dt.UTC)
             decision = reconcile(seen, now)
-            self.store.assume(run, decision.status)
+            self.store.assume(run, decision.status, version)
         if decision.status != seen.status:
             try:
-                self._write(run, version, decision.status)
+                version = self._write(run, version, decision.status)
             except BaseException:
-                self.store.assume(run, seen.status)
+                self.store.assume(run, seen.status, version)
                 raise
         if first is not None and decision.status != seen.status:
             self.metrics.event_seconds.observe(time.monotonic() - first)
-        self._act(run, seen, decision)
+        self._act(run, seen, decision, version)
         if decision.again is None:
             return None
         return max((decision.again - now).total_seconds(), 0.05)
@@ -212,19 +214,20 @@ class Controller:
                 return None
             metadata, follower = known.raw["metadata"], follower_of(known.raw)
             seen = Observed(
-                owner=Owner(run.namespace, run.name, metadata["uid"]),
+                owner=Owner(run.namespace, run.name, run.uid),
                 generation=metadata.get("generation", 1),
                 spec=known.raw.get("spec") or {},
                 status=known.status,
                 pods=store.pods_of(run),
                 jobs=store.jobs_of(run),
                 progress=store.progress.get(run),
-                has_access=run in store.progress,
+                has_progress=run in store.progress,
                 nodes={name: node.ready for name, node in store.nodes.items()},
                 pools=lambda: self._pools(run),
                 catalogue=self.catalogue(),
                 image=self.settings.image,
                 gone_pods=store.went,
+                namesakes=store.namesakes_of(run),
                 follower=follower,
                 followed=follower is None or store.is_there(run.namespace, follower),
                 warnings=[*([self._refusals[run]] if run in self._refusals else []), *warnings],
@@ -235,43 +238,59 @@ class Controller:
         with self.store.lock:
             return self.store.pools_for(run)
 
-    def _write(self, run: RunKey, version: str, status: RunStatus) -> None:
-        """The one write of a reconcile; refused when the run has changed since it was seen."""
+    def _write(self, run: RunKey, version: str, status: RunStatus) -> str:
+        """The one write of a reconcile, refused when the run has changed since it was seen; returns its version."""
         manifest = {
             "apiVersion": names.API_VERSION,
             "kind": names.KIND,
             "metadata": {
                 "name": run.name,
                 "namespace": run.namespace,
+                "uid": run.uid,
                 "resourceVersion": version,
             },
             "status": json.loads(status.model_dump_json(by_alias=True, exclude_none=True)),
         }
-        self.store.put(names.KIND, self.connection.apply(manifest, part="status"))
+        written = self.connection.apply(manifest, part="status")
+        self.store.put(names.KIND, written)
+        return str(written["metadata"]["resourceVersion"])
 
-    def _act(self, run: RunKey, seen: Observed, decision: Decision) -> None:
+    def _act(self, run: RunKey, seen: Observed, decision: Decision, version: str) -> None:
         refused = self._refusals.pop(run, None)
         for action in decision.actions:
             try:
-                self._do(run, seen, action)
+                self._do(run, seen, action, version)
             except ApiException as error:
-                if isinstance(action, Apply) and error.status != CONFLICT and not is_passing(error):
+                if isinstance(action, Create) and error.status != CONFLICT and not is_passing(error):
                     where = f"{action.manifest['kind']} {action.manifest['metadata']['name']}"
                     self._refusals[run] = Trouble(where, REFUSED, told(error))
                 elif refused is not None:
-                    self._refusals[run] = refused
+                    self._refusals.setdefault(run, refused)
                 raise
 
-    def _do(self, run: RunKey, seen: Observed, action: Action) -> None:
+    def _do(self, run: RunKey, seen: Observed, action: Action, version: str) -> None:
         match action:
-            case Apply(manifest):
-                made = self.connection.apply(manifest)
-                if manifest["kind"] in WATCHED:
-                    self.store.put(manifest["kind"], made)
-            case Remove(kind, name):
-                self.connection.delete(kind, run.namespace, name)
+            case Create(manifest):
+                self.store.put(manifest["kind"], self._create(run, manifest))
+            case Delete(kind, name, uid):
+                own = {"version": version} if kind == names.KIND else {}
+                self.connection.delete(kind, run.namespace, name, uid=uid, **own)
             case Tell(kind, reason, message):
                 self._tell(run, seen, kind, reason, message)
+
+    def _create(self, run: RunKey, manifest: Manifest) -> Manifest:
+        """The object, new or as the run has it already; one of the same name that is not the run's is left alone."""
+        try:
+            return self.connection.create(manifest)
+        except ApiException as error:
+            kind, name = manifest["kind"], manifest["metadata"]["name"]
+            if error.status != CONFLICT:
+                raise
+            for there in self.connection.each(kind, run.namespace, fields=f"metadata.name={name}"):
+                if (owner_of(there) or {}).get("uid") == run.uid:
+                    return there
+                self._refusals[run] = Trouble(f"{kind} {name}", NAME_TAKEN, "is there already and not this run's")
+            raise
 
     def _tell(self, run: RunKey, seen: Observed, kind: str, reason: str, message: str) -> None:
         """An event; losing one is no harm."""
@@ -301,7 +320,7 @@ class Controller:
             self.connection.create(event)
         except (ApiException, HTTPError) as error:
             said = told(error) if isinstance(error, ApiException) else error
-            log.info("%s/%s: event %s was not written: %s", *run, reason, said)
+            log.info("%s: event %s was not written: %s", run, reason, said)
 
     def catalogue(self) -> Catalogue:
         """Prices and measurements of today; read anew when the day or the files of prices change."""

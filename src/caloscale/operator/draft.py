@@ -8,7 +8,7 @@ from typing import Any
 
 from caloscale.cluster.pods import Pod
 from caloscale.errors import ConfigurationError
-from caloscale.operator.observation import Action, Observed, Remove, Tell
+from caloscale.operator.observation import Action, Delete, Observed, Tell
 from caloscale.spec import Run, build_run
 from caloscale.status import AttemptStatus, Condition, Phase
 
@@ -82,7 +82,7 @@ class Draft:
     def remove_jobs(self) -> None:
         """Delete all jobs of the run that are not on their way out."""
         for job in self.seen.jobs:
-            removal = Remove(job.kind, job.name)
+            removal = Delete(job.kind, job.name, job.uid)
             if not job.deleting and removal not in self.actions:
                 self.actions.append(removal)
 

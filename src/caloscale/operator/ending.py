@@ -9,7 +9,7 @@ from caloscale.cluster import names
 from caloscale.cluster.accounting import COUNTED, settle, with_steps
 from caloscale.cluster.placement import shortage
 from caloscale.operator.draft import Draft
-from caloscale.operator.observation import Remove
+from caloscale.operator.observation import Delete
 from caloscale.operator.verdict import Verdict
 from caloscale.spec import Run, seconds_of
 from caloscale.status import AttemptStatus, Reason, RunStatus
@@ -131,6 +131,6 @@ def expire(draft: Draft, run: Run) -> None:
     if run.cluster.keep_finished is not None:
         end = (draft.status.finished or draft.now) + dt.timedelta(seconds=seconds_of(run.cluster.keep_finished))
         if draft.now >= end:
-            draft.actions.append(Remove(names.KIND, draft.seen.owner.name))
+            draft.actions.append(Delete(names.KIND, draft.seen.owner.name, draft.seen.owner.uid))
         else:
             draft.times.append(end)

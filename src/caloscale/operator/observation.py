@@ -32,7 +32,7 @@ class Observed:
     """Jobs of the run, those of all attempts."""
     progress: RunProgress | None
     """What worker 0 reported last; None: nothing, or there is no ConfigMap."""
-    has_access: bool
+    has_progress: bool
     """Whether the ConfigMap for the progress is there."""
     nodes: Mapping[str, bool]
     """All nodes of the cluster, and whether they are ready."""
@@ -44,6 +44,8 @@ class Observed:
     """Image of the workers when the document names none."""
     gone_pods: Mapping[str, Pod] = field(default_factory=dict)
     """By uid: pods that are gone, as they were last; they ended when they were seen to go, if not before."""
+    namesakes: Sequence[Pod] = ()
+    """Pods of an earlier run of this name."""
     follower: str | None = None
     """Pod without which the run is to stop; None: it needs none."""
     followed: bool = True
@@ -53,21 +55,23 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Apply:
-    """Make an object so, by server-side apply."""
+class Create:
+    """Create an object; nothing happens where the run has it already."""
 
     manifest: Manifest
     """The object."""
 
 
 @dataclass(frozen=True)
-class Remove:
-    """Delete an object; its pods have their grace."""
+class Delete:
+    """Delete an object, and no other that has got its name; its pods have their grace."""
 
     kind: str
     """TFJob, JobSet or TrainingRun."""
     name: str
     """Name."""
+    uid: str
+    """uid."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class Tell:
     """A sentence."""
 
 
-Action = Apply | Remove | Tell
+Action = Create | Delete | Tell
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 from caloscale.cluster import names
-from caloscale.cluster.access import access_objects
-from caloscale.cluster.backends import render
+from caloscale.cluster.backends import render, render_progress
 from caloscale.cluster.launch import Launch
 from caloscale.cluster.placement import choose_placement, shortage
 from caloscale.cluster.pods import Pod
@@ -14,7 +13,7 @@ from caloscale.cluster.pools_to_come import pools_to_come
 from caloscale.cluster.resizing import shrink, worker_configuration
 from caloscale.operator.draft import Draft
 from caloscale.operator.ending import attempts_in_vain
-from caloscale.operator.observation import Apply
+from caloscale.operator.observation import Create
 from caloscale.operator.troubles import PATIENCE_SECONDS
 from caloscale.spec import Run, seconds_of
 from caloscale.status import AttemptStatus, Phase, Placed
@@ -40,9 +39,13 @@ def start(draft: Draft, run: Run) -> None:
 
 
 def _left_over(draft: Draft) -> bool:
-    """Whether something of an earlier attempt is still there: two attempts must not write one checkpoint."""
+    """Whether something of an earlier attempt, or of an earlier run of this name, is still there.
+
+    Two attempts must not write one checkpoint.
+    """
     draft.remove_jobs()
-    return bool(draft.seen.jobs) or any(pod.alive and not _is_dead(draft, pod) for pod in draft.seen.pods)
+    pods = (*draft.seen.pods, *draft.seen.namesakes)
+    return bool(draft.seen.jobs) or any(pod.alive and not _is_dead(draft, pod) for pod in pods)
 
 
 def _is_dead(draft: Draft, pod: Pod) -> bool:
@@ -155,9 +158,21 @@ def _launch(draft: Draft, run: Run, placed: Placed) -> None:
 
 def make_objects(draft: Draft, run: Run, attempt: AttemptStatus) -> None:
     """The objects of an attempt, once more if need be."""
+    make_progress(draft, run, attempt)
+    draft.actions.append(Create(render(_launch_of(draft, run, attempt))))
+    draft.later(PATIENCE_SECONDS)  # should no pod be made, nothing announces it
+
+
+def make_progress(draft: Draft, run: Run, attempt: AttemptStatus) -> None:
+    """The ConfigMap in which worker 0 reports, where it is missing."""
+    if not draft.seen.has_progress:
+        draft.actions.append(Create(render_progress(_launch_of(draft, run, attempt))))
+
+
+def _launch_of(draft: Draft, run: Run, attempt: AttemptStatus) -> Launch:
     placed = draft.status.placement
     assert placed is not None
-    launch = Launch(
+    return Launch(
         draft.seen.owner,
         attempt.number,
         run,
@@ -166,7 +181,3 @@ def make_objects(draft: Draft, run: Run, attempt: AttemptStatus) -> None:
         run.cluster.image or draft.seen.image,
         draft.queue(run),
     )
-    if not draft.seen.has_access:
-        draft.actions += [Apply(manifest) for manifest in access_objects(launch)]
-    draft.actions.append(Apply(render(launch)))
-    draft.later(PATIENCE_SECONDS)  # should no pod be made, nothing announces it

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from caloscale.cluster import names
-from caloscale.cluster.access import PROGRESS_KEY
 from caloscale.cluster.nodes import Node, Pool, node_of, pools_of
-from caloscale.cluster.pods import ENDED, Job, Pod, job_of, pod_of
+from caloscale.cluster.pods import ENDED, Job, Pod, job_of, owner_of, pod_of
 from caloscale.status import FINISHED, RunProgress, RunStatus
 
 log = logging.getLogger(__name__)
@@ -27,12 +26,17 @@ REMEMBERED_SECONDS = 600.0
 
 
 class RunKey(NamedTuple):
-    """Which run."""
+    """Which run; another one that has got its name is another key."""
 
     namespace: str
     """Namespace."""
     name: str
     """Name."""
+    uid: str
+    """uid."""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 class KnownRun(NamedTuple):
@@ -57,6 +61,8 @@ class Store:
         self.went: dict[str, Pod] = {}
         self._versions: dict[tuple[str, str, str], int] = {}
         self._of_run: dict[RunKey, set[tuple[str, str]]] = {}
+        self._named: dict[tuple[str, str], RunKey] = {}
+        self._progress_maps: dict[tuple[str, str], RunKey] = {}
         self._pools: tuple[int, tuple[list[Pool], list[str]]] | None = None
         self._changes = 0
 
@@ -99,14 +105,17 @@ class Store:
             if not job.run or self.jobs.get(key) == job:
                 return set()
             before, self.jobs[key] = self.jobs.get(key), job
-            concerned = {RunKey(namespace, job.run)}
+            concerned = self._concerned(RunKey(namespace, job.run, job.run_uid))
             if (before is not None and before.state == "suspended") != (job.state == "suspended"):
                 self._changed()
                 concerned |= self.hungry()
             return concerned
         if kind == "ConfigMap":
             return self._take_progress(namespace, name, raw)
-        run = RunKey(namespace, name)
+        run = RunKey(namespace, name, raw["metadata"].get("uid", ""))
+        if (predecessor := self._named.get((namespace, name), run)) != run:
+            self.runs.pop(predecessor, None)
+        self._named[namespace, name] = run
         known = {k: v for k, v in raw.items() if k != "status"}
         self.runs[run] = KnownRun(known, RunStatus.model_validate(raw.get("status") or {}))
         self._changed()
@@ -121,9 +130,9 @@ class Store:
             self._remember(before)
         concerned: set[RunKey] = set()
         if pod.run:
-            run = RunKey(namespace, pod.run)
+            run = RunKey(namespace, pod.run, pod.run_uid)
             self._of_run.setdefault(run, set()).add((namespace, name))
-            concerned.add(run)
+            concerned |= self._concerned(run)
         if not pod.run and (before is not None and before.phase not in ENDED) != (pod.phase not in ENDED):
             concerned |= self._followed_by(namespace, name)  # it has come, or ended
         if before is None or pod.use != before.use:
@@ -133,10 +142,10 @@ class Store:
         return concerned
 
     def _take_progress(self, namespace: str, name: str, raw: Mapping[str, Any]) -> set[RunKey]:
-        run = (raw["metadata"].get("labels") or {}).get(names.RUN_LABEL)
-        if run is None or name != names.progress_name(run):
+        owner = owner_of(raw)
+        if owner is None or name != names.progress_name(owner["name"]):
             return set()
-        key = RunKey(namespace, run)
+        key = self._progress_maps[namespace, name] = RunKey(namespace, owner["name"], owner["uid"])
         progress = read_progress(raw)
         if key in self.progress and self.progress[key] == progress:
             return set()
@@ -148,26 +157,33 @@ class Store:
         if kind == "Node":
             self.nodes.pop(name, None)
             self._changed()
-            return {RunKey(pod.namespace, pod.run) for pod in self.pods.values() if pod.node == name and pod.run}
+            return {
+                RunKey(pod.namespace, pod.run, pod.run_uid)
+                for pod in self.pods.values()
+                if pod.node == name and pod.run
+            }
         if kind == "Pod":
             pod = self.pods.pop((namespace, name), None)
             self._changed()
             if pod is None:
                 return set()
             self._remember(pod_of(raw) if raw.get("status") else pod)
-            if pod.run:
-                self._of_run.get(RunKey(namespace, pod.run), set()).discard((namespace, name))
-            concerned = {RunKey(namespace, pod.run)} if pod.run else self._followed_by(namespace, name)
-            return concerned | self.hungry()
+            if not pod.run:
+                return self._followed_by(namespace, name) | self.hungry()
+            run = RunKey(namespace, pod.run, pod.run_uid)
+            self._of_run.get(run, set()).discard((namespace, name))
+            return self._concerned(run) | self.hungry()
         if kind in ("TFJob", "JobSet"):
             job = self.jobs.pop(key, None)
-            return {RunKey(namespace, job.run)} if job is not None else set()
+            return self._concerned(RunKey(namespace, job.run, job.run_uid)) if job is not None else set()
         if kind == "ConfigMap":
-            run = (raw["metadata"].get("labels") or {}).get(names.RUN_LABEL)
-            self.progress.pop(RunKey(namespace, run or ""), None)
-            return set()
-        self.runs.pop(RunKey(namespace, name), None)
-        self._of_run.pop(RunKey(namespace, name), None)
+            lost = self._progress_maps.pop((namespace, name), None)
+            if lost is None:
+                return set()
+            self.progress.pop(lost, None)
+            return self._concerned(lost)
+        if (gone := self._named.pop((namespace, name), None)) is not None:
+            self.runs.pop(gone, None)
         self._changed()
         return self.hungry()
 
@@ -200,8 +216,8 @@ class Store:
         if kind == "Pod":
             return (namespace, name) in self.pods
         if kind == "ConfigMap":
-            return any(names.progress_name(run.name) == name and run.namespace == namespace for run in self.progress)
-        return key in self.jobs or (kind == names.KIND and RunKey(namespace, name) in self.runs)
+            return (namespace, name) in self._progress_maps
+        return key in self.jobs or (kind == names.KIND and (namespace, name) in self._named)
 
     # --- questions
 
@@ -211,7 +227,12 @@ class Store:
 
     def jobs_of(self, run: RunKey) -> list[Job]:
         """Jobs of a run."""
-        return [job for job in self.jobs.values() if (job.namespace, job.run) == run]
+        return [job for job in self.jobs.values() if (job.namespace, job.run, job.run_uid) == run]
+
+    def namesakes_of(self, run: RunKey) -> list[Pod]:
+        """Pods of earlier runs of the same name."""
+        others = [key for key in self._of_run if key[:2] == run[:2] and key != run]
+        return [pod for other in others for pod in self.pods_of(other)]
 
     def is_there(self, namespace: str, pod: str) -> bool:
         """Whether a pod is there and has not ended."""
@@ -230,7 +251,7 @@ class Store:
         uses = [
             pod.use
             for pod in self.pods.values()
-            if pod.use is not None and (own is None or (pod.namespace, pod.run) != own)
+            if pod.use is not None and (own is None or (pod.namespace, pod.run, pod.run_uid) != own)
         ]
         coming: dict[str, int] = {}
         for key, known in self.runs.items():
@@ -261,10 +282,14 @@ class Store:
             )
         }
 
-    def assume(self, run: RunKey, status: RunStatus) -> None:
-        """Take a status for written before it is, so that nobody else plans with the same nodes."""
+    def assume(self, run: RunKey, status: RunStatus, version: str) -> None:
+        """Take a status for written before it is, so that nobody else plans with the same nodes.
+
+        Nothing happens where the run is known in another version than the one that the status was made from: a write
+        without an answer may have been carried out, and the watch was quicker.
+        """
         with self.lock:
-            if run in self.runs:
+            if run in self.runs and self.runs[run].raw["metadata"]["resourceVersion"] == version:
                 self.runs[run] = self.runs[run]._replace(status=status)
                 self._changed()
 
@@ -274,6 +299,11 @@ class Store:
             oldest = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=REMEMBERED_SECONDS)
             self.went = {uid: pod for uid, pod in self.went.items() if pod.ended and pod.ended > oldest}
             self._versions = {key: version for key, version in self._versions.items() if self._known(key)}
+            self._of_run = {run: pods for run, pods in self._of_run.items() if pods}
+
+    def _concerned(self, run: RunKey) -> set[RunKey]:
+        """The run, and the one that has its name by now and waits for what it leaves."""
+        return {run, self._named.get(run[:2], run)}
 
     def _followed_by(self, namespace: str, pod: str) -> set[RunKey]:
         """Runs that are to stop without this pod."""
@@ -291,7 +321,7 @@ def follower_of(raw: Mapping[str, Any]) -> str | None:
 
 def read_progress(raw: Mapping[str, Any]) -> RunProgress | None:
     """What worker 0 reported; None where it did not, or wrote nonsense."""
-    text = (raw.get("data") or {}).get(PROGRESS_KEY)
+    text = (raw.get("data") or {}).get(names.PROGRESS_KEY)
     if text is None:
         return None
     try:

@@ -18,8 +18,8 @@ MOUNT_TROUBLES = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 """Warnings about a pod that has its node and waits for what it cannot do without; the pod itself says nothing."""
 FRESH_SECONDS = 300.0
 """A warning that was not repeated for so long may be over: kubelets mount again every two minutes at least, s."""
-REFUSED = "Refused"
-"""Reason of a trouble that is the API server's answer to us."""
+REFUSED, NAME_TAKEN = REFUSALS = ("Refused", "NameTaken")
+"""Reasons of a trouble that is the API server's answer to us: it may not be, or another object has its name."""
 CONDITION = "Blocked"
 """Type of the condition that says it."""
 
@@ -79,6 +79,12 @@ def _remedy(trouble: Trouble) -> str:
         )
     if "exceeded quota" in trouble.message:
         return "raise the quota of the namespace (kubectl describe quota), or ask for less in hardware"
+    if trouble.reason == NAME_TAKEN:
+        return "delete or rename that object, or delete this run and submit it under another name"
+    if "serviceaccount" in trouble.message and "not found" in trouble.message:
+        return (
+            "kubectl apply --server-side -k manifests/run-namespace in this namespace, or name cluster.serviceAccount"
+        )
     if trouble.reason == REFUSED:
         return (
             "give what is said to be missing; a kind that is not known comes with its operator "

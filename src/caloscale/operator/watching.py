@@ -10,8 +10,8 @@ from caloscale.cluster.resizing import resize
 from caloscale.operator.draft import Draft
 from caloscale.operator.ending import end
 from caloscale.operator.limits import limit_reached
-from caloscale.operator.starting import make_objects
-from caloscale.operator.troubles import CONDITION, PATIENCE_SECONDS, REFUSED, blocking, sentence, worst
+from caloscale.operator.starting import make_objects, make_progress
+from caloscale.operator.troubles import CONDITION, PATIENCE_SECONDS, REFUSALS, blocking, sentence, worst
 from caloscale.operator.verdict import Verdict, awaited_until, judge
 from caloscale.spec import Run, seconds_of
 from caloscale.status import AttemptStatus, Placed
@@ -43,6 +43,7 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
     else:
         if _is_queued(draft):
             draft.condition("Launched", "True", "Admitted", f"queue {draft.queue(run)} has admitted it")
+        make_progress(draft, run, live)
         _follow(draft, live, pods)
 
 
@@ -132,7 +133,7 @@ def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: l
     bound = sum(bool(pod.node) for pod in pods) >= live.workers
     blocked = blocking(pods, draft.seen.warnings, draft.now)
     trouble = worst(pods, draft.seen.warnings)
-    refused = trouble is not None and trouble.reason == REFUSED
+    refused = trouble is not None and trouble.reason in REFUSALS
     if (job is None and not refused) or (bound and blocked is None):
         return None
     if job is not None and (job.state == "suspended" or _is_queued(draft)):

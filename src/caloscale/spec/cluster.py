@@ -34,8 +34,8 @@ class Cluster(Block):
     volume_claim: str | None = Field(default=None, max_length=253)
     """PersistentVolumeClaim (ReadWriteMany when there are several workers) that is mounted at /workspace."""
     service_account: str | None = Field(default=None, max_length=253)
-    """Service account of the workers, such as one that may use the bucket. Absent: one is made that can do nothing
-    but report this run's progress."""
+    """Service account of the workers, such as one that may use the bucket. Absent: caloscale-worker, which comes
+    with manifests/run-namespace and may report progress and nothing else."""
     credentials_secret: str | None = Field(default=None, max_length=253)
     """Secret of the run's namespace that holds a key of Google Cloud as key.json, for workers elsewhere. Google's own
     clusters need none (Workload Identity)."""

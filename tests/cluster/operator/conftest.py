@@ -11,7 +11,7 @@ from kubernetes import client
 
 from caloscale.cluster import names
 from caloscale.connection import Connection
-from tests.cluster.operator.process import OperatorProcess, install_rights
+from tests.cluster.operator.process import OperatorProcess, install_rights, install_worker_account
 from tools.cluster import ControlPlane, machines
 
 SPEC: dict[str, Any] = {
@@ -91,5 +91,6 @@ class Runs:
 
 @pytest.fixture
 def runs(operator: OperatorProcess, control_plane: ControlPlane, api: client.ApiClient, namespace: str) -> Runs:
-    """Runs in the test's own namespace."""
+    """Runs in the test's own namespace, which has the workers' account."""
+    install_worker_account(Connection(api), namespace)
     return Runs(control_plane, api, namespace)

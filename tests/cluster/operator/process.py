@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from caloscale.bench.ports import free_ports
+from caloscale.connection import Connection
 from tools.cluster import ControlPlane
 
 ROOT = Path(__file__).parents[3]
@@ -72,6 +73,16 @@ class OperatorProcess:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait until it ends; returns the exit code."""
+        assert self._process is not None
+        return self._process.wait()
+
     def stop(self) -> int:
         """As Kubernetes ends a pod; returns the exit code."""
         assert self._process is not None
@@ -98,6 +109,15 @@ class OperatorProcess:
         if not path.exists():
             path.write_bytes(self.plane.kubeconfig_of("caloscale-operator", SYSTEM).read_bytes())
         return path
+
+
+def install_worker_account(server: Connection, namespace: str) -> None:
+    """The workers' account with its rights, as manifests/run-namespace has it."""
+    file = ROOT / "manifests" / "run-namespace" / "service-account.yaml"
+    for each in yaml.safe_load_all(file.read_text(encoding="utf-8")):
+        subjects = [{**subject, "namespace": namespace} for subject in each.get("subjects", ())]
+        made = {**each, "metadata": {**each["metadata"], "namespace": namespace}}
+        server.apply({**made, "subjects": subjects} if subjects else made, manager="test")
 
 
 def install_rights(plane: ControlPlane) -> list[dict[str, Any]]:

@@ -159,7 +159,8 @@ def test_worker_0_reports_progress_and_may_do_nothing_else(
     runs.imitate(None)
     runs.create("gan")
     runs.phase("gan", "Running")
-    kubeconfig = control_plane.kubeconfig_of("gan-progress", runs.namespace)
+    (pod, *_) = [pod for pod in runs.pods("gan") if pod["metadata"]["name"] == "gan-1-worker-0"]
+    kubeconfig = control_plane.kubeconfig_of("caloscale-worker", runs.namespace, pod)
     worker = Connection(control_plane.client(kubeconfig))
     report = {
         "epoch": 1.5,
@@ -177,8 +178,17 @@ def test_worker_0_reports_progress_and_may_do_nothing_else(
     for kind, name in (("ConfigMap", "gan-progress"), ("Pod", "gan-1-worker-0"), (names.KIND, "gan")):
         with pytest.raises(ApiException, match="forbidden"):
             worker.get(kind, runs.namespace, name)
-    with pytest.raises(ApiException, match="forbidden"):
-        worker.merge("ConfigMap", runs.namespace, "kube-root-ca.crt", {"data": {"ca.crt": "mine"}})
+    labels = {names.RUN_LABEL: "other", "app.kubernetes.io/component": "progress"}
+    other = {"name": "other-progress", "namespace": runs.namespace, "labels": labels}
+    runs.server.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": other})
+    for name in ("kube-root-ca.crt", "other-progress"):
+        with pytest.raises(ApiException, match="only the ConfigMap in which its own run reports"):
+            worker.merge("ConfigMap", runs.namespace, name, {"data": {"a": "b"}})
+    runs.server.delete("ConfigMap", runs.namespace, "gan-progress")
+    runs.plane.wait_until(
+        lambda: runs.server.get("ConfigMap", runs.namespace, "gan-progress") is not None, "it is made again"
+    )
+    assert runs.status("gan")["progress"]["step"] == 90
     machines.end_pods(api, runs.namespace, exit_code=0)
     runs.phase("gan", "Succeeded")
 

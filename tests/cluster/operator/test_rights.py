@@ -46,16 +46,13 @@ def granted() -> set[Right]:
 
 
 def used(requests: list[Request]) -> set[Right]:
-    """Rights without which a request would have been denied.
-
-    An object that is applied (a patch) and was not there needs the right to create it, too: the log tells it by 201.
-    """
+    """Rights without which a request would have been denied."""
     rights = set()
     for request in requests:
         if request.resource:
             rights.add(Right(request.group, request.resource, request.verb))
-            if request.verb == "patch" and request.code == 201:
-                rights.add(Right(request.group, request.resource, "create"))
+            if request.verb == "create" and request.resource == "tfjobs":  # its owner waits for it when it is deleted
+                rights.add(Right("caloscale.dev", "trainingruns/finalizers", "update"))
     return rights
 
 

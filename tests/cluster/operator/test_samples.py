@@ -25,9 +25,8 @@ def test_samples_run_to_success(runs: Runs, add_nodes: Callable[..., list[str]])
     for pool in POOLS:
         add_nodes(**pool)
     runs.imitate("1s")
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "caloscale-worker"}}
     samples = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(SAMPLES.glob("*.yaml"))]
-    runs.plane.apply([account, *samples], namespace=runs.namespace)
+    runs.plane.apply(samples, namespace=runs.namespace)
     placed = {each["metadata"]["name"]: runs.phase(each["metadata"]["name"], "Succeeded") for each in samples}
     pools = {name: (status["placement"]["pool"], status["placement"]["backend"]) for name, status in placed.items()}
     assert pools == {

@@ -1,0 +1,59 @@
+"""Two operators, of which the leading one is stopped and comes back."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.operator.conftest import Runs
+from tests.cluster.operator.process import SYSTEM, OperatorProcess
+from tools.cluster import ControlPlane
+
+Add = Callable[..., list[str]]
+
+
+def test_a_stopped_leader_is_replaced_and_ends_when_it_comes_back(
+    runs: Runs, add_nodes: Add, operator: OperatorProcess, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    elections(runs, add_nodes, operator, control_plane, tmp_path, times=1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_twenty_stopped_leaders(
+    runs: Runs, add_nodes: Add, operator: OperatorProcess, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    elections(runs, add_nodes, operator, control_plane, tmp_path, times=20)
+
+
+def elections(
+    runs: Runs, add_nodes: Add, operator: OperatorProcess, plane: ControlPlane, folder: Path, times: int
+) -> None:
+    """A run is made while its leader is stopped; the next one launches it, and the first one comes back to end."""
+    add_nodes(pool="v100", count=2 * times)
+    runs.imitate(None)
+    leader = operator
+    for number in range(times):
+        (folder / str(number)).mkdir()
+        standby = OperatorProcess(plane, folder / str(number), POD_NAME=f"standby-{number}")
+        standby.start(wait=False)
+        plane.wait_until(lambda standby=standby: "another operator is active" in standby.log.read_text(), "it waits")
+        leader.signal(signal.SIGSTOP)
+        try:
+            runs.create(f"r{number}")
+            runs.phase(f"r{number}", "Running")
+        finally:
+            leader.signal(signal.SIGCONT)
+        assert leader.wait() == 1
+        lease = runs.server.get("Lease", SYSTEM, "caloscale-operator")
+        assert lease is not None and lease["spec"]["holderIdentity"] == f"standby-{number}"
+        leader = standby
+    leader.stop()
+    operator.start()
+    for number in range(times):
+        assert len(runs.status(f"r{number}")["attempts"]) == 1
+    jobs = runs.plane.get("tfjobs", "-n", runs.namespace)["items"]
+    assert sorted(job["metadata"]["name"] for job in jobs) == sorted(f"r{number}-1" for number in range(times))

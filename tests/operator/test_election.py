@@ -1,0 +1,153 @@
+"""Who leads: two operators whose clocks differ, of which one is stopped and comes back. The server is a dictionary."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from typing import Any
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+
+from caloscale.connection import Connection, FencedError
+from caloscale.operator.election import LEASE_SECONDS, NAME, RENEW_SECONDS, RETRY_SECONDS, Election
+
+NOON = dt.datetime(2026, 11, 21, 12, 0, tzinfo=dt.UTC)
+
+
+class Server:
+    """One lease, with optimistic locking."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.answers = True
+
+    def get(self, *_: str) -> dict[str, Any] | None:
+        self._answer()
+        return copy.deepcopy(self.lease)
+
+    def create(self, manifest: dict[str, Any]) -> None:
+        self._answer()
+        if self.lease is not None:
+            raise ApiException(status=409, reason="AlreadyExists")
+        self.lease = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": 1}}
+
+    def merge(self, _kind: str, _namespace: str, _name: str, change: dict[str, Any]) -> None:
+        self._answer()
+        assert self.lease is not None
+        version = self.lease["metadata"]["resourceVersion"]
+        if change["metadata"]["resourceVersion"] != version:
+            raise ApiException(status=409, reason="Conflict")
+        self.lease["spec"].update(change["spec"])
+        self.lease["metadata"]["resourceVersion"] = version + 1
+
+    def _answer(self) -> None:
+        if not self.answers:
+            raise ApiException(status=503, reason="Unavailable")
+
+
+class Clock:
+    """Time that passes when the test says so; each operator has been up for another while, and has its own date."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def candidate(self, server: Server, identity: str, *, up_seconds: float = 0.0, hours_fast: float = 0.0) -> Election:
+        return Election(
+            server,  # type: ignore[arg-type]
+            "caloscale-system",
+            identity,
+            clock=lambda: self.seconds + up_seconds,
+            now=lambda: NOON + dt.timedelta(seconds=self.seconds, hours=hours_fast),
+        )
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.mark.parametrize("hours_fast", [-1.0, 0.0, 1.0])
+def test_clocks_an_hour_apart(server: Server, clock: Clock, hours_fast: float) -> None:
+    """Nobody takes the lease from a leader that renews it; it is taken when it was not renewed for its duration."""
+    leader = clock.candidate(server, "a")
+    other = clock.candidate(server, "b", up_seconds=1e6, hours_fast=hours_fast)
+    assert leader.renew()
+    for _ in range(30):
+        clock.seconds += RETRY_SECONDS
+        assert leader.renew() and not other.renew()
+    seen = clock.seconds
+    while not other.renew():
+        clock.seconds += RETRY_SECONDS
+    assert LEASE_SECONDS <= clock.seconds - seen < LEASE_SECONDS + 2 * RETRY_SECONDS
+
+
+def test_a_leader_that_was_stopped_does_not_lead_when_it_comes_back(server: Server, clock: Clock) -> None:
+    """It ends instead, also when nobody else has taken the lease meanwhile."""
+    leader = clock.candidate(server, "a")
+    assert leader.renew() and leader.leads
+    clock.seconds += RENEW_SECONDS
+    assert not leader.leads
+    before = copy.deepcopy(server.lease)
+    lost: list[bool] = []
+    leader._stop.wait = lambda _: False  # type: ignore[assignment, method-assign, misc]
+    leader.keep(lambda: lost.append(True))
+    assert lost == [True] and server.lease == before
+    leader.release()
+    assert server.lease == before
+
+
+def test_nobody_writes_after_the_deadline(server: Server, clock: Clock) -> None:
+    """A write that begins at the last moment has ended, by its time-out, before another may take the lease."""
+    leader, asked = clock.candidate(server, "a"), []
+
+    class Api:
+        def call_api(self, path: str, method: str, **options: Any) -> dict[str, Any]:
+            asked.append((method, options["_request_timeout"]))
+            return {}
+
+    connection = Connection(Api())  # type: ignore[arg-type]
+    connection.fence_with(lambda: leader.leads)
+    assert leader.renew()
+    clock.seconds += RENEW_SECONDS - 0.1
+    connection.delete("TFJob", "physics", "gan-1")
+    ((_, limit),) = asked
+    assert RENEW_SECONDS + limit <= LEASE_SECONDS
+    clock.seconds += 0.1
+    with pytest.raises(FencedError):
+        connection.delete("TFJob", "physics", "gan-1")
+    connection.get("TFJob", "physics", "gan-1")
+    assert [method for method, _ in asked] == ["DELETE", "GET"]
+
+
+def test_a_server_that_does_not_answer_is_waited_for_until_the_deadline(server: Server, clock: Clock) -> None:
+    leader, lost = clock.candidate(server, "a"), []
+    assert leader.renew()
+    server.answers = False
+
+    def wait(seconds: float) -> bool:
+        clock.seconds += seconds
+        return False
+
+    leader._stop.wait = wait  # type: ignore[assignment, method-assign]
+    leader.keep(lambda: lost.append(clock.seconds))
+    assert lost == [RENEW_SECONDS]
+
+
+def test_of_two_that_ask_at_once_one_leads(server: Server, clock: Clock) -> None:
+    first, second = clock.candidate(server, "a"), clock.candidate(server, "b")
+    server.get = lambda *_: None  # type: ignore[method-assign]  # both saw no lease
+    assert first.renew() and not second.renew() and not second.leads
+
+
+def test_a_lease_that_is_given_back_is_free(server: Server, clock: Clock) -> None:
+    first, second = clock.candidate(server, "a"), clock.candidate(server, "b")
+    assert first.renew() and not second.renew()
+    first.release()
+    assert not first.leads and second.renew() and second.leads
+    assert server.lease is not None and server.lease["metadata"]["name"] == NAME
