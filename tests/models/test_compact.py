@@ -15,7 +15,7 @@ from caloscale.detector.angle import measured_angle_rad
 from caloscale.models import build, count_parameters, flops, latent, noise_size
 from caloscale.models.compact_layers import CellNoise, Deposit, FromAxis, Primary, SeparableMaps
 from caloscale.models.layers import EMPTY_ANGLE_RAD
-from caloscale.models.measurement_layers import CountsAbove, LogCells, Moments, Profile
+from caloscale.models.measurement_layers import CountsAbove, LogCells, Profile
 from caloscale.spec import load_run
 
 RUN = load_run(preset="compact")
@@ -73,7 +73,6 @@ def test_shower_and_outputs(networks):
         "layers": 25,
         "transverse": 34,
         "depth": 25,
-        "moments": 4,
         "counts": 6,
         "hits": 25,
     }
@@ -202,28 +201,6 @@ def test_an_empty_cell_is_empty_for_the_constraints():
     counts = np.histogram(energies, edges)[0][::-1]
     np.testing.assert_array_equal(found["bins"].numpy()[1], [*counts, np.prod(run.data.shape) - 500])
     np.testing.assert_array_equal(found["bins"].numpy()[0], [0] * 7 + [np.prod(run.data.shape)])
-
-
-def test_moments():
-    """Against sums over cells in double precision."""
-    cells = np.random.default_rng(1).gamma(0.3, 1.0, (2, 7, 5, 4, 1)).astype(np.float32)
-    expected = []
-    for shower in cells[..., 0].astype(np.float64):
-        x, y, z = np.indices(shower.shape)
-        shares = shower / shower.sum()
-        depth = (shares * (z + 0.5)).sum()
-        middle_x = (shower * x).sum(axis=(0, 1)) / shower.sum(axis=(0, 1))
-        about = z + 0.5 - depth, x - middle_x, y - (shares * y).sum()
-        expected.append([np.log(depth), *(np.log((shares * a**2).sum()) / 2 for a in about)])
-    np.testing.assert_allclose(Moments()(cells), expected, atol=0.01)
-
-
-def test_the_widths_do_not_depend_on_the_inclination():
-    """The same showers, each layer shifted along x by as many cells as its number."""
-    upright = np.zeros((1, 9, 5, 4, 1), np.float32)
-    upright[:, 1:4, 1:4] = np.random.default_rng(1).gamma(2.0, 1.0, (1, 3, 3, 4, 1))
-    inclined = np.stack([np.roll(upright[:, :, :, layer], layer, axis=1) for layer in range(4)], axis=3)
-    np.testing.assert_allclose(Moments()(inclined), Moments()(upright), atol=1e-3)
 
 
 def test_cells_without_energy_are_exactly_zero():

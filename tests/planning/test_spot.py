@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from caloscale.planning.spot import NEVER_SECONDS, break_even_rate, daly_seconds, expected, young_seconds
+from caloscale.planning.spot import NEVER_SECONDS, break_even_rate, daly_seconds, expected
 from tests.planning.event_simulation import mean_run
 
 HOUR = 3600.0
@@ -104,8 +104,8 @@ def test_daly_s_interval_is_next_to_the_numerical_optimum(save, hours):
     assert with_daly <= best.fun * 1.001
 
 
-def test_young_and_daly_agree_for_rare_failures_and_daly_is_bounded():
-    assert float(young_seconds(5, 1e7)) == 10_000
+def test_daly_is_young_s_interval_for_rare_failures_and_is_bounded():
+    """Young: sqrt(2 C M)."""
     assert float(daly_seconds(5, 1e7)) == pytest.approx(10_000, rel=1e-3)
     assert float(daly_seconds(100, 40)) == 40
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.accelerators import load_accelerators, load_carbon, load_networks
-from caloscale.planning.collective import expected_maximum, hierarchical_seconds, ring_seconds
+from caloscale.planning.collective import expected_maximum, ring_seconds
 from caloscale.planning.forms import FLAT, STRAGGLERS, TREE, TWO_LEVEL, Setups
 from caloscale.planning.measurements import (
     Measurement,
@@ -155,9 +155,6 @@ def test_ring_by_its_steps():
         rounds = sum(1e-3 + 6e6 / n / 4e9 for _ in range(2 * (n - 1)))
         assert ring_seconds(6e6, n, 1e-3, 4e9) == pytest.approx(rounds)
     assert ring_seconds(6e6, 1, 1e-3, 4e9) == 0
-    fast, slow = (1e-5, 1e11), (1e-3, 4e9)
-    assert hierarchical_seconds(6e6, 4, 8, fast, slow) < ring_seconds(6e6, 32, *slow)
-    assert hierarchical_seconds(6e6, 4, 1, fast, slow) == pytest.approx(ring_seconds(6e6, 4, *slow))
 
 
 def test_expected_maximum_against_sampling():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from caloscale.errors import StorageError
-from caloscale.storage.objects import ABSENT, ObjectStore, locate
+from caloscale.storage.objects import ObjectStore, locate
 
 
 @pytest.fixture(params=["local", "bucket"])
@@ -21,11 +20,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ObjectStore, 
 
 def test_objects_come_back_by_name(store: tuple[ObjectStore, str], tmp_path: Path) -> None:
     objects, prefix = store
-    assert objects.get(f"{prefix}/a") is None and objects.find(f"{prefix}/a") is None
+    assert objects.get(f"{prefix}/a") is None
     assert list(objects.list(prefix)) == []
     (tmp_path / "file").write_bytes(b"from a file")
-    assert objects.put(f"{prefix}/b/c", tmp_path / "file") and objects.put(f"{prefix}/a", b"bytes")
-    assert objects.put(f"{prefix}2/a", b"a neighbour")
+    objects.put(f"{prefix}/b/c", tmp_path / "file")
+    objects.put(f"{prefix}/a", b"bytes")
+    objects.put(f"{prefix}2/a", b"a neighbour")
     assert [(one.name, one.size) for one in objects.list(prefix)] == [(f"{prefix}/a", 5), (f"{prefix}/b/c", 11)]
     assert objects.get(f"{prefix}/b/c") == b"from a file"
     received: list[int] = []
@@ -34,25 +34,6 @@ def test_objects_come_back_by_name(store: tuple[ObjectStore, str], tmp_path: Pat
     for _ in range(2):
         objects.delete(f"{prefix}/a")
     assert [one.name for one in objects.list(prefix)] == [f"{prefix}/b/c"]
-
-
-def test_conditional_writes(store: tuple[ObjectStore, str]) -> None:
-    objects, prefix = store
-    name = f"{prefix}/pointer"
-    assert objects.put(name, b"1", version=ABSENT)
-    assert not objects.put(name, b"2", version=ABSENT) and objects.get(name) == b"1"
-    first = objects.find(name)
-    assert first is not None
-    assert objects.put(name, b"3", version=first.version)
-    assert not objects.put(name, b"4", version=first.version) and objects.get(name) == b"3"
-
-
-def test_one_of_many_writers_creates_an_object(store: tuple[ObjectStore, str]) -> None:
-    objects, prefix = store
-    with ThreadPoolExecutor(8) as threads:
-        written = list(threads.map(lambda n: objects.put(f"{prefix}/one", b"%d" % n, version=ABSENT), range(8)))
-    assert written.count(True) == 1
-    assert objects.get(f"{prefix}/one") == b"%d" % written.index(True)
 
 
 def test_a_folder_that_refuses_is_named(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ CASES = {
         "train.optimizer=rmsprop",
         "train.energyScoreWeight=0",
         "train.averageDecay=0",
-        "train.lossWeights={layers: 0, transverse: 0, depth: 0, moments: 0, counts: 0, hits: 0}",
+        "train.lossWeights={layers: 0, transverse: 0, depth: 0, counts: 0, hits: 0}",
     ),
     "proper scores": ("train.optimizer=adam", "train.energyScoreWeight=0.7", "train.generatorUpdates=1"),
 }
@@ -91,7 +91,6 @@ def plain_loss(run, outputs, targets, labels, real=None, partner=None):
         return {
             **{name: norm(roots(outputs, name) - roots(to, name)) for name in ("layers", "transverse")},
             "depth": norm(outputs["depth"] - to["depth"]),
-            "moments": 100 * tf.reduce_mean(tf.abs(outputs["moments"] - to["moments"])),
             "counts": 100 * tf.reduce_mean(tf.abs(outputs["counts"] - to["counts"])),
             "hits": tf.reduce_mean(tf.abs(outputs["hits"] - to["hits"])),
             "energy": 100 * tf.reduce_mean(tf.abs(outputs["energy"] - to["energy"]) / targets["energy"]),

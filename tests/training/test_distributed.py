@@ -30,7 +30,7 @@ COMMON = (
     "train.averageDecay=0",
     "train.labelFlip=0.2",
     "data.mirror=true",
-    "train.lossWeights={layers: 0, transverse: 0, depth: 0, moments: 0, counts: 0, hits: 0}",
+    "train.lossWeights={layers: 0, transverse: 0, depth: 0, counts: 0, hits: 0}",
 )
 SHARED = (*COMMON, "train.synchronizedBatchNorm=true")
 MIRRORED_BUILTIN = [*COMMON, "train.strategy=mirrored", "train.loop=builtin"]

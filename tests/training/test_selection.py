@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.training.selection import MOST_SHARDS, MOST_SHOWERS, is_chosen, physics_deviation, selection_showers
+from caloscale.training.selection import MOST_SHARDS, MOST_SHOWERS, is_selected, physics_deviation, selection_showers
 
 from .conftest import random_showers
 
@@ -70,8 +70,8 @@ def test_showers_in_the_order_of_their_energies_select_by_all_energies(shards):
 
 
 def test_later_epochs_are_preferred_within_the_noise():
-    assert is_chosen(0.5, None)
-    assert is_chosen(0.3, 0.5)
-    assert is_chosen(0.55, 0.5)
-    assert not is_chosen(0.8, 0.5)
-    assert not is_chosen(float("nan"), 0.5)
+    assert is_selected(0.5, None)
+    assert is_selected(0.3, 0.5)
+    assert is_selected(0.55, 0.5)
+    assert not is_selected(0.8, 0.5)
+    assert not is_selected(float("nan"), 0.5)

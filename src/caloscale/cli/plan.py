@@ -54,7 +54,7 @@ def command(
 
 
 def _draw(made: Plan, figure: Path) -> None:
-    from caloscale.planning.figure import draw_plan
+    from caloscale.report.plan import draw_plan
     from caloscale.storage.atomic import atomic_writer
 
     with atomic_writer(figure) as temporary:
@@ -63,7 +63,7 @@ def _draw(made: Plan, figure: Path) -> None:
 
 def _show(made: Plan) -> None:
     from caloscale.cli.tables import console, table
-    from caloscale.stages.plan_table import headline, remarks, tables, verdict
+    from caloscale.report.plan import headline, remarks, tables, verdict
 
     out = console()
     out.print(verdict(made), style="bold", soft_wrap=True)

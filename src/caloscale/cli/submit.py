@@ -150,7 +150,7 @@ def _to_cluster(
 
 def _show_plan(run: Run, planned: Callable[[Run], Plan]) -> None:
     """The estimate, as far as there can be one: processors and own machines have none."""
-    from caloscale.stages.plan_table import remarks, verdict
+    from caloscale.report.plan import remarks, verdict
 
     try:
         made = planned(run)
@@ -185,7 +185,7 @@ def _to_azure(
     from caloscale.azure.job import job_of, on_azure
     from caloscale.azure.workspace import Workspace, checked, to_yaml
     from caloscale.azure.workspace import send as send_job
-    from caloscale.stages.plan_table import remarks, verdict
+    from caloscale.report.plan import remarks, verdict
 
     for option, value, remedy in (
         ("--data", data, "azureml://datastores/NAME/paths/FOLDER with the shards of caloscale preprocess"),

@@ -1,7 +1,7 @@
 """The compact network: the 3DGAN's family for minutes of training on two cores.
 
 Latent [E, angle, noise] -> generator -> shower. The discriminator has the heads real/fake and energy, and outputs
-without weights that are functions of the shower: angle, ECAL sum, profiles, moments, counts. docs/training.md has the
+without weights that are functions of the shower: angle, ECAL sum, profiles, counts. docs/training.md has the
 reasons and the variants that were tried.
 """
 
@@ -35,7 +35,6 @@ from caloscale.models.measurement_layers import (
     Cumulative,
     LogCells,
     LogOnePlus,
-    Moments,
     Profile,
     QuickCellEnergy,
     SquareRoot,
@@ -70,8 +69,8 @@ def build_compact(model: Model, data: Data) -> Networks:
     """Both networks, for showers of any shape.
 
     Beside the outputs of all discriminators, this one has layers (B, Z) and transverse (B, X + Y) (sums of cells, in
-    units of 1/unitsPerGev GeV), depth (B, Z) (longitudinal profile, cumulative), moments (B, 4) (logarithms of depth,
-    length and widths), counts (B, 6) and hits (B, Z) (logarithms and square roots of numbers of cells): see `scores`.
+    units of 1/unitsPerGev GeV), depth (B, Z) (longitudinal profile, cumulative), counts (B, 6) and hits (B, Z)
+    (logarithms and square roots of numbers of cells): see `scores`.
     """
     return Networks(_generator(model, data), _discriminator(model, data))
 
@@ -207,7 +206,6 @@ def _measurements(shower: Any, model: Model, data: Data) -> tuple[Any, dict[str,
         "layers": layer_sums,
         "transverse": Profile([1, 2], name="transverse")(cells),
         "depth": Cumulative(name="depth")(layer_sums),
-        "moments": Moments(name="moments")(cells),
         "counts": LogOnePlus(3.0, name="counts")(CountsAbove(thresholds, name="count_cells")(logarithms)),
         "hits": SquareRoot(name="hits")(CountsAbove(thresholds, per_layer=True, name="count_layers")(logarithms)),
     }

@@ -1,4 +1,4 @@
-"""Measurements of a shower beside the published constraints: profiles, moments and counts, with gradients.
+"""Measurements of a shower beside the published constraints: profiles and counts, with gradients.
 
 B showers, X and Y cells across, L layers. None of the layers has weights.
 """
@@ -13,14 +13,9 @@ import tensorflow as tf
 from caloscale.models.plain_layer import (
     ABOVE_ROUNDING,
     SMALLEST_CELL,
-    SMALLEST_SUM,
     PlainLayer,
-    centred,
     register,
 )
-
-SMALLEST_VARIANCE = 1e-2
-"""Added to a squared width (cells or layers squared) in a logarithm: its derivative stays finite."""
 
 
 @register
@@ -149,40 +144,6 @@ class SquareRoot(PlainLayer):
     def call(self, counts: Any) -> Any:
         """Any shape; the same shape."""
         return tf.sqrt(counts + 0.5)
-
-    def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
-        return self._with()
-
-
-@register
-class Moments(PlainLayer):
-    """Logarithms of the depth, the length and the two widths of a shower: cells (B, X, Y, L, 1) -> (B, 4).
-
-    In units of layers and cells: barycentre in depth (from the front face) and rms about it; rms along x about the
-    barycentre of each layer, which does not depend on the inclination; rms along y about the barycentre of the shower.
-    Rms of less than a tenth of a cell, and an empty shower, have about the logarithm of a tenth.
-    """
-
-    def call(self, cells: Any) -> Any:
-        """Cells (B, X, Y, L, 1) -> moments (B, 4)."""
-        along_xz = tf.reduce_sum(cells, axis=(2, 4))
-        along_y = tf.reduce_sum(cells, axis=(1, 3, 4))
-        layer_sums = tf.reduce_sum(along_xz, axis=1)
-        total = tf.reduce_sum(layer_sums, axis=1) + SMALLEST_SUM
-        z = tf.range(layer_sums.shape[1], dtype=cells.dtype) + 0.5
-        x, y = (tf.constant(centred(part.shape[1])) for part in (along_xz, along_y))
-        depth, middle = tf.linalg.matvec(layer_sums, z) / total, tf.linalg.matvec(along_y, y) / total
-        moment = tf.einsum("bxl,x->bl", along_xz, x)
-        about_layers = tf.einsum("bxl,x->b", along_xz, x * x)
-        about_layers -= tf.reduce_sum(moment * moment / (layer_sums + SMALLEST_SUM), axis=1)
-        variances = [
-            tf.linalg.matvec(layer_sums, z * z) / total - depth * depth,
-            about_layers / total,
-            tf.linalg.matvec(along_y, y * y) / total - middle * middle,
-        ]
-        widths = [tf.math.log(tf.nn.relu(variance) + SMALLEST_VARIANCE) / 2 for variance in variances]
-        return tf.stack([tf.math.log(depth + SMALLEST_VARIANCE), *widths], axis=1)
 
     def get_config(self) -> dict[str, Any]:
         """What makes an equal layer."""

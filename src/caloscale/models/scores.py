@@ -25,7 +25,7 @@ from caloscale.spec import LossWeights
 PUBLISHED = ("energy", "angle", "ecal_sum")
 """Terms of the published loss that are scores where `train.energyScoreWeight` is above 0."""
 
-PROFILES = ("layers", "transverse", "depth", "counts", "hits", "moments")
+PROFILES = ("layers", "transverse", "depth", "counts", "hits")
 """Outputs that only the compact discriminator has, with a term each."""
 
 SMALLEST_SHARE = 1e-4
@@ -40,7 +40,7 @@ def distance(name: str, one: Mapping[str, Any], other: Mapping[str, Any], energy
 
     one, other: float32 outputs of the discriminator by name, (B, n) each. energy: of the primaries (B,), in units of
     the output ``energy``.
-    energy: percent of the primary's. angle: rad. ecal_sum, moments, counts: percent (of differences of logarithms).
+    energy: percent of the primary's. angle: rad. ecal_sum, counts: percent (of differences of logarithms).
     layers, transverse: Euclidean distance of the roots of shares of the shower's own energy, percent. depth:
     Euclidean, percentage points. hits: mean difference of the roots.
     """

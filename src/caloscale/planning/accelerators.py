@@ -9,7 +9,7 @@ from pydantic import Field
 
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
-from caloscale.planning.machines import nearest
+from caloscale.spec.problem import suggest
 
 
 class Accelerator(SourcedRow):
@@ -101,11 +101,10 @@ def find_accelerator(name: str, *, field: str = "hardware.accelerator") -> Accel
     """The accelerator of a name; raises ConfigurationError with what is near."""
     known = load_accelerators()
     if name not in known:
-        near = nearest(name, known)
         raise ConfigurationError(
             "is not an accelerator of the catalogue",
             field=field,
             value=name,
-            remedy=f"did you mean {near!r}?" if near else f"one of: {', '.join(known)}",
+            remedy=suggest(name, known) or f"one of: {', '.join(known)}",
         )
     return known[name]

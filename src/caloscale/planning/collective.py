@@ -20,21 +20,6 @@ def ring_seconds(size_bytes: float, members: int, alpha_seconds: float, bytes_pe
     return hops * alpha_seconds + hops / members * size_bytes / bytes_per_second
 
 
-def hierarchical_seconds(
-    size_bytes: float,
-    nodes: int,
-    per_node: int,
-    inside: tuple[float, float],
-    between: tuple[float, float],
-) -> float:
-    """Time of reduce-scatter inside the nodes, rings across them on S/g each, all-gather inside.
-
-    ``inside`` and ``between``: latency of a hop, s, and bandwidth, bytes/s.
-    """
-    local = ring_seconds(size_bytes, per_node, *inside)  # reduce-scatter and all-gather are its two halves
-    return local + ring_seconds(size_bytes / per_node, nodes, *between)
-
-
 def transfer_seconds(sizes_bytes: Sequence[float], members: Numbers, bytes_per_second: float) -> Numbers:
     """Bandwidth part of the ring all-reduces of a step, s, for arrays of members."""
     return np.asarray(2 * (members - 1) / members * sum(sizes_bytes) / bytes_per_second)

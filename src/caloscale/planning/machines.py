@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
-from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from caloscale.errors import InputError, InvalidValueError
 from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
+from caloscale.spec.problem import suggest
 
 
 class Machine(SourcedRow):
@@ -36,7 +35,7 @@ class Machine(SourcedRow):
     price_units: float = Field(default=1, gt=0)
     """Units of the host row: a2-highgpu-8g costs eight times a2-highgpu-1g."""
     usual: bool = True
-    """Whether the planner takes it without being told the machine type: one host for each GPU and number."""
+    """Whether the planner considers it where no machine type is given: one host for each GPU and number."""
     note: str = ""
     """What else a reader should know."""
 
@@ -50,19 +49,19 @@ class Machine(SourcedRow):
 
     @property
     def title(self) -> str:
-        """Name that tells it from others, such as ``n1-standard-64 with 8 x nvidia-tesla-v100``."""
+        """Machine type and accelerators, such as ``n1-standard-64 with 8 x nvidia-tesla-v100``."""
         return self.machine_type + (f" with {self.per_node} x {self.accelerator}" if self.accelerator else "")
 
 
 @functools.cache
 def load_machines() -> tuple[Machine, ...]:
-    """All nodes of the catalogue; raises InputError for rows that stand twice."""
+    """All nodes of the catalogue; raises InputError for duplicate rows."""
     rows = read_rows(builtin("machines.csv"), Machine, InputError)
     seen = set()
     for place, row in rows:
         key = (row.provider, row.machine_type, row.accelerator, row.per_node)
         if key in seen:
-            raise InputError("stands twice", file=place, value=row.title, remedy="remove one of the rows")
+            raise InputError("is given twice", file=place, value=row.title, remedy="remove one of the rows")
         seen.add(key)
     return tuple(row for _, row in rows)
 
@@ -75,12 +74,12 @@ def find_machine(machine_type: str, *, accelerator: str = "", per_node: int = 0)
     machines = load_machines()
     of_type = [machine for machine in machines if machine.machine_type == machine_type]
     if not of_type:
-        near = nearest(machine_type, {machine.machine_type for machine in machines})
         raise InputError(
             "is not a machine type of the catalogue",
             field="machineType",
             value=machine_type,
-            remedy=f"did you mean {near!r}?" if near else "see caloscale prices --machines",
+            remedy=suggest(machine_type, {machine.machine_type for machine in machines})
+            or "see caloscale prices --machines",
         )
     wanted = [m for m in of_type if (m.accelerator, m.per_node) == (accelerator, per_node)]
     if not wanted and not accelerator:
@@ -93,9 +92,3 @@ def find_machine(machine_type: str, *, accelerator: str = "", per_node: int = 0)
             remedy="it comes as " + ", ".join(m.title for m in of_type),
         )
     return wanted[0]
-
-
-def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The word of the catalogue that a wrong one was probably meant to be."""
-    found = difflib.get_close_matches(word, sorted(words), n=1, cutoff=0.5)
-    return found[0] if found else None

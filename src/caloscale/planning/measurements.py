@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from caloscale.errors import InputError, InvalidValueError
 from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
-from caloscale.planning.machines import nearest
+from caloscale.spec.problem import suggest
 
 Provider = Literal["gcp", "azure", "kind"]
 
@@ -69,10 +69,9 @@ class Measurement(SourcedRow):
     def _adds_up(self) -> Measurement:
         known = load_accelerators()
         if self.accelerator not in known:
-            near = nearest(self.accelerator, known)
             raise InvalidValueError(
                 f"{self.accelerator!r} is not an accelerator of the catalogue",
-                remedy=f"did you mean {near!r}?" if near else "see accelerators.csv",
+                remedy=suggest(self.accelerator, known) or "see accelerators.csv",
             )
         if self.count % self.workers or self.workers % self.nodes:
             raise InvalidValueError(

@@ -12,8 +12,8 @@ from pydantic import Field, field_validator, model_validator
 
 from caloscale.errors import InvalidValueError, PriceError
 from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
-from caloscale.planning.machines import nearest
 from caloscale.spec.block import Block
+from caloscale.spec.problem import suggest
 
 Purchase = Literal["on-demand", "spot"]
 Kind = Literal["gpu", "tpu_slice", "tpu_chip", "vcpu", "mem_gib", "vm", "disk_gib", "control_plane"]
@@ -269,12 +269,12 @@ def _missing(key: Key, as_of: dt.date, known: list[PriceRow], keys: set[Key], ad
         hint += f", {added}"
     else:
         regions = sorted({k.region for k in keys if k._replace(region=key.region) == key})
-        near = nearest(key.sku, {k.sku for k in keys if k.sku_kind == key.sku_kind})
+        near = suggest(key.sku, {k.sku for k in keys if k.sku_kind == key.sku_kind} - {key.sku})
         hint = f"add a row '{wanted}' in effect on {as_of} with its source, {added}"
         if regions:
             hint += f"; the catalogue has it in {', '.join(regions)}"
-        elif near and near != key.sku:
-            hint += f"; did you mean {near!r}?"
+        elif near:
+            hint += f"; {near}"
     return PriceError(
         f"no {key.purchase} price of {key.sku_kind} {key.sku} in {key.region} on {as_of}", field="prices", remedy=hint
     )

@@ -39,11 +39,6 @@ class Interrupted:
     """Writing checkpoints, s."""
 
 
-def young_seconds(save_seconds: ArrayLike, between_failures: ArrayLike) -> Numbers:
-    """Checkpoint interval sqrt(2 C M), s. J. W. Young, Commun. ACM 17 (1974) 530."""
-    return np.asarray(np.sqrt(2 * np.asarray(save_seconds, float) * np.asarray(between_failures, float)))
-
-
 def daly_seconds(save_seconds: ArrayLike, between_failures: ArrayLike) -> Numbers:
     """Work between checkpoints that makes the expected time smallest, s; M where saving takes longer than 2 M.
 

@@ -1,4 +1,4 @@
-"""The files of a simulation: their names, which of them are finished, and whether a folder is free for them."""
+"""The files of a simulation: the order for them, their names, which are finished, and whether a folder is free."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from caloscale.showers.hdf5.writer import write_showers
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import RECORD_NAME, FileLog, read_record
 from caloscale.spec import Data
+from caloscale.spec.block import Block
 from caloscale.storage.atomic import PARTIAL
 
 try:
@@ -23,6 +24,17 @@ except ImportError:  # not on Windows
 
 _FINGERPRINT = "fingerprint"
 _LOCK_NAME = ".lock"
+
+
+class Order(Block):
+    """The first line of a worker's input; the numbers of its files follow."""
+
+    data: Data
+    """The data block of the run configuration."""
+    folder: Path
+    """Folder of the files."""
+    fingerprint: str
+    """Written into each file."""
 
 
 def file_name(index: int) -> str:

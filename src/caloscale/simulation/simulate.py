@@ -17,8 +17,7 @@ import psutil
 import caloscale
 from caloscale import progress
 from caloscale.errors import ConfigurationError
-from caloscale.simulation.files import file_name, locked, pending_files, refuse_foreign
-from caloscale.simulation.order import Order
+from caloscale.simulation.files import Order, file_name, locked, pending_files, refuse_foreign
 from caloscale.simulation.pool import run_files
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import FileLog, SimulationRecord, read_record, write_record

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CaloscaleError, SimulationError
 from caloscale.showers.arrays import Showers
-from caloscale.simulation.files import write_file
-from caloscale.simulation.order import Order
+from caloscale.simulation.files import Order, write_file
 from caloscale.simulation.primaries import batches, draw_primaries
 from caloscale.simulation.tables import INSTALL
 from caloscale.spec import Data

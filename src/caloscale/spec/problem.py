@@ -43,9 +43,9 @@ def list_problems(error: ValidationError, block: type[BaseModel]) -> list[Proble
     return [_problem(item, block) for item in error.errors(include_url=False)]
 
 
-def suggest(word: str, names: Iterable[str]) -> str | None:
+def suggest(name: str, names: Iterable[str]) -> str | None:
     """``did you mean 'x'?`` with the nearest name, if one is near."""
-    near = difflib.get_close_matches(word, list(names), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else None
 
 

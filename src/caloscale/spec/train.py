@@ -27,13 +27,11 @@ class LossWeights(Block):
     """Mean absolute percentage error of the cell counts per range; counts only with model.binCounts."""
     layers: float = Field(0.0, ge=0)
     """Distance of the energies per layer, percent of the shower's energy (root of the sum of squares).
-    This and the next five: of the outputs that only the compact network has, see docs/training.md."""
+    This and the next four: of the outputs that only the compact network has, see docs/training.md."""
     transverse: float = Field(0.0, ge=0)
     """Distance of the profiles along x and y, percent of the shower's energy."""
     depth: float = Field(0.0, ge=0)
     """Distance of the cumulative longitudinal profiles, percentage points."""
-    moments: float = Field(0.0, ge=0)
-    """Mean distance of the logarithms of depth, length and two widths, percent."""
     counts: float = Field(0.0, ge=0)
     """Mean distance of the numbers of cells above thresholds, percent."""
     hits: float = Field(0.0, ge=0)

@@ -19,10 +19,10 @@ from caloscale.planning.plan import plan as make_plan
 from caloscale.planning.prices import load_prices
 from caloscale.planning.rates import machine_rate
 from caloscale.planning.usage import RunUse, measurement_of
+from caloscale.report.plan import plan_markdown
 from caloscale.spec import Run, load_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
-from caloscale.stages.plan_table import plan_markdown
 from caloscale.stages.record import read_records
 from caloscale.stages.summary import Summary
 from caloscale.stages.workspace import keep_document, open_workspace

@@ -22,6 +22,7 @@ from caloscale.report.drawing import Drawing, save_figures
 from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData
 from caloscale.report.html import render
 from caloscale.report.physics_sections import parametrised_notice, physics_drawings, physics_section, verdict_section
+from caloscale.report.plan import headline, remarks, verdict
 from caloscale.report.run_figures import StageUse as RecordedUse
 from caloscale.report.run_figures import stage_times, step_profile, training_curves
 from caloscale.report.run_sections import (
@@ -37,7 +38,6 @@ from caloscale.report.run_sections import (
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block, read_block, read_json
 from caloscale.spec.workspace_layout import USAGE_FILE
-from caloscale.stages.plan_table import headline, remarks, verdict
 from caloscale.stages.planning import NO_SPEED, read_plan, read_use, rented_speeds
 from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded
 from caloscale.stages.summary import (

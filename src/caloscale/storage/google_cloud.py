@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from caloscale.errors import StorageError, UnreachableError
-from caloscale.storage.objects import ABSENT, StoredObject
+from caloscale.storage.objects import StoredObject
 
 if TYPE_CHECKING:
     from google.cloud.storage import Blob, Client
@@ -64,7 +64,7 @@ def client() -> Client:
 
 
 class GoogleStore:
-    """The objects of a bucket; versions are generations. See `ObjectStore`."""
+    """The objects of a bucket. See `ObjectStore`."""
 
     def __init__(self, bucket: str, retry_seconds: float | None = None) -> None:
         self._bucket = bucket
@@ -75,27 +75,20 @@ class GoogleStore:
         with self._explained(prefix):
             blobs = client().list_blobs(self._bucket, prefix=prefix, **self._options())
             return [
-                _described(blob)
+                StoredObject(blob.name, blob.size or 0)
                 for blob in blobs
                 if not blob.name.endswith("/")
                 and (not prefix or blob.name == prefix or blob.name.startswith(prefix + "/"))
             ]
 
-    def find(self, name: str) -> StoredObject | None:
-        """See `ObjectStore`."""
-        with self._explained(name):
-            blob = client().bucket(self._bucket).get_blob(name, **self._options())
-            if blob is None:
-                # Raises where the bucket is missing, too; listing needs no permission for the bucket itself.
-                next(iter(client().list_blobs(self._bucket, prefix=name, max_results=1, **self._options())), None)
-            return None if blob is None else _described(blob)
-
     def get(self, name: str) -> bytes | None:
         """See `ObjectStore`."""
-        # Found first: a download that fails leaves its answer unread, and with it a connection.
-        if self.find(name) is None:
-            return None
         with self._explained(name):
+            # A download that fails leaves its response unread, and with it a connection.
+            if client().bucket(self._bucket).get_blob(name, **self._options()) is None:
+                # Raises where the bucket is missing, too; listing needs no permission for the bucket itself.
+                next(iter(client().list_blobs(self._bucket, prefix=name, max_results=1, **self._options())), None)
+                return None
             return bytes(self._blob(name).download_as_bytes(checksum="auto", **self._options()))
 
     def get_file(self, name: str, path: Path, received: Callable[[int], object]) -> None:
@@ -106,24 +99,13 @@ class GoogleStore:
             counted = CallbackIOWrapper(received, file, "write")
             self._blob(name).download_to_file(counted, checksum="auto", **self._options())
 
-    def put(self, name: str, content: bytes | Path, *, version: str | None = None) -> bool:
+    def put(self, name: str, content: bytes | Path) -> None:
         """See `ObjectStore`."""
-        from google.api_core.exceptions import PreconditionFailed
-
-        options = self._options()
-        if version is not None:
-            options["if_generation_match"] = 0 if version == ABSENT else int(version)
-        try:
-            with self._explained(name):
-                if isinstance(content, bytes):
-                    self._blob(name).upload_from_string(content, "application/octet-stream", **options)
-                else:
-                    self._blob(name).upload_from_filename(str(content), **options)
-        except StorageError as error:
-            if isinstance(error.__cause__, PreconditionFailed):
-                return False
-            raise
-        return True
+        with self._explained(name):
+            if isinstance(content, bytes):
+                self._blob(name).upload_from_string(content, "application/octet-stream", **self._options())
+            else:
+                self._blob(name).upload_from_filename(str(content), **self._options())
 
     def delete(self, name: str) -> None:
         """See `ObjectStore`."""
@@ -173,7 +155,3 @@ class GoogleStore:
             host = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
             problem, remedy = f"the server {host} does not serve it: {error}", "check the network, or try again later"
             raise UnreachableError(problem, file=uri, remedy=remedy) from error
-
-
-def _described(blob: Blob) -> StoredObject:
-    return StoredObject(blob.name, blob.size or 0, str(blob.generation))

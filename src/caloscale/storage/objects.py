@@ -13,8 +13,6 @@ from caloscale.errors import StorageError
 from caloscale.progress import bar
 from caloscale.storage.atomic import atomic_writer
 
-ABSENT = ""
-"""Version of an object that does not exist, for `ObjectStore.put`."""
 _SCHEME = "gs://"
 _SIMULTANEOUS = 8
 """Objects that are copied at the same time: one connection does not fill the network."""
@@ -32,8 +30,6 @@ class StoredObject:
     """Name in the store, with ``/`` between folders."""
     size: int
     """Size, bytes."""
-    version: str
-    """Changes with every write."""
 
 
 class ObjectStore(Protocol):
@@ -45,21 +41,14 @@ class ObjectStore(Protocol):
     def list(self, prefix: str) -> Sequence[StoredObject]:
         """The object ``prefix`` and all objects below the folder ``prefix``, sorted by name."""
 
-    def find(self, name: str) -> StoredObject | None:
-        """The object of this name; None when it does not exist."""
-
     def get(self, name: str) -> bytes | None:
         """The content of an object, its checksum verified; None when it does not exist."""
 
     def get_file(self, name: str, path: Path, received: Callable[[int], object]) -> None:
         """Copy an object into the file ``path``; ``received`` is called with numbers of bytes."""
 
-    def put(self, name: str, content: bytes | Path, *, version: str | None = None) -> bool:
-        """Write an object: bytes, or the content of a file.
-
-        With ``version`` it is written only where the object has this version (`ABSENT`: does not exist); False:
-        it has another one and is unchanged.
-        """
+    def put(self, name: str, content: bytes | Path) -> None:
+        """Write an object: bytes, or the content of a file."""
 
     def delete(self, name: str) -> None:
         """Delete an object if it exists."""

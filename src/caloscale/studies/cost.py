@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from caloscale.studies.points import Point
-from caloscale.studies.statement import Statement
+from caloscale.studies.points import Point, Statement
 
 HOUR, DAY = 3600.0, 86_400.0
 WEEK = 7 * DAY

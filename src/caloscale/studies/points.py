@@ -1,4 +1,4 @@
-"""A point of a sweep: what was put in, what came out."""
+"""The points of a study, and the statements that are drawn from them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from caloscale.errors import ConfigurationError
-from caloscale.planning.machines import nearest
+from caloscale.spec.block import Block
+from caloscale.spec.problem import suggest
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,21 @@ class Point:
                 found = found[name]
             else:
                 known = sorted({*self.inputs, *(found if isinstance(found, dict) else ())})
-                near = nearest(name, known)
                 raise ConfigurationError(
                     "is neither an input nor in the result",
                     field="columns",
                     value=path,
-                    remedy=f"did you mean {near!r}?" if near else f"one of {', '.join(known)}",
+                    remedy=suggest(name, known) or f"one of {', '.join(known)}",
                 )
         return found
+
+
+class Statement(Block):
+    """A sentence with its numbers."""
+
+    claim: str
+    """What the study said, or what was asked."""
+    finding: str
+    """What comes out, with dates and assumptions."""
+    figures: dict[str, float]
+    """The numbers in it, by name."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from caloscale import __version__
-from caloscale.stages.plan_table import markdown_table
+from caloscale.errors import ConfigurationError
+from caloscale.report.plan import markdown_table
 from caloscale.storage.atomic import atomic_writer
-from caloscale.studies.conclusions import conclude
+from caloscale.studies.cost import statements as cost_statements
 from caloscale.studies.measures import Context
-from caloscale.studies.points import Point
+from caloscale.studies.points import Point, Statement
 from caloscale.studies.runner import run_points
-from caloscale.studies.statement import Statement
 from caloscale.studies.sweep import Plot, Study, Sweep
 
 
@@ -84,8 +84,7 @@ def run_study(study: Study, context: Context, folder: Path, command: str) -> Out
     """
     points = run_points(study, context, folder)
     tables = [_table(sweep, points[sweep.name]) for sweep in study.sweeps]
-    statements = conclude(study, points)
-    outcome = Outcome(study, context.as_of, tables, statements)
+    outcome = Outcome(study, context.as_of, tables, _conclude(study, points))
     plotted = [table for table in tables if table.sweep.plot is not None]
     for table in plotted:
         with atomic_writer(folder / f"{table.sweep.name}.svg") as temporary:
@@ -100,6 +99,21 @@ def run_study(study: Study, context: Context, folder: Path, command: str) -> Out
         with atomic_writer(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
     return outcome
+
+
+def _conclude(study: Study, points: Mapping[str, Sequence[Point]]) -> list[Statement]:
+    """Raises ConfigurationError when the conclusions of the study are not known or miss a sweep."""
+    if study.conclusions is None:
+        return []
+    name, where = study.conclusions, "conclusions"
+    if name != "cost":
+        raise ConfigurationError("are not known", field=where, value=name, remedy="write cost, or leave them out")
+    try:
+        return cost_statements(points)
+    except KeyError as missing:
+        raise ConfigurationError(
+            f"need a sweep or value {missing}", field=where, value=name, remedy="leave them out"
+        ) from missing
 
 
 def draw(table: Table, path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from caloscale.errors import ConfigurationError, InputError
-from caloscale.planning.machines import nearest
 from caloscale.progress import bar
+from caloscale.spec.problem import suggest
 from caloscale.storage.atomic import atomic_writer
 from caloscale.studies.measures import MEASURES, Context, Measure
 from caloscale.studies.points import Point
@@ -25,19 +25,18 @@ def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[P
     """
     for sweep in study.sweeps:
         if sweep.measure not in MEASURES:
-            near = nearest(sweep.measure, MEASURES)
             raise ConfigurationError(
                 "is not a measure",
                 field=f"sweeps.{sweep.name}.measure",
                 value=sweep.measure,
-                remedy=f"did you mean {near!r}?" if near else f"one of {', '.join(MEASURES)}",
+                remedy=suggest(sweep.measure, MEASURES) or f"one of {', '.join(MEASURES)}",
             )
     points: dict[str, list[Point]] = {}
     with bar(f"study {study.name}", sum(len(sweep.points()) for sweep in study.sweeps), "points") as progress:
         for sweep in study.sweeps:
             points[sweep.name] = []
             for inputs in sweep.points():
-                points[sweep.name].append(_point(sweep, _settled(sweep, inputs, context), context, folder / "points"))
+                points[sweep.name].append(_point(sweep, _resolved(sweep, inputs, context), context, folder / "points"))
                 progress.update()
     return points
 
@@ -63,18 +62,18 @@ def _computed(
     try:
         return measure.compute(inputs, context, folder)
     except InputError as error:
-        place = f"sweep {sweep.name}, point {json.dumps(inputs)}"
+        point = f"sweep {sweep.name}, point {json.dumps(inputs)}"
         raise type(error)(
-            error.problem, file=place, field=error.field, value=error.value, remedy=error.remedy
+            error.problem, file=point, field=error.field, value=error.value, remedy=error.remedy
         ) from error
 
 
-def _settled(sweep: Sweep, inputs: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def _resolved(sweep: Sweep, inputs: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """Inputs as in JSON; dates as text, `today` (which a plan without a day means) as the day that was asked for."""
     if sweep.measure == "plan":
         inputs = {"asOf": TODAY, **inputs}
-    settled = {name: context.as_of if value == TODAY else value for name, value in inputs.items()}
-    return dict(json.loads(json.dumps(settled, default=str)))
+    resolved = {name: context.as_of if value == TODAY else value for name, value in inputs.items()}
+    return dict(json.loads(json.dumps(resolved, default=str)))
 
 
 def _key(measure: str, inputs: Mapping[str, Any], rests_on: str) -> str:

@@ -1,4 +1,4 @@
-"""A study as a document: what is varied, what a point computes, what is written down."""
+"""A study: its sweeps, what each point computes, and what is reported."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 from pydantic import Field, ValidationError, model_validator
 
 from caloscale.errors import ConfigurationError, InvalidValueError
-from caloscale.planning.machines import nearest
 from caloscale.spec.block import Block
 from caloscale.spec.configuration import parse_yaml
-from caloscale.spec.problem import list_problems
+from caloscale.spec.problem import list_problems, suggest
 
 TODAY = "today"
 """Value of an input that stands for the day for which the study is asked."""
@@ -122,8 +121,7 @@ def load_study(name_or_file: str | Path) -> Study:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            near = nearest(str(name_or_file), names)
-            remedy = f"did you mean {near!r}?" if near else f"one of {', '.join(names)}, or the path of a YAML file"
+            remedy = suggest(str(name_or_file), names) or f"one of {', '.join(names)}, or the path of a YAML file"
             raise ConfigurationError(
                 "is neither a study nor a file that can be read", file=place, remedy=remedy
             ) from error

@@ -20,7 +20,6 @@ from caloscale.storage.atomic import atomic_writer
 from caloscale.training.builtin_loop import fit
 from caloscale.training.checkpoint.manager import CheckpointManager
 from caloscale.training.checkpoint.metadata import Progress, identity_of
-from caloscale.training.comparison import generate_like
 from caloscale.training.coordination.failures import Retries, brief, diverged, failed, is_of_input, unreadable
 from caloscale.training.coordination.peers import Peers
 from caloscale.training.coordination.setup import connected_worker
@@ -31,7 +30,7 @@ from caloscale.training.record import History, TrainingRecord
 from caloscale.training.release import parameters, release, save_network, versions
 from caloscale.training.scalars import open_scalars, write_scalars
 from caloscale.training.schedule import Schedule, progress
-from caloscale.training.selection import is_chosen, physics_deviation, selection_showers
+from caloscale.training.selection import generate_like, is_selected, physics_deviation, selection_showers
 from caloscale.training.state import NOWHERE, TrainingState, make_steps, network_variables
 from caloscale.training.strategy import DistributionContext, divide
 
@@ -272,7 +271,7 @@ class _Training:
         self.history.add_validation(epoch, figures)
         if writer is not None:
             write_scalars(writer, step, {f"validation/{name}": value for name, value in figures.items()})
-        if self.selected is None or is_chosen(figures["deviation"], min(earlier, default=None)):
+        if self.selected is None or is_selected(figures["deviation"], min(earlier, default=None)):
             self.selected = self._progress().model_copy(
                 update={"selected_epoch": epoch, "selected_step": step, "selected_deviation": figures["deviation"]}
             )

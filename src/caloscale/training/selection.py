@@ -1,24 +1,30 @@
-"""Which epoch's generator is kept: by physics, on showers that were held back from the training."""
+"""Which epoch's generator is selected: by physics, on held-out showers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.models import latent, noise_size
 from caloscale.showers.arrays import Showers
+from caloscale.showers.preprocessing import to_gev
+from caloscale.spec import Run
 
 MOST_SHOWERS = 400
 """Showers that are compared, at most: a fraction of a second."""
 MOST_SHARDS = 8
 """Shards that they are drawn from, at most: seconds of reading."""
 SHARE = 0.25
-"""Part of the validation showers that selects the epoch; the others judge it."""
+"""Fraction of the validation showers that selects the epoch; the others validate it."""
 TOLERANCE = 0.5
 """Relative difference of two deviations that is not significant with so few showers."""
 ENERGY_BINS = 3
 """Ranges of energy, with equal numbers of showers."""
+AT_ONCE = 64
+"""Showers that are generated at a time."""
 PROFILE_AXES = {"profile_x": (0, 2, 3), "profile_y": (0, 1, 3), "profile_z": (0, 1, 2)}
 """Axes that are summed over for each profile."""
 
@@ -26,9 +32,8 @@ PROFILE_AXES = {"profile_x": (0, 2, 3), "profile_y": (0, 1, 3), "profile_z": (0,
 def selection_showers(shards: Sequence[int]) -> NDArray[np.intp]:
     """Numbers of the validation showers that select the epoch, ascending.
 
-    Drawn from a few shards that lie evenly among all, as each worker must read them: showers may lie in the order of
-    their energies. The same for every run: the generator is judged by the others, as showers that chose it would
-    flatter it.
+    Drawn from a few shards at equal distances, as each worker reads them and showers may be sorted by energy. The same
+    for every run. The generator is validated with the others: the result for showers that selected it is biased.
 
     shards: validation showers in each shard.
     """
@@ -39,13 +44,24 @@ def selection_showers(shards: Sequence[int]) -> NDArray[np.intp]:
     return np.sort(np.random.default_rng(0).choice(pool, wanted, replace=False))
 
 
-def is_chosen(deviation: float, lowest: float | None) -> bool:
-    """Whether the newest generator is kept instead of the one kept so far.
+def is_selected(deviation: float, lowest: float | None) -> bool:
+    """Whether the newest generator replaces the one that is selected so far.
 
-    lowest: least deviation of all earlier epochs; None: there is none. A later epoch is preferred while it is as good
-    within what so few showers can tell.
+    lowest: least deviation of all earlier epochs; None: there is none. A later epoch is preferred unless it is
+    significantly worse.
     """
     return lowest is None or deviation <= (1 + TOLERANCE) * lowest
+
+
+def generate_like(like: Showers, generator: Any, run: Run) -> Showers:
+    """Showers of the same energies and angles, from the same noise at every call."""
+    noise = np.random.default_rng(run.train.seed).standard_normal((len(like), noise_size(run.model)), np.float32)
+    cells = np.empty_like(like.cells_gev)
+    for first in range(0, len(like), AT_ONCE):
+        batch = slice(first, first + AT_ONCE)
+        inputs = latent(noise[batch], like.energy_gev[batch], like.angle_rad[batch], run.model, run.data)
+        cells[batch] = to_gev(generator(inputs, training=False)[..., 0].numpy(), run.data.preprocessing)
+    return Showers(cells, like.energy_gev, like.angle_rad, "generated")
 
 
 def physics_deviation(real: Showers, generated: Showers) -> dict[str, float]:
