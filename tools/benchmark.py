@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from caloscale.bench.document import AllReduceBench, BenchMachine, GenerateBench, InputBench, StepBench
 from caloscale.bench.machine import describe_machine
+from caloscale.bench.results import AllReduceBench, BenchMachine, GenerateBench, InputBench, StepBench
 from caloscale.bench.tables import bench_table, machine_text
 from caloscale.profiling.result import Profile
 from caloscale.report.run_figures import profile_table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from caloscale.bench.document import BenchMachine
+from caloscale.bench.results import BenchMachine
 from caloscale.bench.tables import machine_text
 from tools.benchmark_runs import table
 

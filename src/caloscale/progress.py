@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 SECONDS_BETWEEN_LINES = 5.0
 PROGRESS_FILE_VARIABLE = "CALOSCALE_PROGRESS_FILE"
-"""Environment variable with the file in which a training says how far it is, for whoever watches; absent: none."""
+"""Environment variable with the file into which a training writes its progress; absent: none."""
 
 
 class _Lines(tqdm):  # type: ignore[type-arg]

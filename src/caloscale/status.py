@@ -12,12 +12,12 @@ from caloscale.spec.cluster import Backend
 
 Phase = Literal["Pending", "Waiting", "Starting", "Running", "Recovering", "Succeeded", "Failed", "Suspended"]
 """Pending: not yet planned. Waiting: planned, the machines are not there. Starting: launched, not all workers run.
-Recovering: interrupted, going on soon. Suspended: stopped on request, or because the pipeline step that followed it has
+Recovering: interrupted, resumes soon. Suspended: stopped on request, or because the pipeline step that followed it has
 gone."""
 FINISHED: tuple[Phase, ...] = ("Succeeded", "Failed")
 """Phases that a run does not leave by itself."""
 MENDABLE = ("Budget", "Deadline", "RestartBudget", "CannotStart")
-"""Reasons of a failure that an edit of the document (budget, recovery, cluster) may mend: the run then goes on."""
+"""Reasons of a failure that a change of the configuration (budget, recovery, cluster) removes: the run then resumes."""
 HOLDING: tuple[Phase, ...] = ("Starting", "Running")
 """Phases in which a run has workers."""
 
@@ -50,7 +50,7 @@ class Condition(StatusBlock):
     last_transition_time: Time
     """When status changed last."""
     observed_generation: int | None = None
-    """Generation of the document that it speaks of."""
+    """Generation of the run configuration that it refers to."""
 
 
 class HeldNodes(StatusBlock):
@@ -251,13 +251,13 @@ class RunStatus(StatusBlock):
     """Status of a TrainingRun."""
 
     phase: Phase = "Pending"
-    """Where the run is in its life."""
+    """Phase of the run."""
     message: str = ""
     """What it waits for or why it ended, in one sentence."""
     layout: str = ""
     """Workers x accelerators per worker."""
     observed_generation: int = 0
-    """Generation of the document that this status speaks of."""
+    """Generation of the run configuration that this status refers to."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),

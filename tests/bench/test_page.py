@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from caloscale.bench.document import BenchMachine, StepBench, StepReference, Timing
+from caloscale.bench.results import BenchMachine, StepBench, StepReference, Timing
 from caloscale.bench.tables import bench_table
 from caloscale.cli.main import app
 from tools import benchmark

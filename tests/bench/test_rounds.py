@@ -48,7 +48,7 @@ def test_contenders_are_timed_in_turn_and_leave_nothing_even_when_one_dies():
 def test_a_contender_that_cannot_start_says_why():
     before = children()
     with pytest.raises(BenchError, match="no-such-preset"):
-        Contender("ours", "step", {"document": {"model": {"preset": "no-such-preset"}}, "batch": 2}).__enter__()
+        Contender("ours", "step", {"configuration": {"model": {"preset": "no-such-preset"}}, "batch": 2}).__enter__()
     assert children() <= before
 
 

@@ -75,7 +75,7 @@ MORE = {"budget": {"maxUsd": 9}}
         (seen("Succeeded", spec=SPEC), SPEC, "has succeeded"),
         (seen("Succeeded", spec=SPEC), MORE, "has succeeded"),
         (seen("Failed", "UserError", SPEC), MORE, "has failed"),
-        (seen("Failed", "Budget", SPEC), SPEC, "change in the document what it failed for"),
+        (seen("Failed", "Budget", SPEC), SPEC, "change the field that it failed for"),
         (seen("Failed", "Budget", SPEC), MORE, None),
     ],
 )

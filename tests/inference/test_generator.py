@@ -102,7 +102,10 @@ def change_card(folder, **changes):
         (lambda f: (f / "model.json").unlink(), "model.json: cannot be read"),
         (lambda f: (f / "model.json").write_text("{}"), "model.json: preset: is not a model card"),
         (lambda f: (f / "model.json").write_bytes(b"\xff\x00"), "is not a model card"),
-        (lambda f: change_card(f, document={"model": {"preset": "new"}}), "run configuration that is not valid here"),
+        (
+            lambda f: change_card(f, configuration={"model": {"preset": "new"}}),
+            "run configuration that is not valid here",
+        ),
         (lambda f: (f / "generator.keras").unlink(), "generator.keras: is missing"),
         (lambda f: (f / "generator.keras").write_bytes(b"no network"), "generator.keras: is truncated or damaged"),
         (lambda f: change_card(f, latentSize=7), "other showers than model.json says"),

@@ -22,7 +22,7 @@ from caloscale.models.arithmetic import step_flops
 from caloscale.profiling.peak import Peak, measure_peak
 from caloscale.profiling.profile import StepProfiler, describe, divide, keeper
 from caloscale.profiling.result import Profile
-from caloscale.profiling.scopes import PARTS, PHASES, part_scope, phase_scope, place_of
+from caloscale.profiling.scopes import PARTS, PHASES, part_scope, phase_and_part, phase_scope
 from caloscale.profiling.trace import INPUT, STEP, Interval, Trace, read_trace
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.training.input import TrainingShowers
@@ -112,7 +112,7 @@ def test_without_a_step_there_is_no_profile():
     ],
 )
 def test_places_of_operations(name, kind, place):
-    assert place_of(name, kind) == place
+    assert phase_and_part(name, kind) == place
 
 
 def test_scopes_reach_the_profiler_and_gradients_keep_them():
@@ -140,7 +140,7 @@ def test_scopes_reach_the_profiler_and_gradients_keep_them():
         if number == 2:
             elapsed = time.perf_counter() - begin
     assert len(found) == 1 and len(found[0].steps) == 2
-    places = {place_of(one.name, one.kind) for one in found[0].operations}
+    places = {phase_and_part(one.name, one.kind) for one in found[0].operations}
     assert places >= {
         ("discriminator_real", "forward"),
         ("discriminator_real", "back_propagation"),

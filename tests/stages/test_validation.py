@@ -130,7 +130,7 @@ def test_what_belongs_to_another_document_is_not_compared(
     networks = shared_model(tmp_path_factory, "compact", others)
     for overrides, error, message in (
         (DETECTOR, CheckpointError, f"model.json: {field}: the networks were trained for another run configuration"),
-        (others, ShowerFileError, f"{field}: the shards were made for another document"),
+        (others, ShowerFileError, f"{field}: the shards were made for another run configuration"),
     ):
         run = spec.load_run(preset="compact", overrides=overrides)
         with pytest.raises(error, match=message) as raised:

@@ -10,7 +10,7 @@ from caloscale import spec
 from caloscale.errors import ConfigurationError, TrainingError
 from caloscale.spec.workspace_layout import LARGE
 from caloscale.stages.record import read_earlier, read_records, recorded
-from caloscale.stages.workspace import keep_document, open_workspace
+from caloscale.stages.workspace import keep_configuration, open_workspace
 from caloscale.storage.objects import download, upload
 from tests.cluster_objects import examples as ex
 
@@ -20,21 +20,21 @@ COMPACT = spec.load_run(preset="compact")
 def test_the_placed_document_is_the_same_run(tmp_path: Path) -> None:
     """What a worker on a cluster reads has machines, batch and places filled in; the pipeline's steps do not."""
     run = ex.run_of("hardware.accelerator=nvidia-tesla-v100", "hardware.count=16", "hardware.perNode=8")
-    keep_document(run, tmp_path)
+    keep_configuration(run, tmp_path)
     placed = ex.launch_of(run, *(ex.node(f"n{i}") for i in range(2))).document
     assert placed != run
-    keep_document(placed, tmp_path)
+    keep_configuration(placed, tmp_path)
     assert spec.load_run(tmp_path / "run.yaml") == placed
     written = (tmp_path / "run.yaml").stat().st_mtime_ns
-    keep_document(placed, tmp_path)
+    keep_configuration(placed, tmp_path)
     assert (tmp_path / "run.yaml").stat().st_mtime_ns == written
 
 
 @pytest.mark.parametrize("override", ["train.seed=2", "data.seed=2", "model.latentSize=7", "train.decay=constant"])
 def test_another_training_is_refused(tmp_path: Path, override: str) -> None:
-    keep_document(COMPACT, tmp_path)
+    keep_configuration(COMPACT, tmp_path)
     with pytest.raises(ConfigurationError, match="another configuration") as error:
-        keep_document(spec.load_run(preset="compact", overrides=[override]), tmp_path)
+        keep_configuration(spec.load_run(preset="compact", overrides=[override]), tmp_path)
     assert f"{error.value.field}={error.value.value}" == override
     assert "checkpoints" in str(error.value.remedy)
     assert spec.load_run(tmp_path / "run.yaml") == COMPACT
@@ -55,10 +55,10 @@ def test_another_training_is_refused(tmp_path: Path, override: str) -> None:
 )
 def test_a_training_goes_on_longer_or_elsewhere_and_is_judged_anew(tmp_path: Path, override: str) -> None:
     """What docs/recovery.md lets change between two lives; the document that is kept is the newest."""
-    keep_document(COMPACT, tmp_path)
+    keep_configuration(COMPACT, tmp_path)
     changed = spec.load_run(preset="compact", overrides=[override])
     assert changed != COMPACT
-    keep_document(changed, tmp_path)
+    keep_configuration(changed, tmp_path)
     assert spec.load_run(tmp_path / "run.yaml") == changed
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caloscale.errors import ConfigurationError, InputError
-from caloscale.studies.measures import MEASURES, Context, Measure, document
+from caloscale.studies.measures import MEASURES, Context, Measure, configured_run
 from caloscale.studies.points import Point
 from caloscale.studies.report import run_study
 from caloscale.studies.runner import run_points
@@ -156,7 +156,7 @@ def test_inputs_of_a_plan_that_cannot_be(tmp_path, inputs, says):
 def test_a_block_and_its_fields_are_one_whatever_stands_first():
     block = {"epochs": 4, "seed": 2}
     for inputs in ({"train": block, "train.epochs": 7}, {"train.epochs": 7, "train": block}):
-        run = document(inputs | {"data.source": "mine"})
+        run = configured_run(inputs | {"data.source": "mine"})
         assert (run.train.epochs, run.train.seed) == (7, 2)
     assert block == {"epochs": 4, "seed": 2}
 

@@ -256,5 +256,5 @@ def test_fewer_showers_than_a_batch(shards):
     ],
 )
 def test_shards_of_another_document(shards, override, field):
-    with pytest.raises(ShowerFileError, match=f"{field}: the shards were made for another document"):
+    with pytest.raises(ShowerFileError, match=f"{field}: the shards were made for another run configuration"):
         check_manifest(shards, read_manifest(shards), small_run(override).data)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from caloscale.errors import CheckpointError, ShowerFileError, Terminated
 from caloscale.inference import load_generator
 from caloscale.showers.tfrecord.records import read_dataset
-from caloscale.training import loop, train
+from caloscale.training import train, trainer
 from caloscale.training.checkpoint.format import decode
 from caloscale.training.coordination.signals import StopSignals
 
@@ -125,13 +125,13 @@ def test_a_finished_training_is_not_repeated(whole, shards):
 @pytest.mark.parametrize(("number", "raised"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
 def test_a_signal_behind_the_last_step_is_heeded(shards, tmp_path, monkeypatch, moment, number, raised):
     """Lost: nothing; all is saved and released, and the next stage does not begin."""
-    usual = getattr(loop, moment)
+    usual = getattr(trainer, moment)
 
     def told(*args, **more):
         os.kill(os.getpid(), number)
         return usual(*args, **more)
 
-    monkeypatch.setattr(loop, moment, told)
+    monkeypatch.setattr(trainer, moment, told)
     with pytest.raises(raised):
         train(small_run(*QUICK, "train.epochs=1"), shards, tmp_path)
     assert newest_step(tmp_path) == 5

@@ -11,10 +11,10 @@ from caloscale.planning.plan import Candidate
 from caloscale.spec import Hardware, Run
 
 SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"
-DOCUMENT_VARIABLE = "CALOSCALE_RUN"
-"""Environment variable that carries the run document to the workers."""
+CONFIGURATION_VARIABLE = "CALOSCALE_RUN"
+"""Environment variable that carries the run configuration to the workers."""
 COMMAND = (
-    f"printenv {DOCUMENT_VARIABLE} > run.yaml && "
+    f"printenv {CONFIGURATION_VARIABLE} > run.yaml && "
     "caloscale train run.yaml --workspace ${{outputs.run}} --dataset ${{inputs.dataset}}"
 )
 TIERS = {"spot": "spot", "on-demand": "standard"}
@@ -23,7 +23,7 @@ DATA_SCHEMES = ("azureml:", "azureml://", "https://", "abfss://", "wasbs://")
 
 
 def on_azure(run: Run) -> Run:
-    """The run with its hardware on Azure; raises ConfigurationError when the document names another cloud."""
+    """The run with its hardware on Azure; raises ConfigurationError when it names another cloud."""
     hardware = run.hardware or Hardware()
     if hardware.cloud not in (None, "azure"):
         raise ConfigurationError(
@@ -75,7 +75,7 @@ def job_of(run: Run, placement: Candidate, *, image: str, data: str, compute: st
         },
         "command": COMMAND,
         "environment": {"image": image},
-        "environment_variables": {DOCUMENT_VARIABLE: placed.model_dump_json(by_alias=True)},
+        "environment_variables": {CONFIGURATION_VARIABLE: placed.model_dump_json(by_alias=True)},
         "inputs": {"dataset": {"type": "uri_folder", "path": data, "mode": "ro_mount"}},
         "outputs": {"run": {"type": "uri_folder", "mode": "rw_mount"}},
         "distribution": {"type": "tensorflow", "worker_count": placement.nodes, "parameter_server_count": 0},
@@ -118,7 +118,7 @@ def _placed(run: Run, placement: Candidate) -> Run:
 def _check_data(data: str) -> None:
     if not data.startswith(DATA_SCHEMES):
         raise InputError(
-            "is not a place that Azure ML can mount",
+            "is not a path that Azure ML can mount",
             field="--data",
             value=data,
             remedy="azureml:NAME:VERSION, azureml://datastores/NAME/paths/FOLDER, or an https:// or abfss:// address",

@@ -13,9 +13,9 @@ import time
 from collections.abc import Sequence
 from tempfile import TemporaryFile
 
-from caloscale.bench.document import AllReduceBench, AllReduceTime
 from caloscale.bench.machine import describe_machine
 from caloscale.bench.ports import free_ports
+from caloscale.bench.results import AllReduceBench, AllReduceTime
 from caloscale.bench.rounds import timing
 from caloscale.errors import BenchError
 from caloscale.planning.collective import ring_seconds
@@ -106,8 +106,8 @@ def _run_workers(count: int, tapes: list[Shapes], rounds: int) -> dict[str, list
         for index, (process, log) in enumerate(zip(processes, logs)):
             if process.returncode:
                 log.seek(0)
-                told = " ".join(log.read().decode(errors="replace").split()[-60:])
-                raise BenchError(f"worker {index} of {count} ended with exit code {process.returncode}: {told}")
+                message = " ".join(log.read().decode(errors="replace").split()[-60:])
+                raise BenchError(f"worker {index} of {count} ended with exit code {process.returncode}: {message}")
         found: dict[str, list[float]] = json.loads(printed)
         return found
     finally:

@@ -50,12 +50,12 @@ def main(settings: dict[str, Any]) -> dict[str, list[float]]:
 
         return run
 
-    ways = {"packed": step(packed), "perVariable": step(separate)}
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    methods = {"packed": step(packed), "perVariable": step(separate)}
+    seconds: dict[str, list[float]] = {name: [] for name in methods}
     for number in range(WARM_UP + settings["rounds"]):
-        for name, way in ways.items():
+        for name, method in methods.items():
             clock = time.perf_counter()
-            total = float(way())
+            total = float(method())
             if number >= WARM_UP:
                 seconds[name].append(time.perf_counter() - clock)
             expected = workers * len(tapes[-1])

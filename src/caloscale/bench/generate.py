@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from caloscale.bench.document import Geant4Time, GenerateBench, RuntimeTime
 from caloscale.bench.machine import describe_machine
+from caloscale.bench.results import Geant4Time, GenerateBench, RuntimeTime
 from caloscale.bench.rounds import Contender, interleave, ratios
 from caloscale.errors import BenchError, SimulationError
 from caloscale.simulation import simulate
@@ -36,12 +36,12 @@ def bench_generate(
     Raises BenchError when the reference fails; a runtime that is not installed is named with its problem.
     """
     machine = describe_machine()
-    document = run.model_dump(mode="json", by_alias=True)
+    configuration = run.model_dump(mode="json", by_alias=True)
     problems: dict[tuple[str, str], str] = {}
     contenders: dict[tuple[str, str], Contender] = {}
     with TemporaryDirectory(prefix="caloscale-bench-") as temporary, ExitStack() as stack:
         reference = stack.enter_context(
-            Contender("reference", "reference-generate", {"document": document, "batch": batch})
+            Contender("reference", "reference-generate", {"configuration": configuration, "batch": batch})
         )
         folder = Path(temporary) / "model"
         _make_model(run, folder)
@@ -49,7 +49,7 @@ def bench_generate(
             if precision not in precisions:
                 continue
             settings = {
-                "document": document,
+                "configuration": configuration,
                 "folder": str(folder),
                 "runtime": runtime,
                 "precision": precision,

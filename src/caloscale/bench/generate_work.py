@@ -28,24 +28,24 @@ def write_untrained(run: Run, folder: Path) -> None:
 
 
 def runtime_work(
-    document: dict[str, Any], folder: str, runtime: str, precision: str, batch: int, streams: int
+    configuration: dict[str, Any], folder: str, runtime: str, precision: str, batch: int, streams: int
 ) -> tuple[Work, dict[str, Any]]:
     """Batches of a model folder in a runtime; a unit is a batch for each of ``streams`` threads."""
-    run = build_run(document)
+    run = build_run(configuration)
     opened = open_runtime(folder, runtime, precision=precision, streams=streams)
-    fed = _inputs(run, batch)
+    inputs = _inputs(run, batch)
 
     def work(units: int) -> None:
         with ThreadPoolExecutor(streams) as pool:
-            for made in pool.map(lambda _: opened.generate_batch(*fed), range(units * streams)):
+            for made in pool.map(lambda _: opened.generate_batch(*inputs), range(units * streams)):
                 _must_be_finite(made)
 
     return work, {}
 
 
-def reference_work(document: dict[str, Any], batch: int) -> tuple[Work, dict[str, Any]]:
+def reference_work(configuration: dict[str, Any], batch: int) -> tuple[Work, dict[str, Any]]:
     """The published generator in plain Keras, in one tf.function, showers in network units."""
-    run = build_run(document)
+    run = build_run(configuration)
     generator = build_reference(run.model, run.data).generator
     noise, energy, angle = _inputs(run, batch)
 

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from caloscale.bench.document import InputBench
 from caloscale.bench.machine import describe_machine
+from caloscale.bench.results import InputBench
 from caloscale.bench.rounds import Contender, interleave
 from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.simulation import simulate
@@ -35,12 +35,12 @@ def bench_input(
     dataset: a folder of shards that fits the run; absent, some are made. Raises BenchError, ShowerFileError.
     """
     machine = describe_machine()
-    document = run.model_dump(mode="json", by_alias=True)
+    configuration = run.model_dump(mode="json", by_alias=True)
     with TemporaryDirectory(prefix="caloscale-bench-") as temporary, ExitStack() as stack:
         folder = dataset or sample_shards(run, Path(temporary))
-        settings = {"document": document, "folder": str(folder), "batch": batch}
+        settings = {"configuration": configuration, "folder": str(folder), "batch": batch}
         pipeline = stack.enter_context(Contender("input", "input", settings))
-        step = stack.enter_context(Contender("step", "step", {"document": document, "batch": batch}))
+        step = stack.enter_context(Contender("step", "step", {"configuration": configuration, "batch": batch}))
         interleave([pipeline, step], f"bench input {run.model.preset}", seconds, rounds)
     per_epoch = pipeline.facts["showers"]
     per_shower, consumed = pipeline.timing(1 / per_epoch), step.timing(1 / batch)

@@ -15,9 +15,9 @@ EPOCHS = 1_000_000
 """More than are ever read."""
 
 
-def pipeline_work(document: dict[str, Any], folder: str, batch: int) -> tuple[Work, dict[str, Any]]:
+def pipeline_work(configuration: dict[str, Any], folder: str, batch: int) -> tuple[Work, dict[str, Any]]:
     """Batches of a folder of shards; a unit is an epoch."""
-    run = build_run(document)
+    run = build_run(configuration)
     path = Path(folder)
     manifest = read_manifest(path)
     showers = TrainingShowers(path, manifest, batch, seed=run.train.seed, mirror=run.data.mirror)

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import caloscale
-from caloscale.bench.document import BenchMachine
+from caloscale.bench.results import BenchMachine
 from caloscale.stages.record import this_machine
 
 _SOFTWARE = ("tensorflow", "tensorflow-cpu", "keras", "tf_keras", "numpy", "onnxruntime", "openvino", "calzone")

@@ -39,7 +39,7 @@ class ReferenceOptimizers(NamedTuple):
 
 
 def reference_optimizers(run: Run, networks: Networks) -> ReferenceOptimizers:
-    """The optimisers of the document at its learning rates, without schedule."""
+    """The optimisers of the run configuration at its learning rates, without schedule."""
     train = run.train
 
     def one(rate: float, network: Any) -> Any:
@@ -98,8 +98,8 @@ def _targets(run: Run, batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _generate(run: Run, networks: Networks, batch: Mapping[str, Any], noise: Any, *, training: bool) -> Any:
-    fed = latent(noise, batch["energy_gev"], batch["angle_rad"], run.model, run.data)
-    return networks.generator(fed, training=training)
+    inputs = latent(noise, batch["energy_gev"], batch["angle_rad"], run.model, run.data)
+    return networks.generator(inputs, training=training)
 
 
 def _discriminator_tape(

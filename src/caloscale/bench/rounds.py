@@ -13,7 +13,7 @@ from contextlib import suppress
 from tempfile import TemporaryFile
 from typing import Any
 
-from caloscale.bench.document import Timing
+from caloscale.bench.results import Timing
 from caloscale.errors import BenchError
 from caloscale.progress import bar
 
@@ -23,7 +23,7 @@ SHORTEST_SECONDS = 0.3
 
 
 class Contender:
-    """A process (`worker`) that does a unit of work as often as it is told, and says how long it took.
+    """A process (`worker`) that does a unit of work as often as requested, and returns how long it took.
 
     A context manager: the process starts when it is entered and is gone when it is left.
     """
@@ -90,8 +90,8 @@ class Contender:
         if not answer:
             code = self._process.wait()
             self._errors.seek(0)
-            told = self._errors.read().decode(errors="replace").strip().splitlines()
-            raise BenchError(f"the contender {self.name} ended with exit code {code}: {' '.join(told[-3:])[-500:]}")
+            output = self._errors.read().decode(errors="replace").strip().splitlines()
+            raise BenchError(f"the contender {self.name} ended with exit code {code}: {' '.join(output[-3:])[-500:]}")
         found: dict[str, Any] = json.loads(answer)
         if "problem" in found:
             raise BenchError(f"{self.name}: {found['problem']}")

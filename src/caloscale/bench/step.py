@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from caloscale.bench.document import StepBench, StepReference
 from caloscale.bench.machine import describe_machine
+from caloscale.bench.results import StepBench, StepReference
 from caloscale.bench.rounds import Contender, interleave, ratios
 from caloscale.spec import Run
 
@@ -17,15 +17,15 @@ PRODUCT = "product"
 def bench_step(run: Run, batch: int, *, rounds: int | None = None, seconds: float = SECONDS) -> StepBench:
     """Time our step and the reference on batches of ``batch`` showers. Raises BenchError when one of them fails."""
     machine = describe_machine()
-    document = run.model_dump(mode="json", by_alias=True)
+    configuration = run.model_dump(mode="json", by_alias=True)
     precision = run.train.precision
     plain = run.model_copy(update={"train": run.train.model_copy(update={"precision": "float32"})})
     with ExitStack() as stack:
         ours, reference, product = (
             stack.enter_context(Contender(name, name, settings))
             for name, settings in (
-                ("step", {"document": document, "batch": batch}),
-                ("reference-step", {"document": plain.model_dump(mode="json", by_alias=True), "batch": batch}),
+                ("step", {"configuration": configuration, "batch": batch}),
+                ("reference-step", {"configuration": plain.model_dump(mode="json", by_alias=True), "batch": batch}),
                 (PRODUCT, {"precision": precision}),
             )
         )

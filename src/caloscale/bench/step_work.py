@@ -42,9 +42,9 @@ def synthetic_batch(run: Run, size: int) -> dict[str, Any]:
     return {name: tf.constant(value, tf.float32) for name, value in arrays.items()}
 
 
-def our_step(document: dict[str, Any], batch: int) -> tuple[Work, dict[str, Any]]:
+def our_step(configuration: dict[str, Any], batch: int) -> tuple[Work, dict[str, Any]]:
     """The step that trains, on one device."""
-    run = build_run(document)
+    run = build_run(configuration)
     state = TrainingState(run)
     step = compile_step(state, Schedule(0, "constant"))
     showers, over = synthetic_batch(run, batch), tf.constant(0.0)
@@ -62,9 +62,9 @@ def our_step(document: dict[str, Any], batch: int) -> tuple[Work, dict[str, Any]
     return work, {"flopPerEvent": arithmetic}
 
 
-def reference_step_work(document: dict[str, Any], batch: int) -> tuple[Work, dict[str, Any]]:
+def reference_step_work(configuration: dict[str, Any], batch: int) -> tuple[Work, dict[str, Any]]:
     """The published step in plain Keras, in one tf.function."""
-    run = build_run(document)
+    run = build_run(configuration)
     tf.keras.utils.set_random_seed(run.train.seed)
     networks = build_reference(run.model, run.data)
     optimizers = reference_optimizers(run, networks)

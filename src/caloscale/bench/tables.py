@@ -1,11 +1,11 @@
-"""The documents as tables of text, for terminals and for docs/benchmarks.md."""
+"""The results as tables of text, for terminals and for docs/benchmarks.md."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from caloscale.bench.document import (
+from caloscale.bench.results import (
     AllReduceBench,
     BenchMachine,
     GenerateBench,

@@ -1,4 +1,4 @@
-"""caloscale calibrate: what finished runs teach the planner."""
+"""caloscale calibrate: measurements of finished runs for the planner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def command(
     measurements: Measurements = None,
     as_json: Json = False,
 ) -> None:
-    """Turn finished runs into measurements, and say how well they had been predicted."""
+    """Turn finished runs into measurements, and report how well they were predicted."""
     from caloscale.cli.tables import console, table
     from caloscale.stages.planning import learn
 

@@ -27,7 +27,7 @@ def command(
             "names showers that are there already",
             field="data.source",
             value=data.source,
-            remedy="--set data.source=simulate and data.showers=1500, say; or go on with caloscale preprocess",
+            remedy="--set data.source=simulate and data.showers=1500, say; or run caloscale preprocess",
         )
     record = simulate(data, output)
     if as_json:

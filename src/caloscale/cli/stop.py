@@ -12,11 +12,11 @@ from caloscale.cli.cluster_options import Context, Namespace, RunName, reach
 def command(
     name: RunName,
     delete: Annotated[bool, typer.Option("--delete", help="Delete it from the cluster; its bucket stays.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Let a run that was stopped go on.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a run that was stopped.")] = False,
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """Stop a run after a checkpoint and give its nodes back; --resume lets it go on."""
+    """Stop a run after a checkpoint and give its nodes back; --resume resumes it."""
     from caloscale.client import runs
     from caloscale.errors import InputError
 

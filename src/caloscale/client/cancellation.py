@@ -1,4 +1,4 @@
-"""Being told to stop, as Kubernetes ends a pod."""
+"""The signal by which Kubernetes ends a pod."""
 
 from __future__ import annotations
 

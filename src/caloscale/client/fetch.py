@@ -21,12 +21,12 @@ from caloscale.storage.objects import download, is_remote
 
 
 def fetch(run: RunOnCluster, folder: Path) -> list[str]:
-    """Bring a run into a folder: its document, status.json, usage.json and plan.json (for `caloscale bill`), and its
-    workspace but for showers and checkpoints, which are large.
+    """Copy a run into a folder: its configuration, status.json, usage.json and plan.json (for `caloscale bill`), and the
+    workspace without showers and checkpoints, which are large.
 
     Returns what could not be brought, a sentence each. Raises ClusterError when the folder holds another run.
     """
-    document = build_run(run.spec)
+    configured = build_run(run.spec)
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "status.json"
     if kept.is_file():
@@ -36,12 +36,12 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
             if first != other:
                 raise ClusterError(f"{folder} holds another run of that name", remedy="another --to, or delete it")
     missing = []
-    workspace = workspace_of(document)
+    workspace = workspace_of(configured)
     if workspace is not None and is_remote(workspace):
         download(workspace, folder, without=LARGE)
-    elif document.cluster.volume_claim is not None:
+    elif configured.cluster.volume_claim is not None:
         missing.append(
-            f"the workspace is on volume claim {document.cluster.volume_claim}: mount it in a pod and use kubectl cp"
+            f"the workspace is on volume claim {configured.cluster.volume_claim}: mount it in a pod and use kubectl cp"
         )
     else:
         missing.append(
@@ -49,8 +49,8 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
         )
     _write(folder / "status.json", run.status.model_dump_json(by_alias=True, exclude_none=True, indent=2))
     if not (folder / "run.yaml").exists():
-        _write(folder / "run.yaml", dump_run(document).rstrip("\n"))
-    planned = estimate_of(document, run.status)
+        _write(folder / "run.yaml", dump_run(configured).rstrip("\n"))
+    planned = estimate_of(configured, run.status)
     if isinstance(planned, str):
         missing.append(planned)
         plan = None
@@ -58,7 +58,7 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
         _write(folder / PLAN_FILE, planned.model_dump_json(by_alias=True, indent=2))
         plan = planned
     now, stages = dt.datetime.now(dt.UTC), _stage_times(folder / "stages")
-    use = use_of(run.name, run.status, now, document, stages=stages, plan=plan)
+    use = use_of(run.name, run.status, now, configured, stages=stages, plan=plan)
     if use is None:
         missing.append("it held no node yet: there is no bill")
     else:

@@ -18,7 +18,7 @@ from caloscale.spec import Run
 from caloscale.status import FINISHED, MENDABLE, RunStatus
 
 MANAGER = "caloscale-submit"
-"""Owner of the document's fields: not the operator."""
+"""Owner of the fields of the run configuration: not the operator."""
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 POLL_SECONDS = 2.0
 
@@ -31,7 +31,7 @@ class RunOnCluster(NamedTuple):
     namespace: str
     """Namespace."""
     spec: dict[str, Any]
-    """The document."""
+    """The run configuration."""
     status: RunStatus
     """What it reports."""
     created: str
@@ -41,7 +41,9 @@ class RunOnCluster(NamedTuple):
 def manifest_of(
     run: Run, name: str, namespace: str, labels: dict[str, str] | None = None, follower: str | None = None
 ) -> dict[str, Any]:
-    """The TrainingRun of a document, every field resolved; raises ConfigurationError for a name that pods cannot bear.
+    """The TrainingRun of a run configuration, every field resolved.
+
+    Raises ConfigurationError for a name that is not valid for pods.
 
     ``follower``: a pod of the namespace; a minute after its end the run stops.
     """
@@ -75,7 +77,7 @@ def submit(connection: Connection, manifest: dict[str, Any], *, dry_run: bool = 
 
 
 def refuse_finished(connection: Connection, manifest: dict[str, Any]) -> None:
-    """Raise InputError when a run of that name has finished and this document does not have it go on.
+    """Raise InputError when a run of that name has finished and this run configuration does not resume it.
 
     Submitting it would change nothing, and its old end would be taken for the new one.
     """
@@ -129,7 +131,7 @@ def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnC
         run = _run_of(raw)
         ended = run.status.phase in FINISHED
         if ended and run.status.observed_generation < raw["metadata"].get("generation", 0):
-            time.sleep(POLL_SECONDS)  # the document was changed since, and the end may be none
+            time.sleep(POLL_SECONDS)  # the run configuration was changed since, and the end may be none
             continue
         if run.status != before:
             before = run.status
@@ -140,13 +142,13 @@ def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnC
 
 
 def suspend(connection: Connection, namespace: str, name: str, *, on: bool = True) -> None:
-    """Stop a run after a checkpoint, or let it go on, also without who followed it.
+    """Stop a run after a checkpoint, or resume it, also without its follower.
 
     Raises ClusterError, and InputError when it has finished.
     """
     run = find_run(connection, namespace, name)
     if run.status.phase in FINISHED:
-        what = "be stopped" if on else "go on"
+        what = "be stopped" if on else "be resumed"
         raise InputError(f"{name} has {run.status.phase.lower()} and cannot {what}", remedy=_after_the_end(run))
     change: dict[str, Any] = {"spec": {"cluster": {"suspend": on}}}
     if not on:
@@ -195,7 +197,7 @@ def _after_the_end(run: RunOnCluster) -> str:
     delete = f"caloscale stop {run.name} -n {run.namespace} --delete"
     anew = f"submit under another --name, or delete this run first ({delete})"
     if _is_mendable(run):
-        return f"change in the document what it failed for and submit it as {run.name} again: it goes on; or {anew}"
+        return f"change the field that it failed for and submit it as {run.name} again: it resumes; or {anew}"
     return anew
 
 

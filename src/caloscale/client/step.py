@@ -46,7 +46,7 @@ def train_on_cluster(
     """Train as a TrainingRun of this cluster, and put the trained networks into the folder ``model``.
 
     ``step``: id of the pipeline run; again with the same id follows the run that is there. ``workspace`` must be a
-    place that the workers see. So must be ``dataset``, unless ``shards`` is a folder of this machine with the same
+    folder that the workers see. So must be ``dataset``, unless ``shards`` is a folder of this machine with the same
     shards: when ``dataset`` is in no bucket of Google Cloud Storage, they are put into the workspace. A step of
     Kubeflow Pipelines does not delete the run when it is cancelled: its container has less than a second, and the
     operator suspends the run, after a checkpoint, when the pod of the step has ended. Elsewhere SIGTERM and Ctrl-C
@@ -59,9 +59,9 @@ def train_on_cluster(
     if shards is not None and not is_remote(dataset):
         dataset = share_shards(shards, f"{workspace.rstrip('/')}/{DATASET}")
     cluster = run.cluster.model_copy(update={"workspace": workspace, "dataset": dataset})
-    document = run.model_copy(update={"cluster": cluster})
+    configured = run.model_copy(update={"cluster": cluster})
     pod = os.environ.get(POD_VARIABLE)
-    submit(connected, manifest_of(document, name, where, follower=pod))
+    submit(connected, manifest_of(configured, name, where, follower=pod))
     last: RunOnCluster | None = None
     with ended_by_sigterm():
         try:
@@ -70,12 +70,12 @@ def train_on_cluster(
         except (KeyboardInterrupt, Terminated):
             if pod is None:
                 if last is not None:
-                    _write_use(last, document, workspace)
+                    _write_use(last, configured, workspace)
                 delete(connected, where, name)
             raise
     if last is None:
         raise ClusterError(f"{name} was never seen", remedy=f"see caloscale status {name} -n {where}")
-    _write_use(last, document, workspace)
+    _write_use(last, configured, workspace)
     if last.status.phase != "Succeeded":
         raise ClusterError(f"{name} failed: {last.status.message}", remedy=f"see caloscale logs {name} -n {where}")
     source = f"{workspace.rstrip('/')}/{TRAINED}"
@@ -129,24 +129,24 @@ def metrics_of(run: RunOnCluster) -> dict[str, float]:
     return figures
 
 
-def share_shards(shards: Path, place: str) -> str:
+def share_shards(shards: Path, target: str) -> str:
     """Put shards where the workers find them, unless they are there; the manifest goes last."""
     manifest = (shards / MANIFEST).read_bytes()
-    if read_object(f"{place}/{MANIFEST}") == manifest:
-        return place
-    if is_remote(place):
-        upload(shards, place)
+    if read_object(f"{target}/{MANIFEST}") == manifest:
+        return target
+    if is_remote(target):
+        upload(shards, target)
     else:
-        with atomic_writer(Path(place), replace_folder=True) as folder:
+        with atomic_writer(Path(target), replace_folder=True) as folder:
             shutil.copytree(shards, folder)
-    return place
+    return target
 
 
-def _write_use(run: RunOnCluster, document: Run, workspace: str) -> None:
+def _write_use(run: RunOnCluster, configured: Run, workspace: str) -> None:
     """What the run used, and what had been estimated, where the cost report looks for them."""
-    planned = estimate_of(document, run.status)
+    planned = estimate_of(configured, run.status)
     plan = None if isinstance(planned, str) else planned
-    use = use_of(run.name, run.status, dt.datetime.now(dt.UTC), document, plan=plan)
+    use = use_of(run.name, run.status, dt.datetime.now(dt.UTC), configured, plan=plan)
     if use is None:
         return
     root = workspace.rstrip("/")

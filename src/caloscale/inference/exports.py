@@ -96,12 +96,12 @@ def _export(folder: Path, format: Format, target: Path) -> None:
     from caloscale.inference.generator import load_generator
 
     generator = load_generator(folder)
-    write, compute, versions = _ways(format)
+    write, compute, versions = _exporter(format)
     with atomic_writer(target, replace_folder=True) as temporary:
         temporary.mkdir()
         path = temporary / FILES[format]
         write(generator, path, metadata(generator.card, generator.noise_size))
-        deviation = _deviation(generator, lambda *fed: compute(path, *fed))
+        deviation = _deviation(generator, lambda *inputs: compute(path, *inputs))
         if not deviation <= TOLERANCE:
             raise CheckpointError(
                 f"differs from the network once it is exported to {format}: by {deviation:.1e}, allowed {TOLERANCE:g}",
@@ -137,11 +137,11 @@ def metadata(card: ModelCard, noise_size: int) -> dict[str, str]:
     }
 
 
-def _ways(format: Format) -> tuple[Callable[..., None], Callable[..., Any], dict[str, str]]:
+def _exporter(format: Format) -> tuple[Callable[..., None], Callable[..., Any], dict[str, str]]:
     """How a format is written and computed, and the versions of what does it."""
     from caloscale.inference import formats
 
-    return formats.ways(format)
+    return formats.exporter(format)
 
 
 def _deviation(generator: Generator, compute: Callable[..., NDArray[np.float32]]) -> float:

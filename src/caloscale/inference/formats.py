@@ -21,7 +21,7 @@ OPSET = 18
 Compute = Callable[..., Any]
 
 
-def ways(format: Format) -> tuple[Callable[[Generator, Path, dict[str, str]], None], Compute, dict[str, str]]:
+def exporter(format: Format) -> tuple[Callable[[Generator, Path, dict[str, str]], None], Compute, dict[str, str]]:
     """How a format is written, how its file is computed, and the versions of what does it."""
     write, compute, packages = {
         "onnx": (_write_onnx, _compute_onnx, ("tf2onnx", "onnx", "onnxruntime")),
@@ -75,8 +75,8 @@ def _expm1(context: Any, node: Any, name: str, _: Any) -> None:
 def _compute_onnx(path: Path, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
     from caloscale.inference.onnx_runtime import open_session
 
-    fed = {"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad}
-    return open_session(path, threads=None).run(["cells_gev"], fed)[0]
+    inputs = {"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad}
+    return open_session(path, threads=None).run(["cells_gev"], inputs)[0]
 
 
 def _write_openvino(generator: Generator, path: Path, properties: dict[str, str]) -> None:

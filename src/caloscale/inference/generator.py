@@ -81,8 +81,8 @@ class Generator(Runtime):
         )
 
     def _cells_of_batch(self, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
-        fed = latent(noise, energy_gev, angle_rad, self.run.model, self.run.data)
-        return to_gev(self.network(fed, training=False)[..., 0], self.card.preprocessing)
+        inputs = latent(noise, energy_gev, angle_rad, self.run.model, self.run.data)
+        return to_gev(self.network(inputs, training=False)[..., 0], self.card.preprocessing)
 
 
 def open_generator(folder: Path, *, precision: str, streams: int, threads: int | None) -> Generator:
@@ -126,7 +126,7 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
     path = folder / UNTRAINED / GENERATOR if untrained else folder / GENERATOR
     remedy = "train again, or copy the whole model folder"
     try:
-        run = build_run(card.document, file=folder / CARD)
+        run = build_run(card.configuration, file=folder / CARD)
     except ConfigurationError as error:
         raise CheckpointError(
             "holds a run configuration that is not valid here", file=folder / CARD, remedy=remedy

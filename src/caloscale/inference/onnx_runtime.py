@@ -29,8 +29,8 @@ class OnnxRuntime(Runtime):
         super().__init__(card, self._session.get_inputs()[0].shape[1], streams=streams, threads=threads)
 
     def _compute(self, noise: Floats, energy_gev: Floats, angle_rad: Floats) -> Floats:
-        fed = {"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad}
-        cells: Floats = self._session.run(["cells_gev"], fed)[0]
+        inputs = {"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad}
+        cells: Floats = self._session.run(["cells_gev"], inputs)[0]
         return cells
 
 

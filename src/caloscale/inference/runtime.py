@@ -44,9 +44,9 @@ class Runtime(ABC):
 
         noise: normal, (B, noise_size); energy_gev, angle_rad: (B,). Raises InputError for other shapes.
         """
-        fed = [np.ascontiguousarray(values, np.float32) for values in (noise, energy_gev, angle_rad)]
-        shapes = [values.shape for values in fed]
-        count = len(fed[1])
+        inputs = [np.ascontiguousarray(values, np.float32) for values in (noise, energy_gev, angle_rad)]
+        shapes = [values.shape for values in inputs]
+        count = len(inputs[1])
         if shapes != [(count, self.noise_size), (count,), (count,)]:
             raise InputError(
                 "do not belong together",
@@ -54,7 +54,7 @@ class Runtime(ABC):
                 value=shapes,
                 remedy=f"give (B, {self.noise_size}), (B,) and (B,)",
             )
-        return self._compute(*fed) if count else np.empty((0, *self.card.shape), np.float32)
+        return self._compute(*inputs) if count else np.empty((0, *self.card.shape), np.float32)
 
     @abstractmethod
     def _compute(self, noise: Floats, energy_gev: Floats, angle_rad: Floats) -> Floats: ...

@@ -1,4 +1,4 @@
-"""What stands beside a trained generator: `model.json`."""
+"""The description of a trained generator: `model.json`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNTRAINED = "untrained"
 
 
 class ModelCard(Block):
-    """What one must know of a generator to use it."""
+    """What is needed to use a generator."""
 
     preset: str
     """The network."""
@@ -38,8 +38,8 @@ class ModelCard(Block):
     """Origin of the training showers: geant4, parametrised, generated or file."""
     showers_sha256: str | None = None
     """Checksum of the training shards (`Manifest.train_sha256`); none: not known."""
-    document: dict[str, Any]
-    """The run document."""
+    configuration: dict[str, Any]
+    """The run configuration."""
     versions: dict[str, str]
     """Versions of the software that trained it."""
     step: int = Field(ge=0)
@@ -76,7 +76,7 @@ class ModelCard(Block):
             angle_deg=data.angle_deg,
             source=source,
             showers_sha256=showers_sha256,
-            document=run.model_dump(mode="json", by_alias=True),
+            configuration=run.model_dump(mode="json", by_alias=True),
             versions=versions,
             step=step,
             epoch=epoch,

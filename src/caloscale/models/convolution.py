@@ -1,4 +1,4 @@
-"""The one place where the way of computing a convolution is chosen.
+"""How a convolution is computed.
 
 The networks say what is computed; how belongs here. A convolution behind a large upsampling is folded (`folding`);
 all others are Keras' Conv3D. Measured with AVX-512, forward and with gradients: folding is 10 and 7 times faster behind

@@ -36,7 +36,7 @@ def drawing_from(random: ShowerRandom) -> Iterator[None]:
 
 @register
 class EventDropout(tf.keras.layers.Dropout):  # type: ignore[misc]
-    """Keras' dropout outside of `drawing_from`; within it, the mask of a shower is that of its place in the global
+    """Keras' dropout outside of `drawing_from`; within it, the mask of a shower is that of its position in the global
     batch, whichever replica has it.
     """
 

@@ -1,4 +1,4 @@
-"""Physics constraints as layers: what a shower says about itself, computed without trained parameters.
+"""Physics constraints as layers: quantities of a shower, computed without trained parameters.
 
 All of them read cell energies (B, X, Y, Z, 1) as `CellEnergy` gives them: deposited energy in units of
 1 / preprocessing.unitsPerGev GeV. They compute in float32 whatever the policy of the network, because sums
@@ -30,7 +30,7 @@ _register = tf.keras.utils.register_keras_serializable(package="caloscale")
 
 
 class _Constraint(tf.keras.layers.Layer):  # type: ignore[misc]
-    """A layer without weights that computes in float32 unless told otherwise."""
+    """A layer without weights that computes in float32 unless another type is given."""
 
     def __init__(self, *, dtype: Any = "float32", **options: Any) -> None:
         super().__init__(dtype=dtype, **options)

@@ -1,4 +1,4 @@
-"""From the document to a pair of networks, and what a generator is fed with."""
+"""From the run configuration to a pair of networks, and the input of a generator."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def noise_size(model: Model) -> int:
 
 
 def latent(noise: Any, energy_gev: Any, angle_rad: Any, model: Model, data: Data) -> Any:
-    """What the generator is fed with (B, latentSize).
+    """Input of the generator (B, latentSize).
 
     noise: normal with mean 0 and width 1, (B, noise_size(model)); energy_gev, angle_rad: (B,) or (B, 1).
     Variable angle and compact: [E / energyScaleGev, angle, noise]. Fixed angle: noise * E / energyScaleGev,

@@ -302,7 +302,7 @@ class GateResult(Block):
             return text
         if self.further_showers is not None:
             return f"{text}: {self.further_showers} more held-out Monte Carlo showers are needed"
-        return f"{text}: {self.reason or 'the difference is too near to the tolerance to be told from it'}"
+        return f"{text}: {self.reason or 'the difference is too near to the tolerance to decide'}"
 
 
 class Counts(Block):

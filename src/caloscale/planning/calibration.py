@@ -1,4 +1,4 @@
-"""What own runs teach: predictions beside measurements, and the forms of the model beside each other."""
+"""Calibration with own runs: predictions beside measurements, and the forms of the model beside each other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class FormError(Block):
     leave_one_out: float
     """Mean relative error of a run predicted by the others, up to half the largest count."""
     held_back: float
-    """Largest relative error for the runs beyond half the largest count, which are held back."""
+    """Largest relative error for the runs beyond half the largest count, which are held out."""
 
 
 class InterruptionRate(Block):
@@ -103,8 +103,8 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
             "(the field observed in docs/planning.md); one's own machine is no measurement of the one it is priced as",
         )
     everything = (*measurements, *rows)
-    places = dict.fromkeys((row.provider, row.accelerator, row.region) for row in rows)
-    rates = [(place, interruption_rate(everything, *place)) for place in places]
+    markets = dict.fromkeys((row.provider, row.accelerator, row.region) for row in rows)
+    rates = [(market, interruption_rate(everything, *market)) for market in markets]
     return Calibration(
         level=LEVEL,
         learnt=tuple(_learnt(row, measurements) for row in rows),

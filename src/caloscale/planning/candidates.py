@@ -87,7 +87,7 @@ class Candidates:
 
 
 def find_candidates(run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: dt.date) -> Candidates:
-    """All placements of a run that the document allows and the catalogue has.
+    """All placements that the run configuration allows and the catalogue has.
 
     Raises ConfigurationError (naming field, value, remedy) and PriceError (naming the row to add).
     """
@@ -251,7 +251,7 @@ def _interruption_rate(hardware: Hardware, offer: Offer, measurements: Sequence[
 
 
 def _provisioning_seconds(run: Run, hardware: Hardware, measurements: Sequence[Measurement]) -> float:
-    """The document's, else as measured on own runs, else recovery.waitForCapacity as its upper limit."""
+    """That of the run configuration, else as measured on own runs, else recovery.waitForCapacity as its upper limit."""
     if hardware.provisioning:
         return seconds_of(hardware.provisioning)
     seen = [m.provisioning_seconds for m in measurements if m.provisioning_seconds is not None]

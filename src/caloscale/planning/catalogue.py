@@ -38,7 +38,7 @@ def builtin(name: str) -> Traversable:
 def read_rows(
     file: Traversable | Path | str, row: type[RowT], error: Callable[..., InputError]
 ) -> list[tuple[str, RowT]]:
-    """The rows of a CSV catalogue, each with its place (``file:line``) for later errors.
+    """The rows of a CSV catalogue, each with its position (``file:line``) for later errors.
 
     Lines that begin with # are comments. Cells that are empty take the field's default. Raises ``error`` (an
     InputError class) naming file, line, column, value and remedy for anything that is not a row.
@@ -71,13 +71,13 @@ def read_rows(
     ]
 
 
-def _row(place: str, header: list[str], cells: list[str], row: type[RowT], error: Callable[..., InputError]) -> RowT:
+def _row(source: str, header: list[str], cells: list[str], row: type[RowT], error: Callable[..., InputError]) -> RowT:
     if len(cells) != len(header):
-        raise error(f"has {len(cells)} cells, the header has {len(header)}", file=place, remedy="check the commas")
+        raise error(f"has {len(cells)} cells, the header has {len(header)}", file=source, remedy="check the commas")
     try:
         return row.model_validate({k: v.strip() for k, v in zip(header, cells) if v.strip()}, by_name=True)
     except ValidationError as problems:
         first = list_problems(problems, row)[0]
         column = first.location[0] if first.location else None
         field = next((name for name, f in row.model_fields.items() if column in (name, f.alias)), None)
-        raise error(first.text, file=place, field=field, value=first.value, remedy=first.remedy) from problems
+        raise error(first.text, file=source, field=field, value=first.value, remedy=first.remedy) from problems

@@ -44,7 +44,7 @@ def choose(
     """The cheapest that meets the deadline; with a budget alone, the fastest within it; without limits, the cheapest.
 
     With both limits: the cheapest that meets the deadline, if it is within the budget. More budget never makes the
-    choice slower, a later deadline never makes it dearer: the candidates that are allowed only grow.
+    choice slower, a later deadline never makes it more expensive: the candidates that are allowed only grow.
     """
     front = pareto_front(usd, seconds, eligible)
     if not len(front):

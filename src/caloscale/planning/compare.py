@@ -1,4 +1,4 @@
-"""What measured epochs cost at the prices of a day, with the assumption about the hosts said."""
+"""What measured epochs cost at the prices of a day, with the assumption about the hosts."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class CostRatio(Block):
 
     cheaper: EpochCost
     """The cheaper."""
-    dearer: EpochCost
-    """The dearer."""
+    more_expensive: EpochCost
+    """The more expensive one."""
     ratio: float
-    """usd of the dearer over usd of the cheaper."""
+    """Ratio of the two prices of an epoch."""
     statement: str
     """The ratio in a sentence, with region, purchase, date and hosts."""
 
@@ -98,17 +98,18 @@ def epoch_cost(
 
 def cost_ratio(one: EpochCost, other: EpochCost) -> CostRatio:
     """Which of two epochs costs less, and by how much."""
-    cheaper, dearer = sorted((one, other), key=lambda cost: cost.usd)
-    ratio = dearer.usd / cheaper.usd
+    cheaper, more_expensive = sorted((one, other), key=lambda cost: cost.usd)
+    ratio = more_expensive.usd / cheaper.usd
 
-    def told(cost: EpochCost) -> str:
+    def describe(cost: EpochCost) -> str:
         return f"{cost.title} ({cost.purchase}, {cost.region}, {cost.host}, prices of {cost.as_of})"
 
     return CostRatio(
         cheaper=cheaper,
-        dearer=dearer,
+        more_expensive=more_expensive,
         ratio=ratio,
-        statement=f"an epoch ({cheaper.seconds_are}) on {told(cheaper)} costs 1/{ratio:.2f} of that on {told(dearer)}",
+        statement=f"an epoch ({cheaper.seconds_are}) on {describe(cheaper)} costs 1/{ratio:.2f} of that on "
+        f"{describe(more_expensive)}",
     )
 
 

@@ -70,21 +70,21 @@ def rank_layouts(
     sizes = sorted({size for size in node_sizes if count % size == 0}, reverse=True)
     if not sizes:
         raise unreachable(count, node_sizes)
-    ways = [(count // size, size, part) for size in sizes for part in divisions(size)]
-    workers = np.array([float(count // part) for _, _, part in ways])
+    divided = [(count // size, size, part) for size in sizes for part in divisions(size)]
+    workers = np.array([float(count // part) for _, _, part in divided])
     setups = Setups(
-        np.full(len(ways), float(count * accelerator.replicas)),
+        np.full(len(divided), float(count * accelerator.replicas)),
         workers,
-        np.array([float(nodes) for nodes, _, _ in ways]),
-        np.full(len(ways), float(batch)),
+        np.array([float(nodes) for nodes, _, _ in divided]),
+        np.full(len(divided), float(batch)),
     )
     times = timing.predict(setups, showers, 1)
-    scatter = [_scatter(measurements, accelerator, count, count // part, nodes) for nodes, _, part in ways]
-    order = sorted(range(len(ways)), key=lambda i: (times.epoch_seconds[i], scatter[i] or np.inf))
+    scatter = [_scatter(measurements, accelerator, count, count // part, nodes) for nodes, _, part in divided]
+    order = sorted(range(len(divided)), key=lambda i: (times.epoch_seconds[i], scatter[i] or np.inf))
     best = times.epoch_seconds[order[0]]
     ranked = []
     for index in order:
-        nodes, size, part = ways[index]
+        nodes, size, part = divided[index]
         slower = float(times.epoch_seconds[index] / best - 1)
         ranked.append(
             Layout(

@@ -58,10 +58,10 @@ def load_machines() -> tuple[Machine, ...]:
     """All nodes of the catalogue; raises InputError for duplicate rows."""
     rows = read_rows(builtin("machines.csv"), Machine, InputError)
     seen = set()
-    for place, row in rows:
+    for source, row in rows:
         key = (row.provider, row.machine_type, row.accelerator, row.per_node)
         if key in seen:
-            raise InputError("is given twice", file=place, value=row.title, remedy="remove one of the rows")
+            raise InputError("is given twice", file=source, value=row.title, remedy="remove one of the rows")
         seen.add(key)
     return tuple(row for _, row in rows)
 

@@ -1,4 +1,4 @@
-"""What can be rented: machines and slices with their price, region by region, as far as the document leaves open."""
+"""What can be rented: machines and slices with their price by region, within the run configuration."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Offer:
 
 
 def find_offers(hardware: Hardware, prices: Prices, as_of: dt.date) -> tuple[list[Offer], list[str], list[str]]:
-    """All offers that the document allows, what has no price, and what has none that is young enough.
+    """All offers that the run configuration allows, what has no price, and what has none that is young enough.
 
     Raises ConfigurationError for an accelerator, machine type or topology that does not exist or a count that no layout
     reaches, PriceError (naming the row to add) when nothing that is left has a price.
@@ -188,7 +188,7 @@ def _purchases(hardware: Hardware) -> tuple[Purchase, ...]:
 def rate_of(
     hardware: Hardware, prices: Prices, kind: Machine | Slice, region: str, purchase: Purchase, as_of: dt.date
 ) -> tuple[Rate, tuple[str, ...]]:
-    """The rate of a node or slice with the disks that the document asks for, and what it rests on.
+    """The rate of a node or slice with the disks of the run configuration, and what it rests on.
 
     Raises PriceError naming the row to add.
     """

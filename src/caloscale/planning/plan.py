@@ -1,4 +1,4 @@
-"""The plan: from a run document to machines, layout, time and money, with the reasons."""
+"""The plan: from a run configuration to machines, layout, time and money, with the reasons."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Candidate(Block):
     usd_per_epoch: float
     """usd / epochs."""
     checkpoint_seconds: float
-    """Training between two checkpoints, s: Daly's best under interruptions, else the document's."""
+    """Training between two checkpoints, s: Daly's best under interruptions, else that of the run configuration."""
     expected_interruptions: float | None
     """Interruptions until the end; null: their rate is not known, and none is counted."""
     interruptions_per_node_hour: float | None

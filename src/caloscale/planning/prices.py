@@ -96,7 +96,7 @@ class Prices:
     """All rows of the catalogue, searched by key and day. Later files go before earlier ones."""
 
     def __init__(self, layers: Iterable[Iterable[tuple[str, PriceRow]]], added: str = WITH_FILE) -> None:
-        """``layers``: per file its rows with their places; ``added``: how a person adds a row, for remedies.
+        """``layers``: per file its rows with their sources; ``added``: how a person adds a row, for remedies.
 
         Raises PriceError for rows that contradict each other.
         """
@@ -230,22 +230,22 @@ def _key(row: PriceRow) -> Key:
 
 def _refuse_duplicates(rows: list[tuple[str, PriceRow]]) -> None:
     seen: dict[Key, list[tuple[str, PriceRow]]] = {}
-    for place, row in rows:
+    for source, row in rows:
         for other_place, other in seen.setdefault(_key(row), []):
             if row.overlaps(other):
                 raise PriceError(
                     f"prices {row.sku} ({row.region}, {row.purchase}) a second time for the same days",
-                    file=place,
+                    file=source,
                     field="effective_from",
                     value=str(row.effective_from),
                     remedy=f"end the row at {other_place} with effective_to, or remove one of the two",
                 )
-        seen[_key(row)].append((place, row))
+        seen[_key(row)].append((source, row))
 
 
 def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], layers: list[dict[Key, list[PriceRow]]]) -> None:
     """Spot rows of the newest file against its own on-demand rows or, where it has none, those of earlier files."""
-    for place, row in rows:
+    for source, row in rows:
         if row.purchase != "spot" or row.waiver:
             continue
         on_demand = _key(row)._replace(purchase="on-demand")
@@ -254,7 +254,7 @@ def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], layers: list[dict[Key, l
             if row.overlaps(other) and row.usd_per_unit_hour >= other.usd_per_unit_hour:
                 raise PriceError(
                     f"spot price of {row.sku} in {row.region} is not below on demand ({other.usd_per_unit_hour:g})",
-                    file=place,
+                    file=source,
                     field="usd_per_unit_hour",
                     value=row.usd_per_unit_hour,
                     remedy="correct it, or say in the column waiver why it is right",

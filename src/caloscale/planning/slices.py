@@ -52,7 +52,7 @@ class Slice(SourcedRow):
 
     @property
     def title(self) -> str:
-        """Name that tells it from others, such as ``tpu-v3 2x2 (ct3-hightpu-4t)``."""
+        """Type, topology and host, such as ``tpu-v3 2x2 (ct3-hightpu-4t)``."""
         return f"{self.accelerator} {self.topology} ({self.machine_type})"
 
 

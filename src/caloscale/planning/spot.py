@@ -1,4 +1,4 @@
-"""Runs that are interrupted: expected time and cost, the best checkpoint interval, and when on demand is cheaper.
+"""Runs that are interrupted: expected time and cost, the optimal checkpoint interval, and when on demand is cheaper.
 
 A synchronous job fails as one, so with n nodes that are each taken away at the rate r it fails at L = n r, every
 M = 1/L on average. All functions work on numbers and on arrays.
@@ -48,8 +48,8 @@ def daly_seconds(save_seconds: ArrayLike, between_failures: ArrayLike) -> Number
     save, mean = np.asarray(save_seconds, float), np.asarray(between_failures, float)
     with np.errstate(invalid="ignore", divide="ignore"):
         part = save / (2 * mean)
-        best = np.sqrt(2 * save * mean) * (1 + np.sqrt(part) / 3 + part / 9) - save
-    return np.where(save < 2 * mean, best, mean)
+        optimum = np.sqrt(2 * save * mean) * (1 + np.sqrt(part) / 3 + part / 9) - save
+    return np.where(save < 2 * mean, optimum, mean)
 
 
 def expected(
@@ -65,28 +65,28 @@ def expected(
 
     Daly's complete formula, E[T] = M e^(R/M) (e^((tau + C)/M) - 1) T / tau, with R the time from an interruption to
     the first new step (waiting for a machine included, which may be interrupted too). ``checkpoint_seconds``: tau;
-    absent: Daly's best. ``lifetime_seconds`` H: all machines end at this age at the latest, as preemptible ones do
-    after 24 h, and life is no longer memoryless: then the time is that of a renewal process whose lives are
+    absent: Daly's optimum. ``lifetime_seconds`` H: all machines end at this age at the latest, as preemptible ones do
+    after 24 h, and failures are no longer memoryless: then the time is that of a renewal process with lifetimes
     min(exponential, H), M (1 - e^(-H/M)) long on average, and save tau at each checkpoint that they reach. It is
-    exact for runs of many lives; with H infinite it is Daly's formula. ``provisioning_seconds``: the part of R in which
-    a machine is awaited. As that may be interrupted too, an interruption costs less than all of it on average.
+    exact for runs of many lifetimes; with H infinite it is Daly's formula. ``provisioning_seconds``: the part of R in
+    which a machine is awaited. As that may be interrupted too, an interruption costs less than all of it on average.
     """
     given = (work_seconds, between_failures, save_seconds, restart_seconds, lifetime_seconds, provisioning_seconds)
     shape = np.broadcast_shapes(*(np.shape(x) for x in given))
-    work, mean, save, restart, life, provisioning = (np.broadcast_to(np.asarray(x, float), shape) for x in given)
+    work, mean, save, restart, lifetime, provisioning = (np.broadcast_to(np.asarray(x, float), shape) for x in given)
     if checkpoint_seconds is None:
-        tau = np.minimum(daly_seconds(save, np.minimum(mean, life)), np.maximum(work, 1.0))
+        tau = np.minimum(daly_seconds(save, np.minimum(mean, lifetime)), np.maximum(work, 1.0))
     else:
         tau = np.broadcast_to(np.asarray(checkpoint_seconds, float), shape)
-    never = np.isinf(mean) & np.isinf(life)
+    never = np.isinf(mean) & np.isinf(lifetime)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        total = work * _per_work(tau, mean, save, restart, life)
+        total = work * _per_work(tau, mean, save, restart, lifetime)
     total = np.where(never, work, total)
     with np.errstate(invalid="ignore"):
-        failures = np.where(never, 0.0, total / _mean_life(mean, life))
+        failures = np.where(never, 0.0, total / _mean_lifetime(mean, lifetime))
         saving = np.where(never, 0.0, work / tau * save)
-        again = np.where(never, 0.0, failures * _mean_life(mean, np.minimum(restart, life)))
-        waiting = np.where(never, 0.0, failures * _mean_life(mean, np.minimum(provisioning, life)))
+        again = np.where(never, 0.0, failures * _mean_lifetime(mean, np.minimum(restart, lifetime)))
+        waiting = np.where(never, 0.0, failures * _mean_lifetime(mean, np.minimum(provisioning, lifetime)))
         lost = np.where(np.isinf(total), np.inf, np.maximum(total - work - saving - again, 0))
     return Interrupted(
         checkpoint_seconds=np.where(never, np.inf, tau),
@@ -117,7 +117,7 @@ def break_even_rate(
     None when spot never pays; rates are searched up to one a minute.
     """
 
-    def dearer(per_node_hour: float) -> float:
+    def logarithm_of_ratio(per_node_hour: float) -> float:
         mean = 3600 / (nodes * per_node_hour) if per_node_hour > 0 else np.inf
         run = expected(
             work_seconds,
@@ -132,22 +132,22 @@ def break_even_rate(
         paid_seconds = float(run.seconds - unpaid * run.waiting_seconds)
         return float(np.log(paid_seconds * spot_usd_per_hour / (on_demand_seconds * on_demand_usd_per_hour)))
 
-    if dearer(0.0) >= 0:
+    if logarithm_of_ratio(0.0) >= 0:
         return None
-    if dearer(60.0) <= 0:
+    if logarithm_of_ratio(60.0) <= 0:
         return 60.0
-    return float(brentq(dearer, 1e-12, 60.0, xtol=1e-9))
+    return float(brentq(logarithm_of_ratio, 1e-12, 60.0, xtol=1e-9))
 
 
-def _mean_life(mean: Numbers, life: Numbers) -> Numbers:
-    return np.where(np.isinf(mean), life, mean * -np.expm1(-life / np.where(np.isinf(mean), 1.0, mean)))
+def _mean_lifetime(mean: Numbers, lifetime: Numbers) -> Numbers:
+    return np.where(np.isinf(mean), lifetime, mean * -np.expm1(-lifetime / np.where(np.isinf(mean), 1.0, mean)))
 
 
-def _per_work(tau: Numbers, mean: Numbers, save: Numbers, restart: Numbers, life: Numbers) -> Numbers:
-    """Expected seconds for a second of saved work: mean life over the work that a life saves."""
-    most = np.floor(np.maximum(life - restart, 0) / (tau + save))
+def _per_work(tau: Numbers, mean: Numbers, save: Numbers, restart: Numbers, lifetime: Numbers) -> Numbers:
+    """Expected seconds for a second of saved work: mean lifetime over the work that is saved in one."""
+    most = np.floor(np.maximum(lifetime - restart, 0) / (tau + save))
     hazard = np.where(np.isinf(mean), 0.0, 1 / mean)
     step = hazard * (tau + save)
     reached = np.where(hazard > 0, -np.expm1(-most * step) / np.expm1(np.maximum(step, 1e-300)), most)
     saved = tau * np.exp(-hazard * restart) * reached
-    return np.where(saved > 0, _mean_life(mean, life) / saved, np.inf)
+    return np.where(saved > 0, _mean_lifetime(mean, lifetime) / saved, np.inf)

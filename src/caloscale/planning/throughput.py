@@ -1,4 +1,4 @@
-"""Seconds of a training step, fitted to measurements, with an interval and a word on how far it extrapolates.
+"""Seconds of a training step, fitted to measurements, with an interval and the distance of extrapolations.
 
 t = (a + b B)(1 + cv m(w)) + 2 R [alpha_in (n - w) + alpha_out (w - 1)] + crowding + lone + 2 (w-1)/w S/beta
 with B showers a replica, n replicas, w workers, R all-reduces of together S bytes, m(w) the expected maximum of w
@@ -169,7 +169,7 @@ class FormScore:
     leave_one_out: float
     """Mean relative error of each measurement when it is predicted by the others."""
     held_back: float
-    """Largest relative error for the largest counts when these are held back."""
+    """Largest relative error for the largest counts when these are held out."""
 
 
 def compare_forms(

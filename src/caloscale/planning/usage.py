@@ -1,4 +1,4 @@
-"""What a run really used: the input of the bill, and what it teaches the planner."""
+"""What a run really used: the input of the bill, and what the planner is calibrated with."""
 
 from __future__ import annotations
 

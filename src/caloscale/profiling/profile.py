@@ -21,8 +21,8 @@ from caloscale.models import Networks, flops
 from caloscale.models.arithmetic import step_flops
 from caloscale.profiling.peak import Peak, measure_peak
 from caloscale.profiling.result import Limit, Profile, Share
-from caloscale.profiling.scopes import PARTS, PHASES, place_of
-from caloscale.profiling.trace import INPUT, STEP, Interval, Trace, mark, recording
+from caloscale.profiling.scopes import PARTS, PHASES, phase_and_part
+from caloscale.profiling.trace import INPUT, STEP, Interval, Trace, annotation, recording
 from caloscale.spec import Run
 from caloscale.storage.atomic import atomic_writer
 
@@ -42,13 +42,13 @@ MUCH_MATRIX = 0.5
 
 
 def divide(trace: Trace) -> tuple[dict[tuple[str, str], float], float, float, float, float]:
-    """Seconds per (phase, part); of input wait; of idling; in matrix operations; all, from the first mark to the last.
+    """Seconds per (phase, part); of input wait; of idling; in matrix operations; from the first annotation to the last.
 
     Raises ValueError when the trace holds no whole step.
     """
     if not trace.steps:
         raise ValueError("no step was recorded")
-    begin = min(mark.start for mark in (*trace.inputs[:1], *trace.steps[:1]))
+    begin = min(interval.start for interval in (*trace.inputs[:1], *trace.steps[:1]))
     end = trace.steps[-1].end
     edges: list[tuple[float, int, tuple[str, str, bool] | None]] = []
     for interval, key in [*((wait, None) for wait in trace.inputs), *((op, _key(op)) for op in trace.operations)]:
@@ -79,12 +79,12 @@ def divide(trace: Trace) -> tuple[dict[tuple[str, str], float], float, float, fl
             running[key] += change
             if not running[key]:
                 del running[key]
-    seconds = {place: 1e-9 * value for place, value in spent.items()}
+    seconds = {key: 1e-9 * value for key, value in spent.items()}
     return seconds, 1e-9 * waited, 1e-9 * idle, 1e-9 * matrix, 1e-9 * (end - begin)
 
 
 def _key(operation: Interval) -> tuple[str, str, bool]:
-    phase, part = place_of(operation.name, operation.kind)
+    phase, part = phase_and_part(operation.name, operation.kind)
     return phase or "rest", part, any(word in operation.kind for word in MATRIX_WORDS)
 
 
@@ -188,14 +188,14 @@ class StepProfiler:
         self._first, self._count = first if keep else -1, count
         self._done = 0
         self._stack: ExitStack | None = None
-        self._mark: Any = None
+        self._annotation: Any = None
         self._found: list[Trace] = []
         if self._first == 0:
             self._start()
 
     def batch_ready(self) -> None:
         """The loop has its next batch."""
-        self._next_mark(STEP)
+        self._begin_annotation(STEP)
 
     def step_done(self) -> None:
         """The loop has done all that belongs to a step."""
@@ -205,12 +205,12 @@ class StepProfiler:
         elif self._stack is not None and self._done == self._first + self._count:
             self._stop()
         else:
-            self._next_mark(INPUT)
+            self._begin_annotation(INPUT)
 
     def close(self) -> None:
         """The loop ends, perhaps early or with an error: what is recorded so far is given up."""
         if self._stack is not None:
-            self._end_mark()
+            self._end_annotation()
             stack, self._stack = self._stack, None
             given_up = InterruptedError("the loop ended")
             with suppress(tf.errors.OpError):
@@ -223,10 +223,10 @@ class StepProfiler:
         except tf.errors.OpError as error:
             log.warning("no profile: %s", error)
             self._stack = None
-        self._next_mark(INPUT)
+        self._begin_annotation(INPUT)
 
     def _stop(self) -> None:
-        self._end_mark()
+        self._end_annotation()
         assert self._stack is not None
         stack, self._stack = self._stack, None
         try:
@@ -236,16 +236,16 @@ class StepProfiler:
         except (ValueError, OSError, StorageError, tf.errors.OpError) as error:
             log.warning("no profile: %s", error)
 
-    def _next_mark(self, name: str) -> None:
-        self._end_mark()
+    def _begin_annotation(self, name: str) -> None:
+        self._end_annotation()
         if self._stack is not None:
-            self._mark = mark(name)
-            self._mark.__enter__()
+            self._annotation = annotation(name)
+            self._annotation.__enter__()
 
-    def _end_mark(self) -> None:
-        if self._mark is not None:
-            self._mark.__exit__(None, None, None)
-            self._mark = None
+    def _end_annotation(self) -> None:
+        if self._annotation is not None:
+            self._annotation.__exit__(None, None, None)
+            self._annotation = None
 
 
 def keeper(run: Run, networks: Networks, batch: int, file: Path) -> Callable[[Trace], None]:

@@ -34,14 +34,14 @@ def part_scope(part: Part) -> Any:
     return tf.name_scope(f"part.{part}")
 
 
-def place_of(name: str, kind: str) -> tuple[Phase | None, Part]:
+def phase_and_part(name: str, kind: str) -> tuple[Phase | None, Part]:
     """Phase and part of an operation from its name (scopes separated by /) and type; no phase: the rest of a step."""
     phase, part = _PHASE.search(name), _PART.search(name)
     return (phase[1] if phase else None), _part(name, kind, part[1] if part else None)  # type: ignore[return-value]
 
 
 def _part(name: str, kind: str, scope: str | None) -> str:
-    if any(word in kind for word in _COLLECTIVES):
+    if any(collective in kind for collective in _COLLECTIVES):
         return "all_reduce"
     if scope is not None:
         return scope

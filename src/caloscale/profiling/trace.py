@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 INPUT, STEP = "caloscale/input", "caloscale/step"
-"""Marks of the loop: waiting for a batch, and what it does with it."""
+"""Annotations of the loop: waiting for a batch, and the step on it."""
 
 _EVERY_OPERATION = 3
 _EXECUTORS = ("tf_Compute", "collective_ops")
@@ -34,14 +34,14 @@ class Interval:
     start: float
     end: float
     name: str
-    """Of an operation with its scopes, or of a mark."""
+    """Of an operation with its scopes, or of an annotation."""
     kind: str = ""
     """Type of the operation."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Marks of the loop and operations of the graph."""
+    """Annotations of the loop and operations of the graph."""
 
     inputs: tuple[Interval, ...]
     steps: tuple[Interval, ...]
@@ -71,8 +71,8 @@ def recording() -> Iterator[list[Trace]]:
             found.append(read_trace(files[0].read_bytes()))
 
 
-def mark(name: str) -> Any:
-    """A context whose time is marked in the trace; free of cost while nothing is recorded."""
+def annotation(name: str) -> Any:
+    """A context that appears in the trace as an interval; without cost while nothing is recorded."""
     return tf.profiler.experimental.Trace(name)
 
 
@@ -84,12 +84,12 @@ def read_trace(content: bytes) -> Trace:
     space.ParseFromString(content)
     host = [plane for plane in space.planes if plane.name.startswith("/host:CPU")]
     devices = [plane for plane in space.planes if plane.name.startswith("/device:")]
-    marks = [interval for plane in host for interval in _marks(plane)]
+    annotations = [interval for plane in host for interval in _annotations(plane)]
     kernels = [interval for plane in devices for interval in _kernels(plane)]
     operations = kernels or [interval for plane in host for interval in _host_operations(plane)]
     return Trace(
-        inputs=_sorted(m for m in marks if m.name == INPUT),
-        steps=_sorted(m for m in marks if m.name == STEP),
+        inputs=_sorted(a for a in annotations if a.name == INPUT),
+        steps=_sorted(a for a in annotations if a.name == STEP),
         operations=_sorted(operations),
     )
 
@@ -104,7 +104,7 @@ def _events(plane: Any, line: Any) -> Iterator[tuple[str, float, float, Any]]:
         yield plane.event_metadata[event.metadata_id].name, start, start + event.duration_ps / 1000, event
 
 
-def _marks(plane: Any) -> Iterator[Interval]:
+def _annotations(plane: Any) -> Iterator[Interval]:
     for line in plane.lines:
         for name, start, end, _ in _events(plane, line):
             if name in (INPUT, STEP):

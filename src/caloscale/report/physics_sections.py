@@ -113,7 +113,7 @@ def gate_tables(evaluation: Evaluation) -> list[Table]:
             tuple(rows),
             note="Accepted: the interval lies below the tolerance, in every range of energy. Rejected: the difference "
             "exceeds the tolerance significantly (5%, Bonferroni over the ranges, Holm over the gates). Undecided: "
-            "these showers cannot tell. Evidence: standard deviations from no difference.",
+            "undecided with these showers. Evidence: standard deviations from no difference.",
         )
     ]
 

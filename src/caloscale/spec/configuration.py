@@ -124,7 +124,7 @@ class _Layer:
     values: Mapping[str, Any]
     node: yaml.Node | None = None
 
-    def place(self, location: Location) -> str | None:
+    def position(self, location: Location) -> str | None:
         """The source with the line of the value at a location; None when the layer has no such value."""
         value: Any = self.values
         node: Any = self.node
@@ -172,9 +172,9 @@ def _source(layers: Sequence[_Layer], location: Location, file: object) -> str |
     keys = tuple(itertools.takewhile(lambda part: isinstance(part, str), location))  # a list replaces one beneath it
     for length in range(len(keys), 0, -1):
         for layer in reversed(layers):
-            if layer.place(keys[:length]) is not None:
-                deepest = (layer.place(location[:end]) for end in range(len(location), 0, -1))
-                return next(place for place in deepest if place is not None) or None
+            if layer.position(keys[:length]) is not None:
+                deepest = (layer.position(location[:end]) for end in range(len(location), 0, -1))
+                return next(position for position in deepest if position is not None) or None
     return None if file is None else str(file)
 
 

@@ -25,7 +25,7 @@ from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.stages.record import read_records
 from caloscale.stages.summary import Summary
-from caloscale.stages.workspace import keep_document, open_workspace
+from caloscale.stages.workspace import keep_configuration, open_workspace
 from caloscale.storage.atomic import atomic_writer
 
 NO_SPEED = (
@@ -58,7 +58,7 @@ def plan(run: Run, workspace: str | Path) -> Planned:
     """Plan a run at today's prices and keep the plan in its folder, for the bill; raises what `plan_of` raises."""
     made = plan_of(run)
     with open_workspace(workspace) as folder:
-        keep_document(run, folder)
+        keep_configuration(run, folder)
         if made is None:
             (folder / PLAN_FILE).unlink(missing_ok=True)
             return Planned(None, NO_HARDWARE if run.hardware is None else ON_PROCESSORS)

@@ -51,7 +51,7 @@ from caloscale.stages.summary import (
     TrainSummary,
 )
 from caloscale.stages.usage import own_use
-from caloscale.stages.workspace import keep_document, open_workspace
+from caloscale.stages.workspace import keep_configuration, open_workspace
 from caloscale.storage.atomic import atomic_writer
 
 FOR_THE_BILL = "for caloscale bill, with --prices FILE"
@@ -75,7 +75,7 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
     """
     with open_workspace(workspace) as folder:
         with recorded("report", folder):
-            keep_document(run, folder)
+            keep_configuration(run, folder)
             keep_use(run, folder, datetime.now(UTC).date())
             made = _make(run, folder, failure)
             for name, text in (

@@ -20,7 +20,7 @@ from caloscale.spec import Run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.stages.planning import plan_of
 from caloscale.stages.record import read_records
-from caloscale.stages.workspace import keep_document
+from caloscale.stages.workspace import keep_configuration
 from caloscale.storage.atomic import storage_error
 
 
@@ -45,7 +45,7 @@ def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise storage_error(error, folder) from error
-    keep_document(run, folder)
+    keep_configuration(run, folder)
     return folder
 
 

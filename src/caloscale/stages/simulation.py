@@ -12,7 +12,7 @@ from caloscale.simulation import SimulationRecord, fingerprint
 from caloscale.simulation import simulate as simulate_showers
 from caloscale.spec import Data, Run
 from caloscale.stages.record import recorded
-from caloscale.stages.workspace import keep_document, open_workspace
+from caloscale.stages.workspace import keep_configuration, open_workspace
 
 
 def simulate(run: Run, workspace: str | Path, showers: Path) -> SimulationRecord | None:
@@ -22,7 +22,7 @@ def simulate(run: Run, workspace: str | Path, showers: Path) -> SimulationRecord
     same data block, or one after an interruption, resumes from them.
     """
     with open_workspace(workspace) as folder, recorded("simulate", folder) as figures:
-        keep_document(run, folder)
+        keep_configuration(run, folder)
         showers.mkdir(parents=True, exist_ok=True)
         if run.data.source != "simulate":
             figures["source"] = run.data.source

@@ -13,7 +13,7 @@ from caloscale.spec import Run
 from caloscale.spec.workspace_layout import CHECKPOINTS, TRAINED
 from caloscale.stages import load_tensorflow_quietly
 from caloscale.stages.record import recorded
-from caloscale.stages.workspace import keep_document, open_workspace
+from caloscale.stages.workspace import keep_configuration, open_workspace
 from caloscale.storage.objects import is_remote
 from caloscale.training.record import TrainingRecord
 from caloscale.training.strategy import worker_of
@@ -38,7 +38,7 @@ def train(
         with tempfile.TemporaryDirectory() as scratch:
             return train_networks(run, dataset, Path(scratch))
     with open_workspace(workspace) as folder, recorded("train", folder) as figures:
-        keep_document(run, folder)
+        keep_configuration(run, folder)
         record = train_networks(_with_place(run, str(workspace)), dataset, folder / "training")
         trained = folder / TRAINED
         if model is not None:
@@ -51,5 +51,5 @@ def _with_place(run: Run, workspace: str) -> Run:
     """The run with its checkpoints in the workspace's bucket, unless the configuration names another folder."""
     if run.checkpoint.uri is not None or not is_remote(workspace):
         return run
-    place = run.checkpoint.model_copy(update={"uri": f"{workspace.rstrip('/')}/{CHECKPOINTS}"})
-    return run.model_copy(update={"checkpoint": place})
+    settings = run.checkpoint.model_copy(update={"uri": f"{workspace.rstrip('/')}/{CHECKPOINTS}"})
+    return run.model_copy(update={"checkpoint": settings})

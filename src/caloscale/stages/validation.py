@@ -26,7 +26,7 @@ from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
 from caloscale.spec.workspace_layout import MODEL
 from caloscale.stages.record import recorded
-from caloscale.stages.workspace import keep_document, open_workspace
+from caloscale.stages.workspace import keep_configuration, open_workspace
 from caloscale.storage.atomic import atomic_writer
 from caloscale.training.input import check_manifest
 from caloscale.training.selection import selection_showers
@@ -86,7 +86,7 @@ def validate(
             remedy="give the folder `training/model` of the run, or a copy",
         )
     with open_workspace(workspace) as folder, recorded("validate", folder) as figures, open_shards(dataset) as shards:
-        keep_document(run, folder)
+        keep_configuration(run, folder)
         check_manifest(shards.path, shards.manifest, run.data)
         generator = load_generator(trained)
         _check_card(generator.card, trained, run)

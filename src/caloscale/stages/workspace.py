@@ -49,7 +49,7 @@ def open_workspace(workspace: str | Path) -> Iterator[Path]:
                 delete_object(f"{there}/{path.relative_to(folder).as_posix()}")
 
 
-def keep_document(run: Run, folder: Path) -> None:
+def keep_configuration(run: Run, folder: Path) -> None:
     """Write the resolved configuration; a folder that holds a run of another configuration is refused.
 
     What the weights do not depend on may differ (docs/recovery.md): a training is continued for longer or elsewhere, a

@@ -1,1 +1,1 @@
-"""Studies: sweeps over run documents or planner inputs, with resumable points, tables, figures and statements."""
+"""Studies: sweeps over run configurations or planner inputs, with resumable points, tables, figures and statements."""

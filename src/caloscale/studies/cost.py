@@ -53,7 +53,7 @@ def _tpu(points: Sequence[Point]) -> list[Statement]:
         here = [point for point in points if point.inputs["asOf"] == day]
         every = [point.value("ratio") for point in here]
         finding = (
-            f"{'; '.join(ratios)}; spot, prices of {day} seen on {here[0].value('dearer.observedOn')}: "
+            f"{'; '.join(ratios)}; spot, prices of {day} seen on {here[0].value('moreExpensive.observedOn')}: "
             f"from {min(every):.2f} to {max(every):.2f} by region and hosts"
         )
         figures = {"ratio": every[0], "lowest": min(every), "highest": max(every)}
@@ -62,8 +62,8 @@ def _tpu(points: Sequence[Point]) -> list[Statement]:
 
 
 def _epoch(point: Point) -> str:
-    gpu, tpu = point.value("dearer.host"), point.value("cheaper.host")
-    return f"{point.value('dearer.secondsAre')}, V100 {gpu}, TPU {tpu}"
+    gpu, tpu = point.value("moreExpensive.host"), point.value("cheaper.host")
+    return f"{point.value('moreExpensive.secondsAre')}, V100 {gpu}, TPU {tpu}"
 
 
 def _time(points: Sequence[Point]) -> list[Statement]:

@@ -155,7 +155,7 @@ def _plan(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any
         raise ConfigurationError(
             "is not a day", field="asOf", value=as_of, remedy="write 2026-11-21, or today"
         ) from error
-    run = document(rest)
+    run = configured_run(rest)
     made = plan(run, context.price_list, context.measured, day)
     best = made.chosen or made.nearest
     if best is None:
@@ -197,19 +197,19 @@ def _measured(best: Candidate, run: Run, context: Context) -> dict[str, Any] | N
 
 
 def _run(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
-    """All stages of the run document, in the point's folder; the result is summary.json. It resumes, too."""
+    """All stages of the run configuration, in the point's folder; the result is summary.json. It resumes, too."""
     import json
 
     from caloscale import stages
 
-    run = document(inputs)
+    run = configured_run(inputs)
     folder.mkdir(parents=True, exist_ok=True)
     stages.run_all(run, folder)
     return dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
 
 
-def document(inputs: Mapping[str, Any]) -> Run:
-    """The run document of dotted inputs; raises ConfigurationError."""
+def configured_run(inputs: Mapping[str, Any]) -> Run:
+    """The run configuration of dotted inputs; raises ConfigurationError."""
     raw: dict[str, Any] = {}
     for name, value in sorted(inputs.items(), key=lambda item: item[0].count(".")):  # whole blocks first
         *blocks, field = name.split(".")
@@ -231,4 +231,4 @@ MEASURES: dict[str, Measure] = {
     "plan": Measure(_plan, lambda context: context.catalogues),
     "run": Measure(_run, lambda _: __version__),
 }
-"""By the name in a sweep's document."""
+"""By the name in a sweep's configuration."""

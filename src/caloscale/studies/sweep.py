@@ -41,7 +41,7 @@ class Sweep(Block):
     measure: str
     """What a point computes: epochCost, epochRatio, plan or run (see docs/studies.md)."""
     given: dict[str, Any] = {}
-    """Inputs that all points share; names of fields of the run document are dotted."""
+    """Inputs that all points share; names of fields of the run configuration are dotted."""
     vary: tuple[dict[str, tuple[Any, ...]], ...] = ()
     """Axes. The inputs of an axis change together; axes are multiplied, the last one fastest."""
     columns: dict[str, str] = Field(min_length=1)
@@ -112,24 +112,24 @@ def load_study(name_or_file: str | Path) -> Study:
     """
     names = study_names()
     if str(name_or_file) in names:
-        place = f"study {name_or_file}"
+        source = f"study {name_or_file}"
         file = resources.files("caloscale.studies").joinpath("documents", f"{name_or_file}.yaml")
         text = file.read_text(encoding="utf-8")
     else:
         path = Path(name_or_file)
-        place = str(path)
+        source = str(path)
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             remedy = suggest(str(name_or_file), names) or f"one of {', '.join(names)}, or the path of a YAML file"
             raise ConfigurationError(
-                "is neither a study nor a file that can be read", file=place, remedy=remedy
+                "is neither a study nor a file that can be read", file=source, remedy=remedy
             ) from error
     try:
-        return Study.model_validate(parse_yaml(text, file=place), by_alias=True, by_name=False)
+        return Study.model_validate(parse_yaml(text, file=source), by_alias=True, by_name=False)
     except ValidationError as problems:
         first = list_problems(problems, Study)[0]
         value = first.value if isinstance(first.value, str | int | float) else None
         raise ConfigurationError(
-            first.text, file=place, field=first.field or None, value=value, remedy=first.remedy
+            first.text, file=source, field=first.field or None, value=value, remedy=first.remedy
         ) from problems

@@ -156,8 +156,8 @@ class _Step:
             low, high = self.run.data.energy_gev
             energy = low + (high - low) * random.uniform((1,))
             targets = {**targets, **drawn_targets(energy, self.run)}
-        fed = latent(noise, energy, micro.batch["angle_rad"], self.run.model, self.run.data)
-        return self.networks.generator(fed, training=training), targets
+        inputs = latent(noise, energy, micro.batch["angle_rad"], self.run.model, self.run.data)
+        return self.networks.generator(inputs, training=training), targets
 
     def update_discriminator(
         self, section: int, showers: Sequence[tuple[Any, dict[str, Any]]], *, real: bool

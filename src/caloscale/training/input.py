@@ -38,7 +38,7 @@ class TrainingShowers:
     """The training split of a folder of shards, as one worker of several sees it.
 
     batch: showers in the global batch. Step s of an epoch has the showers s * batch up to (s + 1) * batch of
-    `epoch_order`, whatever the number of workers; a worker has consecutive places of the batch. The showers that do
+    `epoch_order`, whatever the number of workers; a worker has consecutive positions in the batch. The showers that do
     not fill a last batch (`left_out`, others in each epoch) are not used in that epoch.
     Memory: 24 bytes for each shower of the split, and the showers themselves where they take less than CACHED_BYTES.
     """
@@ -92,7 +92,7 @@ class TrainingShowers:
 
     @property
     def first(self) -> int:
-        """Place of this worker's first shower in a batch."""
+        """Position of this worker's first shower in a batch."""
         return self.share * self.worker_index
 
     def batches(self, *, start: int, stop: int, slices: int = 1) -> Any:
@@ -108,8 +108,8 @@ class TrainingShowers:
 
         def read(step: np.int64, first: np.int64) -> NDArray[np.object_]:
             epoch, step_of_epoch = divmod(int(step), self.steps_per_epoch)
-            place = step_of_epoch * self.batch + int(first)
-            numbers = order(epoch)[place : place + count]
+            start = step_of_epoch * self.batch + int(first)
+            numbers = order(epoch)[start : start + count]
             # Of objects: NumPy's own strings lose the zeros at their end.
             return np.array([records.read(number) for number in numbers.tolist()], object)
 
@@ -178,8 +178,8 @@ class _Records:
         if found is None:
             shard = int(np.searchsorted(self._ends, number, side="right"))
             positions = self._positions[shard]
-            place = number - int(self._ends[shard])  # from the end, so negative
-            found = read_member(self._paths[shard], int(positions[place - 1]), int(positions[place]))
+            position = number - int(self._ends[shard])  # from the end, so negative
+            found = read_member(self._paths[shard], int(positions[position - 1]), int(positions[position]))
             if self._kept is not None:
                 self._kept[number] = found
         return found
@@ -224,7 +224,7 @@ def check_manifest(folder: Path, manifest: Manifest, data: Data) -> None:
     ):
         if found != wanted:
             raise ShowerFileError(
-                "the shards were made for another document",
+                "the shards were made for another run configuration",
                 file=folder / "manifest.json",
                 field=field,
                 value=str(found)[:200],

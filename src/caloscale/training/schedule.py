@@ -1,4 +1,4 @@
-"""The learning rate over a training."""
+"""What depends on how far a training is: the learning rate, and what is done after which step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,36 @@ from typing import Any, Literal
 import tensorflow as tf
 
 LAST_FACTOR = 0.01
-"""What is left of the learning rate at the end of a cosine decay."""
+"""Factor on the learning rate at the end of a cosine decay."""
+LOSSES_EVERY = 20
+"""Steps between two points of the training curves; between them the losses stay on the device."""
+VALIDATIONS = 25
+"""Approximate number of comparisons with validation showers in a training."""
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """The steps of a training, numbered from 1, and what is done after each."""
+
+    epochs: int
+    steps_per_epoch: int
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole training."""
+        return self.epochs * self.steps_per_epoch
+
+    def reads_losses(self, step: int) -> bool:
+        """Whether the losses of this step are read and recorded."""
+        return step % LOSSES_EVERY == 0 or step == self.steps
+
+    def validates(self, step: int) -> bool:
+        """Whether the generator after this step is compared with validation showers: at the end of some epochs."""
+        return step % (self.steps_per_epoch * max(1, self.epochs // VALIDATIONS)) == 0
+
+    def epoch(self, step: int) -> int:
+        """The epoch whose end is nearest to this step."""
+        return round(step / self.steps_per_epoch)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class TrainingState:
     def variables(self) -> dict[str, Any]:
         """The variables of a checkpoint by name: tf.Variables, equal in all replicas at the end of a step.
 
-        Names state the network or optimiser and the place of the variable in it. They do not depend on the Keras that
+        Names state the network or optimiser and the index of the variable in it. They do not depend on the Keras that
         is loaded, the strategy or the number of workers.
         """
         networks = dict(self.networks._asdict())

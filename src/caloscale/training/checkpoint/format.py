@@ -2,7 +2,7 @@
 
 A safetensors file (https://github.com/huggingface/safetensors), which any of its readers opens. Its metadata has one
 entry, ``caloscale``: ``{"sha256": ..., "description": ...}`` as JSON. The checksum is that of the file with zeros in
-its place, so that a single changed byte anywhere is found. (Several entries would be written in no fixed order.)
+its position, so that a single changed byte anywhere is found. (Several entries would be written in no fixed order.)
 """
 
 from __future__ import annotations

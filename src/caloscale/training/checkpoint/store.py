@@ -80,7 +80,7 @@ class CheckpointFolder:
         """The newest intact checkpoint; None when there is none at all.
 
         A damaged one is passed over with a warning. CheckpointError: all are damaged, or they belong to another
-        network, document or dataset.
+        network, run configuration or dataset.
         """
         paths = self.steps()
         for path in paths:
@@ -138,7 +138,7 @@ class CheckpointFolder:
             remedy = (
                 f"set train.globalBatchSize={saved.progress.identity[field]}, which any number of replicas that divides"
             )
-            raise CheckpointError(problem, file=saved.path, field=field, remedy=f"{remedy} it can go on with")
+            raise CheckpointError(problem, file=saved.path, field=field, remedy=f"{remedy} it can resume from")
         of = "another network" if field.startswith(("model", "data.geometry", "data.preprocessing")) else "another run"
         raise CheckpointError(
             f"is a checkpoint of {of}: the run configuration differs",

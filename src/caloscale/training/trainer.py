@@ -1,0 +1,218 @@
+"""The state of one attempt of a training, and the actions of its loop: restore, report, validate, save, release."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Literal
+
+from caloscale.profiling.profile import StepProfiler, keeper
+from caloscale.profiling.result import PROFILE_FILE
+from caloscale.showers.tfrecord.shard_folder import ShardFolder
+from caloscale.spec import Run
+from caloscale.storage.atomic import atomic_writer
+from caloscale.training.checkpoint.manager import CheckpointManager
+from caloscale.training.checkpoint.metadata import Progress, identity_of
+from caloscale.training.coordination.failures import diverged
+from caloscale.training.coordination.peers import Peers
+from caloscale.training.coordination.signals import StopSignals
+from caloscale.training.custom_loop import Losses
+from caloscale.training.input import TrainingShowers, check_manifest
+from caloscale.training.monitoring import Monitor
+from caloscale.training.record import History, TrainingRecord
+from caloscale.training.release import parameters, release, save_network, versions
+from caloscale.training.schedule import Calendar
+from caloscale.training.selection import generate_like, is_selected, physics_deviation, selection_showers
+from caloscale.training.state import NOWHERE, TrainingState, network_variables
+from caloscale.training.strategy import DistributionContext, divide
+
+log = logging.getLogger(__name__)
+
+
+class Trainer:
+    """One attempt of a training: its networks, showers and files. `resume` comes first.
+
+    started: time.perf_counter() at its start. number: steps that were made. Actions that can fail raise StorageError,
+    and TrainingError when a loss or weight is not finite.
+    """
+
+    def __init__(
+        self, run: Run, dataset: ShardFolder, output: Path, distribution: DistributionContext, started: float
+    ) -> None:
+        self.started, self.cores = started, time.process_time()
+        self.run, self.output = run, output
+        self.distribution, self.placement = distribution, distribution.placement
+        self.manifest = dataset.manifest
+        check_manifest(dataset.path, self.manifest, run.data)
+        self.showers = TrainingShowers(
+            dataset.path,
+            self.manifest,
+            divide(run, self.placement),
+            seed=run.train.seed,
+            mirror=run.data.mirror,
+            workers=self.placement.workers,
+            worker_index=self.placement.worker,
+        )
+        log.info("input: %s", self.showers.describe())
+        dataset.need(self.showers.shards)
+        held_out = [shard.showers for shard in self.manifest.shards_of("validation")]
+        self.validation = dataset.read("validation", selection_showers(held_out))
+        self.state = TrainingState(run, self.distribution)
+        self.calendar = Calendar(run.train.epochs, self.showers.steps_per_epoch)
+        self.history = History()
+        self.selected: Progress | None = None
+        self.before = Progress(step=0, seconds=0.0, core_seconds=0.0)
+        self.resumed_from: int | None = None
+        self.first_step = self.number = 0
+        self.seconds_first_step = 0.0
+
+    def resume(self, peers: Peers, signals: StopSignals) -> CheckpointManager:
+        """Restore the newest checkpoint, if there is one. The checkpoints are a context around the loop."""
+        identity = identity_of(self.run, self.manifest, self.showers.batch)
+        folder = self.output / "checkpoints"
+        self.checkpoints = CheckpointManager(self.run.checkpoint, folder, identity, peers, signals)
+        self.untrained = self.checkpoints.folder.path / "untrained.npz"
+        new = self.state.networks.generator
+        restored = self.checkpoints.restore(self.state.variables())
+        if restored is not None:
+            self.before, self.resumed_from = restored, restored.step
+            self.history = History(restored.history)
+            self.selected = restored if restored.selected_epoch is not None else None
+            self.first_step = self.number = restored.step
+            log.info("resuming from step %d", restored.step)
+        chief = self.placement.is_chief
+        if chief and not (restored and self.untrained.exists()):
+            save_network(new if restored is None else TrainingState(self.run).networks.generator, self.untrained)
+        self.monitor = Monitor(
+            self.calendar,
+            batch=self.showers.batch,
+            first_step=self.first_step,
+            logs=self.output / "logs" if chief else None,
+            profiler=self._profiler(),
+        )
+        return self.checkpoints
+
+    def count_step(self) -> None:
+        """A step was made."""
+        self.number += 1
+        if self.number == self.first_step + 1:
+            self.seconds_first_step = time.perf_counter() - self.started
+            self.monitor.file.begin(self.number, self.seconds_first_step)
+
+    def record_losses(self, losses: Losses) -> None:
+        """Read the losses of the last step: for the curves, the progress bar and TensorBoard."""
+        self.check_finite()
+        figures = {name: float(value) for name, value in losses.items()}
+        self.history.add_losses(self.number, figures)
+        self.monitor.losses(self.number, figures)
+
+    def check_finite(self) -> None:
+        """Raise TrainingError when a loss of any step so far was not finite."""
+        bad = int(self.state.first_bad_step.numpy())
+        if bad != NOWHERE:
+            raise diverged("a loss was", bad, self.checkpoints.folder.path)
+
+    def validate(self) -> None:
+        """Compare with validation showers and select the generator if its deviation allows."""
+        self.check_finite()
+        step = self.state.steps_made
+        if self.selected is not None and self.selected.selected_step == step:
+            return
+        epoch = self.calendar.epoch(step)
+        figures = physics_deviation(self.validation, generate_like(self.validation, self.state.released, self.run))
+        earlier = [d for d in self.history.content["validation"].get("deviation", []) if d is not None]
+        self.history.add_validation(epoch, figures)
+        self.monitor.validation(step, figures)
+        if self.selected is None or is_selected(figures["deviation"], min(earlier, default=None)):
+            self.selected = self._progress().model_copy(
+                update={"selected_epoch": epoch, "selected_step": step, "selected_deviation": figures["deviation"]}
+            )
+            self.checkpoints.save_selected(network_variables(self.state.released), self.selected)
+
+    def save(self) -> None:
+        """Save a checkpoint while the training continues."""
+        self.check_finite()
+        self.checkpoints.save(self.state.variables(), self._progress())
+
+    def write_history(self) -> None:
+        """Write history.json."""
+        with atomic_writer(self.output / "history.json") as temporary:
+            temporary.write_text(json.dumps(self.history.content) + "\n", encoding="utf-8")
+
+    def write_progress(self) -> None:
+        """Write the progress file as all is saved that is going to be."""
+        self.monitor.file.saved(self.checkpoints.saver.safe_step)
+        self.monitor.file.step(self.number, now=True)
+
+    def release(self) -> None:
+        """Write the selected generator to the model folder."""
+        released = self.state.released
+        selected = self.checkpoints.restore_selected(network_variables(released)) or self._progress()
+        networks = self.state.networks._replace(generator=released)
+        release(self.output / "model", networks, self.untrained, self.run, self.manifest, selected)
+        self.selected = selected
+
+    @property
+    def seconds(self) -> float:
+        """Wall time so far, of all attempts, s."""
+        return self.before.seconds + time.perf_counter() - self.started
+
+    def _profiler(self) -> StepProfiler:
+        """Profiles some steps of worker 0."""
+        placement = self.placement
+        share = self.showers.batch // placement.replicas * placement.replicas_per_worker
+        keep = keeper(self.run, self.state.networks, share, self.output / PROFILE_FILE)
+        return StepProfiler(
+            keep if placement.is_chief else None, start=self.first_step, per_epoch=self.showers.steps_per_epoch
+        )
+
+    def _progress(self) -> Progress:
+        selected = self.selected or self.before
+        return Progress(
+            step=self.state.steps_made,
+            seconds=self.seconds,
+            core_seconds=self.before.core_seconds + time.process_time() - self.cores,
+            selected_epoch=selected.selected_epoch,
+            selected_step=selected.selected_step,
+            selected_deviation=selected.selected_deviation,
+            history=self.history.content,
+        )
+
+    def record(self, ended: Literal["epochs", "maxMinutes"]) -> TrainingRecord:
+        """The record of the training. ended: what ended it."""
+        now, selected = self._progress(), self.selected or self.before
+        batch, placement = self.showers.batch, self.placement
+        return TrainingRecord(
+            steps=now.step,
+            epochs=now.step // self.showers.steps_per_epoch,
+            showers=now.step * batch,
+            seconds=now.seconds,
+            core_seconds=now.core_seconds,
+            seconds_first_step=self.seconds_first_step,
+            showers_per_second=self._showers_per_second(now),
+            stopped=ended,
+            strategy=placement.strategy,
+            loop=self.run.train.loop,
+            device=placement.device,
+            workers=placement.workers,
+            replicas=placement.replicas,
+            global_batch_size=batch,
+            selected_epoch=selected.selected_epoch or 0,
+            selected_deviation=selected.selected_deviation or 0.0,
+            parameters=parameters(self.state.networks),
+            resumed_from_step=self.resumed_from,
+            **self.checkpoints.figures(),
+            showers_left_out=self.showers.left_out,
+            source=self.manifest.source,
+            versions=versions(),
+        )
+
+    def _showers_per_second(self, now: Progress) -> float:
+        """Rate of this attempt without its first step; where it made no more than that one, of all attempts."""
+        batch, steps = self.showers.batch, now.step - self.first_step - 1
+        seconds = time.perf_counter() - self.started - self.seconds_first_step
+        if steps <= 0:
+            steps, seconds = now.step, now.seconds
+        return steps * batch / seconds if seconds > 0 else 0.0
