@@ -21,7 +21,7 @@ from caloscale.storage.objects import download, is_remote
 
 
 def fetch(run: RunOnCluster, folder: Path) -> list[str]:
-    """Copy a run into a folder: its configuration, status.json, usage.json and plan.json (for `caloscale bill`), and the
+    """Copy a run into a folder: run.yaml, status.json, usage.json and plan.json (for `caloscale bill`), and the
     workspace without showers and checkpoints, which are large.
 
     Returns what could not be brought, a sentence each. Raises ClusterError when the folder holds another run.
