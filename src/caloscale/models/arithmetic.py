@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import tensorflow as tf
 
 from caloscale.models.folding import UpsampledConv3D
 
 
-def flops_per_layer(network: Any, *, folded: bool = False) -> dict[str, int]:
+def flops_per_layer(network: tf.keras.Model, *, folded: bool = False) -> dict[str, int]:
     """Floating-point operations of each layer with weights, for one shower's forward pass.
 
     A multiply-add counts 2. Counted are convolutions and dense layers; biases, activations and
@@ -36,7 +35,7 @@ def flops_per_layer(network: Any, *, folded: bool = False) -> dict[str, int]:
     return counts
 
 
-def flops(network: Any, *, folded: bool = False) -> int:
+def flops(network: tf.keras.Model, *, folded: bool = False) -> int:
     """Floating-point operations of one shower's forward pass: the sum of `flops_per_layer`."""
     return sum(flops_per_layer(network, folded=folded).values())
 
@@ -50,5 +49,5 @@ def step_flops(generator: int, discriminator: int, generator_updates: int) -> in
     return generator + 6 * discriminator + generator_updates * (3 * generator + 2 * discriminator)
 
 
-def _size(shape: Any) -> int:
+def _size(shape: tf.TensorShape) -> int:
     return math.prod(int(n) for n in shape)

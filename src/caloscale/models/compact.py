@@ -75,7 +75,7 @@ def build_compact(model: Model, data: Data) -> Networks:
     return Networks(_generator(model, data), _discriminator(model, data))
 
 
-def _generator(model: Model, data: Data) -> Any:
+def _generator(model: Model, data: Data) -> tf.keras.Model:
     """Latent (B, latentSize) -> (B, X, Y, Z, 1)."""
     layers = tf.keras.layers
     cells_z = data.shape[2]
@@ -119,7 +119,7 @@ def _generator(model: Model, data: Data) -> Any:
     return tf.keras.Model(latent, shower, name="generator")
 
 
-def _mean_maps(latent: Any, primary: Any, style: Any, data: Data) -> Any:
+def _mean_maps(latent: tf.Tensor, primary: tf.Tensor, style: tf.Tensor, data: Data) -> tf.Tensor:
     """Logarithm of each cell before noise (B, X, Y, Z): products of functions of the distance from the axis."""
     layers = tf.keras.layers
     cells_x, cells_y, cells_z = data.shape
@@ -160,7 +160,7 @@ def _mean_maps(latent: Any, primary: Any, style: Any, data: Data) -> Any:
     return SeparableMaps(name="maps")([along_x, amplitude, along_y, offset])
 
 
-def _discriminator(model: Model, data: Data) -> Any:
+def _discriminator(model: Model, data: Data) -> tf.keras.Model:
     """Shower (B, X, Y, Z, 1) -> outputs, as `build_compact` says."""
     layers = tf.keras.layers
     shower = tf.keras.Input((*data.shape, 1), name="shower")
@@ -186,7 +186,7 @@ def _discriminator(model: Model, data: Data) -> Any:
     return tf.keras.Model(shower, outputs, name="discriminator")
 
 
-def _measurements(shower: Any, model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
+def _measurements(shower: tf.Tensor, model: Model, data: Data) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
     """Logarithms of the cells, and the outputs that are functions of the shower without weights, by name."""
     preprocessing = data.preprocessing
     rebin_x, rebin_y, rebin_z = preprocessing.rebin
@@ -215,7 +215,7 @@ def _measurements(shower: Any, model: Model, data: Data) -> tuple[Any, dict[str,
     return logarithms, outputs
 
 
-def _summary(measured: dict[str, Any], data: Data) -> Any:
+def _summary(measured: dict[str, tf.Tensor], data: Data) -> tf.Tensor:
     """The measurements as inputs of the discriminator (B, n), compressed."""
     layers = tf.keras.layers
     unit = data.preprocessing.units_per_gev * 1e-3
@@ -230,7 +230,7 @@ def _summary(measured: dict[str, Any], data: Data) -> Any:
     )
 
 
-def _primary(data: Data) -> Any:
+def _primary(data: Data) -> tf.Tensor:
     """The layer for energy and angle; energies of the run configuration get mean 0 and a width near 1."""
     low, high = (math.log(e / data.preprocessing.energy_scale_gev) for e in data.energy_gev)
     return Primary(centre=(low + high) / 2, width=max((high - low) / math.sqrt(12), 0.1), name="primary")

@@ -26,7 +26,7 @@ class Primary(PlainLayer):
         super().__init__(**options)
         self.centre, self.width = float(centre), float(width)
 
-    def call(self, primary: Any) -> Any:
+    def call(self, primary: tf.Tensor) -> tf.Tensor:
         """Latent (B, 2 or more) -> (B, 3)."""
         log_energy = (tf.math.log(tf.maximum(primary[:, 0], SMALLEST_CELL)) - self.centre) / self.width
         cotangent = tf.cos(primary[:, 1]) / tf.maximum(tf.sin(primary[:, 1]), 1e-3)
@@ -45,11 +45,11 @@ class Constant(PlainLayer):
         super().__init__(**options)
         self.values = np.asarray(values, dtype=np.float32)
 
-    def call(self, _: Any) -> Any:
+    def call(self, _: tf.Tensor) -> tf.Tensor:
         """Any input -> the values (1, ...)."""
         return tf.constant(self.values[None])
 
-    def compute_output_shape(self, _: Any) -> tuple[int, ...]:
+    def compute_output_shape(self, _: tf.Tensor) -> tuple[int, ...]:
         """Does not depend on the input."""
         return (1, *self.values.shape)
 
@@ -73,7 +73,7 @@ class FromAxis(PlainLayer):
         self.shift = [float(s) for s in shift]
         self.wavelengths = [float(w) for w in wavelengths]
 
-    def call(self, primary: Any) -> Any:
+    def call(self, primary: tf.Tensor) -> tf.Tensor:
         """(B, 3) -> (B, L, X, 2 * wavelengths + 1)."""
         axis = primary[:, 1:2] * tf.constant([self.shift])
         distance = tf.constant(centred(self.cells))[None, None] - axis[:, :, None]
@@ -92,7 +92,7 @@ class BroadcastAdd(PlainLayer):
         super().__init__(**options)
         self.slope = float(slope)
 
-    def call(self, parts: Sequence[Any]) -> Any:
+    def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """Tensors to add -> the activated sum, with the shape of the first."""
         total = parts[0]
         for part in parts[1:]:
@@ -113,7 +113,7 @@ class SeparableMaps(PlainLayer):
     Inputs: f (B, L, X, K), amplitude (B, L K), g (1, L, Y, K), offset (B, L). Few terms make any smooth map.
     """
 
-    def call(self, parts: Sequence[Any]) -> Any:
+    def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """f, amplitude, g, offset -> maps (B, X, Y, L)."""
         along_x, amplitude, along_y, offset = parts
         _, layers, cells_x, terms = along_x.shape
@@ -144,7 +144,7 @@ class CellNoise(PlainLayer):
         self.shape = tuple(int(n) for n in shape)
         self.sines, self.frequency = int(sines), float(frequency)
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: tf.TensorShape) -> None:
         """Draw directions (N, sines * cells) and phases (sines * cells,): constants, the same in every network.
 
         They are no weights: nothing trains, saves or all-reduces them. `RandomState` is the generator whose numbers
@@ -156,7 +156,7 @@ class CellNoise(PlainLayer):
         self.phases = rng.uniform(0, 2 * np.pi, size[1:]).astype(np.float32)
         super().build(input_shape)
 
-    def call(self, noise: Any) -> Any:
+    def call(self, noise: tf.Tensor) -> tf.Tensor:
         """Noise (B, N) -> (B, X, Y, L)."""
         sines = tf.sin(tf.matmul(noise, self.directions) + self.phases)
         total = tf.reduce_sum(tf.reshape(sines, (-1, self.sines, *self.shape)), axis=1)
@@ -177,7 +177,7 @@ class Speckle(PlainLayer):
     output is at most 12, so that a diverging generator saturates instead of overflowing.
     """
 
-    def call(self, parts: Sequence[Any]) -> Any:
+    def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """m, a, b, c, n -> logarithms (B, X, Y, L)."""
         maps, shift, width, bend, noise = parts
         value = maps + shift + tf.nn.softplus(width + 0.5) * noise + bend * tf.nn.relu(noise - 0.3)
@@ -201,7 +201,7 @@ class Deposit(PlainLayer):
         super().__init__(**options)
         self.units, self.faintest, self.power = float(units), float(faintest), float(power)
 
-    def call(self, parts: Sequence[Any]) -> Any:
+    def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """h, latent, response -> shower (B, X, Y, L, 1) in network units."""
         logarithms, latent, response = parts
         cells = self.faintest * tf.math.expm1(logarithms)
@@ -225,7 +225,7 @@ class Slice(PlainLayer):
         super().__init__(**options)
         self.first = int(first)
 
-    def call(self, values: Any) -> Any:
+    def call(self, values: tf.Tensor) -> tf.Tensor:
         """(B, N) -> (B, N - first)."""
         return values[:, self.first :]
 
@@ -242,7 +242,7 @@ class Scaled(PlainLayer):
         super().__init__(**options)
         self.factor = float(factor)
 
-    def call(self, values: Any) -> Any:
+    def call(self, values: tf.Tensor) -> tf.Tensor:
         """Any shape; the same shape."""
         return values * self.factor
 
@@ -251,7 +251,7 @@ class Scaled(PlainLayer):
         return self._with(factor=self.factor)
 
 
-def fourier_features(distance: Any, wavelengths: Sequence[float], window: float) -> Any:
+def fourier_features(distance: tf.Tensor, wavelengths: Sequence[float], window: float) -> tf.Tensor:
     """Fourier features of a distance (...,) in cells: (..., 2 n + 1).
 
     Sines and cosines of n wavelengths (cells), and the distance over half the window.

@@ -9,7 +9,7 @@ gradients 1.4 to 1.7 times slower.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import tensorflow as tf
 
@@ -21,7 +21,7 @@ FOLDED_FROM = 64
 
 
 def convolution(
-    x: Any,
+    x: tf.Tensor,
     filters: int,
     kernel: Triple,
     *,
@@ -30,7 +30,7 @@ def convolution(
     initializer: str = "glorot_uniform",
     bias: bool = True,
     name: str,
-) -> Any:
+) -> tf.Tensor:
     """A convolution of stride 1 of (B, X, Y, Z, C) showers with (kx, ky, kz) kernels.
 
     upsampling: how often each cell is repeated along each axis before that (nearest neighbour).

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from caloscale.errors import ConfigurationError, InvalidValueError
@@ -11,7 +9,7 @@ from caloscale.models.layers import constraints
 from caloscale.spec import Data, Model
 
 
-def discriminator_of(shower: Any, features: Any, model: Model, data: Data) -> Any:
+def discriminator_of(shower: tf.Tensor, features: tf.Tensor, model: Model, data: Data) -> tf.keras.Model:
     """Pooling, the two trained heads and the physics constraints on top of convolutional features."""
     layers = tf.keras.layers
     x = layers.AveragePooling3D((2, 2, 2), name="pooling")(features)

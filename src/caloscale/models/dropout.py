@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 import tensorflow as tf
 
@@ -15,7 +15,7 @@ register = tf.keras.utils.register_keras_serializable(package="caloscale")
 class ShowerRandom(Protocol):
     """Where random numbers for each shower come from."""
 
-    def uniform(self, shape: tuple[int, ...]) -> Any:
+    def uniform(self, shape: tuple[int, ...]) -> tf.Tensor:
         """Numbers of [0, 1) for each shower, (B, *shape)."""
 
 
@@ -40,7 +40,7 @@ class EventDropout(tf.keras.layers.Dropout):  # type: ignore[misc]
     batch, whichever replica has it.
     """
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Inputs of any shape (B, ...); the same shape."""
         random = getattr(_active, "random", None)
         if random is None or not training or self.rate == 0:

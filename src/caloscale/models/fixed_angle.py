@@ -7,8 +7,6 @@ which are the published 3.78 MB.
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from caloscale.models.convolution import Triple, convolution
@@ -30,7 +28,7 @@ def build_fixed_angle(model: Model, data: Data, *, synchronized: bool = False) -
     return Networks(_generator(model, synchronized), _discriminator(model, data, synchronized))
 
 
-def _generator(model: Model, synchronized: bool) -> Any:
+def _generator(model: Model, synchronized: bool) -> tf.keras.Model:
     """Latent (B, latentSize) -> (B, 25, 25, 25, 1)."""
     layers = tf.keras.layers
     latent = tf.keras.Input((model.latent_size,), name="latent")
@@ -51,7 +49,7 @@ def _generator(model: Model, synchronized: bool) -> Any:
     return tf.keras.Model(latent, shower, name="generator")
 
 
-def _discriminator(model: Model, data: Data, synchronized: bool) -> Any:
+def _discriminator(model: Model, data: Data, synchronized: bool) -> tf.keras.Model:
     """(B, 25, 25, 25, 1) -> outputs, as Networks.discriminator says."""
     layers = tf.keras.layers
     shower = tf.keras.Input((*SHAPE, 1), name="shower")

@@ -57,7 +57,7 @@ class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
         factor: Triple,
         pad: Triple = (0, 0, 0),
         use_bias: bool = True,
-        kernel_initializer: Any = "glorot_uniform",
+        kernel_initializer: str | tf.keras.initializers.Initializer = "glorot_uniform",
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -68,7 +68,7 @@ class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
         self.use_bias = bool(use_bias)
         self.kernel_initializer = tf.keras.initializers.get(kernel_initializer)
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: tf.TensorShape) -> None:
         """Make the weights."""
         shape = (*self.kernel_size, int(input_shape[-1]), self.filters)
         self.kernel = self.add_weight(name="kernel", shape=shape, initializer=self.kernel_initializer, trainable=True)
@@ -77,7 +77,7 @@ class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
             self.bias = self.add_weight(name="bias", shape=(self.filters,), initializer="zeros", trainable=True)
         super().build(input_shape)
 
-    def call(self, volume: Any) -> Any:
+    def call(self, volume: tf.Tensor) -> tf.Tensor:
         """Convolve."""
         axes = self._axes(volume.shape)
         kernel = _folded(tf.convert_to_tensor(self.kernel), axes)
@@ -86,7 +86,7 @@ class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
         shower = _interleaved(product, axes, self.filters)
         return shower if self.bias is None else tf.nn.bias_add(shower, tf.cast(self.bias, shower.dtype))
 
-    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+    def compute_output_shape(self, input_shape: tf.TensorShape) -> tuple[int | None, ...]:
         """(B, X, Y, Z, filters)."""
         return (input_shape[0], *(axis.output for axis in self._axes(input_shape)), self.filters)
 
@@ -108,17 +108,17 @@ class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
             "kernel_initializer": tf.keras.initializers.serialize(self.kernel_initializer),
         }
 
-    def _axes(self, shape: Any) -> tuple[Axis, ...]:
+    def _axes(self, shape: tf.Tensor) -> tuple[Axis, ...]:
         sizes = [int(size) for size in shape[1:4]]
         return tuple(Axis(*of_axis) for of_axis in zip(sizes, self.factor, self.kernel_size, self.pad))
 
 
-def _triple(values: Any) -> Triple:
+def _triple(values: tf.Tensor) -> Triple:
     x, y, z = (int(value) for value in values)
     return x, y, z
 
 
-def _folded(kernel: Any, axes: tuple[Axis, ...]) -> Any:
+def _folded(kernel: tf.Tensor, axes: tuple[Axis, ...]) -> tf.Tensor:
     """(kx, ky, kz, I, O) -> (tx ty tz I, fx fy fz O): taps of all phases. Summed in float32 at least."""
     dtype = kernel.dtype
     wide = tf.float64 if dtype == tf.float64 else tf.float32
@@ -132,7 +132,7 @@ def _folded(kernel: Any, axes: tuple[Axis, ...]) -> Any:
     return tf.cast(tf.reshape(folded, (rows, -1)), dtype)
 
 
-def _patches(volume: Any, axes: tuple[Axis, ...]) -> Any:
+def _patches(volume: tf.Tensor, axes: tuple[Axis, ...]) -> tf.Tensor:
     """(B, X, Y, Z, I) -> (B, qx, qy, qz, tx ty tz I): what each position reads, zeros outside."""
     volume = tf.pad(volume, [[0, 0], *([axis.before, axis.behind] for axis in axes), [0, 0]])
     x, y, z = (axis.positions for axis in axes)
@@ -140,7 +140,7 @@ def _patches(volume: Any, axes: tuple[Axis, ...]) -> Any:
     return tf.concat([volume[:, i : i + x, j : j + y, k : k + z] for i, j, k in taps], axis=-1)
 
 
-def _interleaved(product: Any, axes: tuple[Axis, ...], filters: int) -> Any:
+def _interleaved(product: tf.Tensor, axes: tuple[Axis, ...], filters: int) -> tf.Tensor:
     """(B qx qy qz, fx fy fz O) -> (B, X, Y, Z, O): phases between each other, what is too many cut off."""
     x, y, z = axes
     product = tf.reshape(product, (-1, y.positions, z.positions, x.factor, y.factor, z.factor * filters))

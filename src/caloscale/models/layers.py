@@ -54,7 +54,7 @@ class CellEnergy(_Constraint):
         super().__init__(**options)
         self.power = float(power)
 
-    def call(self, shower: Any) -> Any:
+    def call(self, shower: tf.Tensor) -> tf.Tensor:
         """Undo the compression."""
         positive = tf.nn.relu(shower)
         return positive if self.power == 1 else tf.pow(positive, 1 / self.power)
@@ -68,7 +68,7 @@ class CellEnergy(_Constraint):
 class EcalSum(_Constraint):
     """Sum of the cells (B, 1). Its gradient is 1 in every cell."""
 
-    def call(self, cells: Any) -> Any:
+    def call(self, cells: tf.Tensor) -> tf.Tensor:
         """Sum over x, y, z."""
         return tf.reduce_sum(cells, axis=(1, 2, 3))
 
@@ -90,7 +90,7 @@ class BinCounts(_Constraint):
         super().__init__(**options)
         self.edges = edges
 
-    def call(self, cells: Any) -> Any:
+    def call(self, cells: tf.Tensor) -> tf.Tensor:
         """Count."""
         above = [tf.reduce_sum(tf.cast(cells >= edge, cells.dtype), axis=(1, 2, 3)) for edge in self.edges]
         above.append(tf.reduce_sum(tf.cast(cells > 0, cells.dtype), axis=(1, 2, 3)))
@@ -131,7 +131,7 @@ class MeasuredAngle(_Constraint):
         if len(self.cell_mm) != 2 or min(self.cell_mm) <= 0:
             raise ValueError(f"cell_mm must be two sizes above zero, got {self.cell_mm}")
 
-    def call(self, cells: Any) -> Any:
+    def call(self, cells: tf.Tensor) -> tf.Tensor:
         """Measure."""
         if cells.shape[3] != len(self.depth_mm):
             raise ValueError(f"showers have {cells.shape[3]} layers, depth_mm has {len(self.depth_mm)}")
@@ -157,7 +157,7 @@ class MeasuredAngle(_Constraint):
         return tf.where(hit_shower, mean, tf.fill(tf.shape(mean), tf.constant(self.empty_rad, dtype)))
 
     @staticmethod
-    def _from_barycentre(profile: Any, size_mm: float, layer_divisor: Any, divisor: Any) -> Any:
+    def _from_barycentre(profile: tf.Tensor, size_mm: float, layer_divisor: tf.Tensor, divisor: tf.Tensor) -> tf.Tensor:
         """Distance of each layer's barycentre from the shower's along one axis, mm: (B, n, Z) -> (B, Z)."""
         # From the middle of the window, not its edge: smaller numbers, smaller rounding errors.
         count = profile.shape[1]
@@ -175,7 +175,7 @@ class MeasuredAngle(_Constraint):
         }
 
 
-def constraints(shower: Any, data: Data, *, bin_counts: bool) -> dict[str, Any]:
+def constraints(shower: tf.Tensor, data: Data, *, bin_counts: bool) -> dict[str, tf.Tensor]:
     """The outputs of a discriminator that follow from the shower alone: angle, ecal_sum and, if asked, bins.
 
     shower: symbolic input (B, X, Y, Z, 1) in network units, re-binned as `data` says.

@@ -6,7 +6,6 @@ Dividing by the batch is the training's business, which knows how many showers a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
@@ -22,23 +21,23 @@ SMALLEST_COUNT = 1.0
 """Least count that a percentage is taken of: an empty bin counts as one cell (as published)."""
 
 
-def binary_crossentropy(label: Any, probability: Any) -> Any:
+def binary_crossentropy(label: tf.Tensor, probability: tf.Tensor) -> tf.Tensor:
     """-(y ln p + (1 - y) ln(1 - p)), shape as given; p is a probability, not a logit."""
     p = tf.clip_by_value(probability, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
     return -(label * tf.math.log(p) + (1 - label) * tf.math.log1p(-p))
 
 
-def absolute_percentage_error(target: Any, output: Any, smallest: float = SMALLEST_TARGET) -> Any:
+def absolute_percentage_error(target: tf.Tensor, output: tf.Tensor, smallest: float = SMALLEST_TARGET) -> tf.Tensor:
     """100 |target - output| / |target|, percent of the target, shape as given."""
     return 100 * tf.abs(target - output) / tf.maximum(tf.abs(target), smallest)
 
 
 def adversarial_loss(
-    outputs: Mapping[str, Any],
-    targets: Mapping[str, Any],
-    labels: Any,
+    outputs: Mapping[str, tf.Tensor],
+    targets: Mapping[str, tf.Tensor],
+    labels: tf.Tensor,
     weights: LossWeights,
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
     """Loss of each shower (B,), and its terms before they are weighted, each (B,).
 
     outputs: of the discriminator, real_fake (probability), energy, angle, ecal_sum, each (B, 1), and
@@ -50,7 +49,7 @@ def adversarial_loss(
     angle (rad). A term of weight 0 is reported and left out of the total.
     """
 
-    def pair(name: str) -> tuple[Any, Any]:
+    def pair(name: str) -> tuple[tf.Tensor, tf.Tensor]:
         output = _at_least_float32(outputs[name])
         target = labels if name == "real_fake" else targets[name]
         return tf.reshape(tf.cast(target, output.dtype), tf.shape(output)), output
@@ -69,7 +68,7 @@ def adversarial_loss(
     return (tf.add_n(weighted) if weighted else tf.zeros_like(terms["real_fake"])), terms
 
 
-def _at_least_float32(values: Any) -> Any:
+def _at_least_float32(values: tf.Tensor) -> tf.Tensor:
     """Half precision is widened: 1 - 1e-7 is 1 there."""
     values = tf.convert_to_tensor(values)
     return values if values.dtype == tf.float64 else tf.cast(values, tf.float32)

@@ -30,7 +30,7 @@ class QuickCellEnergy(PlainLayer):
         super().__init__(**options)
         self.power = float(power)
 
-    def call(self, shower: Any) -> Any:
+    def call(self, shower: tf.Tensor) -> tf.Tensor:
         """Network units to energy, (B, X, Y, Z, 1) -> the same shape."""
         energy = tf.exp(tf.math.log(tf.maximum(shower, SMALLEST_CELL)) / self.power)
         return tf.nn.relu(energy - ABOVE_ROUNDING * SMALLEST_CELL ** (1 / self.power))
@@ -48,7 +48,7 @@ class LogCells(PlainLayer):
         super().__init__(**options)
         self.faintest = float(faintest)
 
-    def call(self, shower: Any) -> Any:
+    def call(self, shower: tf.Tensor) -> tf.Tensor:
         """(B, X, Y, L, 1) -> (B, X, Y, L)."""
         return tf.math.log1p(shower[..., 0] / self.faintest)
 
@@ -65,7 +65,7 @@ class Profile(PlainLayer):
         super().__init__(**options)
         self.axes = [int(axis) for axis in axes]
 
-    def call(self, cells: Any) -> Any:
+    def call(self, cells: tf.Tensor) -> tf.Tensor:
         """Cells (B, X, Y, L, 1) -> sums (B, n)."""
         rest = [[a for a in (1, 2, 3, 4) if a != kept] for kept in self.axes]
         return tf.concat([tf.reduce_sum(cells, axis=axes) for axes in rest], axis=1)
@@ -79,7 +79,7 @@ class Profile(PlainLayer):
 class Cumulative(PlainLayer):
     """Share of the sum up to each layer: (B, L) -> (B, L), from near 0 to 1."""
 
-    def call(self, sums: Any) -> Any:
+    def call(self, sums: tf.Tensor) -> tf.Tensor:
         """Sums (B, L) -> shares (B, L)."""
         cumulative = tf.cumsum(sums, axis=1)
         return cumulative / tf.maximum(cumulative[:, -1:], SMALLEST_CELL)
@@ -105,7 +105,7 @@ class CountsAbove(PlainLayer):
         self.thresholds = [float(t) for t in thresholds]
         self.per_layer, self.slope = bool(per_layer), float(slope)
 
-    def call(self, logarithms: Any) -> Any:
+    def call(self, logarithms: tf.Tensor) -> tf.Tensor:
         """Logarithms (B, X, Y, L) -> counts (B, n)."""
         # relu6(6 u) / 6 is u cut to 0..1 in one operation, with a quick gradient.
         scaled = logarithms * (6 * self.slope)
@@ -128,7 +128,7 @@ class LogOnePlus(PlainLayer):
         super().__init__(**options)
         self.unit = float(unit)
 
-    def call(self, values: Any) -> Any:
+    def call(self, values: tf.Tensor) -> tf.Tensor:
         """Any shape; the same shape."""
         return tf.math.log1p(values / self.unit)
 
@@ -141,7 +141,7 @@ class LogOnePlus(PlainLayer):
 class SquareRoot(PlainLayer):
     """sqrt(n + 1/2): the square root makes the fluctuations of counts alike."""
 
-    def call(self, counts: Any) -> Any:
+    def call(self, counts: tf.Tensor) -> tf.Tensor:
         """Any shape; the same shape."""
         return tf.sqrt(counts + 0.5)
 

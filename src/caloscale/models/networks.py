@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -13,9 +13,9 @@ from caloscale.spec import Data, Model
 class Networks(NamedTuple):
     """A generator and its discriminator, Keras models."""
 
-    generator: Any
+    generator: tf.keras.Model
     """latent (B, latentSize) -> showers (B, X, Y, Z, 1) in network units, never negative."""
-    discriminator: Any
+    discriminator: tf.keras.Model
     """showers (B, X, Y, Z, 1) -> real_fake (probability), energy (E / energyScaleGev), angle (rad),
     ecal_sum (units of 1/unitsPerGev GeV), each (B, 1), and with model.binCounts bins (B, 8)."""
 
@@ -46,7 +46,7 @@ def noise_size(model: Model) -> int:
     return model.latent_size if model.preset == "fixed-angle" else model.latent_size - 2
 
 
-def latent(noise: Any, energy_gev: Any, angle_rad: Any, model: Model, data: Data) -> Any:
+def latent(noise: tf.Tensor, energy_gev: tf.Tensor, angle_rad: tf.Tensor, model: Model, data: Data) -> tf.Tensor:
     """Input of the generator (B, latentSize).
 
     noise: normal with mean 0 and width 1, (B, noise_size(model)); energy_gev, angle_rad: (B,) or (B, 1).
@@ -63,6 +63,6 @@ def latent(noise: Any, energy_gev: Any, angle_rad: Any, model: Model, data: Data
     return tf.concat([energy, angle, noise], axis=1)
 
 
-def count_parameters(network: Any) -> int:
+def count_parameters(network: tf.keras.Model) -> int:
     """Trainable parameters of a Keras model."""
     return sum(math.prod(weight.shape) for weight in network.trainable_weights)

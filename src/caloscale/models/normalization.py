@@ -19,12 +19,12 @@ def batch_normalization(*, synchronized: bool, **options: Any) -> Any:
     return BatchNormalization(**options)
 
 
-def running_statistics(network: Any) -> list[Any]:
+def running_statistics(network: tf.keras.Model) -> list[tf.Variable]:
     """Moving means and variances of all layers of batch normalisation of a Keras model, each (C,).
 
     They are the only weights that a training changes without a gradient. Constants of our layers are no weights.
     """
-    found: list[Any] = []
+    found: list[tf.Variable] = []
     for layer in network.layers:
         if isinstance(layer, tf.keras.Model):
             found += running_statistics(layer)
@@ -37,7 +37,7 @@ def running_statistics(network: Any) -> list[Any]:
 class SharedBatchNormalization(BatchNormalization):  # type: ignore[misc, valid-type]
     """Statistics of the showers of all replicas, by one all-reduce for each use. Weights are as in Keras' layer."""
 
-    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None, mask: tf.Tensor | None = None) -> tf.Tensor:
         """Inputs (B, ..., C); the same shape."""
         x = tf.cast(inputs, tf.float32)
         mean, variance = (tf.convert_to_tensor(value) for value in (self.moving_mean, self.moving_variance))
@@ -51,7 +51,7 @@ class SharedBatchNormalization(BatchNormalization):  # type: ignore[misc, valid-
         return tf.cast(tf.nn.batch_normalization(x, mean, variance, beta, gamma, self.epsilon), inputs.dtype)
 
 
-def _moments_of_all(x: Any) -> tuple[Any, Any]:
+def _moments_of_all(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Mean and variance (C,) over all but the last axis and over all replicas, of equally many showers each."""
     axes = list(range(len(x.shape) - 1))
     both = tf.concat([tf.reduce_mean(x, axes), tf.reduce_mean(x * x, axes)], axis=0)

@@ -14,7 +14,6 @@ J. Bus. Econ. Stat. 29 (2011) 411, section 3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
@@ -35,7 +34,7 @@ SMALLEST_SQUARE = 1e-6
 """Added below the root of a sum of squares: its derivative at 0 stays finite."""
 
 
-def distance(name: str, one: Mapping[str, Any], other: Mapping[str, Any], energy: Any) -> Any:
+def distance(name: str, one: Mapping[str, tf.Tensor], other: Mapping[str, tf.Tensor], energy: tf.Tensor) -> tf.Tensor:
     """Distance of two showers of the same primary in one of their outputs, per shower (B,).
 
     one, other: float32 outputs of the discriminator by name, (B, n) each. energy: of the primaries (B,), in units of
@@ -61,15 +60,15 @@ def distance(name: str, one: Mapping[str, Any], other: Mapping[str, Any], energy
 
 
 def generator_loss(
-    outputs: Mapping[str, Any],
-    targets: Mapping[str, Any],
-    labels: Any,
+    outputs: Mapping[str, tf.Tensor],
+    targets: Mapping[str, tf.Tensor],
+    labels: tf.Tensor,
     weights: LossWeights,
     *,
-    real: Mapping[str, Any],
-    partner: Mapping[str, Any],
+    real: Mapping[str, tf.Tensor],
+    partner: Mapping[str, tf.Tensor],
     energy_score_weight: float,
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
     """Loss of each generated shower (B,), and its terms before they are weighted, each (B,).
 
     outputs, targets, labels, weights: as for `losses.adversarial_loss`. real, partner: outputs for the real showers
@@ -93,5 +92,5 @@ def generator_loss(
     return total, terms
 
 
-def _float32(outputs: Mapping[str, Any]) -> dict[str, Any]:
+def _float32(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     return {name: tf.cast(value, tf.float32) for name, value in outputs.items()}

@@ -6,8 +6,6 @@ recardoso/Accelarated3DGAN): 1,364,983 and 87,354 trainable parameters with a la
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from caloscale.models.convolution import Triple, convolution
@@ -39,7 +37,7 @@ def build_variable_angle(model: Model, data: Data, *, synchronized: bool = False
     return Networks(_generator(model, synchronized), _discriminator(model, data, synchronized))
 
 
-def _generator(model: Model, synchronized: bool) -> Any:
+def _generator(model: Model, synchronized: bool) -> tf.keras.Model:
     """Latent (B, latentSize) -> (B, 51, 51, 25, 1)."""
     layers = tf.keras.layers
     latent = tf.keras.Input((model.latent_size,), name="latent")
@@ -57,7 +55,7 @@ def _generator(model: Model, synchronized: bool) -> Any:
     return tf.keras.Model(latent, shower, name="generator")
 
 
-def _discriminator(model: Model, data: Data, synchronized: bool) -> Any:
+def _discriminator(model: Model, data: Data, synchronized: bool) -> tf.keras.Model:
     """(B, 51, 51, 25, 1) -> outputs, as Networks.discriminator says."""
     layers = tf.keras.layers
     shower = tf.keras.Input((*SHAPE, 1), name="shower")

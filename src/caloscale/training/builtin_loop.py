@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
 
@@ -15,7 +14,7 @@ from caloscale.training.state import TrainingState, replica_step
 def fit(
     state: TrainingState,
     schedule: Schedule,
-    batches: Any,
+    batches: Iterable[Batch],
     steps: int,
     *,
     before: Callable[[], float],
@@ -45,7 +44,7 @@ class _Adversarial(tf.keras.Model):  # type: ignore[misc]
         # All replicas return the same losses.
         self.distribute_reduction_method = "first"
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Keras asks for it; not used."""
         return inputs
 
@@ -61,11 +60,11 @@ class _Hooks(tf.keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self._state, self._before, self._after = state, before, after
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, tf.Tensor] | None = None) -> None:
         """Before a step."""
         self._state.progress.assign(self._before())
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, tf.Tensor]) -> None:
         """After a step."""
         if not self._after(dict(logs)):
             self.model.stop_training = True

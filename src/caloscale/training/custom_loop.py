@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 
@@ -25,8 +24,8 @@ from caloscale.spec import Run
 from caloscale.training.optimizers import PackedOptimizer, pack, unpack, unwrap
 from caloscale.training.schedule import Schedule
 
-Batch = Mapping[str, Any]
-Losses = dict[str, Any]
+Batch = Mapping[str, tf.Tensor]
+Losses = dict[str, tf.Tensor]
 
 DISCRIMINATOR_UPDATES = 2
 
@@ -57,14 +56,14 @@ class StepContext:
     all replicas. replicas: their number. Numbers or scalar tensors.
     """
 
-    step: Any
-    progress: Any
-    first: Any
+    step: int | tf.Tensor
+    progress: float | tf.Tensor
+    first: int | tf.Tensor
     global_batch: int
     replicas: int = 1
 
 
-def targets_of(batch: Batch, run: Run) -> dict[str, Any]:
+def targets_of(batch: Batch, run: Run) -> dict[str, tf.Tensor]:
     """Targets of the discriminator's heads for showers of these energies and angles, each (B, 1)."""
     return {
         "energy": batch["energy_gev"][:, None] / run.data.preprocessing.energy_scale_gev,
@@ -73,7 +72,7 @@ def targets_of(batch: Batch, run: Run) -> dict[str, Any]:
     }
 
 
-def drawn_targets(energy_gev: Any, run: Run) -> dict[str, Any]:
+def drawn_targets(energy_gev: tf.Tensor, run: Run) -> dict[str, tf.Tensor]:
     """Targets of generated showers of drawn energies (B, 1) GeV: the energy, and the sum by `train.ecalSumFit`."""
     preprocessing = run.data.preprocessing
     energy = energy_gev / preprocessing.energy_scale_gev
@@ -83,7 +82,7 @@ def drawn_targets(energy_gev: Any, run: Run) -> dict[str, Any]:
     return {"energy": energy, "ecal_sum": ratio * energy * preprocessing.units_per_gev}
 
 
-def flipped(labels: Any, share: float, random: Any) -> Any:
+def flipped(labels: tf.Tensor, share: float, random: EventDraws) -> tf.Tensor:
     """Labels (B, 1), of which a share is flipped: y becomes 1 - y. Drawn anew in every step."""
     flip = tf.cast(random.uniform((1,)) < share, labels.dtype)
     return labels * (1 - flip) + (1 - labels) * flip
@@ -119,8 +118,8 @@ class MicroBatch:
         self.begin, self.size = begin, end - begin
         self.cells = self.batch["cells"][..., None]
         self.targets = targets_of(self.batch, run)
-        self.real: Mapping[str, Any] = {}
-        self.partner: Mapping[str, Any] = {}
+        self.real: Mapping[str, tf.Tensor] = {}
+        self.partner: Mapping[str, tf.Tensor] = {}
 
 
 class _Step:
@@ -140,13 +139,15 @@ class _Step:
         size = batch["cells"].shape[0]
         length = size // run.train.micro_batches(size)
         self.micro_batches = [MicroBatch(run, batch, begin, begin + length) for begin in range(0, size, length)]
-        self.progress: Any = None
+        self.progress: tf.Tensor | None = None
 
     def draws(self, section: int, micro: MicroBatch) -> EventDraws:
         """Random numbers of a section of the step for the showers of a micro-batch."""
         return EventDraws(self.run.train.seed, self.context.step, section, self.context.first + micro.begin, micro.size)
 
-    def generate(self, micro: MicroBatch, random: EventDraws, *, training: bool) -> tuple[Any, dict[str, Any]]:
+    def generate(
+        self, micro: MicroBatch, random: EventDraws, *, training: bool
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Showers (B, X, Y, Z, 1) from fresh noise, and their targets: of the primaries of the micro-batch, or of drawn
         energies (`train.primaries`).
         """
@@ -160,12 +161,12 @@ class _Step:
         return self.networks.generator(inputs, training=training), targets
 
     def update_discriminator(
-        self, section: int, showers: Sequence[tuple[Any, dict[str, Any]]], *, real: bool
+        self, section: int, showers: Sequence[tuple[tf.Tensor, dict[str, tf.Tensor]]], *, real: bool
     ) -> Losses:
         """One update of the discriminator; its losses. showers: for each micro-batch (B, X, Y, Z, 1), and targets."""
         discriminator, train = self.networks.discriminator, self.run.train
 
-        def one(index: int) -> tuple[Any, Losses]:
+        def one(index: int) -> tuple[tf.Tensor, Losses]:
             micro = self.micro_batches[index]
             random = self.draws(section, micro)
             labels = flipped(tf.fill((micro.size, 1), float(real)), train.label_flip, random)
@@ -193,7 +194,9 @@ class _Step:
             self.optimizers.discriminator.apply(reduced, self._rate(rate), number)
         return losses
 
-    def update_generator(self, update: int, extra_values: Callable[[Losses], list[Any]] = lambda _: []) -> list[Any]:
+    def update_generator(
+        self, update: int, extra_values: Callable[[Losses], list[tf.Tensor]] = lambda _: []
+    ) -> list[tf.Tensor]:
         """One update of the generator, from fresh noise.
 
         extra_values: from the losses of the update to values that are reduced together with the gradient. Returned are
@@ -201,7 +204,7 @@ class _Step:
         """
         generator, train = self.networks.generator, self.run.train
 
-        def one(index: int) -> tuple[Any, Losses]:
+        def one(index: int) -> tuple[tf.Tensor, Losses]:
             micro = self.micro_batches[index]
             random = self.draws(3 + update, micro)
             with tf.GradientTape() as tape, drawing_from(random):
@@ -231,7 +234,7 @@ class _Step:
         running = [] if self.context.replicas == 1 else [w for net in self.networks for w in running_statistics(net)]
         names: list[str] = []
 
-        def extra_values(of_generated: Losses) -> list[Any]:
+        def extra_values(of_generated: Losses) -> list[tf.Tensor]:
             losses = _named(of_real, of_fake, of_generated)
             names.extend(losses)
             return [*losses.values(), *(unwrap(variable) / self.context.replicas for variable in running)]
@@ -241,7 +244,7 @@ class _Step:
             unwrap(variable).assign(value)
         return {**dict(zip(names, summed)), "progress": self.progress}
 
-    def _accumulated(self, one: Callable[[int], tuple[Any, Losses]]) -> tuple[Any, Losses]:
+    def _accumulated(self, one: Callable[[int], tuple[tf.Tensor, Losses]]) -> tuple[tf.Tensor, Losses]:
         """Sum of gradients and losses over the micro-batches, one after the other."""
         gradient, losses = one(0)
         for index in range(1, len(self.micro_batches)):
@@ -252,7 +255,7 @@ class _Step:
             losses = {name: value + terms[name] for name, value in losses.items()}
         return gradient, losses
 
-    def _all_reduced(self, gradient: Any, extra_values: Sequence[Any]) -> tuple[Any, list[Any]]:
+    def _all_reduced(self, gradient: tf.Tensor, extra_values: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Sums over all replicas of a packed gradient and of further values, by one all-reduce."""
         if self.context.replicas == 1:
             return gradient, list(extra_values)
@@ -262,7 +265,7 @@ class _Step:
             summed, *rest = unpack(packed, values)
         return summed, rest
 
-    def _mean_progress(self, summed: Any) -> Any:
+    def _mean_progress(self, summed: tf.Tensor) -> tf.Tensor:
         """The mean over the replicas; exactly 1 when all are at the end, as the training ends at 1.
 
         Shares of 1/n, or a division that a compiler makes a multiplication by 1/n, round to less for many n.
@@ -270,16 +273,16 @@ class _Step:
         replicas = self.context.replicas
         return tf.where(summed >= replicas, 1.0, summed / replicas)
 
-    def _rate(self, rate: float) -> Any:
+    def _rate(self, rate: float) -> tf.Tensor:
         scaled = rate * self.run.train.rate_factor(self.context.global_batch)
         return scaled * self.schedule.factor(self.context.step, self.progress)
 
-    def _gradient(self, tape: Any, loss: Any, network: Any) -> Any:
+    def _gradient(self, tape: tf.GradientTape, loss: tf.Tensor, network: tf.keras.Model) -> tf.Tensor:
         zero = tf.UnconnectedGradients.ZERO
         with part_scope("back_propagation"):
             return pack(tape.gradient(loss, network.trainable_variables, unconnected_gradients=zero))
 
-    def _means(self, loss: Any, terms: Mapping[str, Any]) -> Losses:
+    def _means(self, loss: tf.Tensor, terms: Mapping[str, tf.Tensor]) -> Losses:
         return {"loss": loss, **{name: tf.reduce_sum(term) / self.context.global_batch for name, term in terms.items()}}
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -95,7 +94,7 @@ class TrainingShowers:
         """Position of this worker's first shower in a batch."""
         return self.share * self.worker_index
 
-    def batches(self, *, start: int, stop: int, slices: int = 1) -> Any:
+    def batches(self, *, start: int, stop: int, slices: int = 1) -> tf.data.Dataset:
         """A tf.data.Dataset of this worker's share of the batches of steps ``start`` up to ``stop`` (numbered over all
         epochs), each in ``slices`` elements one after the other.
 
@@ -114,7 +113,7 @@ class TrainingShowers:
             return np.array([records.read(number) for number in numbers.tolist()], object)
 
         @tf.autograph.experimental.do_not_convert
-        def element(index: Any) -> dict[str, Any]:
+        def element(index: tf.Tensor) -> dict[str, tf.Tensor]:
             step, first = index // slices, self.first + index % slices * count
             serialised = tf.ensure_shape(tf.numpy_function(read, (step, first), tf.string), (count,))
             return self._prepare(step, first, serialised)
@@ -153,7 +152,7 @@ class TrainingShowers:
         return _Records(self.folder, self.shards, cached=cached)
 
     @tf.autograph.experimental.do_not_convert
-    def _prepare(self, step: Any, first: Any, serialised: Any) -> dict[str, Any]:
+    def _prepare(self, step: tf.Tensor, first: tf.Tensor, serialised: tf.Tensor) -> dict[str, tf.Tensor]:
         batch = parse_example(self.manifest.shape)(serialised)
         if not self.mirror:
             return batch
@@ -201,7 +200,7 @@ def _threads() -> int:
     return max(1, (os.cpu_count() or 1) // 8)
 
 
-def mirrored(batch: dict[str, Any], across_x: Any, across_y: Any) -> dict[str, Any]:
+def mirrored(batch: dict[str, tf.Tensor], across_x: tf.Tensor, across_y: tf.Tensor) -> dict[str, tf.Tensor]:
     """The batch with some showers mirrored: x -> -x with angle -> pi - angle, and y -> -y.
 
     across_x, across_y: bool (B,), which showers.

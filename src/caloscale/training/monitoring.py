@@ -32,7 +32,7 @@ class Monitor:
         self._calendar, self._batch, self._first_step, self._logs = calendar, batch, first_step, logs
         self._open = ExitStack()
         self._bar: Any = None
-        self._writer: Any = None
+        self._writer: tf.summary.SummaryWriter | None = None
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

@@ -7,7 +7,7 @@ do not depend on the version of Keras.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import tensorflow as tf
 
@@ -23,18 +23,18 @@ class PackedOptimizer(tf.Module):  # type: ignore[misc]
     kind: rmsprop (decay of the squares 0.9) or adam (0.5, 0.99).
     """
 
-    def __init__(self, kind: Literal["rmsprop", "adam"], variables: Sequence[Any]) -> None:
+    def __init__(self, kind: Literal["rmsprop", "adam"], variables: Sequence[tf.Variable]) -> None:
         super().__init__(name=kind)
         self._targets = list(variables)
         size = sum(variable.shape.num_elements() for variable in map(unwrap, variables))
         self.square = tf.Variable(tf.zeros(size), trainable=False, name="square")
         self.mean = tf.Variable(tf.zeros(size), trainable=False, name="mean") if kind == "adam" else None
 
-    def slots(self) -> dict[str, Any]:
+    def slots(self) -> dict[str, tf.Variable]:
         """The slots, tf.Variables by name."""
         return {"square": self.square} | ({} if self.mean is None else {"mean": self.mean})
 
-    def apply(self, gradient: Any, rate: Any, number: Any) -> None:
+    def apply(self, gradient: tf.Tensor, rate: float | tf.Tensor, number: int | tf.Tensor) -> None:
         """Move the variables. gradient: packed, of all replicas together; number: of this update, from 1."""
         if self.mean is None:
             squares = RMSPROP_DECAY * self.square + (1 - RMSPROP_DECAY) * gradient * gradient
@@ -52,18 +52,18 @@ class PackedOptimizer(tf.Module):  # type: ignore[misc]
             unwrap(variable).assign_sub(part)
 
 
-def pack(values: Sequence[Any]) -> Any:
+def pack(values: Sequence[tf.Tensor]) -> tf.Tensor:
     """Tensors as one float32 vector."""
     return tf.concat([tf.reshape(tf.cast(value, tf.float32), (-1,)) for value in values], axis=0)
 
 
-def unpack(packed: Any, like: Sequence[Any]) -> list[Any]:
+def unpack(packed: tf.Tensor, like: Sequence[tf.Tensor | tf.Variable]) -> list[tf.Tensor]:
     """The vector of `pack` as tensors of the shapes of ``like``."""
     shapes = [unwrap(value).shape for value in like]
     parts = tf.split(packed, [shape.num_elements() for shape in shapes])
     return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
-def unwrap(variable: Any) -> Any:
+def unwrap(variable: tf.Tensor) -> tf.Tensor:
     """The tf.Variable (mirrored or not) of a Keras variable; tf.Variables and tensors are returned as they are."""
     return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -35,7 +34,7 @@ def parameters(networks: Networks) -> dict[str, int]:
     return {name: count_parameters(network) for name, network in networks._asdict().items()}
 
 
-def save_network(network: Any, path: Path) -> None:
+def save_network(network: tf.keras.Model, path: Path) -> None:
     """Write the weights of a network, atomically. Raises StorageError."""
     with atomic_writer(path) as temporary:
         save_weights(temporary, network.get_weights())

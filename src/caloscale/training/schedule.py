@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import tensorflow as tf
 
@@ -51,7 +51,7 @@ class Schedule:
     warmup_steps: float
     decay: Literal["constant", "cosine"]
 
-    def factor(self, step: Any, progress: Any) -> Any:
+    def factor(self, step: int | tf.Tensor, progress: float | tf.Tensor) -> tf.Tensor:
         """The factor, a float32 scalar.
 
         step: number of this step, from 0. progress: part of the training that is over, 0 to 1: of its steps, or of

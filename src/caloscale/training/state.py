@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import tensorflow as tf
 
@@ -34,7 +33,7 @@ class TrainingState:
         synchronized = run.train.synchronizes(self.distribution.placement.replicas)
         with self.distribution.strategy.scope(), _precision(run.train.precision):
             self.networks: Networks = build(run.model, run.data, synchronized=synchronized)
-            self.average: Any = None
+            self.average: tf.keras.Model | None = None
             if run.train.average_decay > 0:
                 self.average = tf.keras.models.clone_model(self.networks.generator)
                 self.average.set_weights(self.networks.generator.get_weights())
@@ -44,7 +43,7 @@ class TrainingState:
             self.progress = _variable(0.0, tf.float32, "progress")
 
     @property
-    def released(self) -> Any:
+    def released(self) -> tf.keras.Model:
         """The generator that is published: the average where there is one."""
         return self.networks.generator if self.average is None else self.average
 
@@ -53,7 +52,7 @@ class TrainingState:
         """Steps so far."""
         return int(self.step.numpy())
 
-    def variables(self) -> dict[str, Any]:
+    def variables(self) -> dict[str, tf.Variable]:
         """The variables of a checkpoint by name: tf.Variables, equal in all replicas at the end of a step.
 
         Names state the network or optimiser and the index of the variable in it. They do not depend on the Keras that
@@ -73,7 +72,7 @@ class TrainingState:
         return {**found, "step": self.step}
 
 
-def network_variables(network: Any) -> dict[str, Any]:
+def network_variables(network: tf.keras.Model) -> dict[str, tf.Variable]:
     """Trained weights and running statistics of a network, by their index among all its weights. Constants are not
     part of it: a new network has the same.
     """
@@ -81,7 +80,7 @@ def network_variables(network: Any) -> dict[str, Any]:
     return {f"{index:03d}": unwrap(weight) for index, weight in enumerate(network.weights) if id(weight) in changing}
 
 
-def _variable(value: Any, dtype: Any, name: str) -> Any:
+def _variable(value: float, dtype: tf.DType, name: str) -> tf.Variable:
     return tf.Variable(value, dtype=dtype, trainable=False, name=name)
 
 
@@ -122,7 +121,7 @@ def replica_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch], 
     return step
 
 
-def step_graph(state: TrainingState, schedule: Schedule) -> Any:
+def step_graph(state: TrainingState, schedule: Schedule) -> Callable[[Batch], Losses]:
     """The step of all replicas of this process as one tf.function of the batch; reads the progress from the state."""
     strategy, one = state.distribution.strategy, replica_step(state, schedule)
 
@@ -135,7 +134,7 @@ def step_graph(state: TrainingState, schedule: Schedule) -> Any:
     return step
 
 
-def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, Any], Losses]:
+def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, float], Losses]:
     """The step as a function of a batch and the progress of the training (0 to 1).
 
     batch: that of each replica, where there are several (`DistributionContext.distribute`). It returns the losses as
@@ -143,7 +142,7 @@ def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, A
     """
     graph = step_graph(state, schedule)
 
-    def step(batch: Batch, progress: Any) -> Losses:
+    def step(batch: Batch, progress: float) -> Losses:
         state.progress.assign(progress)
         losses: Losses = graph(batch)
         return losses
@@ -154,7 +153,7 @@ def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, A
 def make_steps(
     state: TrainingState,
     schedule: Schedule,
-    batches: Any,
+    batches: Iterable[Batch],
     steps: int,
     *,
     before: Callable[[], float],
@@ -174,6 +173,7 @@ def _follow(state: TrainingState, decay: float) -> None:
     step = tf.cast(state.step, tf.float32)
     keep = tf.minimum(decay, (1 + step) / (10 + step))
     average, generator = state.average, state.networks.generator
+    assert average is not None
     for mean, current in zip(average.trainable_weights, generator.trainable_weights):
         unwrap(mean).assign(keep * unwrap(mean) + (1 - keep) * unwrap(current))
     for copy, current in zip(running_statistics(average), running_statistics(generator)):

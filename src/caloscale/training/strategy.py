@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from caloscale.errors import ConfigurationError, DeviceError, InvalidValueError
 from caloscale.spec import Run
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from caloscale.training.custom_loop import Batch
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +64,9 @@ class DistributionContext:
     """A placement and its tf.distribute strategy."""
 
     placement: Placement
-    strategy: Any
+    strategy: tf.distribute.Strategy
 
-    def distribute(self, dataset: Any) -> Any:
+    def distribute(self, dataset: tf.data.Dataset) -> Iterable[Batch]:
         """The input of a step: batches for each replica.
 
         dataset: batches of one replica each, one after the other for the replicas of this worker.
@@ -155,7 +160,7 @@ def open_context(run: Run, environment: Mapping[str, str], devices: Devices | No
     TensorFlow.
     """
     placement = resolve(run, environment, devices or visible_devices())
-    makers: dict[Name, Callable[[Placement], Any]] = {
+    makers: dict[Name, Callable[[Placement], tf.distribute.Strategy]] = {
         "one-device": _one_device,
         "mirrored": _mirrored,
         "multi-worker": _multi_worker,
@@ -257,20 +262,20 @@ def _impossible(name: str, why: str, remedy: str) -> ConfigurationError:
     return ConfigurationError(f"strategy {name} is impossible here: {why}", field="train.strategy", remedy=remedy)
 
 
-def _one_device(placement: Placement) -> Any:
+def _one_device(placement: Placement) -> tf.distribute.Strategy:
     import tensorflow as tf
 
     return tf.distribute.OneDeviceStrategy("/gpu:0") if placement.device == "GPU" else tf.distribute.get_strategy()
 
 
-def _mirrored(placement: Placement) -> Any:
+def _mirrored(placement: Placement) -> tf.distribute.Strategy:
     import tensorflow as tf
 
     kind = placement.device.lower()
     return tf.distribute.MirroredStrategy([f"/{kind}:{index}" for index in range(placement.replicas_per_worker)])
 
 
-def _multi_worker(placement: Placement) -> Any:
+def _multi_worker(placement: Placement) -> tf.distribute.Strategy:
     import tensorflow as tf
 
     implementation = tf.distribute.experimental.CommunicationImplementation
@@ -283,7 +288,7 @@ def _multi_worker(placement: Placement) -> Any:
     return strategy
 
 
-def _tpu(placement: Placement) -> Any:
+def _tpu(placement: Placement) -> tf.distribute.Strategy:
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
