@@ -111,6 +111,15 @@ def test_an_interrupted_training_goes_on_as_if_it_was_not(whole, shards, tmp_pat
     assert histories[0] == histories[1]
 
 
+@pytest.mark.usefixtures("eagerly")
+def test_the_last_epoch_is_compared_once(shards, tmp_path, monkeypatch):
+    """Also where its generator is not selected."""
+    monkeypatch.setattr(trainer, "is_selected", lambda deviation, lowest: False)
+    record = train(small_run(*QUICK, "train.epochs=2"), shards, tmp_path)
+    assert record.selected_epoch == 1
+    assert json.loads((tmp_path / "history.json").read_text())["validation"]["epoch"] == [1, 2]
+
+
 def test_a_finished_training_is_not_repeated(whole, shards):
     record, output = whole
     again = train(small_run(*QUICK), shards, output)

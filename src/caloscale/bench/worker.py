@@ -20,12 +20,12 @@ Work = Callable[[int], None]
 """Does n units of work and returns when they are done."""
 
 WORKS = {
-    "step": "caloscale.bench.step_work:our_step",
-    "reference-step": "caloscale.bench.step_work:reference_step_work",
-    "product": "caloscale.bench.step_work:large_product",
+    "step": "caloscale.bench.training_work:our_step",
+    "reference-step": "caloscale.bench.training_work:reference_step_work",
+    "product": "caloscale.bench.training_work:large_product",
     "generate": "caloscale.bench.generate_work:runtime_work",
     "reference-generate": "caloscale.bench.generate_work:reference_work",
-    "input": "caloscale.bench.input_work:pipeline_work",
+    "input": "caloscale.bench.training_work:pipeline_work",
 }
 
 

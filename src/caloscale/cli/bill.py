@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from caloscale.cli.options import Json
-from caloscale.cli.plan_options import Prices
+from caloscale.cli.options import Json, Prices
 
 if TYPE_CHECKING:
     from caloscale.planning.bill import AgainstEstimate, Bill

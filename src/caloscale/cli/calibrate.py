@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import Json
-from caloscale.cli.plan_options import Measurements
+from caloscale.cli.options import Json, Measurements
 
 
 def command(

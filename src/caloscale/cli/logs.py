@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.cluster_options import Context, Namespace, RunName, reach
+from caloscale.cli.options import Context, Namespace, RunName, reach
 
 
 def command(

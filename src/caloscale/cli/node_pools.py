@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import Configuration, Overrides, Preset, resolve
-from caloscale.cli.plan_options import AsOf, Measurements, Prices, day_of
+from caloscale.cli.options import AsOf, Configuration, Measurements, Overrides, Preset, Prices, day_of, resolve
 
 
 def command(

@@ -1,14 +1,18 @@
-"""Options that several commands share, and the run that they give."""
+"""Options that several commands share, and the run, day or connection that they give."""
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.spec import Run, load_run
+
+if TYPE_CHECKING:
+    from caloscale.connection import Connection
 
 Configuration = Annotated[
     Path | None, typer.Argument(help="Run configuration (YAML); or give --preset.", show_default=False)
@@ -29,6 +33,29 @@ Workspace = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Prices = Annotated[
+    list[Path] | None,
+    typer.Option("--prices", metavar="FILE", help="CSV of prices that go before the catalogue's. May be repeated."),
+]
+Measurements = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--measurements", metavar="FILE", help="CSV of own measurements (caloscale calibrate). May be repeated."
+    ),
+]
+AsOf = Annotated[
+    dt.datetime | None,
+    typer.Option("--as-of", formats=["%Y-%m-%d"], metavar="DATE", help="Day of the prices; absent: today."),
+]
+Context = Annotated[
+    str | None,
+    typer.Option("--context", help="Context of the kubeconfig; absent: the current one, in a pod its own cluster."),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", help="Namespace of the run; absent: that of the context, in a pod its own."),
+]
+RunName = Annotated[str, typer.Argument(help="Name of the run.")]
 
 
 def resolve(configuration: Path | None, preset: str | None, overrides: list[str] | None, workspace: str) -> Run:
@@ -54,3 +81,15 @@ def folder_of(workspace: str) -> Path:
             remedy="name dataset and model by their options, or use a folder",
         )
     return Path(workspace)
+
+
+def day_of(as_of: dt.datetime | None) -> dt.date:
+    """The day of the prices; absent: today."""
+    return as_of.date() if as_of else dt.date.today()
+
+
+def reach(context: str | None, namespace: str | None) -> tuple[Connection, str]:
+    """The connection and the namespace of the options; raises ClusterError."""
+    from caloscale.connection import active_namespace, connect
+
+    return connect(context), namespace or active_namespace(context)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from caloscale.cli.options import Configuration, Json, Overrides, Preset, resolve
-from caloscale.cli.plan_options import AsOf, Measurements, Prices, day_of
+from caloscale.cli.options import AsOf, Configuration, Json, Measurements, Overrides, Preset, Prices, day_of, resolve
 from caloscale.errors import StorageError
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import Json
-from caloscale.cli.plan_options import AsOf, Prices, day_of
+from caloscale.cli.options import AsOf, Json, Prices, day_of
 from caloscale.errors import InputError
 
 

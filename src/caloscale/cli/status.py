@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from caloscale.cli.cluster_options import Context, Namespace, reach
-from caloscale.cli.options import Json
+from caloscale.cli.options import Context, Json, Namespace, reach
 
 if TYPE_CHECKING:
     from rich.table import Table

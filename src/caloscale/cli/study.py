@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import Json
-from caloscale.cli.plan_options import AsOf, Measurements, Prices, day_of
+from caloscale.cli.options import AsOf, Json, Measurements, Prices, day_of
 
 
 def command(

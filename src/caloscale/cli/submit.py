@@ -11,9 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from caloscale.cli.cluster_options import Context, Namespace, reach
-from caloscale.cli.options import Configuration, Overrides, Preset, resolve
-from caloscale.cli.plan_options import AsOf, Measurements, Prices, day_of
+from caloscale.cli.options import (
+    AsOf,
+    Configuration,
+    Context,
+    Measurements,
+    Namespace,
+    Overrides,
+    Preset,
+    Prices,
+    day_of,
+    reach,
+    resolve,
+)
 from caloscale.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,8 +1,10 @@
-"""Steps as work: ours, the reference, and the matrix product that both are measured against."""
+"""Work of a training: our step, the reference, the matrix product that both are compared with, the input pipeline."""
 
 from __future__ import annotations
 
 import math
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,17 @@ from caloscale.bench.worker import Work
 from caloscale.models import flops
 from caloscale.models.arithmetic import step_flops
 from caloscale.profiling.peak import SIZE
+from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.spec import Run, build_run
+from caloscale.training.input import TrainingShowers
 from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, compile_step
 
 HIT_SHARE = 0.03
 """Cells with energy, about as in Geant4 showers; zeros and tiny numbers may be slower or faster than others."""
+
+INPUT_EPOCHS = 1_000_000
+"""More than are ever read."""
 
 
 def synthetic_batch(run: Run, size: int) -> dict[str, Any]:
@@ -99,6 +106,24 @@ def large_product(precision: str, size: int = SIZE) -> tuple[Work, dict[str, Any
         _must_be_finite(float(tf.cast(found[0, 0], tf.float32)))
 
     return work, {"flop": 2 * size**3}
+
+
+def pipeline_work(configuration: dict[str, Any], folder: str, batch: int) -> tuple[Work, dict[str, Any]]:
+    """Batches of a folder of shards; a unit is an epoch."""
+    run = build_run(configuration)
+    path = Path(folder)
+    manifest = read_manifest(path)
+    showers = TrainingShowers(path, manifest, batch, seed=run.train.seed, mirror=run.data.mirror)
+    batches = iter(showers.batches(start=0, stop=INPUT_EPOCHS * showers.steps_per_epoch))
+    per_unit = showers.steps_per_epoch
+
+    def work(units: int) -> None:
+        for _ in range(units * per_unit):
+            next(batches)
+
+    clock = time.perf_counter()
+    work(1)
+    return work, {"showers": per_unit * batch, "firstEpochSeconds": time.perf_counter() - clock}
 
 
 def _must_be_finite(value: float) -> None:
