@@ -30,7 +30,7 @@ standard deviations of a bootstrap by which the generator is nearer to Geant4 th
 
 {scalar_table}
 
-A classifier AUC near 1 means that a classifier tells generated from Geant4 showers almost always; 0.5 would mean
+A classifier AUC near 1 means that a classifier separates generated from Geant4 showers almost always; 0.5 would mean
 never.
 
 ### The bill
