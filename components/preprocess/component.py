@@ -7,7 +7,7 @@ from components import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def preprocess(run: str, workspace: str, showers: dsl.Input[dsl.Dataset], dataset: dsl.Output[dsl.Dataset]) -> None:
-    """Select, re-bin and compress showers, split off the validation part, and write TFRecord shards.
+    """Select, re-bin and compress showers, split off the validation showers, and write TFRecord shards.
 
     Args:
         run: The run configuration, as YAML or JSON.

@@ -77,7 +77,7 @@ class Connection:
         self._may_write = may_write
 
     def count_with(self, count: Callable[[str, str, int], None]) -> None:
-        """Tell method, kind and status of every request from now on."""
+        """Report method, kind and status of every request from now on."""
         self._count = count
 
     def get(self, kind: str, namespace: str | None, name: str) -> Object | None:

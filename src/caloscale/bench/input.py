@@ -19,7 +19,7 @@ SHOWERS = 256
 
 
 def sample_shards(run: Run, folder: Path, showers: int = SHOWERS) -> Path:
-    """A folder of shards for the run, of parametrised showers; training part of about ``showers``."""
+    """A folder of shards for the run, of parametrised showers; training split of about ``showers``."""
     simulation = run.data.simulation.model_copy(update={"engine": "parametrised"})
     data = run.data.model_copy(update={"source": "simulate", "showers": showers, "simulation": simulation})
     simulate(data, folder / "showers")
@@ -30,7 +30,7 @@ def sample_shards(run: Run, folder: Path, showers: int = SHOWERS) -> Path:
 def bench_input(
     run: Run, batch: int, *, dataset: Path | None = None, rounds: int | None = None, seconds: float = SECONDS
 ) -> InputBench:
-    """Time the pipeline alone and the step alone, in turn.
+    """Time the pipeline alone and the step alone, alternately.
 
     dataset: a folder of shards that fits the run; absent, some are made. Raises BenchError, ShowerFileError.
     """

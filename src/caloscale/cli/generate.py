@@ -37,7 +37,7 @@ def command(
         int | None, typer.Option(help="Showers in a batch. Absent: by the size of a shower.", min=1)
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed makes the same showers.", min=0)] = 1,
-    first: Annotated[int, typer.Option(help="Number of the first shower, to make a set in pieces.", min=0)] = 0,
+    first: Annotated[int, typer.Option(help="Number of the first shower, to divide a sample.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
     """Generate any number of showers into an HDF5 file; a shower depends on the seed and its number alone."""

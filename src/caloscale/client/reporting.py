@@ -62,7 +62,7 @@ class ProgressReporter:
             self.report()
 
     def report(self) -> bool:
-        """Report what the file says; False when there is nothing new, or nobody to tell."""
+        """Report the content of the file; False when there is nothing new, or no receiver."""
         progress = read_progress_file(self._file)
         if progress is None:
             return False

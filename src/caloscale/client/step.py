@@ -24,7 +24,7 @@ from caloscale.storage.objects import download, is_remote, read_object, upload, 
 log = logging.getLogger(__name__)
 
 POD_VARIABLE = "KFP_POD_NAME"
-"""Environment variable in which Kubeflow Pipelines tells a step its pod."""
+"""Environment variable with the name of the pod of a Kubeflow Pipelines step."""
 
 
 def run_name(run: Run, step: str) -> str:

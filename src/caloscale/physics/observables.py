@@ -1,4 +1,4 @@
-"""What is measured on each shower. Plain numpy, one pass over the cells, in pieces that keep memory small.
+"""What is measured on each shower. Plain numpy, one pass over the cells, in chunks that keep memory small.
 
 The definitions follow the evaluation of the published 3DGAN (profiles, moments about the barycentre,
 sampling fraction, hits above 3e-4 GeV, sparsity, longitudinal fractions R1-R3, measured angle) and of the
@@ -18,7 +18,7 @@ from caloscale.detector.axes import Axes, Floats
 from caloscale.showers.arrays import Showers
 
 CELLS_AT_ONCE = 2_000_000
-"""Cells that are looked at in one piece: 8 MB of cells, some 200 MB of working memory at worst."""
+"""Cells that are looked at in one chunk: 8 MB of cells, some 200 MB of working memory at worst."""
 SPARSITY_FLOOR_GEV = 15.15e-6
 """Smallest threshold of the sparsity, GeV: the one of the CaloChallenge, 15.15 keV."""
 
@@ -107,11 +107,11 @@ def concatenate(parts: Sequence[Observed]) -> Observed:
 
 def observe(showers: Showers, axes: Axes, cuts: Cuts) -> Observed:
     """Measure all observables of re-binned showers (N, X, Y, Z) in GeV; cells are finite and not negative."""
-    return concatenate([_observe_piece(piece, axes, cuts) for piece in pieces(showers)])
+    return concatenate([_observe_chunk(chunk, axes, cuts) for chunk in chunks(showers)])
 
 
-def pieces(showers: Showers) -> Iterator[Showers]:
-    """The showers in pieces of about `CELLS_AT_ONCE` cells, at least one piece."""
+def chunks(showers: Showers) -> Iterator[Showers]:
+    """The showers in chunks of about `CELLS_AT_ONCE` cells, at least one chunk."""
     size = max(1, CELLS_AT_ONCE // max(1, int(np.prod(showers.cells_gev.shape[1:]))))
     for start in range(0, max(len(showers), 1), size):
         yield showers[start : start + size]
@@ -128,7 +128,7 @@ def choose_cuts(samples: Iterable[Showers], *, hits_gev: float, threshold_gev: f
     )
 
 
-def _observe_piece(showers: Showers, axes: Axes, cuts: Cuts) -> Observed:
+def _observe_chunk(showers: Showers, axes: Axes, cuts: Cuts) -> Observed:
     cells = showers.cells_gev
     energy, angle = showers.energy_gev.astype(np.float64), showers.angle_rad.astype(np.float64)
     along_xz = cells.sum(axis=2, dtype=np.float64)

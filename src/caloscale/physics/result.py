@@ -284,7 +284,7 @@ class GateResult(Block):
     sigmas: float | None = None
     """Evidence: standard deviations from no difference."""
     further_showers: int | None = None
-    """Held-out Monte Carlo showers beyond those at hand that would decide, if the difference is what it seems."""
+    """Held-out Monte Carlo showers beyond the present ones that would decide, if the difference is what it seems."""
     reason: str | None = None
     """Why a value is absent."""
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from caloscale.detector.axes import Axes, Floats, axes_of
 from caloscale.errors import InputError
-from caloscale.physics.observables import Cuts, Observed, choose_cuts, concatenate, observe, pieces
+from caloscale.physics.observables import Cuts, Observed, choose_cuts, chunks, concatenate, observe
 from caloscale.showers.arrays import Showers
 from caloscale.spec.data import Data
 from caloscale.spec.validation import Validation
@@ -97,8 +97,8 @@ def measure_samples(
 def mean_shower(training: Showers) -> Floats:
     """Mean over the training showers of cell energy / energy of the primary (X, Y, Z)."""
     total = np.zeros(training.cells_gev.shape[1:])
-    for piece in pieces(training):
-        total += np.einsum("nxyz,n->xyz", piece.cells_gev, 1 / piece.energy_gev, dtype=np.float64, optimize=True)
+    for chunk in chunks(training):
+        total += np.einsum("nxyz,n->xyz", chunk.cells_gev, 1 / chunk.energy_gev, dtype=np.float64, optimize=True)
     return total / len(training)
 
 
@@ -124,9 +124,9 @@ def unusable_showers(showers: Showers) -> NDArray[np.bool_]:
     # A sum is finite exactly if all its terms are (float32 cells cannot overflow a float64 sum).
     with np.errstate(invalid="ignore"):
         flags = [
-            ~np.isfinite(piece.cells_gev.sum(axis=(1, 2, 3), dtype=np.float64))
-            | (piece.cells_gev.min(axis=(1, 2, 3), initial=0) < 0)
-            for piece in pieces(showers)
+            ~np.isfinite(chunk.cells_gev.sum(axis=(1, 2, 3), dtype=np.float64))
+            | (chunk.cells_gev.min(axis=(1, 2, 3), initial=0) < 0)
+            for chunk in chunks(showers)
         ]
     return np.concatenate(flags)
 

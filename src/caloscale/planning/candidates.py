@@ -94,7 +94,7 @@ def find_candidates(run: Run, prices: Prices, measurements: Sequence[Measurement
     hardware = run.hardware or Hardware()
     if run.data.showers is None:
         raise ConfigurationError(
-            "is needed to plan: the data are not at hand",
+            "is needed to plan: the data are not available here",
             field="data.showers",
             remedy="--set data.showers=124950 (the training showers of an epoch)",
         )

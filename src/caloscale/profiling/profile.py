@@ -1,4 +1,4 @@
-"""Where the time of a training step goes, and how near its arithmetic is to what the machine can do.
+"""Where the time of a training step goes, and how close its arithmetic is to the peak of the machine.
 
 Every instant of the profiled steps belongs to the operations that run at that instant, in equal parts; to all-reduces
 only when nothing else runs beside them; to the input when nothing runs and the loop waits for a batch; else it is idle.
@@ -162,7 +162,7 @@ def _camel(name: str) -> str:
 
 
 class StepProfiler:
-    """Records some steps of a loop that says when it has a batch and when it is done with it.
+    """Records some steps of a loop, which reports when it has a batch and when it has finished with it.
 
     What is between `batch_ready` and `step_done` is the step, what is between that and the next `batch_ready` is
     waiting for input. A profile that cannot be made is a warning: it never ends a training.
@@ -198,7 +198,7 @@ class StepProfiler:
         self._begin_annotation(STEP)
 
     def step_done(self) -> None:
-        """The loop has done all that belongs to a step."""
+        """The loop has finished a step."""
         self._done += 1
         if self._done == self._first:
             self._start()
@@ -208,7 +208,7 @@ class StepProfiler:
             self._begin_annotation(INPUT)
 
     def close(self) -> None:
-        """The loop ends, perhaps early or with an error: what is recorded so far is given up."""
+        """The loop ends, perhaps early or with an error: the record is discarded."""
         if self._stack is not None:
             self._end_annotation()
             stack, self._stack = self._stack, None

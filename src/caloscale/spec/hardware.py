@@ -68,15 +68,15 @@ class Hardware(Block):
             ("count", "per_node", "nodes"),
             ("count", "accelerators_per_worker", "workers"),
         ):
-            total, size, pieces = (getattr(self, name) for name in (whole, part, number))
+            total, size, factor = (getattr(self, name) for name in (whole, part, number))
             if total is not None and size is not None and total % size:
                 raise InvalidValueError(
                     f"count {total} is not a multiple of {to_camel(part)} {size}",
                     remedy="change one of the two, or leave one out",
                 )
-            if None not in (total, size, pieces) and total != size * pieces:
+            if None not in (total, size, factor) and total != size * factor:
                 raise InvalidValueError(
-                    f"count {total} is not {number} {pieces} x {to_camel(part)} {size}",
+                    f"count {total} is not {number} {factor} x {to_camel(part)} {size}",
                     remedy="leave one of the three out",
                 )
         self._check_topology()

@@ -33,7 +33,7 @@ class Run(Block):
     recovery: Recovery = Recovery()
     """What happens when machines are taken away."""
     validation: Validation = Validation()
-    """How the generator is judged."""
+    """How the generator is validated."""
     budget: Budget = Budget()
     """Money."""
     cluster: Cluster = Cluster()

@@ -52,7 +52,7 @@ class Generation:
     seed: int = 1
     """Seed of all random numbers."""
     first: int = 0
-    """Number of the first shower: a set may be made in pieces."""
+    """Number of the first shower: a sample may be made in several commands."""
 
 
 class GenerationRecord(Block):
@@ -105,7 +105,7 @@ class GenerationStoppedError(CaloscaleError):
         self.exit_code = exit_code
         super().__init__(
             "stopped: no file was written, and one of this name is as it was",
-            remedy="the same command makes the same showers; --first and --count make a set in pieces",
+            remedy="the same command makes the same showers; --first and --count divide a sample",
         )
 
 

@@ -47,7 +47,7 @@ class TrainSummary(Block):
     seconds: float
     """Wall time of the training, s."""
     selected_epoch: int
-    """Epoch whose generator was kept, chosen by physics on the validation part."""
+    """Epoch of the selected generator: by physics, on the validation split."""
     stopped: str
     """What ended the training: epochs or maxMinutes."""
 

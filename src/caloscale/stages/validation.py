@@ -141,7 +141,7 @@ def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
 
 
 def judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
-    """Numbers of the validation showers that judge: of those that did not choose the generator, ascending."""
+    """Numbers of the validation showers that did not select the generator, ascending."""
     chose = selection_showers([shard.showers for shard in manifest.shards_of("validation")])
     others = np.setdiff1d(np.arange(manifest.splits["validation"]), chose)
     wanted = min(len(others), run.validation.reference_showers)
@@ -160,7 +160,7 @@ def _showers_in_memory(run: Run) -> int:
 
 
 def draw_primaries(run: Run, training: Showers, count: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Energies in GeV and angles in rad (count,) of generated showers, independent of the showers that judge.
+    """Energies in GeV and angles in rad (count,) of generated showers, independent of the validation showers.
 
     Simulated data have the distribution of the run configuration: uniform in its ranges. That of own data is not
     known, so pairs are drawn from the training showers, with repetition.

@@ -54,7 +54,7 @@ class Schedule:
     def factor(self, step: int | tf.Tensor, progress: float | tf.Tensor) -> tf.Tensor:
         """The factor, a float32 scalar.
 
-        step: number of this step, from 0. progress: part of the training that is over, 0 to 1: of its steps, or of
+        step: number of this step, from 0. progress: finished fraction of the training, 0 to 1: of its steps, or of
         its minutes where those end it earlier.
         """
         factor = tf.constant(1.0)
@@ -67,6 +67,6 @@ class Schedule:
 
 
 def progress(step: int, steps: int, seconds: float, max_minutes: float | None) -> float:
-    """Part of the training that is over: of its steps, or of its minutes, whichever is further."""
+    """Finished fraction of the training: of its steps, or of its minutes, whichever is further."""
     by_steps = step / steps
     return by_steps if max_minutes is None else max(by_steps, seconds / (60 * max_minutes))

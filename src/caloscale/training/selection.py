@@ -75,10 +75,10 @@ def physics_deviation(real: Showers, generated: Showers) -> dict[str, float]:
     """
     terms: dict[str, list[float]] = {}
     spreads: list[list[NDArray[np.float32]]] = []
-    for part in np.array_split(np.argsort(real.energy_gev), ENERGY_BINS):
-        if len(part) == 0:
+    for members in np.array_split(np.argsort(real.energy_gev), ENERGY_BINS):
+        if len(members) == 0:
             continue
-        pair = generated[part], real[part]
+        pair = generated[members], real[members]
         fractions = [s.ecal_sum_gev / s.energy_gev for s in pair]
         spreads.append([fraction - fraction.mean() for fraction in fractions])
         figures = _deviations(*pair)
