@@ -138,7 +138,7 @@ class Train(Block):
         return self.global_batch_size // replicas
 
     def micro_batches(self, share: int) -> int:
-        """Number of micro-batches in which a replica trains its ``share`` of the global batch; ValueError when that is impossible."""
+        """Number of micro-batches of a replica's ``share`` of the global batch; ValueError when that is impossible."""
         if share % self.accumulate:
             raise InvalidValueError(
                 f"accumulate {self.accumulate} does not divide the {share} showers of a replica",
