@@ -42,7 +42,7 @@ def test_tpu_against_8_v100(region, day, gpu_host, tpu_host, expected):
     compared = ratio(region, day, gpu_host, tpu_host)
     assert compared.ratio == pytest.approx(expected, abs=0.01)
     assert compared.cheaper.title == "v3-8"
-    for word in (region, str(day), compared.cheaper.host, compared.moreExpensive.host):
+    for word in (region, str(day), compared.cheaper.host, compared.more_expensive.host):
         assert word in compared.statement
 
 
