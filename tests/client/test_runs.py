@@ -97,7 +97,7 @@ def test_a_finished_run_is_submitted_again_only_if_it_goes_on(
 @pytest.mark.parametrize("run", [seen("Succeeded"), seen("Failed", "UserError"), seen("Failed", "Budget")])
 def test_a_finished_run_neither_stops_nor_goes_on(run: Answer, on: bool) -> None:
     server: Any = Server(run)
-    with pytest.raises(InputError, match="cannot be stopped" if on else "cannot go on"):
+    with pytest.raises(InputError, match="cannot be stopped" if on else "cannot be resumed"):
         runs.suspend(server, "physics", "gan", on=on)
     assert not server.changes
 

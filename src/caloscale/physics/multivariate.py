@@ -116,7 +116,7 @@ def _optional(compute: Callable[[], Found]) -> Found | None:
 def compare_features(samples: Samples, distance: Callable[..., Estimate], seed: int) -> Distance:
     """FPD or KPD of generated, untrained and baseline showers, and of Monte Carlo against itself.
 
-    The null compares random parts of all Monte Carlo showers, of the size of the compared samples where there are enough.
+    The null compares random parts of all Monte Carlo showers, of the size of the compared samples if possible.
     Its scatter is added to the uncertainty, which the recipes take from batches of one set of showers.
     """
     reference = distance_features(samples.reference)
