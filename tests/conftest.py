@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from tools.cluster import is_built
 # A shell that starts the tests in the background has them ignore Ctrl-C, and programs they start inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Modules are compiled once, not in each of the many processes: a third of the processor time of a small one.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Examples are the same in every run, and no test fails because a machine is busy.
 settings.register_profile(

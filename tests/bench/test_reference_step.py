@@ -15,6 +15,7 @@ from caloscale.spec import load_run
 from caloscale.training.custom_loop import StepContext, build_optimizers, flipped, train_step
 from caloscale.training.optimizers import unpack
 from caloscale.training.schedule import Schedule
+from tests.training.conftest import DETECTOR
 
 BATCH = 2
 # Without dropout, whose masks are drawn within the layers. The weights hardly move, so that the gradients of the later
@@ -45,14 +46,24 @@ def assert_equal(found, expected, tolerance, what):
         assert away < tolerance, f"{what} {number}: {away}"
 
 
-@pytest.mark.parametrize("preset", ["variable-angle", pytest.param("fixed-angle", marks=pytest.mark.long)])
-def test_gradients_and_weights_of_a_step(preset):
+@pytest.mark.parametrize(
+    ("preset", "overrides"),
+    [
+        # The step alone: both sides have the same small network.
+        ("compact", DETECTOR),
+        # The published networks, which tests/bench/test_reference_networks.py and tests/models/test_folding.py compare.
+        pytest.param("variable-angle", (), marks=pytest.mark.long),
+        pytest.param("fixed-angle", (), marks=pytest.mark.long),
+    ],
+)
+def test_gradients_and_weights_of_a_step(preset, overrides):
     """First moments of Adam are the gradients, added up over the updates: equal within 3e-3 (found: 1.1e-3).
 
     Sums in another order differ by 1e-6, but a cell that is zero for one and 1e-7 for the other has a gradient or not.
     """
     # The reference has the energies of the batch; drawn ones are tested in tests/training/test_custom_loop.py.
-    run = load_run(preset=preset, overrides=[*OVERRIDES, "train.primaries=batch", "train.ecalSumFit=null"])
+    fixed = ("train.primaries=batch", "train.ecalSumFit=null", "train.averageDecay=0")
+    run = load_run(preset=preset, overrides=[*overrides, *OVERRIDES, *fixed])
     batch = synthetic_batch(run, BATCH)
     tf.keras.utils.set_random_seed(5)
     plain = build_reference(run.model, run.data)

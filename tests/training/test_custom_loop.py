@@ -15,6 +15,7 @@ from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, compile_step
 
 from .conftest import random_showers, small_run
+from .quick_networks import QUICK, quick_networks
 
 CONSTANT = Schedule(0, "constant")
 PLAIN = ("model.dropout=0", "train.decay=constant", "train.warmupEpochs=0")
@@ -181,8 +182,8 @@ def test_step_equals_a_plain_one(case, compiled, request):
 
 def test_the_generator_does_not_change_the_discriminator():
     """Nor the other way round: each tape moves one network."""
-    run = small_run(*PLAIN, "train.learningRate=1e-30")
-    networks = build(run.model, run.data)
+    run = small_run(*PLAIN, *QUICK, "train.learningRate=1e-30")
+    networks = quick_networks(run.model, run.data)
     before = [network.get_weights() for network in networks]
     train_step(run, networks, build_optimizers(run, networks), a_batch(run), StepContext(0, 0.0, 0, 4), CONSTANT)
     unchanged = [
@@ -203,13 +204,13 @@ def test_label_flips_are_drawn_in_every_step():
 
 def test_losses_are_per_shower():
     """Showers that are twice in the batch give the same loss; a larger global batch divides it."""
-    run = small_run(*PLAIN, "train.labelFlip=0", "train.energyScoreWeight=0")
+    run = small_run(*PLAIN, *QUICK, "train.labelFlip=0")
     batch = a_batch(run)
     twice = {name: tf.concat([value, value], axis=0) for name, value in batch.items()}
     found = []
     for showers, global_batch in ((batch, 4), (twice, 8), (batch, 8)):
         tf.keras.utils.set_random_seed(1)
-        networks = build(run.model, run.data)
+        networks = quick_networks(run.model, run.data)
         context = StepContext(0, 0.0, 0, global_batch)
         losses = train_step(run, networks, build_optimizers(run, networks), showers, context, CONSTANT)
         found.append(float(losses["discriminator_real"]))
@@ -229,8 +230,8 @@ def test_all_replicas_at_the_end_are_at_the_end(replicas, monkeypatch):
             return sum([value] * (replicas - 1), value)
 
     monkeypatch.setattr(tf.distribute, "get_replica_context", Alike)
-    run = small_run(*PLAIN, "train.generatorUpdates=1")
-    networks = build(run.model, run.data)
+    run = small_run(*PLAIN, *QUICK)
+    networks = quick_networks(run.model, run.data)
     for progress, expected in ((1.0, 1.0), (0.5, pytest.approx(0.5))):
         context = StepContext(0, tf.constant(progress), 0, 4 * replicas, replicas)
         losses = train_step(run, networks, build_optimizers(run, networks), a_batch(run), context, CONSTANT)
@@ -323,21 +324,18 @@ def test_bfloat16_is_close_and_keeps_weights_losses_and_updates_in_float32():
     assert float(half["discriminator_real"]) != float(full["discriminator_real"])
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_the_average_follows_the_weights():
     """decay d: average <- d average + (1 - d) weights, with a smaller d in the first steps."""
-    run = small_run(*PLAIN, "train.averageDecay=0.5", "train.generatorUpdates=1")
-    tf.config.run_functions_eagerly(True)
-    try:
-        state = TrainingState(run)
-        step = compile_step(state, CONSTANT)
-        expected = state.networks.generator.get_weights()
-        for number in range(2):
-            step(a_batch(run), 0.0)
-            decay = min(0.5, (1 + number) / (10 + number))
-            current = state.networks.generator.get_weights()
-            expected = [decay * a + (1 - decay) * w for a, w in zip(expected, current)]
-    finally:
-        tf.config.run_functions_eagerly(False)
+    run = small_run(*PLAIN, *QUICK, "train.averageDecay=0.5")
+    state = TrainingState(run, build=lambda model, data, **_: quick_networks(model, data))
+    step = compile_step(state, CONSTANT)
+    expected = state.networks.generator.get_weights()
+    for number in range(2):
+        step(a_batch(run), 0.0)
+        decay = min(0.5, (1 + number) / (10 + number))
+        current = state.networks.generator.get_weights()
+        expected = [decay * a + (1 - decay) * w for a, w in zip(expected, current)]
     for one, other in zip(state.released.get_weights(), expected):
         np.testing.assert_allclose(one, other, atol=1e-6)
 

@@ -110,6 +110,11 @@ def test_the_training_moves_far_more_than_the_tolerance(single):
     assert abs(losses[0]["generator"] - losses[2]["generator"]) > 1e-3
 
 
+def test_tensorflow_is_loaded_without_what_keras_alone_uses(single):
+    """A quarter of the processor time of its import. Nothing in the list of modules stops a later import of them."""
+    assert single["custom"].facts["loaded"] == []
+
+
 def test_both_loops_on_one_device_agree_bit_for_bit(single):
     assert single["custom"].distance(single["builtin"]) == 0
     assert single["custom"].facts["losses"] == single["builtin"].facts["losses"]

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from caloscale.spec import load_run
+from caloscale.stages import load_tensorflow_quietly
 
 
 @dataclass
@@ -46,18 +47,14 @@ def normalised(model, data, *, synchronized=False):
     latent = tf.keras.Input((model.latent_size,), name="latent")
     x = layers.Dense(x_cells * y_cells * z_cells, name="dense")(latent)
     x = layers.Reshape((*data.shape, 1), name="reshape")(x)
-    for number in (1, 2):
-        x = layers.Conv3D(3, 3, padding="same", activation="relu", name=f"conv{number}")(x)
-        x = batch_normalization(synchronized=synchronized, epsilon=1e-6, name=f"norm{number}")(x)
+    x = layers.Conv3D(3, 3, padding="same", activation="relu", name="conv1")(x)
+    x = batch_normalization(synchronized=synchronized, epsilon=1e-6, name="norm1")(x)
     x = layers.Conv3D(1, 2, padding="same", activation="softplus", name="shower")(x)
     shower = tf.keras.Input((*data.shape, 1), name="shower")
     y = layers.Conv3D(4, 3, name="conv1")(shower)
     y = layers.LeakyReLU(0.3, name="leaky1")(y)
-    y = EventDropout(model.dropout, name="dropout1")(y)
-    y = layers.Conv3D(3, 2, name="conv2")(y)
-    y = layers.LeakyReLU(0.3, name="leaky2")(y)
     y = batch_normalization(synchronized=synchronized, epsilon=1e-6, name="norm")(y)
-    y = EventDropout(model.dropout, name="dropout2")(y)
+    y = EventDropout(model.dropout, name="dropout")(y)
     y = layers.Flatten(name="flatten")(y)
     outputs = {
         "real_fake": layers.Dense(1, activation="sigmoid", name="real_fake")(y),
@@ -74,6 +71,7 @@ def work(job: Job) -> None:
     runs = {name: load_run(preset="compact", overrides=overrides) for name, overrides in job.cases.items()}
     for run in runs.values():
         choose_keras(run, os.environ)
+    load_tensorflow_quietly()
     import tensorflow as tf
 
     cpu = tf.config.list_physical_devices("CPU")[0]
@@ -115,6 +113,7 @@ def train_case(job, name, run):
         after=lambda found: losses.append({key: float(value) for key, value in found.items()}) or True,
     )
     facts = {
+        "loaded": [name for name in ("matplotlib", "sklearn") if name in sys.modules],
         "keras": tf.keras.Model.__module__.partition(".")[0],
         "strategy": place.strategy,
         "replicas": place.replicas,
