@@ -67,19 +67,34 @@ def check_files(drawn, folder):
     assert len(set(names)) == len(names)
     assert sorted(path.name for path in folder.iterdir()) == sorted(f"{n}.{k}" for n in names for k in ("pdf", "png"))
     for figure in drawn:
-        assert figure.title and figure.caption and figure.alternative
-        assert "nan" not in figure.alternative and "None" not in figure.alternative
         assert figure.png.read_bytes().startswith(b"\x89PNG") and figure.pdf.read_bytes().startswith(b"%PDF")
 
 
-def test_all_figures_are_drawn_and_described(perfect, perfect_data, tmp_path):
-    drawn = save_figures(tmp_path, physics_drawings(perfect.evaluation, perfect_data))
-    assert len(drawn) == len(FIGURES)
-    check_files(drawn, tmp_path)
-    captions = {figure.name: figure.caption for figure in drawn}
+def construct(evaluation, data) -> list[drawing.Drawing]:
+    """All figures, without their files, which take most of the time."""
+    made = [figure for draw in physics_drawings(evaluation, data) if (figure := draw()) is not None]
+    for figure in made:
+        assert figure.title and figure.caption and figure.alternative
+        assert "nan" not in figure.alternative and "None" not in figure.alternative
+    return made
+
+
+def draw_without_layout(figures: list[drawing.Drawing]) -> None:
+    """What a figure contains becomes pixels; the layout takes as long again."""
+    for figure in figures:
+        figure.page.set_layout_engine("none")
+        figure.page.set_dpi(20)
+        figure.page.canvas.draw()
+
+
+def test_all_figures_are_described(perfect, perfect_data):
+    """Their files: `test_figures_of_the_run`, and tests/pipelines/test_local.py for all of a run."""
+    made = construct(perfect.evaluation, perfect_data)
+    assert len({figure.name for figure in made}) == len(FIGURES)
+    captions = {figure.name: figure.caption for figure in made}
     for name in set(captions) - {"longitudinal_profile", "example_showers", "learning_curve"}:
         assert "600 generated and 240 held-out Monte Carlo showers" in captions[name], name
-    seen = {figure.name: figure.alternative for figure in drawn}
+    seen = {figure.name: figure.alternative for figure in made}
     for energy, maximum in zip(perfect.evaluation.energy_ranges, perfect.evaluation.shower_maximum):
         assert energy.label in seen["longitudinal_profile"]
         assert f"in layer {maximum.layer.reference.value:.0f}" in seen["longitudinal_profile"]
@@ -87,24 +102,14 @@ def test_all_figures_are_drawn_and_described(perfect, perfect_data, tmp_path):
     for point in perfect.evaluation.classifier.learning_curve:
         assert f"{point.value:.3f} with {point.showers}" in seen["learning_curve"]
     assert "held-out Monte Carlo showers" in captions["learning_curve"]
-
-
-def draw_all(evaluation, data) -> dict[str, str]:
-    """Draw all figures without files and layout, which take seconds; the alternative texts by name."""
-    texts = {}
-    for draw in physics_drawings(evaluation, data):
-        if (made := draw()) is not None:
-            made.page.set_layout_engine("none")
-            made.page.set_dpi(20)
-            made.page.canvas.draw()
-            texts[made.name] = made.alternative
-            assert "nan" not in made.alternative and "None" not in made.alternative
-    return texts
+    draw_without_layout([figure for figure in made if figure.name in ("classifier_and_regression", "learning_curve")])
 
 
 def test_figures_of_almost_nothing(degenerate, nothing):
-    names = set(draw_all(degenerate, figure_data(nothing)))
+    made = construct(degenerate, figure_data(nothing))
+    names = {figure.name for figure in made}
     assert not names & {"correlations", "classifier_and_regression", "learning_curve"} and "separations" in names
+    draw_without_layout(made)
 
 
 def sparse(reference: int, energies: tuple[float, float], *, empty_above: float | None = None):
@@ -144,8 +149,10 @@ def test_ranges_without_showers_are_drawn_as_absent(reference, energies, empty_a
     for k, sample in missing:
         curve = data.longitudinal[k].curves[sample]
         assert np.isnan(curve.values).all() and len(curve.errors) == len(curve.values)
-    seen = draw_all(evaluation, data)["longitudinal_profile"]
-    shown = {0, 2, 4}
+    made = construct(evaluation, data)
+    profile = next(figure for figure in made if figure.name == "longitudinal_profile")
+    draw_without_layout([profile] if empty_above is None else made)
+    seen, shown = profile.alternative, {0, 2, 4}
     assert ("has no showers" in seen) == any(k in shown for k, _ in missing)
 
 
@@ -174,6 +181,7 @@ def test_figures_of_the_run(tmp_path):
     history = {"step": list(range(300)), "loss": list(np.linspace(3, 1, 300)), "flat": [1.0] * 300}
     drawn = save_figures(tmp_path / "made", [lambda: training_curves(history), lambda: stage_times(STAGES)])
     assert [figure.name for figure in drawn] == ["training_curves", "stage_times"]
+    assert all(figure.title and figure.caption for figure in drawn)
     assert "loss from 3 to 1" in drawn[0].alternative and "simulate 12.5 s" in drawn[1].alternative
     check_files(drawn, tmp_path / "made")
     assert save_figures(tmp_path / "none", [lambda: training_curves({}), lambda: stage_times([])]) == []

@@ -268,6 +268,7 @@ def test_what_is_absent_is_called_absent(degenerate):
         (6.34e-5, 2.4e-6, "(6.34 ± 0.24)e-5"),
         (0.5, None, "0.5"),
         (0.5, 0.0, "0.5"),
+        (1.0, 7.6e-17, "1"),
         (None, 0.1, "absent"),
     ],
 )

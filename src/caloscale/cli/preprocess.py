@@ -23,7 +23,6 @@ def command(
     """Select, re-bin and compress showers, split off the validation showers, and write TFRecord shards."""
     from caloscale.errors import ConfigurationError
     from caloscale.showers.tfrecord.shards import preprocess_showers
-    from caloscale.stages import load_tensorflow_quietly
 
     data = resolve(configuration, preset, overrides, ".").data
     source = showers or data.source
@@ -34,7 +33,6 @@ def command(
             value=source,
             remedy="give --showers FOLDER (made by caloscale simulate), or set data.source to your files",
         )
-    load_tensorflow_quietly()
     manifest = preprocess_showers(data, source, output)
     if as_json:
         typer.echo(manifest.model_dump_json(by_alias=True, indent=2))

@@ -13,6 +13,7 @@ import mplhep
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure as Page
 from matplotlib.ticker import MaxNLocator
 
@@ -84,16 +85,19 @@ def save_figures(folder: Path, draw: Sequence[Callable[[], Drawing | None]]) -> 
 
 
 def _save(folder: Path, drawing: Drawing) -> Figure:
-    paths = {kind: folder / f"{drawing.name}.{kind}" for kind in ("png", "pdf")}
+    """Write the files. Not with `savefig`: it draws a page with a layout engine twice for each file."""
+    png, pdf = (folder / f"{drawing.name}.{kind}" for kind in ("png", "pdf"))
     page = drawing.page
+    page.set_dpi(DOTS_PER_INCH)
     page.get_layout_engine().execute(page)  # type: ignore[union-attr]
-    page.set_layout_engine("none")  # settled: it would be done again for each file
-    for kind, path in paths.items():
-        with atomic_writer(path) as temporary:
-            # Files of the same numbers are the same: no time of day in them.
-            metadata = {"CreationDate": datetime(2000, 1, 1, tzinfo=UTC)} if kind == "pdf" else {}
-            page.savefig(temporary, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
-    return Figure(drawing.name, drawing.title, drawing.caption, drawing.alternative, paths["png"], paths["pdf"])
+    page.set_layout_engine("none")
+    with atomic_writer(png) as temporary:
+        FigureCanvasAgg(page).print_png(temporary)  # type: ignore[no-untyped-call]
+    with atomic_writer(pdf) as temporary:
+        # Files of the same numbers are the same: no time of day in them.
+        metadata = {"CreationDate": datetime(2000, 1, 1, tzinfo=UTC)}
+        FigureCanvasPdf(page).print_pdf(temporary, metadata=metadata)  # type: ignore[no-untyped-call]
+    return Figure(drawing.name, drawing.title, drawing.caption, drawing.alternative, png, pdf)
 
 
 def sample_names(reference_source: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ def with_uncertainty(value: float | None, uncertainty: float | None) -> str:
     """Such as 0.0123 ± 0.0045 or (6.3 ± 2.4)e-5: the uncertainty has two significant digits."""
     if value is None:
         return ABSENT
-    if not uncertainty:
+    if not uncertainty or uncertainty < 1e-9 * abs(value):  # the second is rounding
         return plain(value)
     decimals = max(0, 1 - _exponent(uncertainty))
     if decimals > 5:

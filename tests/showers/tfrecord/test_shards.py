@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,9 +34,13 @@ def changed(data: Data, **preprocessing: object) -> Data:
     return data.model_copy(update={"preprocessing": data.preprocessing.model_copy(update=preprocessing)})
 
 
-def test_counts_and_provenance_add_up(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
+def test_counts_and_provenance_add_up_and_no_tensorflow_is_needed(
+    folder_of_showers: MakeFolder, data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
     source = folder_of_showers(30, 20, 10, 25, 15)
     manifest = preprocess_showers(data, source, tmp_path / "out")
+    monkeypatch.undo()
     assert manifest == read_manifest(tmp_path / "out")
     verify_shards(tmp_path / "out", manifest)
     kept, dropped = sum(manifest.splits.values()), sum(manifest.dropped.values())

@@ -3,7 +3,7 @@
 Features: ``cells`` (X*Y*Z floats, network units), ``energy_gev``, ``angle_rad`` (true), ``measured_angle_rad``
 (from the cells after preprocessing; what the published training compares with) and ``ecal_sum`` (sum of the
 cells after preprocessing, in 1/unitsPerGev GeV; what the network's ECAL head must give).
-TensorFlow is imported when a function is called, so that `caloscale inspect` of a manifest stays quick.
+Serialising needs no TensorFlow; parsing imports it when it is called.
 """
 
 from __future__ import annotations
@@ -43,30 +43,27 @@ class Prepared:
 
 
 def serialise(prepared: Prepared, index: int) -> bytes:
-    """One shower as a serialised tf.train.Example."""
-    import tensorflow as tf
+    """One shower as a serialised tf.train.Example, made without TensorFlow.
 
-    values = {name: getattr(prepared, name)[index : index + 1] for name in SCALARS}
-    values["cells"] = prepared.cells[index]
-    feature = {name: tf.train.Feature(float_list=_float_list(array)) for name, array in values.items()}
-    example = tf.train.Example(features=tf.train.Features(feature=feature))
-    serialised: bytes = example.SerializeToString(deterministic=True)
-    return serialised
-
-
-def _float_list(array: NDArray[np.float32]) -> Any:
-    """tf.train.FloatList(value=...) some tens of times faster: a packed field is the array's bytes as they are
-    (https://protobuf.dev/programming-guides/encoding: tag 0x0a, length as a varint, little-endian floats).
+    Example, Features, map entry, Feature, FloatList (tensorflow/core/example/*.proto): messages within each other. A
+    packed FloatList consists of the array's little-endian bytes.
     """
-    import tensorflow as tf
+    values = {name: getattr(prepared, name)[index] for name in SCALARS} | {"cells": prepared.cells[index]}
+    features = b""
+    for name, value in sorted(values.items()):
+        floats = _field(1, np.asarray(value, "<f4").tobytes())
+        features += _field(1, _field(1, name.encode()) + _field(2, _field(2, floats)))
+    return _field(1, features)
 
-    packed = array.astype("<f4").tobytes()
-    length, varint = len(packed), bytearray()
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of bytes or of a message (https://protobuf.dev/programming-guides/encoding): tag, length, content."""
+    length, varint = len(content), bytearray()
     while length > 0x7F:
         varint.append(length & 0x7F | 0x80)
         length >>= 7
     varint.append(length)
-    return tf.train.FloatList.FromString(b"\x0a" + bytes(varint) + packed)
+    return bytes([number << 3 | 2, *varint]) + content
 
 
 def parse_example(shape: tuple[int, int, int]) -> Callable[[Any], dict[str, Any]]:

@@ -208,8 +208,6 @@ class _Preprocessor:
             )
 
     def _provenance(self) -> Provenance:
-        import tensorflow as tf
-
         of = {path: checksum for checksum, path in self.checksums.items()}
         known = {file.path: file for file in self.files}
         return Provenance(
@@ -232,7 +230,6 @@ class _Preprocessor:
                 "python": platform.python_version(),
                 "numpy": np.__version__,
                 "h5py": h5py.__version__,
-                "tensorflow": tf.__version__,
             },
         )
 
