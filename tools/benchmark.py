@@ -108,9 +108,10 @@ def write_bench(measurement: Measurement) -> str:
     kinds = {"step": StepBench, "generate": GenerateBench, "input": InputBench, "allreduce": AllReduceBench}
     made = kinds[json.loads(text)["bench"]].model_validate_json(text)
     shown = bench_table(made)
-    rows = table(list(shown.columns), [list(row) for row in shown.rows])
-    notes = " ".join(shown.notes)
-    return f"### {shown.title}\n\n`{measurement.text}`\n\n{rows}\n\n{notes}\n\nMachine: {machine_text(made.machine)}.\n"
+    rows = table(list(shown.columns), [list(row) for row in shown.texts()])
+    machine = f"Machine: {machine_text(made.machine)}."
+    parts = (f"### {shown.caption}", f"`{measurement.text}`", rows, shown.note, machine)
+    return "\n\n".join(parts) + "\n"
 
 
 def write_profile(measurement: Measurement) -> str:

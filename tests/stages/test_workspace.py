@@ -17,11 +17,12 @@ from tests.cluster_objects import examples as ex
 COMPACT = spec.load_run(preset="compact")
 
 
-def test_the_placed_document_is_the_same_run(tmp_path: Path) -> None:
-    """What a worker on a cluster reads has machines, batch and places filled in; the pipeline's steps do not."""
+def test_the_placed_configuration_is_that_of_the_same_run(tmp_path: Path) -> None:
+    """What a worker on a cluster reads has machines, batch and paths filled in; the pipeline's steps do not."""
     run = ex.run_of("hardware.accelerator=nvidia-tesla-v100", "hardware.count=16", "hardware.perNode=8")
     keep_configuration(run, tmp_path)
-    placed = ex.launch_of(run, *(ex.node(f"n{i}") for i in range(2))).document
+    launch = ex.launch_of(run, *(ex.node(f"n{i}") for i in range(2)))
+    placed = spec.build_run(launch.configuration)
     assert placed != run
     keep_configuration(placed, tmp_path)
     assert spec.load_run(tmp_path / "run.yaml") == placed
@@ -54,7 +55,7 @@ def test_another_training_is_refused(tmp_path: Path, override: str) -> None:
     ],
 )
 def test_a_training_goes_on_longer_or_elsewhere_and_is_judged_anew(tmp_path: Path, override: str) -> None:
-    """What docs/recovery.md lets change between two lives; the document that is kept is the newest."""
+    """What docs/recovery.md lets change between restarts; the newest run configuration is kept."""
     keep_configuration(COMPACT, tmp_path)
     changed = spec.load_run(preset="compact", overrides=[override])
     assert changed != COMPACT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from caloscale.bench.results import (
     AllReduceBench,
@@ -14,22 +13,13 @@ from caloscale.bench.results import (
     StepBench,
     Timing,
 )
+from caloscale.report.blocks import Table
 
 Bench = StepBench | GenerateBench | InputBench | AllReduceBench
 WIDEST = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}
 
 
-@dataclass(frozen=True)
-class BenchTable:
-    """A title, the names of the columns, rows of text, and what must be said below."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
-
-
-def bench_table(bench: Bench) -> BenchTable:
+def bench_table(bench: Bench) -> Table:
     """The table of a bench."""
     if isinstance(bench, StepBench):
         return _step(bench)
@@ -59,26 +49,26 @@ def _spread(spread: Timing, digits: int = 3) -> str:
     return f"{spread.median:.{digits}g} ({spread.low:.{digits}g} to {spread.high:.{digits}g})"
 
 
-def _step(bench: StepBench) -> BenchTable:
+def _step(bench: StepBench) -> Table:
     plain = bench.reference
     milliseconds = [one.scaled(1e3) for one in (bench.spread, plain.spread)]
-    return BenchTable(
-        title=f"A training step, {bench.preset}, batches of {bench.batch}, {bench.precision}",
+    return Table(
+        caption=f"A training step, {bench.preset}, batches of {bench.batch}, {bench.precision}",
         columns=("", "ms per event (quartiles)", "GFLOP/s", "peak memory, MiB"),
         rows=(
             ("ours", _spread(milliseconds[0]), f"{bench.gflops:.1f}", f"{bench.peak_memory_mib:.0f}"),
             ("reference", _spread(milliseconds[1]), f"{plain.gflops:.1f}", f"{plain.peak_memory_mib:.0f}"),
         ),
-        notes=(
+        note=(
             f"{bench.ratio:.2f} times faster than the reference (quartiles {bench.ratio_spread[0]:.2f} to "
-            f"{bench.ratio_spread[1]:.2f} over {bench.spread.rounds} rounds).",
+            f"{bench.ratio_spread[1]:.2f} over {bench.spread.rounds} rounds). "
             f"A large matrix product in {bench.precision} reaches {bench.peak_gflops:.0f} GFLOP/s. GFLOP/s of ours "
-            "count what is computed (folded), those of the reference the published arithmetic.",
+            "count what is computed (folded), those of the reference the published arithmetic."
         ),
     )
 
 
-def _generate(bench: GenerateBench) -> BenchTable:
+def _generate(bench: GenerateBench) -> Table:
     def row(one: RuntimeTime) -> tuple[str, ...]:
         if one.spread is None or one.ratio is None or one.peak_memory_mib is None:
             return (one.runtime, one.precision, f"absent: {one.problem}", "", "", "")
@@ -101,33 +91,33 @@ def _generate(bench: GenerateBench) -> BenchTable:
             f"({bench.geant4.showers} showers)."
         )
     streams = f", {bench.streams} streams" if bench.streams > 1 else ""
-    return BenchTable(
-        title=f"Generation, {bench.preset}, batches of {bench.batch}{streams}",
+    return Table(
+        caption=f"Generation, {bench.preset}, batches of {bench.batch}{streams}",
         columns=("runtime", "precision", "ms per shower (quartiles)", "over reference", "over Geant4", "memory, MiB"),
         rows=tuple(row(one) for one in bench.runtimes),
-        notes=(note, "The network is untrained. All but the reference give cells in GeV."),
+        note=f"{note} The network is untrained. All but the reference give cells in GeV.",
     )
 
 
-def _input(bench: InputBench) -> BenchTable:
-    return BenchTable(
-        title=f"Input pipeline, {bench.preset}, batches of {bench.batch}",
+def _input(bench: InputBench) -> Table:
+    return Table(
+        caption=f"Input pipeline, {bench.preset}, batches of {bench.batch}",
         columns=("", "showers/s"),
         rows=(
             ("the pipeline alone delivers, as in later epochs", f"{bench.showers_per_second:.0f}"),
             ("the same in the first epoch, from the disk", f"{bench.first_epoch_showers_per_second:.0f}"),
             ("the training step alone consumes", f"{bench.consumed_per_second:.4g}"),
         ),
-        notes=(
+        note=(
             f"Delivered over consumed: {bench.ratio:.3g}. {bench.showers} showers ({bench.source}), "
-            f"{bench.spread.rounds} rounds.",
+            f"{bench.spread.rounds} rounds."
         ),
     )
 
 
-def _allreduce(bench: AllReduceBench) -> BenchTable:
-    return BenchTable(
-        title=f"All-reduces of a step, {bench.preset}, {bench.tapes} tapes",
+def _allreduce(bench: AllReduceBench) -> Table:
+    return Table(
+        caption=f"All-reduces of a step, {bench.preset}, {bench.tapes} tapes",
         columns=("processes", "variables", "MB of gradients", "packed, ms", "per variable, ms", "ratio", "limit, ms"),
         rows=tuple(
             (
@@ -141,8 +131,8 @@ def _allreduce(bench: AllReduceBench) -> BenchTable:
             )
             for one in bench.workers
         ),
-        notes=(
+        note=(
             f"The limit is that of a ring with the loopback's {1e6 * bench.latency_seconds:.0f} us and "
-            f"{1e-9 * bench.bytes_per_second:.2f} GB/s of one stream; on one machine all processes share the cores.",
+            f"{1e-9 * bench.bytes_per_second:.2f} GB/s of one stream; on one machine all processes share the cores."
         ),
     )

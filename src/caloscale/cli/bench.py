@@ -79,7 +79,6 @@ def command(
         typer.echo(text)
         return
     shown, out = bench_table(made), console()
-    out.print(table(shown.title, shown.columns, shown.rows))
-    for note in shown.notes:
-        out.print(note, soft_wrap=True)
+    out.print(table(shown.caption, shown.columns, shown.texts()))
+    out.print(shown.note, soft_wrap=True)
     out.print(machine_text(made.machine), soft_wrap=True)

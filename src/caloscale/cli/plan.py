@@ -67,7 +67,7 @@ def _show(made: Plan) -> None:
     out = console()
     out.print(verdict(made), style="bold", soft_wrap=True)
     out.print(headline(made), soft_wrap=True)
-    for title, columns, rows in tables(made):
-        out.print(table(title, columns, rows))
+    for shown in tables(made):
+        out.print(table(shown.caption, shown.columns, shown.texts()))
     for remark in remarks(made):
         out.print(f"- {remark}", soft_wrap=True)

@@ -65,26 +65,14 @@ def exported(folder: Path, format: Format) -> Path:
     missing, StorageError.
     """
     target = folder / FOLDER / format
-    if not _is_current(folder, target):
+    if not is_exported(folder, format):
         _export(folder, format, target)
     return target / FILES[format]
 
 
-def export_record(folder: Path, format: Format) -> ExportRecord:
-    """What stands beside an export. Raises CheckpointError when there is none."""
-    path = folder / FOLDER / format / RECORD
-    try:
-        return ExportRecord.model_validate_json(path.read_bytes(), by_alias=True, by_name=False)
-    except (OSError, ValidationError) as error:
-        raise CheckpointError("is no record of an export", file=path, remedy="remove its folder") from error
-
-
 def is_exported(folder: Path, format: Format) -> bool:
     """Whether an export is there and belongs to the network: then TensorFlow is not needed."""
-    return _is_current(folder, folder / FOLDER / format)
-
-
-def _is_current(folder: Path, target: Path) -> bool:
+    target = folder / FOLDER / format
     try:
         record = ExportRecord.model_validate_json((target / RECORD).read_bytes(), by_alias=True, by_name=False)
     except (OSError, ValidationError):

@@ -163,6 +163,7 @@ def _markdown_table(table: Table) -> str:
     rows: list[Sequence[str]] = list(table.texts())
     if table.total:
         rows[-1] = [f"**{cell}**" if cell else "" for cell in rows[-1]]
-    lines = [["---", *["---:"] * (len(table.columns) - 1)], *rows]
-    text = "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in [table.columns, *lines])
+    lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)], *rows]
+    cells = [[cell.replace("|", "/").replace("\n", "<br>") for cell in line] for line in lines]
+    text = "\n".join(f"| {' | '.join(line)} |" for line in cells)
     return f"{text}\n\n{table.note}" if table.note else text

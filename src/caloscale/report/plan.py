@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from caloscale.planning.layout import Layout
 from caloscale.planning.plan import Candidate, Plan
+from caloscale.report.blocks import Block, Table, Text, markdown
 
 FRONT_COLUMNS = ("accelerators", "region", "hours", "USD (90%)", "an epoch")
 FRONT_TITLE = "money against time (no other candidate beats these in both)"
 UNMEASURED_TITLE = "not measured: estimates, chosen only when hardware.accelerator names them"
 LAYOUT_TITLE = "layouts of the same accelerators"
-_HOUR = 3600  # s
 LAYOUT_COLUMNS = ("workers x GPUs", "nodes", "epoch s", "slower", "steps scatter")
+_HOUR = 3600  # s
 
 
 def headline(plan: Plan) -> str:
@@ -121,30 +122,22 @@ def remarks(plan: Plan) -> list[str]:
     ]
 
 
-def tables(plan: Plan) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """Title, columns and rows of the tables that a plan is shown by; empty ones are left out."""
+def tables(plan: Plan) -> list[Table]:
+    """The tables that a plan is shown by; empty ones are left out."""
     every = [
-        (FRONT_TITLE, FRONT_COLUMNS, front_rows(plan)),
-        (UNMEASURED_TITLE, FRONT_COLUMNS, unmeasured_rows(plan)),
-        (LAYOUT_TITLE, LAYOUT_COLUMNS, layout_rows(plan.layouts) if len(plan.layouts) > 1 else []),
+        Table(FRONT_TITLE, FRONT_COLUMNS, tuple(front_rows(plan))),
+        Table(UNMEASURED_TITLE, FRONT_COLUMNS, tuple(unmeasured_rows(plan))),
+        Table(LAYOUT_TITLE, LAYOUT_COLUMNS, tuple(layout_rows(plan.layouts)) if len(plan.layouts) > 1 else ()),
     ]
-    return [one for one in every if one[2]]
+    return [table for table in every if table.rows]
 
 
 def plan_markdown(plan: Plan) -> str:
     """The plan as a page of Markdown."""
-    parts = [f"**{verdict(plan)}**", headline(plan)]
-    for title, columns, rows in tables(plan):
-        parts += [f"{title[0].upper()}{title[1:]}:", markdown_table(columns, rows)]
-    parts.append("\n".join(f"- {remark}" for remark in remarks(plan)))
-    return "\n\n".join(parts) + "\n"
-
-
-def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
-    cells = [[cell.replace("|", "/").replace("\n", "<br>") for cell in row] for row in rows]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in cells)])
+    shown: list[Block] = [Text(f"**{verdict(plan)}**"), Text(headline(plan))]
+    for table in tables(plan):
+        shown += [Text(f"{table.caption[0].upper()}{table.caption[1:]}:"), table]
+    return markdown(*shown, Text("\n".join(f"- {remark}" for remark in remarks(plan))))
 
 
 def draw_plan(plan: Plan, path: str | Path) -> None:

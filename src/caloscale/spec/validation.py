@@ -9,23 +9,6 @@ from pydantic import Field, model_validator
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 
-Observable = Literal[
-    "longitudinalProfile",
-    "transverseProfileX",
-    "transverseProfileY",
-    "showerMaximum",
-    "ecalSum",
-    "samplingFraction",
-    "cellSpectrum",
-    "hits",
-    "sparsity",
-    "measuredAngle",
-    "momentsLongitudinal",
-    "momentsTransverse",
-    "radius90",
-]
-"""Observables that have a separation power from Monte Carlo."""
-
 Quantity = Literal[
     "response",
     "linearity",

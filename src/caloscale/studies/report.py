@@ -12,7 +12,7 @@ from typing import Any
 
 from caloscale import __version__
 from caloscale.errors import ConfigurationError
-from caloscale.report.plan import markdown_table
+from caloscale.report.blocks import Table, Text, markdown
 from caloscale.storage.atomic import atomic_writer
 from caloscale.studies.cost import statements as cost_statements
 from caloscale.studies.measures import Context
@@ -22,7 +22,7 @@ from caloscale.studies.sweep import Plot, Study, Sweep
 
 
 @dataclass(frozen=True)
-class Table:
+class SweepTable:
     """The points of a sweep as rows."""
 
     sweep: Sweep
@@ -44,7 +44,7 @@ class Outcome:
     """The study."""
     as_of: dt.date
     """Day that `today` stood for."""
-    tables: list[Table]
+    tables: list[SweepTable]
     """One a sweep."""
     statements: list[Statement]
     """What follows."""
@@ -65,16 +65,17 @@ class Outcome:
 
     def as_markdown(self, command: str, figures: Sequence[str] = ()) -> str:
         """Everything as a page; ``figures``: names of the sweeps that have one beside it."""
-        parts = [f"# {self.study.title}", f"`{command}`, today: {self.as_of}, caloscale {__version__}."]
-        parts += [self.study.about.strip()] if self.study.about else []
+        made = f"`{command}`, today: {self.as_of}, caloscale {__version__}."
+        blocks: list[Text | Table] = [Text(f"# {self.study.title}"), Text(made)]
+        blocks += [Text(self.study.about.strip())] if self.study.about else []
         if self.statements:
-            rows = [(statement.claim, statement.finding) for statement in self.statements]
-            parts += ["## What follows", markdown_table(("said or asked", "here"), rows)]
+            findings = [f"- *{statement.claim}*: {statement.finding}" for statement in self.statements]
+            blocks += [Text("## Conclusions"), Text("\n".join(findings))]
         for table in self.tables:
-            parts += [f"## {table.sweep.title}", markdown_table(tuple(table.sweep.columns), table.cells)]
-            if table.sweep.name in figures:
-                parts.append(f"![{table.sweep.title}]({table.sweep.name}.svg)")
-        return "\n\n".join(parts) + "\n"
+            title, columns = table.sweep.title, tuple(table.sweep.columns)
+            blocks += [Text(f"## {title}"), Table(title, columns, tuple(table.cells))]
+            blocks += [Text(f"![{title}]({table.sweep.name}.svg)")] if table.sweep.name in figures else []
+        return markdown(*blocks)
 
 
 def run_study(study: Study, context: Context, folder: Path, command: str) -> Outcome:
@@ -116,7 +117,7 @@ def _conclude(study: Study, points: Mapping[str, Sequence[Point]]) -> list[State
         ) from missing
 
 
-def draw(table: Table, path: Path) -> None:
+def draw(table: SweepTable, path: Path) -> None:
     """The plot of a sweep as a file; its suffix is the format."""
     from matplotlib.figure import Figure  # slow to import, and a study without a plot has no need of it
 
@@ -141,8 +142,8 @@ def draw(table: Table, path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-def _table(sweep: Sweep, points: Sequence[Point]) -> Table:
-    return Table(sweep, [tuple(point.value(path) for path in sweep.columns.values()) for point in points])
+def _table(sweep: Sweep, points: Sequence[Point]) -> SweepTable:
+    return SweepTable(sweep, [tuple(point.value(path) for path in sweep.columns.values()) for point in points])
 
 
 def _text(value: Any) -> str:
