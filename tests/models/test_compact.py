@@ -1,11 +1,6 @@
 """The compact network: what is built into it, against closed forms and symmetries."""
 
-import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -235,45 +230,3 @@ def test_saved_and_loaded_it_is_the_same(networks, tmp_path):
         network.save(str(tmp_path / f"{name}.keras"))
         again = tf.keras.models.load_model(str(tmp_path / f"{name}.keras"))
         tf.nest.map_structure(np.testing.assert_array_equal, again(value), network(value))
-
-
-def describe(folder: Path, *, copy_weights: bool):
-    """Outputs of the small compact networks, with weights saved to or copied from a folder."""
-    run = load_run(preset="compact", overrides=SMALL)
-    networks = build(run.model, run.data)
-    for name, network in networks._asdict().items():
-        file = folder / f"{name}.npz"
-        if copy_weights:
-            saved = np.load(file)
-            network.set_weights([saved[str(index)] for index in range(len(network.get_weights()))])
-        else:
-            np.savez(file, **{str(index): weight for index, weight in enumerate(network.get_weights())})
-    noise = np.random.default_rng(1).standard_normal((2, 4), np.float32)
-    shower = networks.generator(latent(noise, np.full(2, 20.0), np.full(2, 1.3), run.model, run.data))
-    outputs = networks.discriminator(shower, training=False)
-    return {"shower": np.asarray(shower), **{name: np.asarray(value) for name, value in outputs.items()}}
-
-
-def main(folder: Path) -> None:
-    """What runs in the other process."""
-    outputs = describe(folder, copy_weights=True)
-    np.savez(folder / "outputs.npz", **outputs)
-    (folder / "keras.json").write_text(json.dumps(tf.keras.Model.__module__))
-
-
-@pytest.mark.skipif(bool(os.environ.get("TF_USE_LEGACY_KERAS")), reason="compares with Keras 3")
-def test_both_kerases_make_the_same_networks(tmp_path):
-    here = describe(tmp_path, copy_weights=False)
-    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    command = [sys.executable, __file__, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "keras.json").read_text()).startswith("tf_keras")
-    there = np.load(tmp_path / "outputs.npz")
-    assert set(there) == set(here)
-    for name, value in here.items():
-        np.testing.assert_allclose(there[name], value, rtol=1e-4, atol=1e-5 * np.abs(value).max(), err_msg=name)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
