@@ -89,7 +89,10 @@ def service_version(manifests: Path) -> dict[str, Any]:
     """The ClusterServiceVersion: what is installed, with which rights, and how it presents itself."""
     base = manifests / "base"
     (deployment,) = _read(base / "deployment.yaml")
-    roles = {role["kind"]: role["rules"] for role in _read(base / "rbac.yaml") if "rules" in role}
+    roles: dict[str, list[dict[str, Any]]] = {"ClusterRole": [], "Role": []}
+    for role in _read(base / "rbac.yaml"):
+        if "rules" in role:
+            roles[role["kind"]] += role["rules"]
     samples = [_read(path)[0] for path in sorted((manifests / "samples").glob("*.yaml"))]
     account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
     return {

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
+from kubernetes.watch.watch import iter_resp_lines
 
 from caloscale.cluster import names
 from caloscale.errors import ClusterError
 
 Object = dict[str, Any]
-CONFLICT, NOT_FOUND, TOO_MANY, SERVER_ERROR = 409, 404, 429, 500
+CONFLICT, GONE, NOT_FOUND, TOO_MANY, SERVER_ERROR = 409, 410, 404, 429, 500
 PAGE = 500
 """Objects that are listed at a time."""
 REQUEST_SECONDS = 60.0
 """Time-out of a request where no other is given, s."""
+SILENT_SECONDS = 120.0
+"""A watch of which nothing is heard for so long, not even a bookmark (one a minute), is given up, s."""
 WRITE_SECONDS = 5.0
 """Time-out of a write of an operator, s."""
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -96,14 +100,36 @@ class Connection:
         for page in self._pages(kind, namespace, selector, fields):
             yield from _items(page)
 
-    def snapshot(self, kind: str, *, selector: str = "") -> tuple[list[Object], int]:
-        """All objects of a kind in all namespaces, and the version of the cluster that they are of."""
+    def snapshot(
+        self, kind: str, namespace: str | None = None, *, selector: str = "", fields: str = ""
+    ) -> tuple[list[Object], int]:
+        """All objects of a kind, and the version of the cluster that they are of; 0: it does not know the kind."""
         objects: list[Object] = []
         version = 0
-        for page in self._pages(kind, None, selector):
+        for page in self._pages(kind, namespace, selector, fields):
             objects += _items(page)
             version = int(page["metadata"]["resourceVersion"])
         return objects, version
+
+    def watch(
+        self, kind: str, namespace: str | None, version: int, *, selector: str = "", fields: str = "", seconds: float
+    ) -> Iterator[Object]:
+        """Events since a version (type, object), for so long; raises ApiException 410 when that is too long ago."""
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": str(version),
+            "timeoutSeconds": str(max(round(seconds), 1)),
+            "labelSelector": selector,
+            "fieldSelector": fields,
+        }
+        path = RESOURCES[kind].path(namespace)
+        with closing(self._call("GET", kind, path, query, stream=True)) as response:
+            for line in iter_resp_lines(response):
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise ApiException(status=event["object"].get("code"), reason=event["object"].get("message"))
+                yield event
 
     def _pages(self, kind: str, namespace: str | None, selector: str, fields: str = "") -> Iterator[Object]:
         token = ""
@@ -164,7 +190,9 @@ class Connection:
         query: Mapping[str, Any] | None = None,
         body: Object | None = None,
         content: str = "application/json",
-    ) -> Object:
+        *,
+        stream: bool = False,
+    ) -> Any:
         status, seconds = 0, self._seconds
         if method != "GET" and self._may_write is not None:
             seconds = WRITE_SECONDS
@@ -179,8 +207,9 @@ class Connection:
                 body=body,
                 auth_settings=["BearerToken"],
                 response_type="object",
+                _preload_content=not stream,
                 _return_http_data_only=True,
-                _request_timeout=seconds,
+                _request_timeout=(seconds, SILENT_SECONDS) if stream else seconds,
             )
             status = 200
             return answer
@@ -208,6 +237,7 @@ def connect(context: str | None = None, *, kubeconfig: str | None = None, second
     settings = client.Configuration()
     if seconds is not None:
         settings.retries = False  # urllib3 would repeat requests beyond the time-out
+        settings.connection_pool_maxsize = 64
     try:
         if context is None and kubeconfig is None:
             try:

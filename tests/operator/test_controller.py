@@ -40,9 +40,6 @@ class Server:
         there = self.foreign.get((kind, fields.removeprefix("metadata.name=")))
         return [there] if there else []
 
-    def snapshot(self, kind: str, **_: Any) -> tuple[list[dict[str, Any]], int]:
-        return [], 0
-
     def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
         if manifest["kind"] == "Event":
             self.events.append((manifest["reason"], manifest["message"]))
@@ -135,12 +132,12 @@ def test_a_refusal_for_ever_gives_the_nodes_back(controller: Controller, server:
 
 def test_new_prices_concern_those_who_wait(controller: Controller, tmp_path: Path) -> None:
     """Files announce nothing: they are looked at with each list."""
-    controller.resync()
+    controller._refresh()
     controller._due.clear()
-    controller.resync()
+    controller._refresh()
     assert not controller._due
     (tmp_path / "own.csv").write_text("# none yet\n" + HEADER + "\n")
-    controller.resync()
+    controller._refresh()
     assert set(controller._due) == {RUN}
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
+import signal
 import sys
 import threading
 
-import kopf
 from prometheus_client import start_http_server
 
 from caloscale.connection import REQUEST_SECONDS, connect
 from caloscale.errors import CaloscaleError
 from caloscale.operator.controller import Controller
 from caloscale.operator.election import RENEW_SECONDS, Election
-from caloscale.operator.handlers import kopf_settings, register
 from caloscale.operator.health import serve_health
 from caloscale.operator.metrics import Metrics, RunsCollector
 from caloscale.operator.settings import settings_of
@@ -27,7 +25,7 @@ def main() -> None:
     """Wait for the lease, then watch and reconcile until SIGTERM."""
     level = os.environ.get("CALOSCALE_LOG", "INFO").upper()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for noisy in ("kopf", "urllib3", "asyncio"):
+    for noisy in ("urllib3",):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     settings = settings_of()
     metrics = Metrics()
@@ -39,8 +37,14 @@ def main() -> None:
     controller = Controller(connection, settings, metrics)
     metrics.registry.register(RunsCollector(controller.store))
     worker = threading.Thread(target=controller.run, name="controller", daemon=True)
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    signal.signal(signal.SIGINT, lambda *_: ended.set())
     # alive: waiting for the lease, or at work
-    checks = {"/healthz": lambda: worker.ident is None or worker.is_alive(), "/readyz": controller.synced.is_set}
+    checks = {
+        "/healthz": lambda: worker.ident is None or (worker.is_alive() and controller.watches.are_alive()),
+        "/readyz": controller.synced.is_set,
+    }
     if settings.health_port:
         serve_health(settings.health_port, checks)
     if settings.metrics_port:
@@ -49,10 +53,9 @@ def main() -> None:
     log.info("%s is active", settings.identity)
     threading.Thread(target=election.keep, args=(_lost,), name="lease", daemon=True).start()
     worker.start()
+    controller.watches.start()
     try:
-        asyncio.run(
-            kopf.operator(registry=register(controller), settings=kopf_settings(), clusterwide=True, standalone=True)
-        )
+        ended.wait()
     finally:
         controller.stop()
         election.release()

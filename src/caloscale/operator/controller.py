@@ -26,8 +26,9 @@ from caloscale.operator.metrics import Metrics
 from caloscale.operator.observation import Action, Create, Decision, Delete, Observed, Tell
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
-from caloscale.operator.store import WATCHED, RunKey, Store, follower_of
+from caloscale.operator.store import RunKey, Store, follower_of
 from caloscale.operator.troubles import NAME_TAKEN, REFUSED, troubles_of, wants_warnings
+from caloscale.operator.watches import Watches
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.prices import load_prices
 from caloscale.status import RunStatus
@@ -46,6 +47,7 @@ class Controller:
     def __init__(self, connection: Connection, settings: Settings, metrics: Metrics) -> None:
         self.connection, self.settings, self.metrics = connection, settings, metrics
         self.store = Store()
+        self.watches = Watches(connection, self, settings.namespaces, settings.resync_seconds)
         self.synced = threading.Event()
         self._stop = threading.Event()
         self._wake = threading.Condition()
@@ -79,41 +81,40 @@ class Controller:
                     heapq.heappush(self._heap, (due, run))
             self._wake.notify()
 
-    def resync(self) -> None:
-        """List everything that is followed."""
-        for kind in WATCHED:
-            selector = names.RUN_LABEL if kind in ("TFJob", "JobSet", "ConfigMap") else ""
-            self.look(self.store.resync(kind, *self.connection.snapshot(kind, selector=selector)), 0.0)
+    def listed(self, kind: str, namespace: str, objects: Iterable[dict[str, Any]], version: int) -> None:
+        """Take in all objects of a kind, in a namespace (empty: in all), as they were at a version."""
+        self.look(self.store.resync(kind, objects, version, namespace), 0.0)
+
+    def _refresh(self) -> None:
+        """What announces nothing: new prices; and what is not needed any more."""
         self.store.forget()
-        self.synced.set()
         before = self._catalogue
         self.catalogue()
-        if before is not None and before is not self._catalogue:  # nobody announces new prices
+        if before is not None and before is not self._catalogue:
             self.look(self.store.hungry(), 0.0)
 
     # --- work
 
     def run(self) -> None:
-        """Until `stop`: first all that there is, then what is due."""
-        next_sync = 0.0
+        """Until `stop`: when everything was listed, what is due."""
+        refreshed = float("-inf")
         while not self._stop.is_set():
-            if time.monotonic() >= next_sync:
-                next_sync = time.monotonic() + self._synchronised()
-            run = self._next(min(next_sync, time.monotonic() + 1.0))
+            if not self.synced.is_set():
+                if not self.watches.are_listed():
+                    self._stop.wait(0.05)
+                    continue
+                self.synced.set()
+            now = time.monotonic()
+            if now >= refreshed + self.settings.resync_seconds:
+                refreshed = now
+                self._refresh()
+            run = self._next(now + 1.0)
             if run is not None:
                 self._threads.submit(self._work, run)
 
-    def _synchronised(self) -> float:
-        """Resync; returns the seconds to the next one."""
-        try:
-            self.resync()
-            return self.settings.resync_seconds
-        except (ApiException, HTTPError, OSError) as error:
-            log.warning("the cluster cannot be listed: %s", told(error) if isinstance(error, ApiException) else error)
-            return 2.0
-
     def stop(self) -> None:
         """End `run` after the reconciles that are on their way."""
+        self.watches.stop()
         self._stop.set()
         with self._wake:
             self._wake.notify()
@@ -173,9 +174,8 @@ class Controller:
         """One reconcile: decide, write the status, act. Returns in how many seconds to look again."""
         with self._wake:
             first = self._first_event.pop(run, None)
-        warnings = self._warnings(run)
         with self._deciding:  # two runs must not take the same node
-            observed = self._observe(run, warnings)
+            observed = self._observe(run)
             if observed is None:
                 return None
             seen, version = observed
@@ -195,17 +195,7 @@ class Controller:
             return None
         return max((decision.again - now).total_seconds(), 0.05)
 
-    def _warnings(self, run: RunKey) -> list[Trouble]:
-        """What the cluster says against workers that take long to start; asked for before others have to wait."""
-        with self.store.lock:
-            known = self.store.runs.get(run)
-        live = known.status.live if known is not None else None
-        if known is None or live is None or not wants_warnings(known.status, dt.datetime.now(dt.UTC)):
-            return []
-        events = self.connection.each("Event", run.namespace, fields="type=Warning")
-        return troubles_of(events, live.job, live.launched)
-
-    def _observe(self, run: RunKey, warnings: list[Trouble]) -> tuple[Observed, str] | None:
+    def _observe(self, run: RunKey) -> tuple[Observed, str] | None:
         """A run and its resource version; None when it is gone or going."""
         store = self.store
         with store.lock:
@@ -230,9 +220,19 @@ class Controller:
                 namesakes=store.namesakes_of(run),
                 follower=follower,
                 followed=follower is None or store.is_there(run.namespace, follower),
-                warnings=[*([self._refusals[run]] if run in self._refusals else []), *warnings],
+                warnings=[
+                    *([self._refusals[run]] if run in self._refusals else []),
+                    *self._warnings(run, known.status),
+                ],
             )
             return seen, metadata["resourceVersion"]
+
+    def _warnings(self, run: RunKey, status: RunStatus) -> list[Trouble]:
+        """What the cluster says against workers that take long to start."""
+        live = status.live
+        if live is None or not wants_warnings(status, dt.datetime.now(dt.UTC)):
+            return []
+        return troubles_of(self.store.warnings.get(run, {}).values(), live.job, live.launched)
 
     def _pools(self, run: RunKey) -> Any:
         with self.store.lock:

@@ -1,4 +1,4 @@
-"""What the operator is told by its deployment."""
+"""Settings of the operator, from its deployment."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ class Settings:
     """CALOSCALE_HEALTH_PORT: /healthz and /readyz; 0: none."""
     metrics_port: int = 9090
     """CALOSCALE_METRICS_PORT: /metrics; 0: none."""
+    namespaces: tuple[str, ...] = ()
+    """CALOSCALE_NAMESPACES: namespaces of the runs, separated by commas; none: all of the cluster."""
     threads: int = 16
     """CALOSCALE_THREADS: reconciles at once; they wait for the API server most of the time."""
     debounce_seconds: float = 0.2
@@ -44,6 +46,7 @@ def settings_of(environment: Mapping[str, str] | None = None) -> Settings:
         namespace=given.get("POD_NAMESPACE", usual.namespace),
         health_port=int(given.get("CALOSCALE_HEALTH_PORT", usual.health_port)),
         metrics_port=int(given.get("CALOSCALE_METRICS_PORT", usual.metrics_port)),
+        namespaces=tuple(filter(None, given.get("CALOSCALE_NAMESPACES", "").replace(" ", "").split(","))),
         threads=int(given.get("CALOSCALE_THREADS", usual.threads)),
         debounce_seconds=float(given.get("CALOSCALE_DEBOUNCE_SECONDS", usual.debounce_seconds)),
         resync_seconds=float(given.get("CALOSCALE_RESYNC_SECONDS", usual.resync_seconds)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -19,8 +20,8 @@ from caloscale.status import FINISHED, RunProgress, RunStatus
 
 log = logging.getLogger(__name__)
 
-WATCHED = (names.KIND, "Node", "Pod", "TFJob", "JobSet", "ConfigMap")
-"""Kinds that are followed."""
+WORKER = re.compile(r"(.+)-\d+(-[a-z].*)?")
+"""Names of jobs and of their pods, with that of their run."""
 REMEMBERED_SECONDS = 600.0
 """Pods that went are remembered so long, s."""
 
@@ -59,6 +60,7 @@ class Store:
         self.runs: dict[RunKey, KnownRun] = {}
         self.progress: dict[RunKey, RunProgress | None] = {}
         self.went: dict[str, Pod] = {}
+        self.warnings: dict[RunKey, dict[str, Mapping[str, Any]]] = {}
         self._versions: dict[tuple[str, str, str], int] = {}
         self._of_run: dict[RunKey, set[tuple[str, str]]] = {}
         self._named: dict[tuple[str, str], RunKey] = {}
@@ -112,9 +114,15 @@ class Store:
             return concerned
         if kind == "ConfigMap":
             return self._take_progress(namespace, name, raw)
+        if kind == "Event":
+            about = self._warned_of(namespace, raw)
+            if about is not None:
+                self.warnings.setdefault(about, {})[name] = raw
+            return set() if about is None else {about}
         run = RunKey(namespace, name, raw["metadata"].get("uid", ""))
         if (predecessor := self._named.get((namespace, name), run)) != run:
             self.runs.pop(predecessor, None)
+            self.warnings.pop(predecessor, None)
         self._named[namespace, name] = run
         known = {k: v for k, v in raw.items() if k != "status"}
         self.runs[run] = KnownRun(known, RunStatus.model_validate(raw.get("status") or {}))
@@ -182,18 +190,25 @@ class Store:
                 return set()
             self.progress.pop(lost, None)
             return self._concerned(lost)
+        if kind == "Event":
+            for known in self.warnings.values():
+                known.pop(name, None)
+            return set()
         if (gone := self._named.pop((namespace, name), None)) is not None:
             self.runs.pop(gone, None)
         self._changed()
         return self.hungry()
 
     def _remember(self, pod: Pod) -> None:
-        """A pod as it was last: kopf leaves out what came shortly before the end, and who makes pods anew is quick."""
+        """A pod as it was last: a list has no events of what ended meanwhile, and who makes pods anew is quick."""
         if pod.run:
             self.went[pod.uid] = replace(pod, ended=pod.ended or dt.datetime.now(dt.UTC))
 
-    def resync(self, kind: str, objects: Iterable[Mapping[str, Any]], version: int) -> set[RunKey]:
-        """Take in all objects of a kind as they were at a version: what is known and not among them has gone."""
+    def resync(self, kind: str, objects: Iterable[Mapping[str, Any]], version: int, namespace: str = "") -> set[RunKey]:
+        """Take in all objects of a kind as they were at a version: what is known and not among them has gone.
+
+        ``namespace``: the only one that was listed; empty: all were.
+        """
         concerned: set[RunKey] = set()
         seen = set()
         for raw in objects:
@@ -202,7 +217,9 @@ class Store:
             concerned |= self.put(kind, raw)
         with self.lock:
             # what is newer than the list was made while it was read
-            missing = [key for key in self._versions if key[0] == kind and key not in seen]
+            missing = [
+                key for key in self._versions if key[0] == kind and namespace in ("", key[1]) and key not in seen
+            ]
             for key in missing:
                 if self._versions[key] <= version and self._known(key):
                     metadata = {"namespace": key[1], "name": key[2]}
@@ -217,6 +234,8 @@ class Store:
             return (namespace, name) in self.pods
         if kind == "ConfigMap":
             return (namespace, name) in self._progress_maps
+        if kind == "Event":
+            return any(name in known for run, known in self.warnings.items() if run.namespace == namespace)
         return key in self.jobs or (kind == names.KIND and (namespace, name) in self._named)
 
     # --- questions
@@ -300,6 +319,14 @@ class Store:
             self.went = {uid: pod for uid, pod in self.went.items() if pod.ended and pod.ended > oldest}
             self._versions = {key: version for key, version in self._versions.items() if self._known(key)}
             self._of_run = {run: pods for run, pods in self._of_run.items() if pods}
+            waiting = {run for run, known in self.runs.items() if known.status.phase not in FINISHED}
+            self.warnings = {run: known for run, known in self.warnings.items() if run in waiting}
+
+    def _warned_of(self, namespace: str, raw: Mapping[str, Any]) -> RunKey | None:
+        """The live run whose job or worker a warning is about."""
+        match = WORKER.fullmatch((raw.get("involvedObject") or {}).get("name", ""))
+        run = self._named.get((namespace, match[1])) if match else None
+        return run if run is not None and self.runs[run].status.phase not in FINISHED else None
 
     def _concerned(self, run: RunKey) -> set[RunKey]:
         """The run, and the one that has its name by now and waits for what it leaves."""

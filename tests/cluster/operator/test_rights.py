@@ -34,7 +34,7 @@ class Right(NamedTuple):
 
 
 def granted() -> set[Right]:
-    roles = [each for each in yaml.safe_load_all(RBAC.read_text(encoding="utf-8")) if "rules" in each]
+    roles = [each for each in read(RBAC) if "rules" in each]
     return {
         Right(group, resource, verb)
         for role in roles
@@ -59,16 +59,49 @@ def used(requests: list[Request]) -> set[Right]:
 def test_every_right_is_used_and_none_is_missing(
     runs: Runs, control_plane: ControlPlane, add_nodes: Callable[..., list[str]]
 ) -> None:
-    """A life of every kind of job, one stopped, one deleted by its time to live; the lease by the fixture."""
+    live_through_everything(runs, add_nodes)
+    requests = [request for request in control_plane.requests() if request.user == OPERATOR]
+    assert [request for request in requests if not request.allowed] == []
+    assert used(requests) == granted()
+
+
+def test_so_it_is_with_rights_in_one_namespace_only(
+    runs: Runs,
+    operator: OperatorProcess,
+    control_plane: ControlPlane,
+    add_nodes: Callable[..., list[str]],
+    tmp_path: Path,
+) -> None:
+    """Without the binding for the whole cluster, and with that of manifests/run-namespace."""
+    everywhere = next(each for each in read(RBAC) if each["kind"] == "ClusterRoleBinding")
+    (here,) = read(RBAC.parents[1] / "run-namespace" / "operator-access.yaml")
+    here["metadata"]["namespace"] = runs.namespace
+    operator.stop()
+    control_plane.apply([here])
+    control_plane.kubectl("delete", "clusterrolebinding", everywhere["metadata"]["name"])
+    seen = len(control_plane.requests())
+    named = OperatorProcess(control_plane, tmp_path, CALOSCALE_NAMESPACES=runs.namespace)
+    named.start()
+    try:
+        live_through_everything(runs, add_nodes)
+    finally:
+        named.stop()
+        control_plane.apply([everywhere])
+        operator.start()
+    requests = [request for request in control_plane.requests(seen) if request.user == OPERATOR]
+    (started, *_) = [number for number, request in enumerate(requests) if request.resource == "leases"]
+    assert [request for request in requests[started:] if not request.allowed] == []
+    assert used(requests[started:]) == granted()
+
+
+def live_through_everything(runs: Runs, add_nodes: Callable[..., list[str]]) -> None:
+    """Every kind of job: one ends, one is stopped, one deleted by its time to live, one blocked by a quota."""
     add_nodes("v100", 3)
     runs.imitate("500ms")
     for name, blocks in KINDS.items():
         runs.create(name, **blocks, **({"cluster": {"keepFinished": "1s"}} if name == "tfjob" else {}))
     runs.phase("jobset", "Succeeded")
-    until = time.monotonic() + 90
-    while (left := _statuses(runs, "tfjob")) and time.monotonic() < until:
-        time.sleep(0.2)
-    assert not left, "a finished run is deleted after its time to live"
+    runs.plane.wait_until(lambda: not _statuses(runs, "tfjob"), "a finished run is deleted after its time to live")
     runs.imitate(None)
     for name, blocks in KINDS.items():
         runs.create(f"stopped-{name}", **blocks)
@@ -79,9 +112,9 @@ def test_every_right_is_used_and_none_is_missing(
     runs.create("blocked")
     runs.until("blocked", lambda s: any(c["type"] == "Blocked" for c in s.get("conditions", [])), "trouble is told")
 
-    requests = [request for request in control_plane.requests() if request.user == OPERATOR]
-    assert [request for request in requests if not request.allowed] == []
-    assert used(requests) == granted()
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
 
 
 @pytest.mark.long
@@ -110,7 +143,7 @@ def test_without_any_right_something_is_denied(
 @contextmanager
 def _without(plane: ControlPlane, right: Right) -> Iterator[None]:
     """The operator's roles less one right."""
-    objects = [each for each in yaml.safe_load_all(RBAC.read_text(encoding="utf-8")) if "rules" in each]
+    objects = [each for each in read(RBAC) if "rules" in each]
     for each in objects:
         if each["kind"] == "Role":
             each["metadata"]["namespace"] = "caloscale-system"
