@@ -228,6 +228,13 @@ class AttemptStatus(StatusBlock):
     """Hours of all nodes together."""
     usd: float | None = None
     """US dollars; null: no price is known."""
+    count: int = 1
+    """Attempts that it sums up: of many, only the newest are kept one by one. Its seconds are then those of as many
+    nodes as the largest one had, so that seconds times nodes are kept."""
+    first_held: Time | None = None
+    """When the first of those that it sums up held its first machine."""
+    interruptions: int = 0
+    """Interruptions among those that it sums up."""
 
 
 class RunCost(StatusBlock):
@@ -270,7 +277,7 @@ class RunStatus(StatusBlock):
     cost: RunCost | None = None
     """Money."""
     attempts: tuple[AttemptStatus, ...] = ()
-    """First start and restarts."""
+    """First start and restarts; the oldest of many are summed up."""
     restarts: int = 0
     """Restarts that count against recovery.maxRestarts."""
     waiting_since: Time | None = None

@@ -69,6 +69,40 @@ def test_the_bill_is_the_nodes_time_to_the_cent() -> None:
     assert bill(use, ex.CATALOGUE.prices).interruptions == 1
 
 
+def test_of_many_attempts_the_oldest_are_summed_up_and_the_bill_stays() -> None:
+    w = world({"recovery": {"maxRestarts": 100, "backoff": "1s"}}, steps=10_000, save_every=5)
+    for number in range(1, 46):
+        w.until(lambda w, number=number: w.status["attempts"][-1]["number"] == number and w.step > 10 * number)
+        w.end(f"gan-{number}-worker-1", 138, "peer lost")
+    w.training = False
+    w.until(lambda w: w.phase == "Running" and w.status["attempts"][-1]["number"] == 46)
+    w.spec["cluster"] = {"suspend": True}
+    w.generation = 2
+    w.until(lambda w: w.phase == "Suspended" and all(not a.get("holds") for a in w.attempts))
+    first, *others = w.attempts
+    assert [a["number"] for a in others] == list(range(27, 47)) and (first["count"], first["interruptions"]) == (26, 26)
+    usd = round(w.node_seconds() / 3600 * USD_PER_NODE_HOUR, 2)
+    assert w.status["cost"]["usd"] == usd and sum(round(100 * a["usd"]) for a in w.attempts) == round(100 * usd)
+    use = use_of("gan", RunStatus.model_validate(w.status), w.now)
+    assert use is not None
+    made = bill(use, ex.CATALOGUE.prices)
+    assert (made.usd, made.attempts, made.interruptions) == (usd, 46, 45)
+    assert w.report is not None and w.status["restarts"] == 45
+    assert sum(a["stepsKept"] for a in w.attempts) == w.report.checkpoint_step
+
+
+def test_a_report_is_written_when_it_says_something_new() -> None:
+    """Every ten seconds there is another one."""
+    w = world(steps=100_000, save_every=100_000).until(lambda w: w.phase == "Running" and w.step > 60)
+    epoch, writes = w.step // 100, w.writes
+    w.until(lambda w: w.step >= 100 * epoch + 600)
+    assert w.writes - writes <= 12  # an epoch of a hundred steps, and the money once a minute
+    assert w.status["progress"]["epoch"] >= epoch + 5
+    w.lose_node("n2")
+    w.until(lambda w: w.phase == "Recovering")
+    assert w.report is not None and w.status["progress"]["step"] == w.report.step
+
+
 def test_a_lost_node_costs_the_steps_since_the_checkpoint() -> None:
     w = world(steps=1000)
     w.until(lambda w: w.step >= 230)

@@ -48,7 +48,7 @@ INTERRUPTED = run_use(
         evaluation_seconds=90,
         lost_seconds=300,
         waiting_seconds=60,
-        interrupted=True,
+        interruptions=1,
     ),
     Attempt(nodes=(nodes(4000),), start_up_seconds=130, training_seconds=3700, evaluation_seconds=110),
     slower_than_aligned=0.25,

@@ -69,7 +69,7 @@ def test_stages_that_were_begun_again_are_paid_for_twice(tmp_path: Path) -> None
     keep_use(COMPACT, tmp_path, DAY)
     used = read_use(tmp_path)
     assert [attempt.training_seconds for attempt in used.attempts] == [7_200, 3_500]
-    assert [attempt.interrupted for attempt in used.attempts] == [True, False]
+    assert [attempt.interruptions for attempt in used.attempts] == [1, 0]
     assert bill_of(tmp_path).usd == pytest.approx(13_800 / 3600 * USD_PER_HOUR, abs=1e-4)
 
 

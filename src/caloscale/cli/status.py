@@ -73,6 +73,6 @@ def _row(run: RunOnCluster) -> tuple[str, ...]:
         f"{progress.showers_per_second:.0f}" if progress and progress.showers_per_second else "",
         f"{progress.eta.astimezone():%Y-%m-%d %H:%M %Z}" if progress and progress.eta else "",
         f"{cost.usd:.2f}" if cost and cost.usd is not None else "",
-        str(len(status.attempts)),
+        str(sum(attempt.count for attempt in status.attempts)),
         status.message,
     )

@@ -119,7 +119,7 @@ def failure_of(state: str, message: str | None) -> str | None:
 def metrics_of(run: RunOnCluster) -> dict[str, float]:
     """What a finished run shows on a metrics page."""
     progress, cost = run.status.progress, run.status.cost
-    figures = {"attempts": float(len(run.status.attempts))}
+    figures = {"attempts": float(sum(attempt.count for attempt in run.status.attempts))}
     if progress is not None:
         figures |= {"steps": float(progress.step), "epochs": progress.epoch}
     if progress is not None and progress.showers_per_second is not None:

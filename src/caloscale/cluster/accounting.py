@@ -16,6 +16,8 @@ from caloscale.planning.usage import NodeUse
 from caloscale.status import AttemptStatus, HeldNodes, Hold, Placed, RunCost, RunProgress, RunStatus
 
 HOUR = 3600.0
+KEPT_ATTEMPTS = 20
+"""So many attempts are kept one by one."""
 COUNTED: tuple[str, ...] = ("WorkerLost", "WorkerFailed", "NodeLost", "JobLost")
 """Reasons of an end that are interruptions and count against recovery.maxRestarts."""
 
@@ -78,6 +80,68 @@ def settle(attempt: AttemptStatus, placed: Placed | None, now: dt.datetime) -> A
     if attempt.ended is None or not attempt.holds or any(hold.until is None for hold in attempt.holds):
         return attempt
     return attempt.model_copy(update={"held": held_nodes(attempt, placed, now), "holds": ()})
+
+
+def summed(attempts: Sequence[AttemptStatus]) -> tuple[AttemptStatus, ...]:
+    """The newest attempts, and before them the sums of older ones on equal machines: a status has an end."""
+    older, newest = list(attempts[:-KEPT_ATTEMPTS]), attempts[-KEPT_ATTEMPTS:]
+    sums: list[AttemptStatus] = []
+    for attempt in older:
+        if sums and (one := _sum(sums[-1], attempt)) is not None:
+            sums[-1] = one
+        else:
+            sums.append(attempt)
+    return (*sums, *newest)
+
+
+def _sum(first: AttemptStatus, second: AttemptStatus) -> AttemptStatus | None:
+    """Two attempts as one; None where they cannot be: on other machines or in another layout, or not settled yet."""
+    if first.holds or second.holds or (second.held and not first.held):
+        return None
+    if first.workers * second.nodes != second.workers * first.nodes:
+        return None
+    held = _kinds((*first.held, *second.held))
+    if len(held) > 1:
+        return None
+    nodes = max(first.nodes, second.nodes)
+    seconds = {
+        field: round(sum(getattr(one, field) * one.nodes for one in (first, second)) / nodes, 3)
+        for field in ("waiting_seconds", "start_up_seconds", "training_seconds", "lost_seconds")
+    }
+    return second.model_copy(
+        update={
+            "nodes": nodes,
+            "workers": max(first.workers, second.workers),
+            "launched": first.launched,
+            "running": first.running,
+            "first_step": first.first_step,
+            "steps_kept": first.steps_kept + second.steps_kept,
+            "steps_lost": first.steps_lost + second.steps_lost,
+            "first_held": first_hold(first),
+            "held": tuple(one.model_copy(update={"nodes": nodes}) for one in held),
+            "count": first.count + second.count,
+            "interruptions": interruptions(first) + interruptions(second),
+            "message": "sum of older attempts",
+            "exit_code": None,
+            **seconds,
+        }
+    )
+
+
+def first_hold(attempt: AttemptStatus) -> dt.datetime:
+    """When an attempt, or the first of those that it sums up, held its first machine."""
+    if attempt.first_held is not None:
+        return attempt.first_held
+    if attempt.holds:
+        return min(hold.since for hold in attempt.holds)
+    if attempt.running is None:
+        return attempt.launched
+    return attempt.running - dt.timedelta(seconds=attempt.waiting_seconds)
+
+
+def interruptions(attempt: AttemptStatus) -> int:
+    """How many interruptions ended an attempt, or those that it sums up."""
+    return attempt.interruptions if attempt.count > 1 else int(attempt.reason in COUNTED)
 
 
 def with_steps(attempt: AttemptStatus, progress: RunProgress | None, now: dt.datetime) -> AttemptStatus:

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from caloscale.cluster.accounting import COUNTED, first_day, held_nodes, node_use
+from caloscale.cluster.accounting import first_day, held_nodes, interruptions, node_use
 from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.plan import Plan
 from caloscale.planning.usage import Attempt, Observed, RunUse
@@ -48,7 +48,8 @@ def use_of(
                 waiting_seconds=attempt.waiting_seconds,
                 lost_seconds=attempt.lost_seconds,
                 used_share=_used_share(attempt, status.placement),
-                interrupted=attempt.reason in COUNTED,
+                count=attempt.count,
+                interruptions=interruptions(attempt),
             )
             during = [s for s in stages if attempt.launched <= s.started <= (attempt.ended or now)]
             attempts.append(_with_stages(trained, during))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 
-from caloscale.cluster.accounting import HOUR, with_cost
+from caloscale.cluster.accounting import HOUR, first_hold, with_cost
 from caloscale.operator.draft import Draft
 from caloscale.operator.verdict import Verdict
 from caloscale.spec import Run
-from caloscale.status import AttemptStatus
 
 LOOK_AGAIN_SECONDS = 60.0
 """Money whose rate is not known is looked at so often, s."""
@@ -32,15 +31,7 @@ def _deadline_passed(draft: Draft, run: Run) -> Verdict | None:
 
 def _begun(draft: Draft) -> dt.datetime | None:
     """When the first machine was held: the time in a queue is not the run's."""
-    return next((_first_hold(attempt) for attempt in draft.status.attempts if attempt.holds or attempt.held), None)
-
-
-def _first_hold(attempt: AttemptStatus) -> dt.datetime:
-    if attempt.holds:
-        return min(hold.since for hold in attempt.holds)
-    if attempt.running is None:
-        return attempt.launched
-    return attempt.running - dt.timedelta(seconds=attempt.waiting_seconds)
+    return next((first_hold(attempt) for attempt in draft.status.attempts if attempt.holds or attempt.held), None)
 
 
 def _money_spent(draft: Draft, run: Run) -> Verdict | None:

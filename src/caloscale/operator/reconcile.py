@@ -21,6 +21,8 @@ from caloscale.status import FINISHED, MENDABLE, AttemptStatus, Phase
 
 COST_REFRESH_SECONDS = 60.0
 """A running meter alone makes no status more often than this, s."""
+PROGRESS_SECONDS = 60.0
+"""A report of worker 0 that brings nothing but steps makes no status more often than this, s."""
 FOLLOWER_SECONDS = 60.0
 """A pipeline's step that has ended may be tried again so long before its run stops, s."""
 
@@ -52,6 +54,7 @@ def _decide(draft: Draft) -> Decision:
         if run is not None:
             expire(draft, run)
     draft.put(observed_generation=draft.seen.generation)
+    _keep_old_progress(draft)
     _account(draft, run)
     return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None))
 
@@ -144,6 +147,18 @@ def _proceed(draft: Draft, run: Run) -> None:
             give_up(draft, spent)
         else:
             start(draft, run)
+
+
+def _keep_old_progress(draft: Draft) -> None:
+    """A report alone is written when it says something new: an epoch, a checkpoint, a hundredth, or once a minute."""
+    before, report = draft.seen.status, draft.status.progress
+    known = before.progress
+    if known is None or report is None or draft.status.model_copy(update={"progress": known}) != before:
+        return
+    due = (known.updated or draft.now) + dt.timedelta(seconds=PROGRESS_SECONDS)
+    is_new = (int(report.epoch), report.checkpoint_step) != (int(known.epoch), known.checkpoint_step)
+    if not is_new and (report.step - known.step) * 100 < report.steps and (report.updated or due) < due:
+        draft.put(progress=known)
 
 
 def _account(draft: Draft, run: Run | None = None) -> None:

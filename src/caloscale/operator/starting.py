@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 from caloscale.cluster import names
+from caloscale.cluster.accounting import summed
 from caloscale.cluster.backends import render, render_progress
 from caloscale.cluster.launch import Launch
 from caloscale.cluster.placement import choose_placement, shortage
@@ -129,7 +130,7 @@ def _wait(draft: Draft, message: str) -> None:
 
 
 def _launch(draft: Draft, run: Run, placed: Placed) -> None:
-    number = len(draft.status.attempts) + 1
+    number = newest.number + 1 if (newest := draft.status.attempt) is not None else 1
     progress = draft.status.progress
     attempt = AttemptStatus(
         number=number,
@@ -145,7 +146,7 @@ def _launch(draft: Draft, run: Run, placed: Placed) -> None:
         message=f"attempt {number} is launched",
         placement=placed,
         layout=layout,
-        attempts=(*draft.status.attempts, attempt),
+        attempts=summed((*draft.status.attempts, attempt)),
         waiting_since=None,
         not_before=None,
     )

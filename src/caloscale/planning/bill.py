@@ -177,8 +177,8 @@ def bill(
             BillPart(purpose=p, usd=float(usd), share=float(usd / total) if total else 0.0, meaning=PURPOSES[p])
             for p, usd in zip(money, parts)
         ),
-        attempts=len(use.attempts),
-        interruptions=sum(attempt.interrupted for attempt in use.attempts),
+        attempts=sum(attempt.count for attempt in use.attempts),
+        interruptions=sum(attempt.interruptions for attempt in use.attempts),
         epochs=use.epochs,
         usd_per_epoch=run_usd / use.epochs if use.epochs else None,
         own_machine=use.own_machine,

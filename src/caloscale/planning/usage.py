@@ -60,8 +60,10 @@ class Attempt(Block):
     """Steps since the last checkpoint that an interruption threw away, s."""
     used_share: float = Field(default=1, gt=0, le=1)
     """Part of the nodes' accelerators that belonged to workers."""
-    interrupted: bool = False
-    """Whether it ended by an interruption."""
+    count: int = Field(default=1, ge=1)
+    """Attempts that it sums up."""
+    interruptions: int = Field(default=0, ge=0)
+    """Interruptions that ended it, or those that it sums up."""
 
     @model_validator(mode="after")
     def _fits(self) -> Attempt:
@@ -170,7 +172,7 @@ def measurement_of(use: RunUse) -> Measurement | None:
     }
     if hours > 0:
         row["node_hours"] = hours
-        row["interruptions"] = sum(attempt.interrupted for attempt in use.attempts)
+        row["interruptions"] = sum(attempt.interruptions for attempt in use.attempts)
         row["provisioning_seconds"] = seen.provisioning_seconds
     return Measurement.model_validate(row, by_name=True)
 

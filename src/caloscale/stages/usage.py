@@ -47,7 +47,7 @@ def _attempt(records: Sequence[StageRecord], priced_as: PricedMachine) -> Attemp
         start_up_seconds=start_up,
         training_seconds=training - start_up,
         validation_seconds=seconds.get("validate", 0.0),
-        interrupted=any(record.outcome == "interrupted" for record in records),
+        interruptions=int(any(record.outcome == "interrupted" for record in records)),
     )
 
 
