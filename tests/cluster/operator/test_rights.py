@@ -77,6 +77,7 @@ def test_so_it_is_with_rights_in_one_namespace_only(
     (here,) = read(RBAC.parents[1] / "run-namespace" / "operator-access.yaml")
     here["metadata"]["namespace"] = runs.namespace
     operator.stop()
+    control_plane.kubectl("delete", "leases", "--all", "-n", "caloscale-system")
     control_plane.apply([here])
     control_plane.kubectl("delete", "clusterrolebinding", everywhere["metadata"]["name"])
     seen = len(control_plane.requests())
