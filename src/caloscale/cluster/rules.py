@@ -41,6 +41,15 @@ DURATION_RULES = [
 IMMUTABLE = ("model", "data", "train", "validation", "hardware")
 """Blocks that stay what they are: checkpoints, placement and bill belong to them."""
 
+
+def _unchanged(field: str, why: str) -> Rule:
+    """A field that is set once: an edit would be ignored, or lose what is stored there."""
+    return Rule(
+        f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        f"{field} cannot be changed: {why}; remedy: make another TrainingRun",
+    )
+
+
 _CHIPS = (
     "(self.topology.split('x').size() == 2 ? "
     "int(self.topology.split('x')[0]) * int(self.topology.split('x')[1]) : "
@@ -96,13 +105,12 @@ RUN_RULES: dict[str, list[Rule]] = {
             "has(self.hardware)",
             "a run on a cluster needs a hardware block; remedy: add hardware: {}, and the planner chooses",
         ),
-        *(
-            Rule(
-                f"has(self.{block}) == has(oldSelf.{block}) && (!has(self.{block}) || self.{block} == oldSelf.{block})",
-                f"{block} cannot be changed: checkpoints and bill belong to it; remedy: make another TrainingRun",
-            )
-            for block in IMMUTABLE
-        ),
+        *(_unchanged(block, "checkpoints and bill belong to it") for block in IMMUTABLE),
+    ],
+    "checkpoint": [_unchanged("uri", "the checkpoints are there")],
+    "cluster": [
+        _unchanged("workspace", "the run's folder is there"),
+        _unchanged("backend", "its jobs are of that kind"),
     ],
     "hardware": HARDWARE,
     "data": [

@@ -12,7 +12,7 @@ from pathlib import Path
 class Settings:
     """Settings of the process, each from an environment variable."""
 
-    image: str = "caloscale-trainer:latest"
+    image: str = "caloscale/trainer:0.1.0"
     """CALOSCALE_IMAGE: image of the workers when a document names none."""
     prices: Path | None = None
     """CALOSCALE_PRICES: folder of price files (*.csv) that go before the catalogue, a ConfigMap; absent: none."""

@@ -111,6 +111,14 @@ def test_blocks_that_checkpoints_belong_to_stay(block: str, server: Connection, 
     with pytest.raises(ApiException) as refused:
         server.apply(manifest({**spec, block: changes[block]}, runs.namespace))
     assert f"{block} cannot be changed: checkpoints and bill belong to it; remedy" in told(refused.value)
+    for block, field, value in (
+        ("checkpoint", "uri", "gs://other/run"),
+        ("cluster", "workspace", "gs://other/run"),
+        ("cluster", "backend", "JobSet"),
+    ):
+        with pytest.raises(ApiException) as refused:
+            server.apply(manifest({**spec, block: {**spec.get(block, {}), field: value}}, runs.namespace))
+        assert f"{field} cannot be changed" in told(refused.value)
     changed = {**spec, "budget": {"maxUsd": 5}, "recovery": {"maxRestarts": 1}}
     assert server.apply(manifest(changed, runs.namespace))["metadata"]["generation"] == 2
 
