@@ -67,7 +67,7 @@ control-plane-build: $(VENV)/.dev ## Build etcd, API server, operators... once i
 
 .PHONY: test-control-plane
 test-control-plane: control-plane-build ## The operator's tests on a real control plane
-	@$(BIN)/pytest tests/cluster -m 'control_plane and not long' --durations=10
+	@$(BIN)/pytest tests/control_plane -m 'control_plane and not long' --durations=10
 
 .PHONY: cluster-up
 cluster-up: $(VENV)/.dev ## Three real nodes on this machine: CLUSTER=native (root) or kind (Docker, Podman)

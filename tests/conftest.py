@@ -35,7 +35,7 @@ class OneControlPlane(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "tests/cluster" if file.startswith("tests/cluster/") else file
+        return "tests/control_plane" if file.startswith("tests/control_plane/") else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneControlPlane:

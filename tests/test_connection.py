@@ -1,4 +1,4 @@
-"""Which cluster and namespace are meant; what is said to an API server is in tests/cluster."""
+"""Which cluster and namespace are meant; what is said to an API server is in tests/control_plane."""
 
 from __future__ import annotations
 

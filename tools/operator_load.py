@@ -33,7 +33,7 @@ from caloscale.bench.machine import describe_machine
 from caloscale.cluster import names
 from caloscale.connection import Connection
 from caloscale.storage.atomic import atomic_writer
-from tests.cluster.operator.process import OperatorProcess, install_rights, install_worker_account
+from tests.control_plane.operator.process import OperatorProcess, install_rights, install_worker_account
 from tools.cluster import ControlPlane, Pool, machines
 
 NAMESPACE = "load"

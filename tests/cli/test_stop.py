@@ -1,4 +1,4 @@
-"""caloscale stop, as its user sees it; on a real API server in tests/cluster/operator."""
+"""caloscale stop, as its user sees it; on a real API server in tests/control_plane/operator."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from caloscale.spec import Run
 from caloscale.stages.planning import bill_of, learn
 from caloscale.status import RunStatus
 from caloscale.storage.objects import upload
-from tests.cluster_objects import test_use as use
-from tests.cluster_objects.test_use import START
+from tests.cluster import test_use as use
+from tests.cluster.test_use import START
 
 
 def seen(run: Run, status: RunStatus) -> RunOnCluster:

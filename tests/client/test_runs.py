@@ -1,4 +1,4 @@
-"""Runs from the outside, on an API server that answers as it is told; a real one is in tests/cluster/operator."""
+"""Runs from the outside, on an API server that answers as it is told; a real one is in tests/control_plane/operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pipeline's training step does around its run; the run itself is in tests/cluster/operator."""
+"""What the pipeline's training step does around its run; the run itself is in tests/control_plane/operator."""
 
 from __future__ import annotations
 

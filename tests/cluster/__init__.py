@@ -1,0 +1,1 @@
+"""The pure half of the cluster: no API server is needed."""

@@ -1,1 +1,1 @@
-"""The operator: decisions without a cluster; those with one are in tests/cluster."""
+"""The operator: decisions without a cluster; those with one are in tests/control_plane."""

@@ -15,7 +15,7 @@ from caloscale.operator.metrics import Metrics
 from caloscale.operator.settings import Settings
 from caloscale.operator.store import RunKey
 from caloscale.status import RunStatus
-from tests.cluster_objects import examples as ex
+from tests.cluster import examples as ex
 
 RUN = RunKey("physics", "gan", "u")
 HARDWARE = {"accelerator": "nvidia-tesla-v100", "count": 8, "purchase": "spot", "region": "europe-west4"}

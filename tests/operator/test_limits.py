@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from caloscale.planning.prices import Prices, load_prices
-from tests.cluster_objects import examples as ex
+from tests.cluster import examples as ex
 from tests.operator.world import START, World, ended, settled, world
 
 

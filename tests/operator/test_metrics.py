@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 
 from caloscale.operator.metrics import Metrics, RunsCollector
 from caloscale.operator.store import Store
-from tests.cluster_objects import examples as ex
+from tests.cluster import examples as ex
 from tests.operator.test_store import pod, run, versioned
 
 

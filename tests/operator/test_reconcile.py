@@ -15,7 +15,7 @@ from caloscale.cluster.use import use_of
 from caloscale.planning.bill import bill
 from caloscale.spec import configuration
 from caloscale.status import RunStatus
-from tests.cluster_objects import examples as ex
+from tests.cluster import examples as ex
 from tests.operator.world import START, World, ended, settled, world
 
 USD_PER_NODE_HOUR = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443

@@ -7,7 +7,7 @@ import itertools
 from typing import Any
 
 from caloscale.cluster.pods import Trouble
-from tests.cluster_objects import examples as ex
+from tests.cluster import examples as ex
 from tests.operator.world import START, World, ended, settled, world
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from caloscale.operator.store import RunKey, Store
 from caloscale.status import RunStatus
-from tests.cluster_objects import examples as ex
+from tests.cluster import examples as ex
 from tests.operator.world import World
 
 GAN = RunKey("physics", "gan", "u")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster_objects import examples as ex
+from tests.cluster import examples as ex
 from tests.operator.world import World, ended, settled, world
 
 

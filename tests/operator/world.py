@@ -21,7 +21,7 @@ from caloscale.cluster.pods import Pod, Trouble, job_of, pod_of
 from caloscale.operator.observation import Create, Decision, Delete, Observed, Tell
 from caloscale.operator.reconcile import reconcile
 from caloscale.status import RunProgress, RunStatus
-from tests.cluster_objects import examples as ex
+from tests.cluster import examples as ex
 
 START = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
 STEP_SECONDS = 1.0

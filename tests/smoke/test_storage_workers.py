@@ -28,7 +28,7 @@ from caloscale.status import RunStatus
 from caloscale.storage.objects import download, read_object, upload
 from tests.cli.conftest import command
 from tests.client.test_reporting import Server, server
-from tests.cluster_objects import examples as ex
+from tests.cluster import examples as ex
 from tests.processes import wait_for
 from tests.training.conftest import DETECTOR, eagerly, random_showers
 from tests.training.processes import exit_codes

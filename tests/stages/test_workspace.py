@@ -12,7 +12,7 @@ from caloscale.spec.workspace_layout import LARGE
 from caloscale.stages.record import read_earlier, read_records, recorded
 from caloscale.stages.workspace import keep_configuration, open_workspace
 from caloscale.storage.objects import download, upload
-from tests.cluster_objects import examples as ex
+from tests.cluster import examples as ex
 
 COMPACT = spec.load_run(preset="compact")
 

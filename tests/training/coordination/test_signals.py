@@ -11,7 +11,7 @@ import pytest
 from caloscale.cluster.pod_template import DOCUMENT_VARIABLE, pod_template
 from caloscale.spec import parse_run
 from caloscale.training.coordination import signals
-from tests.cluster_objects import examples as ex
+from tests.cluster import examples as ex
 from tests.processes import wait_for
 from tests.training.processes import start_python
 

@@ -9,7 +9,7 @@ import pytest
 from kubernetes import client
 
 from caloscale.cluster import names
-from tests.cluster.operator.conftest import Runs
+from tests.control_plane.operator.conftest import Runs
 from tools.cluster import machines
 
 Add = Callable[..., list[str]]

@@ -18,7 +18,7 @@ from caloscale.connection import Connection
 from caloscale.errors import ClusterError
 from caloscale.planning.usage import RunUse
 from caloscale.spec import Run, load_run
-from tests.cluster.operator.conftest import Runs
+from tests.control_plane.operator.conftest import Runs
 
 Add = Callable[..., list[str]]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster.operator.conftest import Runs
+from tests.control_plane.operator.conftest import Runs
 
 SAMPLES = Path(__file__).parents[3] / "manifests" / "samples"
 POOLS = (

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.native.pods import SYSTEM
-from tests.cluster.native.traces import bridge_of, machine_traces, own_namespaces, own_processes, traces
+from tests.control_plane.native.pods import SYSTEM
+from tests.control_plane.native.traces import bridge_of, machine_traces, own_namespaces, own_processes, traces
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import NativeCluster
 from tools.cluster.native.plan import programs_of, remove_cluster

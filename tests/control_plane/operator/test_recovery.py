@@ -16,8 +16,8 @@ from caloscale.cluster.use import use_of
 from caloscale.planning.bill import bill
 from caloscale.planning.prices import load_prices
 from caloscale.status import RunStatus
-from tests.cluster.operator.conftest import Runs
-from tests.cluster.operator.process import OperatorProcess
+from tests.control_plane.operator.conftest import Runs
+from tests.control_plane.operator.process import OperatorProcess
 from tools.cluster import ControlPlane, machines
 
 Add = Callable[..., list[str]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.native.pods import SLEEP, SPOT, SYSTEM, Core, is_ready, node_ready, phase, pod
+from tests.control_plane.native.pods import SLEEP, SPOT, SYSTEM, Core, is_ready, node_ready, phase, pod
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import NativeCluster
 from tools.cluster.readiness import offered

@@ -10,7 +10,7 @@ import pytest
 from kubernetes import client
 
 from tests.cli.conftest import command
-from tests.cluster.operator.conftest import Runs
+from tests.control_plane.operator.conftest import Runs
 from tools.cluster import machines
 
 Add = Callable[..., list[str]]

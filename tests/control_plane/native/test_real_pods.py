@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.native.pods import (
+from tests.control_plane.native.pods import (
     ACCELERATOR,
     SLEEP,
     SPOT,
@@ -21,7 +21,7 @@ from tests.cluster.native.pods import (
     phase,
     pod,
 )
-from tests.cluster.native.python_image import IMAGE, PYTHON
+from tests.control_plane.native.python_image import IMAGE, PYTHON
 from tools.cluster.errors import ClusterError
 from tools.cluster.imitation import node_objects
 from tools.cluster.native import NativeCluster

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from tests.cluster.operator.conftest import Runs
-from tests.cluster.operator.process import OperatorProcess
+from tests.control_plane.operator.conftest import Runs
+from tests.control_plane.operator.process import OperatorProcess
 from tools.cluster import ControlPlane
 from tools.cluster.audit import Request
 

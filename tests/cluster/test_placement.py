@@ -17,7 +17,7 @@ from caloscale.cluster.resizing import resize, shrink, worker_configuration
 from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.plan import plan
 from caloscale.spec import build_run
-from tests.cluster_objects import examples as ex
+from tests.cluster import examples as ex
 
 V100 = ("hardware.accelerator=nvidia-tesla-v100", "hardware.perNode=8")
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from kubernetes import client
 
-from tests.cluster.native.python_image import write_python_image
-from tests.cluster.native.traces import machine_traces
+from tests.control_plane.native.python_image import write_python_image
+from tests.control_plane.native.traces import machine_traces
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import NativeCluster, requirements
 

@@ -13,9 +13,9 @@ from caloscale.cluster import names
 from caloscale.connection import Connection, told
 from caloscale.errors import ConfigurationError
 from caloscale.spec import build_run
-from tests.cluster.operator.conftest import SPEC, Runs
-from tests.cluster_objects.test_schema import SPEC as SCHEMA
-from tests.cluster_objects.test_schema import values
+from tests.cluster.test_schema import SPEC as SCHEMA
+from tests.cluster.test_schema import values
+from tests.control_plane.operator.conftest import SPEC, Runs
 from tools.cluster import ControlPlane
 
 V100 = {"accelerator": "nvidia-tesla-v100"}

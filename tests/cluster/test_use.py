@@ -12,7 +12,7 @@ from caloscale.planning.bill import bill
 from caloscale.planning.calibration import calibrate
 from caloscale.spec import Run
 from caloscale.status import AttemptStatus, HeldNodes, Placed, RunProgress, RunStatus
-from tests.cluster_objects import examples as ex
+from tests.cluster import examples as ex
 
 START = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
 END = START + dt.timedelta(hours=2)

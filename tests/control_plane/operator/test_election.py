@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.operator.conftest import Runs
-from tests.cluster.operator.process import SYSTEM, OperatorProcess
+from tests.control_plane.operator.conftest import Runs
+from tests.control_plane.operator.process import SYSTEM, OperatorProcess
 from tools.cluster import ControlPlane
 
 Add = Callable[..., list[str]]

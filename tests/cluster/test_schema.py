@@ -1,7 +1,7 @@
 """The API server's view of a document and the parser's are one.
 
 The server's defaulting and pruning are written here a second time, from the rules of structural schemas; jsonschema's
-draft 4 has the same exclusive bounds as OpenAPI v3.0. CEL is tried on a real API server (tests/cluster).
+draft 4 has the same exclusive bounds as OpenAPI v3.0. CEL is tried on a real API server (tests/control_plane).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from kubernetes.client.exceptions import ApiException
 
 from caloscale.cluster import names
 from caloscale.connection import Connection
-from tests.cluster.operator.conftest import Runs
+from tests.control_plane.operator.conftest import Runs
 from tools.cluster import ControlPlane, machines
 
 Add = Callable[..., list[str]]

@@ -16,7 +16,7 @@ from caloscale.cluster.backends import render, render_progress
 from caloscale.cluster.launch import Launch
 from caloscale.cluster.pod_template import workspace_of
 from caloscale.spec import build_run, parse_run
-from tests.cluster_objects import examples as ex
+from tests.cluster import examples as ex
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "cluster"
 V100 = ("hardware.accelerator=nvidia-tesla-v100", "hardware.perNode=8")

@@ -6,7 +6,7 @@ from typing import Any
 
 from kubernetes import client
 
-from tests.cluster.native.python_image import IMAGE, PYTHON
+from tests.control_plane.native.python_image import IMAGE, PYTHON
 from tools.cluster.real import DEFAULT_POOLS
 
 Core = client.CoreV1Api

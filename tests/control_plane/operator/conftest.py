@@ -11,7 +11,7 @@ from kubernetes import client
 
 from caloscale.cluster import names
 from caloscale.connection import Connection
-from tests.cluster.operator.process import OperatorProcess, install_rights, install_worker_account
+from tests.control_plane.operator.process import OperatorProcess, install_rights, install_worker_account
 from tools.cluster import ControlPlane, machines
 
 SPEC: dict[str, Any] = {

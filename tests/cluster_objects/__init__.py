@@ -1,1 +1,0 @@
-"""The pure half of the cluster: no API server is needed."""
