@@ -48,7 +48,7 @@ def test_a_remedy_may_contain_any_text() -> None:
     assert quoted.problem == "the log says 'x; remedy: y'" and quoted.remedy == "read on"
 
 
-def test_a_check_of_a_value_gives_its_remedy_to_the_error_that_knows_the_place() -> None:
+def test_a_check_of_a_value_gives_its_remedy_to_the_error_with_the_file() -> None:
     with pytest.raises(InvalidValueError) as refused:
         seconds_of("soon")
     assert refused.value.remedy == "write it as 90s, 10m, 6h, 1h30m or 2d" and "remedy" not in str(refused.value)

@@ -21,7 +21,7 @@ def test_the_counter_is_the_number_of_the_shower(shower):
     np.testing.assert_array_equal(primary_numbers(5, shower, 1)[0], of_shower(5, 1, shower).random(2))
 
 
-def test_pieces_are_parts_of_the_whole():
+def test_batches_are_slices_of_the_whole():
     whole = latent_noise(3, 0, 50, 9), primary_numbers(3, 0, 50)
     pieces = [(latent_noise(3, a, b - a, 9), primary_numbers(3, a, b - a)) for a, b in ((0, 1), (1, 33), (33, 50))]
     for part, of_pieces in zip(whole, zip(*pieces)):

@@ -49,7 +49,7 @@ def test_the_study_s_machines_at_the_prices_of_their_time():
     assert job["distribution"]["worker_count"] == 8
 
 
-def test_the_worker_gets_the_document_with_the_hardware_that_was_planned():
+def test_the_worker_gets_the_configuration_with_the_hardware_that_was_planned():
     run, placement = planned(*A100, "hardware.purchase=spot", "train.epochs=7", "train.maxMinutes=null")
     job = job_of(run, placement, image=IMAGE, data=DATA)
     sent = parse_run(job["environment_variables"]["CALOSCALE_RUN"])
@@ -123,7 +123,7 @@ def test_the_yaml_is_the_job():
         (DATA, "no image", "name of an image"),
     ],
 )
-def test_places_and_images_that_cannot_be(data, image, says):
+def test_paths_and_images_that_are_not_valid(data, image, says):
     run, placement = planned(*A100)
     with pytest.raises(InputError, match=says) as error:
         job_of(run, placement, image=image, data=data)

@@ -78,7 +78,9 @@ def test_all_runtimes_leave_the_same_file(command: Callable, model: Path, tmp_pa
     np.testing.assert_allclose(ours.ecal_sum_gev * 50, truth["sum"], rtol=1e-3)
 
 
-def test_pieces_other_layouts_and_the_primaries_of_a_file(command: Callable, model: Path, tmp_path: Path) -> None:
+def test_divided_samples_other_layouts_and_the_primaries_of_a_file(
+    command: Callable, model: Path, tmp_path: Path
+) -> None:
     def generate(name: str, *options: object) -> dict[str, np.ndarray]:
         done = command("generate", "--model", model, "-o", tmp_path / name, "--runtime", "openvino", *options)
         assert done.code == 0, done.err

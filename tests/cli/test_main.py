@@ -47,13 +47,13 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_explains_itself(verb: str, command: Callable) -> None:
+def test_every_command_has_a_help_text(verb: str, command: Callable) -> None:
     done = command(verb, "--help")
     assert done.code == 0
     assert "Usage" in done.out
 
 
-def test_ctrl_c_says_that_one_can_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_says_that_the_command_can_be_repeated(tmp_path: Path) -> None:
     # More showers than are made before the signal comes, however late that is.
     many = ["--set", "data.simulation.engine=parametrised", "--set", "data.showers=1000000"]
     command = [sys.executable, "-m", "caloscale.cli.main", "simulate", "--preset", "compact", *many]

@@ -23,7 +23,7 @@ def there(request: pytest.FixtureRequest) -> Iterator[str]:
     time.tzset()
 
 
-def test_the_end_is_told_by_the_clock_of_who_looks(there: str) -> None:
+def test_the_end_is_shown_in_local_time(there: str) -> None:
     progress = RunProgress(eta=dt.datetime(2026, 11, 21, 23, 30, tzinfo=dt.UTC))
     row = _row(RunOnCluster("gan", "physics", {}, RunStatus(progress=progress), ""))
     assert row[COLUMNS.index("ends")] == there

@@ -8,7 +8,7 @@ from tests.client.server import Server, seen
 
 
 @pytest.mark.parametrize("options", [(), ("--resume",)])
-def test_what_has_finished_is_not_said_to_go_on(command, monkeypatch, options):
+def test_a_finished_run_is_not_said_to_resume(command, monkeypatch, options):
     monkeypatch.setattr("caloscale.connection.connect", lambda context: Server(seen("Failed", "UserError")))
     done = command("stop", "gan", "-n", "physics", *options)
     assert done.code == 2 and not done.out and "gan has failed" in done.err and "another --name" in done.err

@@ -23,7 +23,7 @@ def phases(*answers: Answer) -> list[str]:
     return [run.status.phase for run in runs.follow(server, "physics", "gan")]
 
 
-def test_each_change_is_told_once_until_the_end() -> None:
+def test_each_change_is_reported_once_until_the_end() -> None:
     told = phases(seen("Waiting"), seen("Running"), seen("Running"), seen("Succeeded"))
     assert told == ["Waiting", "Running", "Succeeded"]
 
@@ -55,7 +55,7 @@ def test_a_run_that_is_deleted_ends_it_without_rights_on_the_whole_cluster() -> 
         phases(seen("Running"), None, seen("Succeeded"))
 
 
-def test_an_end_from_before_the_document_was_changed_is_not_the_end() -> None:
+def test_an_end_from_before_the_configuration_was_changed_is_not_the_end() -> None:
     """The operator has not seen yet that the budget was raised."""
     assert phases(seen("Failed", "Budget", changed=True), seen("Running"), seen("Succeeded")) == [
         "Running",
@@ -79,7 +79,7 @@ MORE = {"budget": {"maxUsd": 9}}
         (seen("Failed", "Budget", SPEC), MORE, None),
     ],
 )
-def test_a_finished_run_is_submitted_again_only_if_it_goes_on(
+def test_a_finished_run_is_submitted_again_only_if_it_resumes(
     there: Answer, document: dict[str, Any], refused: str | None
 ) -> None:
     server: Any = Server(there)
@@ -95,7 +95,7 @@ def test_a_finished_run_is_submitted_again_only_if_it_goes_on(
 
 @pytest.mark.parametrize("on", [True, False])
 @pytest.mark.parametrize("run", [seen("Succeeded"), seen("Failed", "UserError"), seen("Failed", "Budget")])
-def test_a_finished_run_neither_stops_nor_goes_on(run: Answer, on: bool) -> None:
+def test_a_finished_run_neither_stops_nor_resumes(run: Answer, on: bool) -> None:
     server: Any = Server(run)
     with pytest.raises(InputError, match="cannot be stopped" if on else "cannot be resumed"):
         runs.suspend(server, "physics", "gan", on=on)

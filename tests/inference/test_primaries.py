@@ -43,7 +43,7 @@ def test_one_value_and_a_range():
 
 
 @given(first=st.integers(0, 10**6), cut=st.integers(0, 9))
-def test_a_shower_does_not_depend_on_the_piece(first, cut):
+def test_a_shower_does_not_depend_on_the_batch(first, cut):
     primaries = parse("10..500", "60,90")
     whole = primaries.of(first, 9)
     pieces = [primaries.of(first, cut), primaries.of(first + cut, 9 - cut)]

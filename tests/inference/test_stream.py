@@ -26,7 +26,7 @@ def showers(runtime, *, count=23, **options):
 
 
 @pytest.mark.parametrize("runtime", ["tensorflow", "onnx", "openvino"])
-def test_batches_streams_and_pieces_do_not_matter(folder, runtime):
+def test_showers_do_not_depend_on_batches_streams_and_commands(folder, runtime):
     """Within the rounding of sums that another size of batch orders in another way."""
     one, three = (open_runtime(folder, runtime, streams=streams) for streams in (1, 3))
     whole = showers(one, batch=23)

@@ -46,6 +46,6 @@ def test_bfloat16_counts_in_float32():
     np.testing.assert_allclose(layer.get_weights()[2], 0.1 * rounded.mean(axis=(0, 1, 2)), rtol=1e-5)
 
 
-def test_the_document_chooses_the_layer():
+def test_the_configuration_chooses_the_layer():
     assert type(batch_normalization(synchronized=True)) is SharedBatchNormalization
     assert not isinstance(batch_normalization(synchronized=False), SharedBatchNormalization)

@@ -76,7 +76,7 @@ def test_classifier_comes_near_the_best_possible():
     assert np.trapezoid(found.roc[1], found.roc[0]) == pytest.approx(last.value, abs=0.03)
 
 
-def test_equal_distributions_are_not_told_apart_at_any_size():
+def test_equal_distributions_are_not_separated_at_any_size():
     curve = learning_curve(gaussians(0), seed=1)
     assert all(abs(p.auc.value - 0.5) < 3.5 * p.auc.uncertainty for p in curve)
     assert abs(extrapolate(curve).value - 0.5) < 3.5 * extrapolate(curve).uncertainty + 0.01

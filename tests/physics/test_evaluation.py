@@ -20,14 +20,14 @@ from tests.physics.conftest import DATA, make_showers
 QUICK = Validation(showers=100, bootstraps=10)
 
 
-def test_every_observable_of_the_document_is_computed(perfect):
+def test_every_observable_of_the_configuration_is_computed(perfect):
     limited = {f"{name}Separation" for name in perfect.evaluation.observables}
     assert limited == {name for name in get_args(Quantity) if name.endswith("Separation")}
     for result in perfect.evaluation.observables.values():
         assert result.expected_null > 0 and result.uncertainty > 0 and len(result.ranges) == 3
 
 
-def test_monte_carlo_as_generator_is_as_good_as_perfect(perfect):
+def test_monte_carlo_as_generator_has_no_excess(perfect):
     """No excess: none of 13 observables is four standard deviations off, and in the mean they are where they belong."""
     results = perfect.evaluation.observables
     for name, result in results.items():

@@ -94,7 +94,7 @@ def test_an_empty_shower_has_no_shape_but_a_sum():
     assert found.moments_z[1].tolist() == pytest.approx([AXES.depth_x0[3], 0, 0])
 
 
-def test_pieces_change_nothing(monkeypatch):
+def test_chunks_change_nothing(monkeypatch):
     showers = make_showers(20, 14)
     whole = observe(showers, AXES, CUTS)
     monkeypatch.setattr(observables, "CELLS_AT_ONCE", 3 * int(np.prod(DATA.shape)))

@@ -76,7 +76,7 @@ def test_the_form_of_the_ui_explains_each_parameter(compiled: dict) -> None:
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_components_are_doors(name: str) -> None:
+def test_components_are_thin_adapters(name: str) -> None:
     """At module level only kfp and the image are imported, and the body is about thirty lines at most."""
     tree = ast.parse((ROOT / "components" / name / "component.py").read_text())
     modules = {n.module for n in tree.body if isinstance(n, ast.ImportFrom)} | {
@@ -92,7 +92,7 @@ def test_components_are_doors(name: str) -> None:
     assert len(calls) == 1
 
 
-def test_a_document_with_hardware_becomes_a_run_named_after_the_pipeline_run(compiled: dict) -> None:
+def test_a_configuration_with_hardware_becomes_a_run_named_after_the_pipeline_run(compiled: dict) -> None:
     """In both pipelines, which differ in name and default document: the placeholder is what the driver fills in."""
     second = yaml.safe_load((ROOT / "pipelines/compiled/train_on_cluster.yaml").read_text())
     inner = [each["components"]["comp-exit-handler-1"]["dag"]["tasks"] for each in (compiled, second)]

@@ -120,7 +120,7 @@ def said_by(home: Path, *verb: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_shards_and_report_by_verbs_of_their_own(home: Path, by_command: object) -> None:
+def test_shards_and_report_by_single_commands(home: Path, by_command: object) -> None:
     folder = home / "runs" / "command"
     made = said_by(home, "preprocess", "tiny.yaml", "--showers", str(folder / "showers"), "-o", "own-dataset")
     assert made["shards"] == json.loads((folder / "dataset" / "manifest.json").read_text())["shards"]
@@ -129,7 +129,7 @@ def test_shards_and_report_by_verbs_of_their_own(home: Path, by_command: object)
 
 
 @pytest.mark.long
-def test_networks_and_their_validation_by_verbs_of_their_own(home: Path, by_command: object) -> None:
+def test_networks_and_their_validation_by_single_commands(home: Path, by_command: object) -> None:
     dataset, before = str(home / "runs/command/dataset"), json.loads((home / "runs/command/summary.json").read_text())
     trained = said_by(home, "train", "tiny.yaml", "-w", "own", "--dataset", dataset)
     assert trained["steps"] == before["train"]["steps"]

@@ -44,7 +44,7 @@ def test_the_choice_meets_its_limits_and_nothing_allowed_is_better(rows, max_usd
 
 
 @given(candidates, amount, amount, amount)
-def test_more_budget_is_never_slower_and_a_later_deadline_never_dearer(rows, low, more, deadline):
+def test_more_budget_is_never_slower_and_a_later_deadline_never_more_expensive(rows, low, more, deadline):
     usd, seconds, eligible = columns(rows)
     for limit in (None, deadline):
         poor = choose(usd, seconds, eligible, max_usd=low, deadline_seconds=limit)

@@ -33,7 +33,7 @@ def test_figures_of_the_page_are_those_of_the_code():
         assert f"| {score.leave_one_out:.1%} | {score.held_back:.1%} |" in text
 
 
-def test_the_page_tells_every_field_of_a_usage_file():
+def test_the_page_describes_every_field_of_a_usage_file():
     from pydantic.alias_generators import to_camel
 
     from caloscale.planning.usage import Attempt, NodeUse, Observed, RunUse

@@ -149,7 +149,7 @@ def test_slices_of_several_hosts_are_planned_and_chosen_only_when_asked_for():
     assert asked.chosen.steps_per_epoch == 124_950 // (32 * 128)  # two cores a chip
 
 
-def test_interruptions_are_the_document_s_or_unknown_and_never_invented():
+def test_interruptions_are_configured_or_unknown_and_never_invented():
     base = (*V100, "hardware.count=32", "hardware.perNode=8", "hardware.region=europe-west4", "hardware.purchase=spot")
     unknown = plan_of(*base).chosen
     assert unknown.expected_interruptions is None and unknown.interruptions_per_node_hour is None
@@ -290,7 +290,7 @@ def test_showers_of_more_cells_take_longer():
 
 @settings(max_examples=5, deadline=None)
 @given(low=st.integers(15, 120), more=st.integers(1, 400), hours=st.integers(1, 12))
-def test_more_budget_is_never_slower_and_a_later_deadline_never_dearer(low, more, hours):
+def test_more_budget_is_never_slower_and_a_later_deadline_never_more_expensive(low, more, hours):
     base = (*V100, "hardware.region=europe-west4")
     poor, rich = (plan_of(*base, f"budget.maxUsd={usd}").chosen for usd in (low, low + more))
     if poor is not None:
@@ -308,7 +308,7 @@ def test_when_nothing_meets_the_limits_the_nearest_is_named():
     assert plan_of("budget.maxUsd=1").binding == "maxUsd"
 
 
-def test_limits_that_go_together_or_not_are_told_apart():
+def test_compatible_and_incompatible_limits_are_distinguished():
     """One of two limits that can be met, but not together, may be raised; of two that cannot be met both must be."""
     base = (*V100, "hardware.region=europe-west4", "hardware.purchase=spot")
     fastest = min(plan_of(*base).pareto, key=lambda c: c.total_seconds)
@@ -319,7 +319,7 @@ def test_limits_that_go_together_or_not_are_told_apart():
         assert f"no candidate meets both limits: raise budget.maxUsd {word} budget.deadline" in made.notes
 
 
-def test_prices_that_are_too_old_are_told_from_those_that_are_missing():
+def test_prices_that_are_too_old_are_distinguished_from_missing_ones():
     made = plan_of(as_of=dt.date(2025, 6, 1))
     (old,) = (note for note in made.notes if "older than budget.maxPriceAge" in note)
     assert "n1-standard-64 with 8 x nvidia-tesla-v100" in old and "nvidia-b200" not in old

@@ -111,7 +111,7 @@ def test_without_a_step_there_is_no_profile():
         ("generator/conv1/Conv3D", "Conv3D", (None, "forward")),
     ],
 )
-def test_places_of_operations(name, kind, place):
+def test_phase_and_part_of_operations(name, kind, place):
     assert phase_and_part(name, kind) == place
 
 

@@ -86,7 +86,7 @@ def test_gradients_are_finite_at_empty_cells() -> None:
     st.sampled_from([(1, 1, 1), (2, 3, 1), (4, 6, 3), (1, 2, 3)]),
 )
 @settings(max_examples=40, deadline=None)
-def test_rebin_keeps_the_sum_and_the_places(cells_gev: np.ndarray, factors: tuple[int, int, int]) -> None:
+def test_rebin_keeps_the_sum_and_the_positions(cells_gev: np.ndarray, factors: tuple[int, int, int]) -> None:
     import tensorflow as tf
 
     coarse = rebin(cells_gev, factors)

@@ -19,7 +19,7 @@ def data(**fields: object) -> Data:
     return Data.model_validate({"showers": 1000, "energyGev": [5, 40], "angleDeg": [60, 120], **fields})
 
 
-def test_energies_and_angles_are_uniform_in_the_ranges_of_the_document() -> None:
+def test_energies_and_angles_are_uniform_in_the_ranges_of_the_configuration() -> None:
     document = data(simulation={"showersPerFile": 1000})
     energies = np.concatenate([draw_primaries(document, index).energy_gev for index in range(5)])
     angles = np.concatenate([np.rad2deg(draw_primaries(document, index).angle_rad) for index in range(5)])

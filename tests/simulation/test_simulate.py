@@ -56,7 +56,7 @@ def copy(folder: Path, target: Path) -> Path:
     return target
 
 
-def test_files_hold_what_the_document_says(complete: tuple[Data, Path]) -> None:
+def test_files_hold_what_the_configuration_says(complete: tuple[Data, Path]) -> None:
     data, folder = complete
     paths = sorted(folder.glob("*.h5"))
     assert len(paths) == file_count(data) == 4

@@ -123,7 +123,7 @@ def test_plan_train_validate_and_bill_as_pods(runs: Runs, tmp_path: Path) -> Non
     assert "generator.keras" in {path.name for path in download(walk.artifact("train", "trained"), tmp_path / "model")}
 
 
-def test_the_run_of_a_terminated_step_stops_and_goes_on_when_it_is_tried_again(runs: Runs, tmp_path: Path) -> None:
+def test_the_run_of_a_terminated_step_stops_and_resumes_when_it_is_retried(runs: Runs, tmp_path: Path) -> None:
     """The Pod of the training step is deleted, as Kubeflow does when somebody terminates the pipeline run."""
     workspace = f"{runs.bucket}/pipeline-runs/terminated"
     places = {"root": f"{runs.bucket}/pipelines", "run_id": "terminated"}

@@ -105,7 +105,7 @@ def raw_showers(files: int, folder: Path, uri: str) -> list[str]:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_a_run_lives_in_its_bucket(bucket_server: str, server: Server, tmp_path: Path) -> None:
+def test_a_run_is_kept_in_its_bucket(bucket_server: str, server: Server, tmp_path: Path) -> None:
     """Raw showers in a bucket, shards made once, all workers killed, another attempt on new disks; fetched."""
     workspace = f"{bucket_server}/runs/gan"
     settings = [*raw_showers(8, tmp_path / "raw", f"{bucket_server}/raw"), "train.epochs=6", "hardware.advertised=true"]

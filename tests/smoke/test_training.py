@@ -224,7 +224,7 @@ def failed(status: dict[str, Any]) -> str:
     return found[0] if found else ""
 
 
-def test_what_is_wrong_is_told_within_a_minute(runs: Runs) -> None:
+def test_a_fault_is_reported_within_a_minute(runs: Runs) -> None:
     """An image that does not exist, a secret, a bucket."""
     one = {"hardware": {"count": 1}}
     runs.create("bad-image", cluster={"image": "caloscale/trainer:9.9.9"}, **one)
@@ -244,7 +244,7 @@ def test_what_is_wrong_is_told_within_a_minute(runs: Runs) -> None:
     assert "gs://no-such-bucket/showers" in told and "exit code 2" in told and "remedy" in told
 
 
-def test_a_quota_that_is_too_small_is_told_within_a_minute(runs: Runs) -> None:
+def test_a_small_quota_is_reported_within_a_minute(runs: Runs) -> None:
     metadata = {"name": "gpus", "namespace": NAMESPACE}
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata}
     runs.cluster.apply([{**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}])

@@ -17,7 +17,7 @@ from caloscale.spec.configuration import parse_overrides, parse_yaml
 
 
 @pytest.mark.parametrize("preset", spec.PRESETS)
-def test_resolved_document_is_the_same_run(preset: str) -> None:
+def test_resolved_configuration_is_the_same_run(preset: str) -> None:
     run = spec.load_run(preset=preset)
     assert run.model.preset == preset
     assert spec.parse_run(spec.dump_run(run)) == run
@@ -41,7 +41,7 @@ def test_presets_differ_from_the_defaults_only(preset: str) -> None:
     assert repeated == []
 
 
-def test_document_goes_before_preset_and_override_before_document(tmp_path: Path) -> None:
+def test_configuration_goes_before_preset_and_override_before_configuration(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("model: {preset: compact}\ndata: {seed: 7}\ntrain: {epochs: 9}\n")
     run = spec.load_run(file, overrides=["train.epochs=3", "data.energyGev=[6, 7]"])
@@ -123,7 +123,7 @@ def test_showers_that_the_network_cannot_take_are_refused(preset: str, shape: st
     spec.load_run(preset="compact", overrides=[override, "data.preprocessing.rebin=[1, 1, 1]"])
 
 
-def test_the_calochallenge_block_of_the_page_is_a_document() -> None:
+def test_the_calochallenge_block_of_the_page_is_a_configuration() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "showers.md").read_text()
     run = spec.parse_run(page.split("```yaml\n")[1].split("```")[0])
     assert run.model.preset == "compact" and run.data.geometry.cells == (16, 9, 45)
@@ -169,7 +169,7 @@ def test_errors_name_the_source_of_each_value(tmp_path: Path) -> None:
     assert caught.value.file is None
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ConfigurationError) as caught:
         spec.load_run(preset="compact", overrides=["train.epochs=x", "data.sed=1"])
     assert "train.epochs" in str(caught.value) and "did you mean 'seed'" in str(caught.value)
@@ -201,7 +201,7 @@ trees = st.recursive(
 
 
 @given(st.dictionaries(names, trees, max_size=4))
-def test_any_mapping_is_a_run_or_a_document_error(raw: dict) -> None:
+def test_any_mapping_is_a_run_or_a_configuration_error(raw: dict) -> None:
     try:
         run = spec.build_run(raw)
     except ConfigurationError as error:
@@ -211,7 +211,7 @@ def test_any_mapping_is_a_run_or_a_document_error(raw: dict) -> None:
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_a_run_or_a_document_error(text: str) -> None:
+def test_any_text_is_a_run_or_a_configuration_error(text: str) -> None:
     try:
         spec.parse_run(text)
     except ConfigurationError as error:
@@ -219,7 +219,7 @@ def test_any_text_is_a_run_or_a_document_error(text: str) -> None:
 
 
 @given(st.text(alphabet=string.printable, max_size=40))
-def test_any_override_is_a_mapping_or_a_document_error(text: str) -> None:
+def test_any_override_is_a_mapping_or_a_configuration_error(text: str) -> None:
     try:
         assert isinstance(parse_overrides([text]), dict)
     except ConfigurationError as error:

@@ -43,7 +43,7 @@ def test_machines_that_do_not_exist_end_the_run_before_it_begins(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_on_processors_has_no_estimate_and_goes_on(tmp_path):
+def test_a_run_on_processors_has_no_estimate_and_is_made(tmp_path):
     """Nodes without accelerators, as in manifests/samples/cpu.yaml."""
     sample = yaml.safe_load((Path(__file__).parents[2] / "manifests/samples/cpu.yaml").read_text(encoding="utf-8"))
     run = spec.build_run(sample["spec"])

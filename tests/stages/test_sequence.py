@@ -55,7 +55,7 @@ def test_a_folder_of_runs_that_cannot_be_written_is_refused(tmp_path: Path) -> N
         stages.new_run_folder(COMPACT, tmp_path / "runs", "mine")
 
 
-def test_a_folder_of_another_document_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_another_configuration_is_refused(tmp_path: Path) -> None:
     stages.new_run_folder(COMPACT, tmp_path, "mine")
     other = spec.load_run(preset="compact", overrides=["train.seed=2"])
     with pytest.raises(ConfigurationError, match="another configuration"):

@@ -95,7 +95,7 @@ def test_the_model_folder_holds_the_last_verdict_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [None, Path("x/../model")])
-def test_a_model_is_not_judged_in_the_folder_that_gets_it(tmp_path: Path, other: Path | None) -> None:
+def test_a_model_is_not_validated_in_its_own_output_folder(tmp_path: Path, other: Path | None) -> None:
     other = None if other is None else tmp_path / other
     (tmp_path / "model").mkdir()
     (tmp_path / "model/generator.keras").write_text("network")
@@ -122,7 +122,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("change", "field"),
     [("data.geometry.cellMm=6", "geometry"), ("data.preprocessing.power=0.8", "preprocessing")],
 )
-def test_what_belongs_to_another_document_is_not_compared(
+def test_inputs_of_another_configuration_are_not_compared(
     shards: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, change: str, field: str
 ) -> None:
     """Neither shards nor networks: their gigaelectronvolts and millimetres would be others."""
@@ -144,7 +144,7 @@ class JudgedError(Exception):
 
 
 @pytest.mark.parametrize(("most", "judging"), [(10_000, 15), (15, 15), (4, 4)])
-def test_showers_that_chose_the_epoch_do_not_judge(
+def test_showers_that_selected_the_epoch_do_not_validate(
     shards: Path,
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
@@ -168,7 +168,7 @@ def test_showers_that_chose_the_epoch_do_not_judge(
 
 
 @pytest.mark.parametrize("known", ["these", "others", "not"])
-def test_networks_of_other_shards_are_told(
+def test_networks_of_other_shards_are_reported(
     shards: Path,
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,

@@ -54,7 +54,7 @@ def test_another_training_is_refused(tmp_path: Path, override: str) -> None:
         "recovery.saveSeconds=3",
     ],
 )
-def test_a_training_goes_on_longer_or_elsewhere_and_is_judged_anew(tmp_path: Path, override: str) -> None:
+def test_a_training_is_prolonged_or_moved_and_validated_again(tmp_path: Path, override: str) -> None:
     """What docs/recovery.md lets change between restarts; the newest run configuration is kept."""
     keep_configuration(COMPACT, tmp_path)
     changed = spec.load_run(preset="compact", overrides=[override])

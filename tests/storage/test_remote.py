@@ -69,7 +69,7 @@ def test_a_prefix_is_a_folder(bucket_server: str, tree: Path, tmp_path: Path) ->
     assert download(f"{bucket_server}/nothing/here", tmp_path / "y") == []
 
 
-def test_large_object_in_pieces(bucket_server: str, tmp_path: Path) -> None:
+def test_large_object_in_chunks(bucket_server: str, tmp_path: Path) -> None:
     large = tmp_path / "large.h5"
     large.write_bytes(bytes(range(256)) * 50_000)
     upload(large, f"{bucket_server}/large.h5")
@@ -181,7 +181,7 @@ def test_refused(server: type[_Fixed], tree: Path, tmp_path: Path) -> None:
     assert 1 <= sum(line.startswith("POST") for line in server.seen) <= 4, "once for each file that was under way"
 
 
-def test_only_objects_are_asked_for_and_nothing_goes_on_behind(server: type[_Fixed], tmp_path: Path) -> None:
+def test_only_objects_are_requested_and_no_thread_continues(server: type[_Fixed], tmp_path: Path) -> None:
     """Requests for the bucket itself need a right that roles for objects do not have."""
     server.status = 200
     before = set(threading.enumerate())

@@ -68,7 +68,7 @@ def test_axes_are_multiplied_and_their_inputs_change_together(computed, tmp_path
     assert points[0].inputs["asOf"] == "2026-11-21"
 
 
-def test_a_study_that_was_stopped_goes_on_where_it_was(computed, tmp_path):
+def test_a_study_that_was_stopped_resumes(computed, tmp_path):
     asked, square, version = computed
     square.stop_after = 4
     with pytest.raises(KeyboardInterrupt):
@@ -217,7 +217,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_documents_that_cannot_be(computed, tmp_path, case):
+def test_studies_that_are_not_valid(computed, tmp_path, case):
     document, says = BAD[case]
     file = tmp_path / "bad.yaml"
     file.write_text(yaml.safe_dump(document))

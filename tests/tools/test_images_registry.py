@@ -91,7 +91,7 @@ def trusting(registry: str, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return {"CONTAINERS_REGISTRIES_CONF": str(path)}
 
 
-def test_who_is_not_logged_in_is_told_to(
+def test_without_a_login_the_remedy_is_to_log_in(
     engine: Engine, registry: str, trusting: dict[str, str], tmp_path: Path
 ) -> None:
     done = push(engine, registry, {**trusting, "REGISTRY_AUTH_FILE": str(tmp_path / "none.json")})

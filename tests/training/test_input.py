@@ -255,6 +255,6 @@ def test_fewer_showers_than_a_batch(shards):
         ("data.geometry.cellMm=6", "geometry"),
     ],
 )
-def test_shards_of_another_document(shards, override, field):
+def test_shards_of_another_configuration(shards, override, field):
     with pytest.raises(ShowerFileError, match=f"{field}: the shards were made for another run configuration"):
         check_manifest(shards, read_manifest(shards), small_run(override).data)

@@ -85,7 +85,7 @@ def test_training_curves_for_tensorboard(whole):
     assert [step for step, _ in tags["validation/deviation"]] == list(range(5, STEPS + 1, 5))
 
 
-def test_an_interrupted_training_goes_on_as_if_it_was_not(whole, shards, tmp_path, monkeypatch, behind_checkpoint):
+def test_an_interrupted_training_equals_an_undisturbed_one(whole, shards, tmp_path, monkeypatch, behind_checkpoint):
     """SIGTERM, then Ctrl-C. Lost: nothing; the same weights, optimisers and physics at the end, bit for bit."""
     stops = [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)]
     stopped_at = 0
@@ -132,7 +132,7 @@ def test_a_finished_training_is_not_repeated(whole, shards):
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("moment", ["release", "TrainingRecord"])
 @pytest.mark.parametrize(("number", "raised"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
-def test_a_signal_behind_the_last_step_is_heeded(shards, tmp_path, monkeypatch, moment, number, raised):
+def test_a_signal_after_the_last_step_ends_the_command(shards, tmp_path, monkeypatch, moment, number, raised):
     """Lost: nothing; all is saved and released, and the next stage does not begin."""
     usual = getattr(trainer, moment)
 

@@ -16,7 +16,7 @@ from tests.training.quick_networks import QUICK
 
 
 @pytest.mark.usefixtures("quickly", "eagerly")
-def test_a_training_tells_its_end(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_reports_its_end(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROGRESS_FILE_VARIABLE, str(tmp_path / "progress.json"))
     record = train(small_run(*QUICK), shards, tmp_path / "out")
     told = RunProgress.model_validate_json((tmp_path / "progress.json").read_bytes())

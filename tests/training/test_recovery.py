@@ -82,7 +82,7 @@ def test_the_survivor_of_a_killed_worker_leaves(killed):
     assert (record["outcome"], record["exitCode"]) == ("interrupted", 138)
 
 
-def test_two_workers_go_on_bit_for_bit(killed, shards, tmp_path):
+def test_two_workers_resume_bit_for_bit(killed, shards, tmp_path):
     """Lost: the steps behind the last intact checkpoint, made again exactly. Then SIGTERM: lost is nothing."""
     workspace = tmp_path / "workspace"
     shutil.copytree(killed[0], workspace)
@@ -105,7 +105,7 @@ def test_two_workers_go_on_bit_for_bit(killed, shards, tmp_path):
 
 
 @pytest.mark.usefixtures("quickly")
-def test_one_worker_goes_on_where_two_ended(killed, shards, tmp_path):
+def test_one_worker_resumes_where_two_ended(killed, shards, tmp_path):
     """The same global batch on another number of workers; the sums of the gradients are rounded in another order."""
     output = tmp_path / "training"
     shutil.copytree(killed[0] / "training", output)

@@ -47,7 +47,7 @@ def test_auto(environment, devices, expected):
     assert found.reason
 
 
-def test_the_document_chooses():
+def test_the_configuration_chooses():
     def chosen(strategy, environment, devices):
         return resolve(small_run(f"train.strategy={strategy}"), environment, devices)
 

@@ -313,7 +313,7 @@ def test_shards_that_are_not_what_the_manifest_says(prepared: Path, fault: str) 
             read_split(prepared, "train")
 
 
-def test_geometry_of_the_document_counts(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
+def test_geometry_of_the_configuration_counts(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
     other = data.model_copy(update={"geometry": Geometry(), "preprocessing": data.preprocessing})
     with pytest.raises(ShowerFileError, match=r"ECAL: .*another shape than data.geometry.cells \[51, 51, 25\]"):
         preprocess_showers(other, folder_of_showers(5, 5), tmp_path / "out")

@@ -34,7 +34,7 @@ def test_what_is_not_finite_is_not_saved(tmp_path, save):
 
 
 @pytest.mark.parametrize("told", [None, 0, 1])
-def test_a_worker_that_is_told_to_stop_behind_the_last_step_stops_all(tmp_path, told):
+def test_a_worker_that_is_terminated_after_the_last_step_stops_all(tmp_path, told):
     """One that is started again would wait for others that have ended well; nobody hangs here, either."""
     ends = multiprocessing.Pipe()
 

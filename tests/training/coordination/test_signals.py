@@ -190,7 +190,7 @@ def test_a_second_interrupt_does_not_wait(step, code):
     assert run(signal.SIGINT, signal.SIGINT, step=step)[:2] == (code, False)
 
 
-def test_handlers_are_put_back():
+def test_handlers_are_restored():
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     with signals.StopSignals(30) as stop:
         assert signal.getsignal(signal.SIGTERM) == stop._handle
