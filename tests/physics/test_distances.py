@@ -129,7 +129,7 @@ def published_kpd(real, fake, seed):
     return float(np.median(values))
 
 
-@pytest.mark.parametrize("shift", [0.3, 0.8])
+@pytest.mark.parametrize("shift", [0.3, pytest.param(0.8, marks=pytest.mark.long)])
 def test_fpd_and_kpd_are_those_of_the_published_recipes(shift):
     """On correlated features, within the scatter that batches with repetition add."""
     rng = np.random.default_rng(8)

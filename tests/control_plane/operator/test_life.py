@@ -89,8 +89,8 @@ def test_the_shortage_is_told_and_ends_with_the_nodes(runs: Runs, add_nodes: Add
 
 
 def test_runs_take_turns_on_the_same_nodes(runs: Runs, add_nodes: Add, api: client.ApiClient) -> None:
-    pods = client.CoreV1Api(api).list_namespaced_pod
-    before = pods(runs.namespace).metadata.resource_version
+    core = client.CoreV1Api(api)
+    before = core.list_namespaced_pod(runs.namespace).metadata.resource_version
     add_nodes(pool="scarce", count=2)
     runs.imitate("1500ms")
     for name in ("a", "b", "c"):
@@ -99,8 +99,13 @@ def test_runs_take_turns_on_the_same_nodes(runs: Runs, add_nodes: Add, api: clie
         assert len(runs.phase(name, "Succeeded")["attempts"]) == 1
     busy: dict[str, str] = {}
     turns: list[str] = []
-    for event in watch.Watch().stream(pods, runs.namespace, resource_version=before, timeout_seconds=10):
+    # A pod that is never scheduled is the last event.
+    last = {"containers": [{"name": "none", "image": "none"}], "schedulingGates": [{"name": "example.dev/never"}]}
+    core.create_namespaced_pod(runs.namespace, {"metadata": {"name": "last"}, "spec": last})
+    for event in watch.Watch().stream(core.list_namespaced_pod, runs.namespace, resource_version=before):
         pod = event["object"]
+        if pod.metadata.name == "last":
+            break
         run = pod.metadata.labels[names.RUN_LABEL]
         if event["type"] == "DELETED" or pod.status.phase in ("Succeeded", "Failed"):
             busy.pop(pod.metadata.uid, None)
