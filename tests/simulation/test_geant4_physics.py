@@ -219,3 +219,17 @@ def test_the_window_holds_the_shower(sample: Sampler) -> None:
         print(f"{angle:.0f} degrees: {100 * (1 - window / all_seen):.2f}% outside the window in x")
         assert window / all_seen > 0.99
         assert sides / all_seen < 0.001
+
+
+@pytest.mark.parametrize("energy_gev", [10.0, 100.0])
+def test_parametrised_showers_resemble_those_of_geant4(
+    energy_gev: float, quick: dict[float, Showers], sample: Sampler
+) -> None:
+    """Maximum within half a radiation length, response within 4%, at normal incidence."""
+    geant4 = quick[energy_gev]
+    parametrised = sample(80, (energy_gev, energy_gev), engine="parametrised")
+    assert parametrised.source == "parametrised"
+    difference = shower_maximum(parametrised).depth_x0 - shower_maximum(geant4).depth_x0
+    assert abs(difference) < 0.5 + 3 * shower_maximum(geant4).error_x0
+    ratio = weighted_sums_gev(parametrised).mean() / weighted_sums_gev(geant4).mean()
+    assert ratio == pytest.approx(1, abs=0.04)

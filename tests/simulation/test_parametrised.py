@@ -12,8 +12,6 @@ from caloscale.detector.sampling import Medium
 from caloscale.simulation.parametrised import Parametrised
 from caloscale.simulation.profiles import draw_longitudinal, radial
 from caloscale.spec import Data, Geometry
-from tests.simulation.conftest import Sampler
-from tests.simulation.shower_fits import shower_maximum, weighted_sums_gev
 
 MEDIUM = Medium.of_layer(Geometry(), 2.4)
 
@@ -166,19 +164,6 @@ def test_mirrored_angles_give_mirrored_showers() -> None:
     second = showers(200, 20, 120, seed=9).mean(axis=0).sum(axis=(1, 2))[::-1]
     np.testing.assert_allclose(first, second, atol=0.06 * first.max())
     assert np.argmax(first) == pytest.approx(25, abs=3)
-
-
-@pytest.mark.parametrize("energy_gev", [10.0, pytest.param(100.0, marks=pytest.mark.long)])
-def test_parametrised_showers_resemble_those_of_geant4(energy_gev: float, sample: Sampler) -> None:
-    """Maximum within half a radiation length, response within 4%, at normal incidence."""
-    count = {10.0: 80, 100.0: 8}[energy_gev]
-    geant4 = sample(count, (energy_gev, energy_gev))
-    parametrised = sample(80, (energy_gev, energy_gev), engine="parametrised")
-    assert parametrised.source == "parametrised"
-    difference = shower_maximum(parametrised).depth_x0 - shower_maximum(geant4).depth_x0
-    assert abs(difference) < 0.5 + 3 * shower_maximum(geant4).error_x0
-    ratio = weighted_sums_gev(parametrised).mean() / weighted_sums_gev(geant4).mean()
-    assert ratio == pytest.approx(1, abs=0.04)
 
 
 def test_low_energies_outside_the_paper_give_showers_still() -> None:
