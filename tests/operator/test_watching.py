@@ -110,3 +110,55 @@ def test_below_min_nodes_it_waits() -> None:
         w.reconcile()
         w.tick()
     assert w.phase == "Recovering" and len(w.attempts) == 1
+
+
+def test_a_pool_that_got_another_name_is_found_again() -> None:
+    w = world(steps=1000).until(lambda w: w.phase == "Running" and w.step > 100)
+    for name in list(w.nodes):
+        w.lose_node(name)
+    w.until(lambda w: w.phase == "Recovering")
+    w.nodes.update({f"r{i}": ex.spot(f"r{i}", "renamed") for i in range(4)})
+    w.until(lambda w: len(w.attempts) == 2 and w.phase == "Running", most_seconds=120)
+    placement = w.status["placement"]
+    assert placement["pool"] == "renamed" and placement["plannedNodes"] == placement["nodes"] == 4
+    assert placement["nodeSelector"]["cloud.google.com/gke-nodepool"] == "renamed"
+    w.until(settled)
+    assert w.phase == "Succeeded" and w.status["cost"]["usd"] == round(w.node_seconds() / 3600 * SPOT_USD, 2)
+
+
+SPOT_USD = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443
+ON_DEMAND = {f"d{i}": ex.node(f"d{i}", "on-demand") for i in range(4)}
+
+
+def sold_out(purchase: str | None, **budget: float) -> World:
+    """Spot nodes are gone for good, and an on-demand pool has room."""
+    w = world({"hardware": {"purchase": purchase}, "recovery": {"minNodes": 4}, "budget": budget}, steps=1000)
+    w.until(lambda w: w.phase == "Running" and w.step > 100)
+    assert w.status["placement"]["purchase"] == "spot"
+    for name in list(w.nodes):
+        w.lose_node(name)
+    w.nodes.update(ON_DEMAND)
+    lost = w.now
+    w.until(lambda w: (w.now - lost).total_seconds() > 300)
+    return w
+
+
+def test_a_pool_that_is_sold_out_is_left_for_on_demand_where_both_are_allowed() -> None:
+    w = sold_out(None)
+    assert w.phase == "Running" and len(w.attempts) == 2
+    first, second = w.attempts
+    placement = w.status["placement"]
+    assert (placement["pool"], placement["purchase"], placement["nodes"]) == ("on-demand", "on-demand", 4)
+    assert first["held"][0]["purchase"] == "spot" and second["firstStep"] > 0
+    w.until(settled)
+    assert [a["held"][0]["purchase"] for a in w.attempts] == ["spot", "on-demand"] and w.phase == "Succeeded"
+    moved = next(event for event in w.events if event.reason == "Moved")
+    assert "4 nodes (on-demand) of pool on-demand" in moved.message
+
+
+@pytest.mark.parametrize(("purchase", "budget"), [("spot", {}), (None, {"maxUsd": 120.0})])
+def test_it_waits_where_on_demand_is_not_allowed_or_passes_the_budget(
+    purchase: str | None, budget: dict[str, float]
+) -> None:
+    w = sold_out(purchase, **budget)
+    assert w.phase == "Recovering" and len(w.attempts) == 1 and w.status["placement"]["purchase"] == "spot"

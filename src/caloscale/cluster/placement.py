@@ -30,7 +30,7 @@ def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> C
     Never raises for a document that the parser took: what speaks against a pool is in the message.
     """
     hardware = run.hardware or Hardware()
-    fitting = [pool for pool in pools if _fits(hardware, pool)]
+    fitting = [pool for pool in pools if fits(hardware, pool)]
     options: list[tuple[Pool, Placed]] = []
     refused: dict[str, None] = {}
     dear: list[str] = []
@@ -71,7 +71,8 @@ def shortage(placed: Placed, pools: Sequence[Pool]) -> str | None:
     return f"{placed.nodes} nodes with {what} needed, {free} present: pool {placed.pool} is at {free}/{there}"
 
 
-def _fits(hardware: Hardware, pool: Pool) -> bool:
+def fits(hardware: Hardware, pool: Pool) -> bool:
+    """Whether a pool is of the kind that the run configuration asks for."""
     key = pool.key
     if hardware.accelerator is None and key.accelerator == CPU:
         return False

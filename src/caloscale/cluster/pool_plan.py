@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from caloscale.cluster.nodes import CPU, Pool, PoolKey
 from caloscale.errors import InputError, InvalidValueError, PriceError
 from caloscale.planning.accelerators import load_accelerators
+from caloscale.planning.bill import node_rate
 from caloscale.planning.machines import find_machine
 from caloscale.planning.measurements import Measurement
 from caloscale.planning.plan import Candidate, plan
 from caloscale.planning.prices import Prices
 from caloscale.planning.rates import machine_rate
 from caloscale.planning.slices import hosts_of
+from caloscale.planning.usage import NodeUse
 from caloscale.spec import Hardware, Run
 from caloscale.spec.cluster import Backend
 from caloscale.status import Placed
@@ -79,7 +81,7 @@ def plan_on(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> P
     if not isinstance(planned, Placed):
         return planned
     workers_per_node = planned.workers // planned.nodes
-    return planned.model_copy(update={"pool": pool.key.name, **_requests(pool, workers_per_node)})
+    return planned.model_copy(update={"pool": pool.key.name, **requests_of(pool, workers_per_node)})
 
 
 def _on_more(
@@ -173,7 +175,7 @@ def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[st
         planned_nodes=best.nodes,
         global_batch=best.batch_per_replica * best.count * replicas,
         batch_per_replica=best.batch_per_replica,
-        **_requests(pool, best.workers // best.nodes),
+        **requests_of(pool, best.workers // best.nodes),
         usd_per_hour=best.usd_per_hour,
         estimate_usd=best.usd,
         estimate_seconds=best.total_seconds,
@@ -181,7 +183,8 @@ def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[st
     )
 
 
-def _requests(pool: Pool, workers_per_node: int) -> dict[str, object]:
+def requests_of(pool: Pool, workers_per_node: int) -> dict[str, object]:
+    """Where the workers go in a pool, and what each asks for."""
     return {
         **_selector(pool),
         "worker_cpus": int(pool.worker_cpus / workers_per_node * 10) / 10,
@@ -230,7 +233,7 @@ def _unpriced(run: Run, hardware: Hardware, pool: Pool, problem: InputError) -> 
         planned_nodes=nodes,
         global_batch=batch * replicas,
         batch_per_replica=batch,
-        **_requests(pool, workers // nodes),
+        **requests_of(pool, workers // nodes),
         reasons=(f"no estimate: {problem.problem}",),
     )
 
@@ -246,6 +249,26 @@ def _on_processors(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogu
     except InputError as error:
         return placed.model_copy(update={"reasons": (*placed.reasons, error.problem)})
     return placed.model_copy(update={"usd_per_hour": rate.usd_per_hour * placed.nodes})
+
+
+def usd_per_node_hour(pool: Pool, catalogue: Catalogue) -> float | None:
+    """Price of a node of a pool, US dollars per hour; None where there is none."""
+    key = pool.key
+    gpu = "" if key.accelerator == CPU else key.accelerator
+    held = NodeUse(
+        machine_type=key.machine_type or "unknown",
+        accelerator=gpu,
+        per_node=key.per_node,
+        topology=key.topology,
+        region=key.region or "unknown",
+        purchase=key.purchase,
+        nodes=1,
+        seconds=0.0,
+    )
+    try:
+        return node_rate(held, catalogue.prices, catalogue.as_of).usd_per_hour
+    except InputError:
+        return None
 
 
 def _no_measurement() -> PriceError:

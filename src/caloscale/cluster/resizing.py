@@ -1,4 +1,4 @@
-"""The same run on fewer or more nodes, and the run configuration, which stays the same."""
+"""The same run on fewer, more or other nodes, and the run configuration, which stays the same."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from caloscale.cluster.nodes import Pool
-from caloscale.cluster.pool_plan import pool_of
+from caloscale.cluster.placement import fits
+from caloscale.cluster.pool_plan import Catalogue, pool_of, requests_of, usd_per_node_hour
 from caloscale.planning.accelerators import load_accelerators, load_networks
 from caloscale.planning.layout import memory_problem
-from caloscale.spec import Run
+from caloscale.spec import Hardware, Run
 from caloscale.status import Placed
 
 
@@ -28,6 +29,36 @@ def shrink(run: Run, placed: Placed, pools: Sequence[Pool]) -> Placed | None:
         if (smaller := resize(run, placed, nodes)) is not None:
             return smaller
     return None
+
+
+def move(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) -> list[Placed]:
+    """The planned layout in other pools that the run configuration allows and that have room, the cheapest first.
+
+    Same accelerators on as many nodes, so the same global batch and results. Spot and on-demand are both allowed where
+    hardware.purchase is not given. A pool without a price comes last.
+    """
+    full = resize(run, placed, placed.planned_nodes)
+    wanted = (placed.accelerator, placed.per_node, placed.topology)
+    found = []
+    for pool in pools:
+        key = pool.key
+        alike = (key.accelerator, key.per_node, key.topology) == wanted and fits(run.hardware or Hardware(), pool)
+        if full is None or not alike or pool is pool_of(placed, pools) or pool.free < full.nodes:
+            continue
+        rate = usd_per_node_hour(pool, catalogue)
+        usd = None if rate is None else rate * full.nodes
+        dearer = usd * placed.nodes / full.nodes / placed.usd_per_hour if usd and placed.usd_per_hour else None
+        changes = {
+            "pool": key.name,
+            "machine_type": key.machine_type,
+            "region": key.region,
+            "purchase": key.purchase,
+            "usd_per_hour": usd,
+            "estimate_usd": placed.estimate_usd * dearer if dearer and placed.estimate_usd is not None else None,
+            **requests_of(pool, full.workers // full.nodes),
+        }
+        found.append(full.model_copy(update=changes))
+    return sorted(found, key=lambda one: (one.usd_per_hour is None, one.usd_per_hour or 0.0, one.pool))
 
 
 def resize(run: Run, placed: Placed, nodes: int) -> Placed | None:

@@ -8,6 +8,7 @@ from caloscale.cluster.accounting import HOUR, first_hold, with_cost
 from caloscale.operator.draft import Draft
 from caloscale.operator.verdict import Verdict
 from caloscale.spec import Run
+from caloscale.status import Placed
 
 LOOK_AGAIN_SECONDS = 60.0
 """Money whose rate is not known is looked at so often, s."""
@@ -46,6 +47,18 @@ def _money_spent(draft: Draft, run: Run) -> Verdict | None:
         rate = placed.usd_per_hour if placed is not None else None
         draft.later(max((limit - usd) / rate * HOUR, 1.0) if usd is not None and rate else LOOK_AGAIN_SECONDS)
     return None
+
+
+def affordable(draft: Draft, run: Run, placed: Placed) -> bool:
+    """Whether what is left of the training, by the estimate, keeps within budget.maxUsd on a placement."""
+    limit, progress = run.budget.max_usd, draft.status.progress
+    if limit is None:
+        return True
+    spent = _usd(draft)
+    if spent is None or placed.usd_per_hour is None or placed.estimate_seconds is None:
+        return False
+    left = 1 - progress.checkpoint_step / progress.steps if progress is not None and progress.steps else 1.0
+    return spent + placed.usd_per_hour * placed.estimate_seconds / HOUR * left <= limit
 
 
 def _usd(draft: Draft) -> float | None:

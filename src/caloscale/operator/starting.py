@@ -10,10 +10,12 @@ from caloscale.cluster.backends import render, render_progress
 from caloscale.cluster.launch import Launch
 from caloscale.cluster.placement import choose_placement, shortage
 from caloscale.cluster.pods import Pod
+from caloscale.cluster.pool_plan import pool_of
 from caloscale.cluster.pools_to_come import pools_to_come
-from caloscale.cluster.resizing import shrink, worker_configuration
+from caloscale.cluster.resizing import move, shrink, worker_configuration
 from caloscale.operator.draft import Draft
 from caloscale.operator.ending import attempts_in_vain
+from caloscale.operator.limits import affordable
 from caloscale.operator.observation import Create
 from caloscale.operator.troubles import PATIENCE_SECONDS
 from caloscale.spec import Run, seconds_of
@@ -105,11 +107,15 @@ def _plan(draft: Draft, placed: Placed) -> None:
 
 
 def _wait_for_room(draft: Draft, run: Run, placed: Placed, missing: str) -> Placed | None:
+    if pool_of(placed, draft.seen.pools()[0]) is None and (moved := _moved(draft, run, placed, same_price=True)):
+        return moved
     since = draft.status.waiting_since or draft.now
     if run.cluster.add_nodes and draft.status.attempt is not None:
         since = min(since, draft.status.attempt.launched)  # the attempt itself has waited
     due = since + dt.timedelta(seconds=seconds_of(run.recovery.wait_for_capacity))
     if draft.status.attempts and draft.now >= due:
+        if (moved := _moved(draft, run, placed)) is not None:
+            return moved
         smaller = shrink(run, placed, draft.seen.pools()[0]) if draft.problem is None else None
         if smaller is not None:
             draft.tell("Warning", "Shrunk", f"{missing}; going on with {smaller.nodes} nodes, same global batch")
@@ -117,6 +123,21 @@ def _wait_for_room(draft: Draft, run: Run, placed: Placed, missing: str) -> Plac
     elif draft.status.attempts:
         draft.times.append(due)
     _wait(draft, missing)
+    return None
+
+
+def _moved(draft: Draft, run: Run, placed: Placed, *, same_price: bool = False) -> Placed | None:
+    """The placement in another pool that has room, within the budget; ``same_price``: in one of equal machines only."""
+    if draft.problem is not None or any(attempt.holds for attempt in draft.status.attempts):
+        return None  # what is held is billed as that of the placement
+    for moved in move(run, placed, draft.seen.pools()[0], draft.seen.catalogue):
+        kinds = [(one.machine_type, one.region, one.purchase) for one in (placed, moved)]
+        if (same_price and kinds[0] != kinds[1]) or not affordable(draft, run, moved):
+            continue
+        told = f"pool {placed.pool} has no room; {moved.nodes} nodes ({moved.purchase}) of pool {moved.pool}"
+        draft.tell("Normal", "Moved", told)
+        draft.condition("Planned", "True", "Moved", told)
+        return moved
     return None
 
 
