@@ -23,7 +23,7 @@ PAGE = 500
 REQUEST_SECONDS = 60.0
 """Time-out of a request where no other is given, s."""
 SILENT_SECONDS = 120.0
-"""A watch of which nothing is heard for so long, not even a bookmark (one a minute), is given up, s."""
+"""A watch of which nothing is heard for so long, not even a bookmark (one a minute), is ended, s."""
 WRITE_SECONDS = 5.0
 """Time-out of a write of an operator, s."""
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

@@ -178,7 +178,7 @@ class DeviceError(CaloscaleError):
 
 
 class Terminated(SystemExit):
-    """Stopped by SIGTERM, as on a machine that is taken away."""
+    """Stopped by SIGTERM, as on a preempted machine."""
 
     exit_code = 143
 

@@ -211,7 +211,7 @@ class AttemptStatus(StatusBlock):
     steps_kept: int = 0
     """Steps that are in a checkpoint."""
     steps_lost: int = 0
-    """Steps that an interruption threw away."""
+    """Steps that were lost in an interruption."""
     waiting_seconds: float = 0.0
     """From the first node to the last worker, s: paid and idle."""
     start_up_seconds: float = 0.0

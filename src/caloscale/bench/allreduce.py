@@ -26,7 +26,7 @@ from caloscale.stages import load_tensorflow_quietly
 WORKERS = (2, 4)
 ROUNDS = 30
 LONGEST_SECONDS = 600.0
-"""After which workers that do not answer are given up."""
+"""Time after which workers that do not answer are ended."""
 _PINGS, _TRANSFERS, _BYTES = 400, 12, 4 * 2**20
 FLOAT_BYTES = 4
 

@@ -35,7 +35,7 @@ Workspace = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Prices = Annotated[
     list[Path] | None,
-    typer.Option("--prices", metavar="FILE", help="CSV of prices that go before the catalogue's. May be repeated."),
+    typer.Option("--prices", metavar="FILE", help="CSV of prices that replace the catalogue's. May be repeated."),
 ]
 Measurements = Annotated[
     list[Path] | None,

@@ -34,7 +34,7 @@ def command() -> None:
 
 
 def _work(run: Run) -> None:
-    """Shards, training, and behind it what worker 0 does alone."""
+    """Shards, training, and after it what worker 0 does alone."""
     from caloscale import stages
     from caloscale.client.reporting import ProgressReporter, worker_index
     from caloscale.cluster.pod_template import DATASET_VARIABLE, SCRATCH, WORKSPACE_VARIABLE

@@ -110,7 +110,7 @@ def list_runs(connection: Connection, namespace: str | None) -> list[RunOnCluste
 
 
 def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnCluster]:
-    """The run each time that its status has changed, until it has finished. An API server that is away is awaited.
+    """The run each time that its status has changed, until it has finished. An API server may fail to answer meanwhile.
 
     Raises ClusterError when the run is gone, or may not be read (any more).
     """
@@ -125,7 +125,7 @@ def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnC
             continue
         if raw is None:
             raise ClusterError(
-                f"run {name} is gone from namespace {namespace}: somebody has deleted it",
+                f"run {name} is gone from namespace {namespace}: it was deleted",
                 remedy="submit it again; it resumes from the checkpoint in its bucket",
             )
         run = _run_of(raw)

@@ -1,7 +1,7 @@
 """The generator's loss: the published terms, and the same terms as proper scores of a distribution.
 
-A mean absolute error to one real shower is least for a generator that always gives the median: it takes the
-fluctuations away, and with them the energy resolution. The score d(g, t) - d(g, g') / 2 with a second generated
+A mean absolute error to one real shower is least for a generator that always gives the median: it removes the
+fluctuations, and with them the energy resolution. The score d(g, t) - d(g, g') / 2 with a second generated
 shower g' of the same energy and angle is, in its mean, least if and only if g is distributed as the real t is: the
 continuous ranked probability score for a number, the energy score for a vector. Here g' is held fixed and its
 distance subtracted in full, which has the same mean gradient. The distance must be a function of the two showers and

@@ -98,7 +98,7 @@ def load_carbon() -> dict[str, Carbon]:
 
 
 def find_accelerator(name: str, *, field: str = "hardware.accelerator") -> Accelerator:
-    """The accelerator of a name; raises ConfigurationError with what is near."""
+    """The accelerator of a name; raises ConfigurationError with the nearest name."""
     known = load_accelerators()
     if name not in known:
         raise ConfigurationError(

@@ -30,7 +30,7 @@ PURPOSES: dict[Purpose, str] = {
     "evaluation": "test passes, and the comparison of the generator with Monte Carlo",
     "startUp": "building, tracing and first steps, of restarts too",
     "waiting": "waiting for peers and machines",
-    "lostWork": "steps that an interruption threw away",
+    "lostWork": "steps that were lost in an interruption",
     "misalignment": "what the steps took longer than in the aligned layout",
     "unallocated": "accelerators that belonged to no worker",
     "idle": "idle and drain: held, and none of the above",

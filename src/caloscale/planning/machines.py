@@ -69,7 +69,7 @@ def load_machines() -> tuple[Machine, ...]:
 def find_machine(machine_type: str, *, accelerator: str = "", per_node: int = 0) -> Machine:
     """The node with a machine type and GPUs; a type whose GPUs are fixed needs no accelerator.
 
-    Raises InputError with what is near or there.
+    Raises InputError with the nearest name, or with what the catalogue has.
     """
     machines = load_machines()
     of_type = [machine for machine in machines if machine.machine_type == machine_type]

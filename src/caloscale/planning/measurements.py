@@ -59,7 +59,7 @@ class Measurement(SourcedRow):
     node_hours: float | None = Field(default=None, gt=0)
     """Hours of all nodes together during which interruptions were counted."""
     interruptions: int | None = Field(default=None, ge=0)
-    """Nodes that were taken away in these hours."""
+    """Nodes that were preempted in these hours."""
     provisioning_seconds: float | None = Field(default=None, ge=0)
     """Mean time until a node was replaced and ready, s."""
     note: str = ""

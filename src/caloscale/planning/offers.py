@@ -119,7 +119,7 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
 
 
 def find_machine_of(hardware: Hardware) -> Machine:
-    """The node of hardware.machineType; raises InputError with what is near."""
+    """The node of hardware.machineType; raises InputError with the nearest name."""
     machine_type = hardware.machine_type or ""
     options = [m for m in load_machines() if m.machine_type == machine_type and m.accelerator]
     if not options:

@@ -93,7 +93,7 @@ class Key(NamedTuple):
 
 
 class Prices:
-    """All rows of the catalogue, searched by key and day. Later files go before earlier ones."""
+    """All rows of the catalogue, searched by key and day. Later files have precedence."""
 
     def __init__(self, layers: Iterable[Iterable[tuple[str, PriceRow]]], added: str = WITH_FILE) -> None:
         """``layers``: per file its rows with their sources; ``added``: how a person adds a row, for remedies.
@@ -114,7 +114,7 @@ class Prices:
 
     @property
     def rows(self) -> list[PriceRow]:
-        """All rows, those of the files that go before first."""
+        """All rows, those of the files with precedence first."""
         return [row for layer in reversed(self._layers) for rows in layer.values() for row in rows]
 
     def no_older_than(self, days: float) -> Prices:

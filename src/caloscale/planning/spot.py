@@ -1,6 +1,6 @@
 """Runs that are interrupted: expected time and cost, the optimal checkpoint interval, and when on demand is cheaper.
 
-A synchronous job fails as one, so with n nodes that are each taken away at the rate r it fails at L = n r, every
+A synchronous job fails as one, so with n nodes that are each preempted at the rate r it fails at L = n r, every
 M = 1/L on average. All functions work on numbers and on arrays.
 """
 

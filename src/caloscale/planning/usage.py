@@ -57,7 +57,7 @@ class Attempt(Block):
     waiting_seconds: float = Field(default=0, ge=0)
     """Waiting for peers and machines while paying, s."""
     lost_seconds: float = Field(default=0, ge=0)
-    """Steps since the last checkpoint that an interruption threw away, s."""
+    """Steps since the last checkpoint that were lost in an interruption, s."""
     used_share: float = Field(default=1, gt=0, le=1)
     """Part of the nodes' accelerators that belonged to workers."""
     count: int = Field(default=1, ge=1)
@@ -107,7 +107,7 @@ class Observed(Block):
     epochs: int = Field(ge=1)
     """Complete epochs after the first, of the last attempt."""
     step_seconds: float = Field(gt=0)
-    """Mean step behind the first, s; a cluster's run has comparisons and saving in it, as it times both together."""
+    """Mean step after the first, s; a cluster's run has comparisons and saving in it, as it times both together."""
     step_cv: float | None = Field(default=None, ge=0)
     """Scatter of the steps, relative."""
     test_seconds: float | None = Field(default=None, ge=0)
@@ -115,7 +115,7 @@ class Observed(Block):
     first_step_seconds: float | None = Field(default=None, gt=0)
     """Start of an attempt to the end of its first step, s."""
     provisioning_seconds: float | None = Field(default=None, ge=0)
-    """Mean time until a node that was taken away was replaced, s."""
+    """Mean time until a preempted node was replaced, s."""
 
 
 class RunUse(Block):

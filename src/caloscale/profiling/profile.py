@@ -169,7 +169,7 @@ class StepProfiler:
 
     keep: gets the trace; absent, nothing is recorded. first, count: steps that are recorded, numbered from 0. start:
     steps of the training before those of this loop. per_epoch: steps of an epoch, at whose end other things are done:
-    the recorded steps are then taken from behind it.
+    the recorded steps are then those after it.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ class Primaries:
     """Electrons of one file, and the seed of their showers.
 
     energy_gev, angle_rad: float32 (N,), exactly as they are written into the file.
-    transport: the random state from which everything behind the front face is drawn.
+    transport: the random state from which everything after the front face is drawn.
     """
 
     energy_gev: NDArray[np.float32]

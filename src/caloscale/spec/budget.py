@@ -18,7 +18,7 @@ class PricedMachine(Block):
     region: str = "us-central1"
     """Region of the price."""
     purchase: Literal["on-demand", "spot"] = "on-demand"
-    """spot: may be taken away at any time, cheaper."""
+    """spot: may be preempted at any time, cheaper."""
 
 
 class Budget(Block):

@@ -31,7 +31,7 @@ class Hardware(Block):
     topology: str | None = Field(default=None, pattern=r"^\d+(x\d+){1,2}$")
     """Topology of the TPU slice in chips, such as 2x2 or 4x4."""
     purchase: Literal["spot", "on-demand"] | None = None
-    """spot (also preemptible, low priority): may be taken away at any time, cheaper."""
+    """spot (also preemptible, low priority): may be preempted at any time, cheaper."""
     region: str | None = None
     """Region of the machines and of the prices."""
     placement: Literal["Aligned", "Free"] = "Aligned"
@@ -53,7 +53,7 @@ class Hardware(Block):
     """Interruptions of a spot node per hour. Absent: a rate from own bills where there is one; otherwise unknown,
     and the plan states up to which rate spot pays."""
     provisioning: Duration | None = None
-    """Time until a node that was taken away is replaced and ready. Absent: as measured on own bills, otherwise
+    """Time until a preempted node is replaced and ready. Absent: as measured on own bills, otherwise
     recovery.waitForCapacity is taken as its upper limit."""
     node_lifetime: Duration | None = None
     """Longest life of a spot node (24h for the preemptible machines and TPUs of the study); absent: no limit."""

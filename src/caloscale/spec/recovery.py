@@ -1,4 +1,4 @@
-"""What happens when machines are taken away."""
+"""What happens when machines are preempted or lost."""
 
 from __future__ import annotations
 

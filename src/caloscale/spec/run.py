@@ -31,7 +31,7 @@ class Run(Block):
     checkpoint: Checkpoint = Checkpoint()
     """What is saved, for resuming."""
     recovery: Recovery = Recovery()
-    """What happens when machines are taken away."""
+    """What happens when machines are preempted or lost."""
     validation: Validation = Validation()
     """How the generator is validated."""
     budget: Budget = Budget()

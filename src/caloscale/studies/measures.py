@@ -31,7 +31,7 @@ class Context:
     as_of: dt.date
     """Day that `today` stands for."""
     prices: tuple[Path, ...] = ()
-    """Files of prices that go before the catalogue."""
+    """Files of prices with precedence over the catalogue."""
     measurements: tuple[Path, ...] = ()
     """Files of measurements beside the study's."""
 

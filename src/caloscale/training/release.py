@@ -45,7 +45,7 @@ def release(
 ) -> ModelCard:
     """Write the model folder; one of an earlier training is replaced as a whole. Raises StorageError.
 
-    networks: those that are given away. untrained: what `save_network` wrote of the generator before its
+    networks: those that are released. untrained: what `save_network` wrote of the generator before its
     first step.
     """
     card = ModelCard.of(

@@ -26,7 +26,7 @@ SELECTED = f"selected{SUFFIX}"
 POINTER = "newest.json"
 """Object that lists the complete checkpoints of a bucket; written after them."""
 START_RETRY_SECONDS = 300.0
-"""How long a bucket may be away when a training starts: what it holds must be known."""
+"""How long a bucket may be unavailable when a training starts: what it holds must be known."""
 _NAME = re.compile(r"step-(\d{9})\.safetensors")
 _OLDER_SUFFIX = ".npz"
 """Of checkpoints of caloscale before 0.1.0, which cannot be read."""

@@ -34,7 +34,7 @@ _POKE = signal.SIGURG
 
 
 class StopSignals:
-    """While this is entered, SIGTERM and Ctrl-C are requests: `received` says which came, the training acts on it.
+    """While this is entered, SIGTERM and Ctrl-C are requests: `received` is the signal, and the training acts on it.
 
     Before `defer` is called there is nothing to save, and they act at once. In a thread other than the main one, which
     gets no signals, nothing is done.
