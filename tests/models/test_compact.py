@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.models import build, count_parameters, flops, latent, noise_size
-from caloscale.models.compact_layers import CellNoise, Deposit, FromAxis, Primary, SeparableMaps
+from caloscale.models.compact_layers import CellNoise, Deposit, FromAxis, Primary, Response, SeparableMaps
 from caloscale.models.layers import EMPTY_ANGLE_RAD
 from caloscale.models.measurement_layers import CountsAbove, LogCells, Profile
 from caloscale.spec import load_run
@@ -45,7 +45,7 @@ def cells_of(shower):
 
 def test_size(networks):
     """Tens of MFLOP per shower, so that some thousand steps fit into minutes."""
-    assert [count_parameters(network) for network in networks] == [143_251, 87_170]
+    assert [count_parameters(network) for network in networks] == [143_385, 87_170]
     assert flops(networks.generator) < 35e6
     assert flops(networks.discriminator) < 12e6
 
@@ -90,6 +90,17 @@ def test_the_sum_is_the_energy_times_the_response(networks):
         np.testing.assert_allclose(sums, 50 * energy * np.exp(response(batch))[:, 0], rtol=1e-3)
         # Before the training the response is an estimate from the materials: about 26 MeV per GeV.
         assert sums.mean() / 50 / energy == pytest.approx(0.026, rel=0.2)
+
+
+def test_fluctuations_of_the_response_have_a_constant_and_a_stochastic_term():
+    layer = Response(middle=0.2)
+    energies = np.array([[0.05, 1.5], [0.2, 1.5], [0.8, 1.5]], np.float32)
+    mean, one = np.full((3, 1), -3.0, np.float32), np.ones((3, 1), np.float32)
+    constant, stochastic = (
+        layer([mean, np.concatenate(both, axis=1), energies]) for both in ((one, 0 * one), (0 * one, one))
+    )
+    np.testing.assert_allclose(constant[:, 0], [-2, -2, -2])
+    np.testing.assert_allclose(stochastic[:, 0], [-1, -2, -2.5], rtol=1e-6)
 
 
 def test_showers_fluctuate_with_the_noise_alone(networks):

@@ -22,6 +22,7 @@ from caloscale.models.compact_layers import (
     Deposit,
     FromAxis,
     Primary,
+    Response,
     Scaled,
     SeparableMaps,
     Slice,
@@ -102,14 +103,19 @@ def _generator(model: Model, data: Data) -> tf.keras.Model:
         for name in ("shift", "width", "bend")
     )
     logarithms = Speckle(name="speckle_added")([maps, shift, width, bend, speckle])
-    response = layers.Dense(
+    # The energy of a shower depends on these exponentially: three digits are not enough.
+    mean = layers.Dense(
         1,
         kernel_initializer=small(stddev=0.01),
         bias_initializer=tf.keras.initializers.Constant(math.log(_response(data.geometry))),
-        # The energy of a shower depends on it exponentially: three digits are not enough.
         dtype="float32",
-        name="response",
+        name="mean_response",
+    )(primary)
+    fluctuations = layers.Dense(
+        2, kernel_initializer=small(stddev=0.01), use_bias=False, dtype="float32", name="fluctuations"
     )(style)
+    middle = math.sqrt(data.energy_gev[0] * data.energy_gev[1]) / data.preprocessing.energy_scale_gev
+    response = Response(middle, dtype="float32", name="response")([mean, fluctuations, latent])
     shower = Deposit(
         units=units * data.preprocessing.energy_scale_gev,
         faintest=mip_gev(data.geometry) * FAINTEST_MIP * units,

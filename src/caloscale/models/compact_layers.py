@@ -189,6 +189,31 @@ class Speckle(PlainLayer):
 
 
 @register
+class Response(PlainLayer):
+    """Logarithm of the response of a calorimeter (B, 1): its mean and two fluctuations.
+
+    Inputs: mean logarithm (B, 1), fluctuations c and s (B, 2), latent [E / energyScaleGev, ...] (B, ...). Output
+    mean + c + s sqrt(middle / E): sigma/E is a constant and a stochastic term in quadrature, as of every sampling
+    calorimeter (PDG, Review of Particle Physics, section on calorimeters). With c alone the network must learn from
+    the few showers of the lowest energies that they fluctuate more.
+    """
+
+    def __init__(self, middle: float, **options: Any) -> None:
+        super().__init__(**options)
+        self.middle = float(middle)
+
+    def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
+        """mean, fluctuations, latent -> logarithm of the response (B, 1)."""
+        mean, fluctuations, latent = parts
+        stochastic = tf.sqrt(self.middle / tf.maximum(latent[:, :1], SMALLEST_CELL))
+        return mean + fluctuations[:, :1] + stochastic * fluctuations[:, 1:]
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return self._with(middle=self.middle)
+
+
+@register
 class Deposit(PlainLayer):
     """From logarithms of cells to a shower in network units (B, X, Y, L, 1) with a given sum.
 
