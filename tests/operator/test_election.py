@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import threading
 from typing import Any
 
 import pytest
@@ -143,6 +144,13 @@ def test_of_two_that_ask_at_once_one_leads(server: Server, clock: Clock) -> None
     first, second = clock.candidate(server, "a"), clock.candidate(server, "b")
     server.get = lambda *_: None  # type: ignore[method-assign]  # both saw no lease
     assert first.renew() and not second.renew() and not second.leads
+
+
+def test_an_operator_that_waits_ends_when_it_is_asked_to(server: Server, clock: Clock) -> None:
+    first, second, ended = clock.candidate(server, "a"), clock.candidate(server, "b"), threading.Event()
+    assert first.acquire(ended)
+    ended.set()
+    assert not second.acquire(ended) and not second.leads
 
 
 def test_a_lease_that_is_given_back_is_free(server: Server, clock: Clock) -> None:

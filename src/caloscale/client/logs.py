@@ -28,12 +28,12 @@ def logs(
 
     ``tail``: only so many of the last lines of each worker. Raises ClusterError when there is no such run.
     """
-    find_run(connection, namespace, name)
+    uid_of_run = find_run(connection, namespace, name).uid
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     started: set[str] = set()
     open_streams = 0
     while True:
-        for pod in _pods(connection, namespace, name):
+        for pod in _pods(connection, namespace, uid_of_run):
             uid = pod["metadata"]["uid"]
             if uid not in started and pod.get("status", {}).get("phase", "Pending") != "Pending":
                 started.add(uid)
@@ -59,8 +59,8 @@ def logs(
             time.sleep(POLL_SECONDS)
 
 
-def _pods(connection: Connection, namespace: str, name: str) -> list[dict[str, Any]]:
-    found = list(connection.each("Pod", namespace, selector=f"{names.RUN_LABEL}={name}"))
+def _pods(connection: Connection, namespace: str, run_uid: str) -> list[dict[str, Any]]:
+    found = list(connection.each("Pod", namespace, selector=f"{names.UID_LABEL}={run_uid}"))
     return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
 
 

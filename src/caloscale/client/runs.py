@@ -36,6 +36,8 @@ class RunOnCluster(NamedTuple):
     """What it reports."""
     created: str
     """When it was made."""
+    uid: str = ""
+    """uid."""
 
 
 def manifest_of(
@@ -184,6 +186,7 @@ def _run_of(raw: dict[str, Any]) -> RunOnCluster:
         raw.get("spec") or {},
         RunStatus.model_validate(raw.get("status") or {}),
         metadata.get("creationTimestamp", ""),
+        metadata.get("uid", ""),
     )
 
 

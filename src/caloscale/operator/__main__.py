@@ -25,8 +25,7 @@ def main() -> None:
     """Wait for the lease, then watch and reconcile until SIGTERM."""
     level = os.environ.get("CALOSCALE_LOG", "INFO").upper()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for noisy in ("urllib3",):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("urllib3").setLevel(logging.WARNING)
     settings = settings_of()
     metrics = Metrics()
     # a connection of its own: a renewal waits behind no other request
@@ -49,7 +48,8 @@ def main() -> None:
         serve_health(settings.health_port, checks)
     if settings.metrics_port:
         start_http_server(settings.metrics_port, registry=metrics.registry)
-    election.acquire()
+    if not election.acquire(ended):
+        return
     log.info("%s is active", settings.identity)
     threading.Thread(target=election.keep, args=(_lost,), name="lease", daemon=True).start()
     worker.start()

@@ -54,14 +54,16 @@ class Election:
         """Whether this process may write: its lease was renewed not long ago."""
         return self._clock() - self._renewed < RENEW_SECONDS
 
-    def acquire(self) -> None:
-        """Wait until the lease is ours."""
+    def acquire(self, ended: threading.Event) -> bool:
+        """Wait until the lease is ours; False when the process is to end before."""
         waits = False
         while not self.renew():
             if not waits:
                 log.info("another operator is active; waiting")
                 waits = True
-            self._stop.wait(RETRY_SECONDS)
+            if ended.wait(RETRY_SECONDS):
+                return False
+        return True
 
     def keep(self, lost: Callable[[], None]) -> None:
         """Renew the lease until `release`; ``lost`` is called when it was not renewed in time."""

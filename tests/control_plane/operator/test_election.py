@@ -51,7 +51,10 @@ def elections(
         lease = runs.server.get("Lease", SYSTEM, "caloscale-operator")
         assert lease is not None and lease["spec"]["holderIdentity"] == f"standby-{number}"
         leader = standby
-    leader.stop()
+    waiting = OperatorProcess(plane, folder, POD_NAME="waiting")
+    waiting.start(wait=False)
+    plane.wait_until(lambda: "another operator is active" in waiting.log.read_text(), "it waits")
+    assert waiting.stop() == 0 and leader.stop() == 0
     operator.start()
     for number in range(times):
         assert len(runs.status(f"r{number}")["attempts"]) == 1
