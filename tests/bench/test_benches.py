@@ -9,11 +9,10 @@ import pytest
 
 from caloscale.bench.allreduce import bench_allreduce, gradient_shapes, measure_loopback
 from caloscale.bench.generate import bench_generate
-from caloscale.bench.input import bench_input
 from caloscale.bench.machine import describe_machine
 from caloscale.bench.profiling import profile_step
-from caloscale.bench.step import bench_step
 from caloscale.bench.tables import bench_table, machine_text
+from caloscale.bench.training import bench_input, bench_step
 from caloscale.models import build
 from tests.training.conftest import shards, small_run  # noqa: F401
 

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import tensorflow as tf
 
-from caloscale.bench.input import sample_shards
+from caloscale.bench.training import sample_shards
 from caloscale.errors import CaloscaleError
 from caloscale.profiling.peak import measure_peak
 from caloscale.profiling.profile import StepProfiler, describe

@@ -55,7 +55,7 @@ def command(
     # Only what is asked for is loaded.
     made: Bench
     if what is What.STEP:
-        from caloscale.bench.step import bench_step
+        from caloscale.bench.training import bench_step
 
         made = bench_step(run, size, rounds=rounds)
     elif what is What.GENERATE:
@@ -64,7 +64,7 @@ def command(
         precisions = (precision.value,) if precision else tuple(Precision)
         made = bench_generate(run, size, precisions=precisions, streams=streams, rounds=rounds)
     elif what is What.INPUT:
-        from caloscale.bench.input import bench_input
+        from caloscale.bench.training import bench_input
 
         made = bench_input(run, size, dataset=dataset, rounds=rounds)
     else:

@@ -1,4 +1,4 @@
-"""The bench of the input pipeline."""
+"""The benches of a training: its step, and its input pipeline."""
 
 from __future__ import annotations
 
@@ -7,15 +7,56 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from caloscale.bench.machine import describe_machine
-from caloscale.bench.results import InputBench
-from caloscale.bench.rounds import Contender, interleave
+from caloscale.bench.results import InputBench, StepBench, StepReference
+from caloscale.bench.rounds import Contender, interleave, ratios
 from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.simulation import simulate
 from caloscale.spec import Run
 
-SECONDS = 60.0
+STEP_SECONDS = 110.0
+"""Approximate time of measuring the step, without start and compilation, s."""
+PRODUCT = "product"
+INPUT_SECONDS = 60.0
 SHOWERS = 256
 """Showers that are made when no folder of shards is given: parametrised, which are as sparse as Geant4's."""
+
+
+def bench_step(run: Run, batch: int, *, rounds: int | None = None, seconds: float = STEP_SECONDS) -> StepBench:
+    """Time our step and the reference on batches of ``batch`` showers. Raises BenchError when one of them fails."""
+    machine = describe_machine()
+    configuration = run.model_dump(mode="json", by_alias=True)
+    precision = run.train.precision
+    plain = run.model_copy(update={"train": run.train.model_copy(update={"precision": "float32"})})
+    with ExitStack() as stack:
+        ours, reference, product = (
+            stack.enter_context(Contender(name, name, settings))
+            for name, settings in (
+                ("step", {"configuration": configuration, "batch": batch}),
+                ("reference-step", {"configuration": plain.model_dump(mode="json", by_alias=True), "batch": batch}),
+                (PRODUCT, {"precision": precision}),
+            )
+        )
+        interleave([ours, reference, product], f"bench step {run.model.preset}", seconds, rounds)
+    own, plainly, faster = ours.timing(1 / batch), reference.timing(1 / batch), ratios(reference, ours)
+    return StepBench(
+        preset=run.model.preset,
+        precision=precision,
+        batch=batch,
+        seconds_per_event=own.median,
+        spread=own,
+        reference=StepReference(
+            seconds_per_event=plainly.median,
+            spread=plainly,
+            gflops=1e-9 * reference.facts["flopPerEvent"] / plainly.median,
+            peak_memory_mib=reference.peak_memory_mib,
+        ),
+        ratio=faster.median,
+        ratio_spread=(faster.low, faster.high),
+        gflops=1e-9 * ours.facts["flopPerEvent"] / own.median,
+        peak_gflops=1e-9 * product.facts["flop"] / min(product.seconds),
+        peak_memory_mib=ours.peak_memory_mib,
+        machine=machine,
+    )
 
 
 def sample_shards(run: Run, folder: Path, showers: int = SHOWERS) -> Path:
@@ -28,7 +69,7 @@ def sample_shards(run: Run, folder: Path, showers: int = SHOWERS) -> Path:
 
 
 def bench_input(
-    run: Run, batch: int, *, dataset: Path | None = None, rounds: int | None = None, seconds: float = SECONDS
+    run: Run, batch: int, *, dataset: Path | None = None, rounds: int | None = None, seconds: float = INPUT_SECONDS
 ) -> InputBench:
     """Time the pipeline alone and the step alone, alternately.
 
