@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from caloscale.errors import CaloscaleError
+from caloscale.stages import load_tensorflow_quietly
 
 Work = Callable[[int], None]
 """Does n units of work and returns when they are done."""
@@ -31,6 +32,7 @@ WORKS = {
 
 def make(work: str, settings: dict[str, Any]) -> tuple[Work, dict[str, Any]]:
     """The work and what is to be known of it; heavy modules are loaded here."""
+    load_tensorflow_quietly()
     module, _, name = WORKS[work].partition(":")
     made: tuple[Work, dict[str, Any]] = getattr(import_module(module), name)(**settings)
     return made
