@@ -131,7 +131,7 @@ verify: generate ## Fail when generated files are not what `make generate` makes
 	echo "generated files are up to date"
 
 .PHONY: bench
-bench: $(VENV)/.dev ## Measure what has no result in runs/bench and write docs/benchmarks.md (an hour; BENCH=step: one section)
+bench: $(VENV)/.dev ## Measure what has no result in runs/bench and write docs/benchmarks.md (hours; BENCH=step: one section)
 	@$(BIN)/python -m tools.benchmark $(BENCH)
 
 .PHONY: clean

@@ -26,8 +26,11 @@ from caloscale.bench.tables import bench_table, machine_text
 from caloscale.profiling.result import Profile
 from caloscale.report.run_figures import profile_table
 from caloscale.storage.atomic import atomic_writer
+from tools.angle_target import section as angle_section
 from tools.benchmark_nodes import node_times, smoke_times
 from tools.benchmark_runs import runs_section, table
+from tools.compact_ablation import section as ablation_section
+from tools.physics_benchmark import section as physics_section
 from tools.verdicts import section as verdicts_section
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -222,8 +225,26 @@ SECTIONS = (
         (Measurement("nodes", (), module="tools.node_times"), Measurement("smoke", ("smoke",), made=True)),
         write_nodes,
     ),
+    Section(
+        "physics",
+        "The classifiers of the CaloChallenge (90 minutes)",
+        (Measurement("physics", (), module="tools.physics_benchmark"),),
+        lambda one: physics_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=physics"),
+    ),
+    Section(
+        "compact",
+        "What the parts of the compact network give (hours)",
+        (Measurement("compact", (), module="tools.compact_ablation"),),
+        lambda one: ablation_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=compact"),
+    ),
+    Section(
+        "angle",
+        "The target of the angle (an hour)",
+        (Measurement("angle", (), module="tools.angle_target"),),
+        lambda one: angle_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=angle"),
+    ),
 )
-PHYSICS = Section(
+VERDICTS = Section(
     "verdicts",
     "Operating characteristics",
     (Measurement("verdicts", (), module="tools.verdicts"),),
@@ -282,7 +303,7 @@ def write_page(page: str, sections: Sequence[Section], runs: Sequence[Path]) -> 
 
 def main(arguments: Sequence[str]) -> int:
     """Measure and write; exit code 1 when a bench failed."""
-    names = [*(section.name for section in (*SECTIONS, PHYSICS)), RUNS]
+    names = [*(section.name for section in (*SECTIONS, VERDICTS)), RUNS]
     parser = argparse.ArgumentParser(prog="python -m tools.benchmark", description=__doc__)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(names)}; absent: all")
     parser.add_argument("--again", action="store_true", help="measure anew what has a result")
@@ -291,7 +312,7 @@ def main(arguments: Sequence[str]) -> int:
     unknown = set(asked.sections) - set(names)
     if unknown:
         parser.error(f"no such section: {', '.join(sorted(unknown))}; one of {', '.join(names)}")
-    chosen = [one for one in (*SECTIONS, PHYSICS) if not asked.sections or one.name in asked.sections]
+    chosen = [one for one in (*SECTIONS, VERDICTS) if not asked.sections or one.name in asked.sections]
     failed = [] if asked.write_only else measure(chosen, again=asked.again)
     runs = [ROOT / "runs" / f"seed-{seed}" for seed in SEEDS]
     if not asked.write_only and (not asked.sections or RUNS in asked.sections):
@@ -299,8 +320,8 @@ def main(arguments: Sequence[str]) -> int:
     page = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else TITLE
     with atomic_writer(PAGE) as temporary:
         temporary.write_text(write_page(page, SECTIONS, runs), encoding="utf-8")
-    with atomic_writer(PHYSICS.page) as temporary:
-        temporary.write_text(write_page(PHYSICS.page.read_text(encoding="utf-8"), [PHYSICS], ()), encoding="utf-8")
+    with atomic_writer(VERDICTS.page) as temporary:
+        temporary.write_text(write_page(VERDICTS.page.read_text(encoding="utf-8"), [VERDICTS], ()), encoding="utf-8")
     print(PAGE.relative_to(ROOT))
     for problem in failed:
         print(f"failed: {problem}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
     python -m tools.verdicts --output FILE [--seeds 10]
 
-Trains the compact preset with several seeds of the training (in runs/verdict-*; finished runs are used again), a tenth
+Trains the compact preset with several seeds of the training (in runs/trained; finished runs are used again), a tenth
 of it and one epoch of it, and judges each by the gates of the preset. The first networks are also judged untrained and
 deformed (caloscale.bench.deformations). All are judged by the same held-out Geant4 showers.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,21 +25,15 @@ from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Run, load_run
 from caloscale.storage.atomic import atomic_writer
+from tools.trained_runs import trained
 
-ROOT = Path(__file__).resolve().parent.parent
-RUNS = ROOT / "runs"
 SHORT = ("a tenth of the epochs", "one epoch")
 
 
-def trained(preset: str, seed: int, epochs: int | None) -> Path:
-    """Folder of a finished run with this seed of the training; it is made if it is missing."""
-    folder = RUNS / f"verdict-{preset}-{seed}{'' if epochs is None else f'-{epochs}-epochs'}"
-    if not (folder / "validation" / "physics.json").is_file():
-        overrides = [f"train.seed={seed}"] + ([] if epochs is None else [f"train.epochs={epochs}"])
-        options = [word for override in overrides for word in ("--set", override)]
-        command = ("run", "--preset", preset, "--name", folder.name, "--runs", str(RUNS), *options)
-        subprocess.run([sys.executable, "-m", "caloscale.cli.main", *command], check=True, cwd=ROOT)
-    return folder
+def judged_run(preset: str, seed: int, epochs: int | None) -> Path:
+    """Folder of a finished run with this seed of the training and, if given, so many epochs."""
+    overrides = [f"train.seed={seed}"] + ([] if epochs is None else [f"train.epochs={epochs}"])
+    return trained("verdict", preset=preset, overrides=overrides)
 
 
 def row(case: str, seed: int, evaluation: Evaluation) -> dict[str, Any]:
@@ -69,7 +62,7 @@ def of_deformed(run: Run, dataset: Path, networks: Path, seed: int) -> Iterator[
 
     with open_shards(dataset) as shards:
         reference = shards.read("validation", judging_showers(shards.manifest, run))
-        training = shards.read("train", np.arange(shards.manifest.parts["train"]))
+        training = shards.read("train", np.arange(shards.manifest.splits["train"]))
     primaries = draw_primaries(run, training, generated_showers(run, len(reference)))
     generated, untrained = (
         load_generator(networks, untrained=which).generate(*primaries, seed=run.validation.seed)
@@ -122,10 +115,10 @@ def main(arguments: Sequence[str]) -> int:
     if asked.networks:
         rows = list(of_deformed(run, asked.dataset, asked.networks, run.train.seed))
     else:
-        rows = [of_run("normal run", seed, trained(asked.preset, seed, None)) for seed in range(1, asked.seeds + 1)]
+        rows = [of_run("normal run", seed, judged_run(asked.preset, seed, None)) for seed in range(1, asked.seeds + 1)]
         for case, epochs in zip(SHORT, (max(1, run.train.epochs // 10), 1)):
-            rows.append(of_run(case, 1, trained(asked.preset, 1, epochs)))
-        first = trained(asked.preset, 1, None)
+            rows.append(of_run(case, 1, judged_run(asked.preset, 1, epochs)))
+        first = judged_run(asked.preset, 1, None)
         rows += of_deformed(run, first / "dataset", first / "training" / "model", 1)
     machine = describe_machine().model_dump(mode="json", by_alias=True)
     with atomic_writer(asked.output) as temporary:

@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import kstest
 
 from caloscale import spec
+from caloscale.bench.deformations import deformations
 from caloscale.errors import CheckpointError, InputError, ShowerFileError
 from caloscale.physics import Evaluation
 from caloscale.showers.arrays import Showers
@@ -22,6 +23,7 @@ from caloscale.stages.validation import _publish, draw_primaries, generated_show
 from caloscale.training.selection import selection_showers
 from tests.inference.model_folders import COMPACT as DETECTOR
 from tests.inference.model_folders import shared_model
+from tools.verdicts import of_deformed
 
 COMPACT = spec.load_run(preset="compact")
 ACCEPTED, UNDECIDED, REJECTED = (
@@ -186,3 +188,13 @@ def test_networks_of_other_shards_are_reported(
     with pytest.raises(ZeroDivisionError):
         validate(run, tmp_path / "run", shards, networks, tmp_path / "model")
     assert ("was trained on other shards" in caplog.text) == (known == "others")
+
+
+def test_the_deformed_showers_of_networks_are_judged(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """`make bench BENCH=verdicts`, on networks without any training: a row for each case, none of them accepted."""
+    few = ("validation.showers=60", "validation.bootstraps=10")
+    run = spec.load_run(preset="compact", overrides=[*DETECTOR, *few])
+    rows = list(of_deformed(run, shards, shared_model(tmp_path_factory, "compact", DETECTOR), 3))
+    assert [row["case"] for row in rows] == ["untrained", *deformations(showers_of(*np.ones((2, 3), np.float32)))]
+    assert {row["showers"] == [15, 60] and row["seed"] == 3 for row in rows} == {True}
+    assert {row["decision"] for row in rows} <= {"rejected", "undecided"}

@@ -1,0 +1,57 @@
+"""Runs that benches train once and use again, and Monte Carlo showers that no training has seen."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from caloscale.showers.arrays import Showers
+from caloscale.showers.tfrecord.manifest import MANIFEST
+from caloscale.showers.tfrecord.shards import preprocess_showers, read_split
+from caloscale.simulation import simulate
+from caloscale.spec import Run, dump_run, load_run
+from caloscale.stages.simulation import cache_folder
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNS = ROOT / "runs"
+TRAINED_RUNS = RUNS / "trained"
+"""Apart from the runs of a person: `runs/latest` does not move."""
+HELD_OUT_SEED = 20_261_122
+"""Seed of the simulation of the showers that judge: the presets train on those of seed 1."""
+
+
+def identity(run: Run) -> str:
+    """Eight hexadecimal digits that change with any field of a run configuration."""
+    return hashlib.sha256(dump_run(run).encode()).hexdigest()[:8]
+
+
+def trained(kind: str, *, preset: str, overrides: Sequence[str] = ()) -> Path:
+    """Folder of the finished run of a preset with these overrides; it is made, or resumed, if it is not finished.
+
+    kind: begins the name of the folder. A run of another configuration (an edited preset) has another name.
+    """
+    folder = TRAINED_RUNS / f"{kind}-{identity(load_run(preset=preset, overrides=overrides))}"
+    if not (folder / "validation" / "physics.json").is_file():
+        options = [word for override in overrides for word in ("--set", override)]
+        command = ("run", "--preset", preset, "--name", folder.name, "--runs", str(TRAINED_RUNS), *options)
+        subprocess.run([sys.executable, "-m", "caloscale.cli.main", *command], check=True, cwd=ROOT)
+    return folder
+
+
+def held_out_showers(count: int, *, preset: str, overrides: Sequence[str] = ()) -> Showers:
+    """At most ``count`` simulated showers of a preset's detector, energies and angles from a seed of their own.
+
+    The simulation is kept in the user's cache and resumes there; showers below the minimum sum are dropped.
+    """
+    apart = (f"data.showers={count}", f"data.seed={HELD_OUT_SEED}", "data.validationFraction=0.01")
+    run = load_run(preset=preset, overrides=[*overrides, *apart])
+    cache = cache_folder(run.data)
+    simulate(run.data, cache)
+    shards = TRAINED_RUNS / f"held-out-{identity(run)}"
+    if not (shards / MANIFEST).is_file():
+        TRAINED_RUNS.mkdir(parents=True, exist_ok=True)
+        preprocess_showers(run.data, cache, shards)
+    return read_split(shards, "train")
