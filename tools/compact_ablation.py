@@ -42,12 +42,12 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "ecalSum 0.05": ("train.lossWeights.ecalSum=0.05",),
     "ecalSum 0.4": ("train.lossWeights.ecalSum=0.4",),
     "no averaged weights": ("train.averageDecay=0",),
+    "averageDecay 0.99": ("train.averageDecay=0.99",),
     "no transverse": ("train.lossWeights.transverse=0",),
     "no depth": ("train.lossWeights.depth=0",),
     "no layers": ("train.lossWeights.layers=0",),
     "no hits": ("train.lossWeights.hits=0",),
     "no counts": ("train.lossWeights.counts=0",),
-    "with moments": ("train.lossWeights.moments=0.1",),
     "no discriminator": ("train.lossWeights.realFake=0", "train.lossWeights.energy=0"),
 }
 """By title: what each changes of the preset, as `--set` of `caloscale run` takes it."""
