@@ -30,17 +30,21 @@ settings.register_profile(
 settings.load_profile("caloscale")
 
 
-class OneControlPlane(LoadFileScheduling):
-    """The tests of a file in one process, and all that share the control plane, too: it starts once."""
+SHARING = ("tests/control_plane", "tests/pipelines")
+"""Folders whose tests share what is made once in a process: the control plane, the tiny run."""
+
+
+class FileOrFolder(LoadFileScheduling):
+    """The tests of a file in one process, and those of a folder in `SHARING`."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "tests/control_plane" if file.startswith("tests/control_plane/") else file
+        return next((folder for folder in SHARING if file.startswith(f"{folder}/")), file)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneControlPlane:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FileOrFolder:
     """How tests are spread over processes."""
-    return OneControlPlane(config, log)
+    return FileOrFolder(config, log)
 
 
 def pytest_xdist_auto_num_workers() -> int:

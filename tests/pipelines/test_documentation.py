@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import SkipTest
 
@@ -23,51 +21,19 @@ from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
 from caloscale.cli.main import main
+from tests.pipelines.conftest import AS_TINY, README, ROOT, RUN, commands
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SMALL = (
-    *("data.showers=48", "data.validationFraction=0.25", "data.simulation.showersPerFile=16", "data.energyGev=[5, 9]"),
-    *("train.epochs=1", "train.batchPerReplica=8", "validation.showers=64", "validation.energyBins=1"),
-    *("validation.bootstraps=20", "validation.gates=[]"),
-)
 SIZED = ("run", "simulate")
 """Commands that take a run configuration and would work for minutes."""
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of a user after `make run`: runs/latest, showers of their own, and the files that the pages name."""
-    home = tmp_path_factory.mktemp("home")
-    for name in ("pipelines", "components", "Makefile", "docker", "pyproject.toml", "constraints.txt"):
-        (home / name).symlink_to(ROOT / name)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (home / "run.yaml").write_text(readme.split("```yaml\n")[1].split("```")[0])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(home)
-        patch.setenv("CALOSCALE_CACHE", str(home / "cache"))
-        execute(["caloscale", "run", "run.yaml"], patch)
-    simulated = sorted((home / "cache").rglob("*.h5"))
-    shutil.copy(simulated[0], home / "showers.h5")
-    (home / "mine").mkdir()
-    for number, file in enumerate(simulated):
-        shutil.copy(file, home / "mine" / f"showers-{number:03}.h5")
-    yield home
-
-
-def commands(block: str) -> list[list[str]]:
-    """The commands of a block, as lists of words, without comments."""
-    joined = block.replace("\\\n", " ")
-    lines = [part for line in joined.splitlines() for part in re.split(r"\s&&\s", line)]
-    return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
 
 
 def sized(words: list[str]) -> list[str]:
     """The words of a caloscale command, of small size."""
     if "--count" in words:
-        place = words.index("--count") + 1
-        words = [*words[:place], "6", *words[place + 1 :]]
-    return words + [word for override in (SMALL if words[0] in SIZED else ()) for word in ("--set", override)]
+        position = words.index("--count") + 1
+        words = [*words[:position], "6", *words[position + 1 :]]
+    return words + (AS_TINY if words[0] in SIZED else [])
 
 
 def execute(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +42,8 @@ def execute(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         name, _, value = words[0].partition("=")
         monkeypatch.setenv(name, value)
         words = words[1:]
+    if words == RUN:
+        return  # by the fixture `by_command`, with which the page begins
     if words[0] == "caloscale":
         monkeypatch.setattr(sys, "argv", ["caloscale", *sized(words[1:])])
         try:
@@ -102,9 +70,9 @@ def execute(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     "page",
     [pytest.param(page, id=page.name, marks=() if page.name == "README.md" else pytest.mark.long) for page in PAGES],
 )
-def test_the_commands_of_a_page_work(page: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(home)
-    monkeypatch.setenv("CALOSCALE_CACHE", str(home / "cache"))
+def test_the_commands_of_a_page_work(page: Path, after_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(after_run)
+    monkeypatch.setenv("CALOSCALE_CACHE", str(after_run / "cache"))
 
     def evaluate(example: Example) -> None:
         for words in commands(example.parsed):
@@ -139,5 +107,4 @@ def test_every_command_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch:
         main()
     known = re.findall(r"^  ([a-z-]+)  ", capsys.readouterr().out.partition("Commands:")[2], re.MULTILINE)
     assert len(known) > 15
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [name for name in known if f"`{name}`" not in readme] == []
+    assert [name for name in known if f"`{name}`" not in README] == []

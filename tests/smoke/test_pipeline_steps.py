@@ -13,7 +13,7 @@ import pytest
 
 from caloscale import spec, stages
 from caloscale.storage.objects import download, read_object
-from tests.pipelines.test_local import TINY
+from tests.pipelines.conftest import TINY
 from tests.smoke.compiled_pipeline import CompiledPipeline, Step, pod_of, run_here
 
 ROOT = Path(__file__).resolve().parents[2]

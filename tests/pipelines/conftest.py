@@ -1,0 +1,103 @@
+"""A tiny run under Kubeflow's local runner and the same run by README's command: made once for all tests here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from caloscale import spec
+from tests.cli.conftest import command
+
+__all__ = ["command"]
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CELLS = (15, 15, 6)
+# The clock steers nothing: where maxMinutes is set, the time that has passed is part of the learning rate.
+TINY = f"""
+model: {{preset: compact, latentSize: 8}}
+data:
+  showers: 48
+  energyGev: [2, 4]
+  geometry: {{cells: {list(CELLS)}, layers: [{{count: 6, absorberMm: 8}}], depthMm: 60}}
+  preprocessing: {{rebin: [3, 3, 1], minimumSumGev: 0.005}}
+  validationFraction: 0.25
+  simulation: {{showersPerFile: 16}}
+train: {{epochs: 2, batchPerReplica: 8, generatorUpdates: 1, deterministic: true, maxMinutes: null}}
+validation: {{showers: 64, energyBins: 1, bootstraps: 20, gates: []}}
+"""
+OVERRIDES = tuple(
+    f"{block}.{field}={json.dumps(value)}"
+    for block, fields in yaml.safe_load(TINY).items()
+    for field, value in fields.items()
+)
+AS_TINY = [word for override in OVERRIDES for word in ("--set", override)]
+"""Options that make a run tiny."""
+
+
+def commands(block: str) -> list[list[str]]:
+    """The commands of a block of a page, as lists of words, without comments."""
+    joined = block.replace("\\\n", " ")
+    lines = [part for line in joined.splitlines() for part in re.split(r"\s&&\s", line)]
+    return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
+
+
+RUN = next(
+    words
+    for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    for words in commands(block)
+    if words[:2] == ["caloscale", "run"]
+)
+"""The first command of README that runs a run configuration."""
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a user: what README's commands name, and README's run configuration as run.yaml, but tiny."""
+    home = tmp_path_factory.mktemp("home")
+    for name in ("pipelines", "components", "Makefile", "docker", "pyproject.toml", "constraints.txt"):
+        (home / name).symlink_to(ROOT / name)
+    (home / "shown.yaml").write_text(README.split("```yaml\n")[1].split("```")[0])
+    (home / "run.yaml").write_text(spec.dump_run(spec.load_run(home / "shown.yaml", overrides=OVERRIDES)))
+    return home
+
+
+def run(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """A Python process in the folder, with a cache of showers of its own."""
+    environment = {**os.environ, "CALOSCALE_CACHE": str(home / "cache"), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *command], cwd=home, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="session")
+def by_pipeline(home: Path) -> subprocess.CompletedProcess[str]:
+    """`make run` of the tiny configuration, as runs/pipeline."""
+    return run(home, "-m", "pipelines.train_calorimeter_gan", "run.yaml", "--name", "pipeline")
+
+
+@pytest.fixture(scope="session")
+def by_command(home: Path) -> subprocess.CompletedProcess[str]:
+    """README's command of the tiny configuration, as runs/command."""
+    return run(home, "-m", "caloscale.cli.main", *RUN[1:], *AS_TINY, "--name", "command")
+
+
+@pytest.fixture(scope="session")
+def after_run(home: Path, by_command: subprocess.CompletedProcess[str]) -> Path:
+    """The folder of a user with a run, and with showers of their own."""
+    assert by_command.returncode == 0, by_command.stdout[-3000:] + by_command.stderr[-3000:]
+    simulated = sorted((home / "cache").rglob("*.h5"))
+    shutil.copy(simulated[0], home / "showers.h5")
+    (home / "mine").mkdir()
+    for number, file in enumerate(simulated):
+        shutil.copy(file, home / "mine" / f"showers-{number:03}.h5")
+    return home
