@@ -16,7 +16,7 @@ Recovering: interrupted, resumes soon. Suspended: stopped on request, or because
 gone."""
 FINISHED: tuple[Phase, ...] = ("Succeeded", "Failed")
 """Phases that a run does not leave by itself."""
-MENDABLE = ("Budget", "Deadline", "RestartBudget", "CannotStart")
+MENDABLE = ("Budget", "Deadline", "RestartBudget", "StartupFailed")
 """Reasons of a failure that a change of the configuration (budget, recovery, cluster) removes: the run then resumes."""
 HOLDING: tuple[Phase, ...] = ("Starting", "Running")
 """Phases in which a run has workers."""
@@ -176,10 +176,10 @@ Reason = Literal[
     "Suspended",
     "Budget",
     "Deadline",
-    "Grown",
+    "ScaledUp",
     "JobLost",
-    "NoRoom",
-    "CannotStart",
+    "Unschedulable",
+    "StartupFailed",
 ]
 
 

@@ -103,7 +103,7 @@ def test_what_a_queue_admitted_and_never_starts_is_not_paid_for_ever() -> None:
     admit(w)
     admitted = w.now
     w.until(ended)
-    assert w.attempts[0]["reason"] == "CannotStart"
+    assert w.attempts[0]["reason"] == "StartupFailed"
     assert 300 <= (w.now - admitted).total_seconds() < 330
 
 

@@ -31,7 +31,7 @@ def test_what_an_autoscaler_could_not_make_is_given_back() -> None:
     for i in range(3):
         w.nodes[f"a{i}"] = ex.spot(f"a{i}")
     w.until(lambda w: w.phase == "Running")
-    assert w.attempts[0]["reason"] == "NoRoom" and w.status["layout"] == "2x8" and w.status["restarts"] == 0
+    assert w.attempts[0]["reason"] == "Unschedulable" and w.status["layout"] == "2x8" and w.status["restarts"] == 0
 
 
 def test_an_autoscaler_without_machines_is_asked_less_and_less_often() -> None:
@@ -53,7 +53,7 @@ def test_room_that_only_the_operator_sees_is_not_paid_for_ever() -> None:
     w.unschedulable = {"n3"}
     w.warnings = [Trouble("gan-1-worker-3", "FailedScheduling", "0/4 nodes are available: 1 volume node conflict")]
     w.until(ended)
-    assert w.phase == "Failed" and [a["reason"] for a in w.attempts] == ["NoRoom"] * 3
+    assert w.phase == "Failed" and [a["reason"] for a in w.attempts] == ["Unschedulable"] * 3
     assert "recovery.maxRestarts 2 are used up" in w.status["message"]
     assert "1 volume node conflict" in w.status["message"]
 
@@ -67,7 +67,7 @@ def test_what_cannot_be_mounted_is_told_and_not_paid_for_ever() -> None:
     w.until(lambda w: w.phase == "Starting" and bool(blocked(w)))
     assert "cluster.credentialsSecret" in blocked(w)["message"]
     w.until(ended)
-    assert w.phase == "Failed" and w.attempts[0]["reason"] == "CannotStart" and "nokey" in w.status["message"]
+    assert w.phase == "Failed" and w.attempts[0]["reason"] == "StartupFailed" and "nokey" in w.status["message"]
 
 
 def test_what_could_be_mounted_at_last_is_not_held_against_a_run() -> None:
@@ -110,7 +110,7 @@ def test_an_image_that_does_not_come_is_told_at_once_and_not_paid_for_ever() -> 
     assert blocked(w)["reason"] == "ImagePullBackOff" and 'pulling image "nowhere:1"' in blocked(w)["message"]
     assert "remedy: see that the image exists under this name" in w.status["message"]
     w.until(settled)
-    assert w.phase == "Failed" and [a["reason"] for a in w.attempts] == ["CannotStart"]
+    assert w.phase == "Failed" and [a["reason"] for a in w.attempts] == ["StartupFailed"]
     assert 55 <= w.attempts[0]["nodeHours"] * 3600 / 4 < 70, "recovery.waitForCapacity is 60 s"
     w.has_image, w.generation = True, 2  # the document names another image
     w.until(settled)

@@ -75,5 +75,5 @@ def test_what_a_pod_says_of_itself_goes_before_warnings() -> None:
     assert first is not None and first.reason == "CreateContainerConfigError"
     assert sentence(first) == (
         'gan-1-worker-0: secret "key" not found; remedy: make what is missing in the run\'s namespace (the Secret of '
-        "cluster.credentialsSecret with key.json), or correct its name in the document"
+        "cluster.credentialsSecret with key.json), or correct its name in the TrainingRun"
     )

@@ -25,7 +25,7 @@ def test_it_shrinks_when_the_capacity_stays_away_and_grows_back() -> None:
     for i in range(2):
         w.nodes[f"m{i}"] = ex.spot(f"m{i}")
     w.until(lambda w: len(w.attempts) == 3 and w.phase == "Running")
-    assert w.status["layout"] == "4x8" and w.attempts[1]["reason"] == "Grown"
+    assert w.status["layout"] == "4x8" and w.attempts[1]["reason"] == "ScaledUp"
     assert w.attempts[1].get("stepsLost", 0) == 0 or w.attempts[1]["stepsLost"] < w.save_every
     w.until(settled)
     assert w.phase == "Succeeded" and w.status["restarts"] == 1 and w.most_live_jobs == 1

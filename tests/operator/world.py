@@ -18,7 +18,7 @@ import yaml
 from caloscale.cluster.launch import Owner
 from caloscale.cluster.nodes import node_of, pools_of
 from caloscale.cluster.pods import Pod, Trouble, job_of, pod_of
-from caloscale.operator.observation import Create, Decision, Delete, Observed, Tell
+from caloscale.operator.observation import Create, Decision, Delete, Observed, RunEvent
 from caloscale.operator.reconcile import reconcile
 from caloscale.status import RunProgress, RunStatus
 from tests.cluster import examples as ex
@@ -44,7 +44,7 @@ class World:
         self.steps, self.save_every = steps, save_every
         self.step = self.saved = 0
         self.report: RunProgress | None = None
-        self.events: list[Tell] = []
+        self.events: list[RunEvent] = []
         self.removed: list[str] = []
         self.ledger: list[tuple[str, dt.datetime, dt.datetime]] = []
         self.again: dt.datetime | None = None
@@ -99,8 +99,8 @@ class World:
             self._act(action)
         return decision
 
-    def _act(self, action: Create | Delete | Tell) -> None:
-        if isinstance(action, Tell):
+    def _act(self, action: Create | Delete | RunEvent) -> None:
+        if isinstance(action, RunEvent):
             self.events.append(action)
         elif isinstance(action, Delete):
             self.removed.append(f"{action.kind}/{action.name}")

@@ -1,4 +1,4 @@
-"""The custom resource TrainingRun, generated from the run document and the status."""
+"""The custom resource TrainingRun, generated from the run configuration and the status."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from caloscale.spec import Run
 from caloscale.status import RunStatus
 
 COLUMNS = (
-    ("Phase", "string", ".status.phase", "Where the run is in its life.", 0),
+    (
+        "Phase",
+        "string",
+        ".status.phase",
+        "Pending, Waiting, Starting, Running, Recovering, Suspended, Succeeded or Failed.",
+        0,
+    ),
     ("Layout", "string", ".status.layout", "Workers x accelerators per worker.", 0),
     ("Step", "integer", ".status.progress.step", "Steps that are done.", 0),
     ("ETA", "string", ".status.progress.eta", "When the training ends at this speed.", 0),
@@ -25,7 +31,7 @@ COLUMNS = (
 def custom_resource_definition() -> dict[str, Any]:
     """The CustomResourceDefinition of TrainingRun: structural, with defaults, rules and columns."""
     spec = schema_of(Run, RUN_RULES, preset=True)
-    spec["description"] = "The run document: what is trained, on what, for how much."
+    spec["description"] = "The run configuration: what is trained, on what, for how much."
     status = schema_of(RunStatus, defaults=False)
     status["description"] = "What the run reports of itself; written by the operator alone."
     return {

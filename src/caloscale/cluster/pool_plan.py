@@ -1,4 +1,4 @@
-"""A run on one pool of the cluster: as the planner has it, or as the document says where nothing can be estimated."""
+"""A run on one pool: as the planner has it, or as the run configuration says where nothing can be estimated."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def _selector(pool: Pool) -> dict[str, object]:
 
 
 def _unpriced(run: Run, hardware: Hardware, pool: Pool, problem: InputError) -> Placed:
-    """A placement whose number of nodes the document says, without time and money.
+    """A placement whose number of nodes the run configuration says, without time and money.
 
     Raises the problem when the number is the planner's to choose, or when it is not about prices or measurements.
     """

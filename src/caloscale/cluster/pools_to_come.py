@@ -19,7 +19,7 @@ TPU_HOST = (96.0, 192.0)
 
 
 def pools_to_come(run: Run, pools: Sequence[Pool]) -> list[Pool]:
-    """Pools of the kinds that the document names and of which no node is there; their pods go by kind, not by name."""
+    """Pools of the kinds that hardware names and of which no node is there; their pods go by kind, not by name."""
     hardware = run.hardware or Hardware()
     if hardware.accelerator is None and hardware.machine_type is None:
         return []

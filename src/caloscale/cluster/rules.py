@@ -1,4 +1,4 @@
-"""What the API server checks of a document beyond types: CEL rules, each with the remedy in its message.
+"""What the API server checks of a spec beyond types: CEL rules, each with the remedy in its message.
 
 The messages say what the parser says (`caloscale.spec`), so that a person reads the same from both; a test holds
 the two together.
@@ -136,4 +136,4 @@ RUN_RULES: dict[str, list[Rule]] = {
         ),
     ],
 }
-"""Rules by dotted path of the document."""
+"""Rules by dotted path of the spec."""

@@ -1,1 +1,1 @@
-"""The operator: pure decisions, and the thin hands around them."""
+"""The operator: pure decisions, and a small process that carries them out."""

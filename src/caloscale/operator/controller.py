@@ -1,4 +1,4 @@
-"""Which run is looked at when, and the hands that carry decisions out."""
+"""Which run is due when, and how its decision is carried out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from caloscale.cluster.pool_plan import Catalogue
 from caloscale.connection import CONFLICT, Connection, FencedError, is_passing, told
 from caloscale.errors import PriceError
 from caloscale.operator.metrics import Metrics
-from caloscale.operator.observation import Action, Create, Decision, Delete, Observed, Tell
+from caloscale.operator.observation import Action, Create, Decision, Delete, Observed, RunEvent
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
 from caloscale.operator.store import RunKey, Store, follower_of
@@ -91,7 +91,7 @@ class Controller:
         before = self._catalogue
         self.catalogue()
         if before is not None and before is not self._catalogue:
-            self.look(self.store.hungry(), 0.0)
+            self.look(self.store.pending_runs(), 0.0)
 
     # --- work
 
@@ -275,8 +275,8 @@ class Controller:
             case Delete(kind, name, uid):
                 own = {"version": version} if kind == names.KIND else {}
                 self.connection.delete(kind, run.namespace, name, uid=uid, **own)
-            case Tell(kind, reason, message):
-                self._tell(run, seen, kind, reason, message)
+            case RunEvent(kind, reason, message):
+                self._record(run, seen, kind, reason, message)
 
     def _create(self, run: RunKey, manifest: Manifest) -> Manifest:
         """The object, new or as the run has it already; one of the same name that is not the run's is left alone."""
@@ -292,7 +292,7 @@ class Controller:
                 self._refusals[run] = Trouble(f"{kind} {name}", NAME_TAKEN, "is there already and not this run's")
             raise
 
-    def _tell(self, run: RunKey, seen: Observed, kind: str, reason: str, message: str) -> None:
+    def _record(self, run: RunKey, seen: Observed, kind: str, reason: str, message: str) -> None:
         """An event; losing one is no harm."""
         moment = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from caloscale.cluster.pods import Pod
 from caloscale.errors import ConfigurationError
-from caloscale.operator.observation import Action, Delete, Observed, Tell
+from caloscale.operator.observation import Action, Delete, Observed, RunEvent
 from caloscale.spec import Run, build_run
 from caloscale.status import AttemptStatus, Condition, Phase
 
@@ -71,9 +71,9 @@ class Draft:
         others = tuple(c for c in self.status.conditions if c.type != kind)
         self.put(conditions=(*others, condition))
 
-    def tell(self, kind: str, reason: str, message: str) -> None:
+    def event(self, kind: str, reason: str, message: str) -> None:
         """An event."""
-        self.actions.append(Tell(kind, reason, message))
+        self.actions.append(RunEvent(kind, reason, message))
 
     def later(self, seconds: float) -> None:
         """Look again after so many seconds."""
@@ -101,4 +101,4 @@ class Draft:
         won = phase == "Succeeded"
         self.condition("Succeeded", "True" if won else "False", reason, message)
         self.condition("Failed", "False" if won else "True", reason, message)
-        self.tell("Normal" if won else "Warning", phase if won else reason, message)
+        self.event("Normal" if won else "Warning", phase if won else reason, message)

@@ -32,7 +32,7 @@ def end(draft: Draft, run: Run, live: AttemptStatus, verdict: Verdict) -> None:
         draft.later(LINGER_SECONDS)
         return
     draft.remove_jobs()
-    if reason == "CannotStart":
+    if reason == "StartupFailed":
         draft.finish("Failed", reason, verdict.message)
         return
     if reason in ("Budget", "Deadline"):
@@ -42,8 +42,8 @@ def end(draft: Draft, run: Run, live: AttemptStatus, verdict: Verdict) -> None:
 
 
 def give_up(draft: Draft, spent: Verdict) -> None:
-    """End the run that has reached a limit of its document."""
-    draft.finish("Failed", spent.reason, f"{spent.message}; remedy: raise it in the document, and the run goes on")
+    """End the run that has reached a limit of its run configuration."""
+    draft.finish("Failed", spent.reason, f"{spent.message}; remedy: raise it in the TrainingRun, and the run resumes")
 
 
 def settle_end(
@@ -77,7 +77,7 @@ def _recover(draft: Draft, run: Run, ended: AttemptStatus, verdict: Verdict) -> 
     )
     lost = f", {ended.steps_lost} steps lost" if ended.steps_lost else ""
     kind = "Warning" if counts else "Normal"
-    draft.tell(kind, verdict.reason, f"attempt {ended.number} ended: {verdict.message}{lost}")
+    draft.event(kind, verdict.reason, f"attempt {ended.number} ended: {verdict.message}{lost}")
 
 
 def _contradicted(draft: Draft, run: Run, verdict: Verdict) -> bool:
@@ -86,7 +86,7 @@ def _contradicted(draft: Draft, run: Run, verdict: Verdict) -> bool:
     What it knows (a volume's zone, say) we do not, so another attempt may hold and pay some of the nodes in vain, too.
     """
     placed = draft.status.placement
-    if verdict.reason != "NoRoom" or run.cluster.add_nodes or placed is None:
+    if verdict.reason != "Unschedulable" or run.cluster.add_nodes or placed is None:
         return False
     return shortage(placed, draft.seen.pools()[0]) is None
 
@@ -100,20 +100,21 @@ def _backoff_seconds(draft: Draft, run: Run) -> float:
 def attempts_in_vain(status: RunStatus) -> int:
     """How many attempts in a row, the last ones, ended without a step that was kept."""
     ended = itertools.takewhile(
-        lambda attempt: attempt.reason in (*COUNTED, "NoRoom") and attempt.steps_kept == 0, reversed(status.attempts)
+        lambda attempt: attempt.reason in (*COUNTED, "Unschedulable") and attempt.steps_kept == 0,
+        reversed(status.attempts),
     )
     return sum(1 for _ in ended)
 
 
 def suspend(draft: Draft, why: str, remedy: str) -> None:
-    """Stop after a checkpoint, and say why and what lets the run go on."""
+    """Stop after a checkpoint, and say why and what resumes it."""
     live = draft.status.live
     if live is not None:
         settle_end(draft, live, "Suspended", why)
     draft.remove_jobs()
     if draft.status.phase != "Suspended":
         draft.put(phase="Suspended", message=f"{why}; {remedy}", waiting_since=None, not_before=None)
-        draft.tell("Normal", "Suspended", f"stopped: {why}; {remedy}")
+        draft.event("Normal", "Suspended", f"stopped: {why}; {remedy}")
 
 
 def clear(draft: Draft) -> None:

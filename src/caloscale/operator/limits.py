@@ -1,4 +1,4 @@
-"""Whether the money or the time of a document are spent."""
+"""Whether the money or the time of a run are spent."""
 
 from __future__ import annotations
 

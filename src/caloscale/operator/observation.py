@@ -21,9 +21,9 @@ class Observed:
     owner: Owner
     """The run."""
     generation: int
-    """Generation of its document."""
+    """Generation of its spec."""
     spec: Mapping[str, Any]
-    """The document, as the API server has it."""
+    """The spec, as the API server has it."""
     status: RunStatus
     """The status, as it was written last."""
     pods: Sequence[Pod]
@@ -41,7 +41,7 @@ class Observed:
     catalogue: Catalogue
     """Prices and measurements."""
     image: str
-    """Image of the workers when the document names none."""
+    """Image of the workers where the run names none."""
     gone_pods: Mapping[str, Pod] = field(default_factory=dict)
     """By uid: pods that are gone, as they were last; they ended when they were seen to go, if not before."""
     namesakes: Sequence[Pod] = ()
@@ -75,7 +75,7 @@ class Delete:
 
 
 @dataclass(frozen=True)
-class Tell:
+class RunEvent:
     """An event on the run that a person reads."""
 
     kind: str
@@ -86,7 +86,7 @@ class Tell:
     """A sentence."""
 
 
-Action = Create | Delete | Tell
+Action = Create | Delete | RunEvent
 
 
 @dataclass(frozen=True)

@@ -92,19 +92,19 @@ def _wait_for_a_spec(draft: Draft) -> None:
 
 
 def _reopen(draft: Draft, run: Run) -> None:
-    """A failure that was the document's may be mended by an edit of it."""
+    """A failure by a limit of the run configuration may be mended by an edit of it."""
     failed = draft.status.condition("Failed")
     if (
         draft.status.phase == "Failed"
         and failed is not None
         and failed.reason in MENDABLE
         and draft.seen.generation > draft.status.observed_generation
-        and not run.cluster.suspend  # to stop what has ended is no wish to go on
+        and not run.cluster.suspend  # to stop what has ended is no wish to resume it
     ):
         phase: Phase = "Recovering" if draft.status.attempts else "Pending"
-        draft.put(phase=phase, message="the document was changed", finished=None)
+        draft.put(phase=phase, message="the spec was changed", finished=None)
         for kind in ("Failed", "Succeeded"):
-            draft.condition(kind, "False", "Reopened", "the document was changed")
+            draft.condition(kind, "False", "Reopened", "the spec was changed")
 
 
 def _observe(draft: Draft) -> None:
@@ -135,7 +135,7 @@ def _stepped(draft: Draft, attempt: AttemptStatus) -> AttemptStatus:
 def _proceed(draft: Draft, run: Run) -> None:
     if draft.status.phase == "Suspended":
         draft.put(phase="Recovering" if draft.status.attempts else "Pending", message="resumed")
-        draft.tell("Normal", "Resumed", "goes on from the last checkpoint")
+        draft.event("Normal", "Resumed", "goes on from the last checkpoint")
     live = draft.status.live
     if live is not None:
         watch(draft, run, live)

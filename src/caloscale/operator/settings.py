@@ -13,7 +13,7 @@ class Settings:
     """Settings of the process, each from an environment variable."""
 
     image: str = "caloscale/trainer:0.1.0"
-    """CALOSCALE_IMAGE: image of the workers when a document names none."""
+    """CALOSCALE_IMAGE: image of the workers where a run names none."""
     prices: Path | None = None
     """CALOSCALE_PRICES: folder of price files (*.csv) that go before the catalogue, a ConfigMap; absent: none."""
     identity: str = "operator"

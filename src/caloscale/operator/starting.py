@@ -89,7 +89,7 @@ def _placement(draft: Draft, run: Run) -> Placed | None:
 def _came_too_few(draft: Draft) -> bool:
     """Whether the last attempt waited in vain for an autoscaler, not long ago."""
     last = draft.status.attempt
-    if last is None or last.reason != "NoRoom" or last.ended is None:
+    if last is None or last.reason != "Unschedulable" or last.ended is None:
         return False
     pause = AUTOSCALER_SECONDS * 2 ** min(attempts_in_vain(draft.status) - 1, 10)
     again = last.ended + dt.timedelta(seconds=min(pause, LONGEST_AUTOSCALER_SECONDS))
@@ -118,7 +118,7 @@ def _wait_for_room(draft: Draft, run: Run, placed: Placed, missing: str) -> Plac
             return moved
         smaller = shrink(run, placed, draft.seen.pools()[0]) if draft.problem is None else None
         if smaller is not None:
-            draft.tell("Warning", "Shrunk", f"{missing}; going on with {smaller.nodes} nodes, same global batch")
+            draft.event("Warning", "Shrunk", f"{missing}; going on with {smaller.nodes} nodes, same global batch")
             return smaller
     elif draft.status.attempts:
         draft.times.append(due)
@@ -135,7 +135,7 @@ def _moved(draft: Draft, run: Run, placed: Placed, *, same_price: bool = False) 
         if (same_price and kinds[0] != kinds[1]) or not affordable(draft, run, moved):
             continue
         told = f"pool {placed.pool} has no room; {moved.nodes} nodes ({moved.purchase}) of pool {moved.pool}"
-        draft.tell("Normal", "Moved", told)
+        draft.event("Normal", "Moved", told)
         draft.condition("Planned", "True", "Moved", told)
         return moved
     return None
@@ -144,9 +144,9 @@ def _moved(draft: Draft, run: Run, placed: Placed, *, same_price: bool = False) 
 def _wait(draft: Draft, message: str) -> None:
     phase: Phase = "Recovering" if draft.status.attempts else "Waiting"
     if draft.status.message != message:
-        draft.condition("Launched", "False", "NoRoom", message)
+        draft.condition("Launched", "False", "Unschedulable", message)
         if draft.status.waiting_since is None:
-            draft.tell("Normal", "Waiting", message)
+            draft.event("Normal", "Waiting", message)
     draft.put(phase=phase, message=message, waiting_since=draft.status.waiting_since or draft.now)
 
 
@@ -174,7 +174,7 @@ def _launch(draft: Draft, run: Run, placed: Placed) -> None:
     draft.condition("Launched", "True", "Launched", f"attempt {number}: {layout} in pool {placed.pool}")
     for kind in ("Succeeded", "Failed"):
         draft.condition(kind, "False", "Running", f"attempt {number} is on its way")
-    draft.tell("Normal", "Launched", f"attempt {number}: {layout} on {placed.nodes} nodes of pool {placed.pool}")
+    draft.event("Normal", "Launched", f"attempt {number}: {layout} on {placed.nodes} nodes of pool {placed.pool}")
     make_objects(draft, run, attempt)
 
 

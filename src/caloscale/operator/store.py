@@ -50,7 +50,7 @@ class KnownRun(NamedTuple):
 
 
 class Store:
-    """The cluster as events told it. All methods may be called by several threads."""
+    """The cluster as lists and events have it. All methods may be called by several threads."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -88,7 +88,7 @@ class Store:
                 return self._drop(key, raw)
             try:
                 return self._take(key, raw)
-            except (KeyError, ValueError, TypeError) as error:  # a stranger's object must not stop everything
+            except (KeyError, ValueError, TypeError) as error:  # an object of somebody else must not stop everything
                 log.warning("%s %s/%s is left aside: %r", kind, key[1], key[2], error)
                 return set()
 
@@ -99,7 +99,7 @@ class Store:
             if self.nodes.get(name) == node:
                 return set()
             self.nodes[name] = node
-            return self._changed() | self.hungry()
+            return self._changed() | self.pending_runs()
         if kind == "Pod":
             return self._take_pod(namespace, name, raw)
         if kind in ("TFJob", "JobSet"):
@@ -110,7 +110,7 @@ class Store:
             concerned = self._concerned(RunKey(namespace, job.run, job.run_uid))
             if (before is not None and before.state == "suspended") != (job.state == "suspended"):
                 self._changed()
-                concerned |= self.hungry()
+                concerned |= self.pending_runs()
             return concerned
         if kind == "ConfigMap":
             return self._take_progress(namespace, name, raw)
@@ -146,7 +146,7 @@ class Store:
         if before is None or pod.use != before.use:
             self._changed()
             if before is not None and before.use is not None and pod.use is None:
-                concerned |= self.hungry()
+                concerned |= self.pending_runs()
         return concerned
 
     def _take_progress(self, namespace: str, name: str, raw: Mapping[str, Any]) -> set[RunKey]:
@@ -177,10 +177,10 @@ class Store:
                 return set()
             self._remember(pod_of(raw) if raw.get("status") else pod)
             if not pod.run:
-                return self._followed_by(namespace, name) | self.hungry()
+                return self._followed_by(namespace, name) | self.pending_runs()
             run = RunKey(namespace, pod.run, pod.run_uid)
             self._of_run.get(run, set()).discard((namespace, name))
-            return self._concerned(run) | self.hungry()
+            return self._concerned(run) | self.pending_runs()
         if kind in ("TFJob", "JobSet"):
             job = self.jobs.pop(key, None)
             return self._concerned(RunKey(namespace, job.run, job.run_uid)) if job is not None else set()
@@ -197,7 +197,7 @@ class Store:
         if (gone := self._named.pop((namespace, name), None)) is not None:
             self.runs.pop(gone, None)
         self._changed()
-        return self.hungry()
+        return self.pending_runs()
 
     def _remember(self, pod: Pod) -> None:
         """A pod as it was last: a list has no events of what ended meanwhile, and who makes pods anew is quick."""
@@ -288,7 +288,7 @@ class Store:
         job = self.jobs.get((kind, run.namespace, name))
         return job is not None and job.state == "suspended"
 
-    def hungry(self) -> set[RunKey]:
+    def pending_runs(self) -> set[RunKey]:
         """Runs that more room concerns: those that wait for it, or run on fewer nodes than planned."""
         return {
             key

@@ -35,7 +35,7 @@ def wants_warnings(status: RunStatus, now: dt.datetime) -> bool:
 def troubles_of(events: Iterable[Mapping[str, Any]], job: str, since: dt.datetime) -> list[Trouble]:
     """Warnings about a job, its pods and what is between them, newest first; ``events``: API objects."""
     found = []
-    # a run by the name of our job has jobs and pods that begin with it, too: what is ours goes on with a letter
+    # a run by the name of our job has jobs and pods that begin with it, too: after ours comes a letter
     ours = re.compile(rf"{re.escape(job)}(-[a-z].*)?")
     for event in events:
         name = event["involvedObject"].get("name", "")
@@ -92,7 +92,7 @@ def _remedy(trouble: Trouble) -> str:
         )
     if trouble.reason in ("FailedMount", "CreateContainerConfigError"):
         missing = "make what is missing in the run's namespace (the Secret of cluster.credentialsSecret with key.json)"
-        return f"{missing}, or correct its name in the document"
+        return f"{missing}, or correct its name in the TrainingRun"
     if trouble.reason == "FailedScheduling":
         return "free or add nodes; what each node lacks is said above"
     return f"kubectl describe says more of {trouble.where}"

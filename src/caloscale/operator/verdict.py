@@ -38,7 +38,7 @@ def judge(
     nodes: Mapping[str, bool],
     gone: Mapping[str, Pod] | None = None,
 ) -> Verdict | None:
-    """Whether an attempt has ended and why; None: it goes on.
+    """Whether an attempt has ended and why; None: it has not.
 
     gone: by uid, pods that are no more, as they were last.
 
@@ -60,10 +60,10 @@ def judge(
     if lost is not None:
         return Verdict("NodeLost", lost)
     for pod in failed:
-        told = f"{pod.name} on {pod.node or 'no node'} {OUT_OF_MEMORY if pod.out_of_memory else 'ended'}"
+        said = f"{pod.name} on {pod.node or 'no node'} {OUT_OF_MEMORY if pod.out_of_memory else 'ended'}"
         code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
         reason: Reason = "WorkerLost" if pod.disrupted else "WorkerFailed"
-        return Verdict(reason, f"{told}{code}{_log(pod)}", pod.exit_code)
+        return Verdict(reason, f"{said}{code}{_log(pod)}", pod.exit_code)
     if job is not None and job.deleting:
         return Verdict("JobLost", f"{job.kind} {job.name} was deleted by somebody")
     for pod in pods:

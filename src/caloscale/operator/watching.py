@@ -17,7 +17,7 @@ from caloscale.spec import Run, seconds_of
 from caloscale.status import AttemptStatus, Placed
 
 LEAST_WAIT_SECONDS = 60.0
-"""Pods have so long to be made and bound, however impatient the document is, s."""
+"""Pods have so long to be made and bound, whatever recovery.waitForCapacity says, s."""
 
 
 def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
@@ -34,7 +34,7 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
         return
     if job is None:  # launched, but the operator ended before the job was made, it is on its way, or was refused
         draft.put(phase="Starting", message=f"attempt {live.number} is launched")
-        _tell_trouble(draft, pods)
+        _report_trouble(draft, pods)
         make_objects(draft, run, live)
     elif job.state == "suspended":
         queued = f"queue {draft.queue(run)} has not admitted it yet"
@@ -54,18 +54,18 @@ def _follow(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> None:
     if placed is None or len(running) < placed.workers:
         if live.running is None:
             draft.put(phase="Starting", message=f"{len(running)} of {live.workers} workers run")
-            _tell_trouble(draft, pods)
+            _report_trouble(draft, pods)
         return
     if live.running is None:
         draft.replace(live.model_copy(update={"running": draft.now}))
         draft.put(phase="Running", message=f"{live.workers} workers on {live.nodes} nodes")
-        draft.tell("Normal", "Running", f"attempt {live.number}: {live.workers} workers on {live.nodes} nodes")
+        draft.event("Normal", "Running", f"attempt {live.number}: {live.workers} workers on {live.nodes} nodes")
         if draft.status.condition(CONDITION) is not None:
             draft.condition(CONDITION, "False", "Running", "all workers run")
         _verify(draft, placed, running)
 
 
-def _tell_trouble(draft: Draft, pods: list[Pod]) -> None:
+def _report_trouble(draft: Draft, pods: list[Pod]) -> None:
     """Say why workers do not start, and look again for it."""
     draft.later(PATIENCE_SECONDS)
     trouble = worst(pods, draft.seen.warnings)
@@ -74,7 +74,7 @@ def _tell_trouble(draft: Draft, pods: list[Pod]) -> None:
     told = sentence(trouble)
     known = draft.status.condition(CONDITION)
     if known is None or known.status != "True":
-        draft.tell("Warning", trouble.reason, told)
+        draft.event("Warning", trouble.reason, told)
     draft.condition(CONDITION, "True", trouble.reason, told)
     draft.put(message=f"{draft.status.message}; {told}")
 
@@ -83,7 +83,7 @@ def _verify(draft: Draft, placed: Placed, pods: list[Pod]) -> None:
     problems = verify_placement(placed, [(pod.name, pod.node, pod.accelerators) for pod in pods])
     if problems:
         draft.condition("PlacementVerified", "False", "Mismatch", "; ".join(problems))
-        draft.tell("Warning", "PlacementMismatch", "; ".join(problems))
+        draft.event("Warning", "PlacementMismatch", "; ".join(problems))
     else:
         each = "a node each, with all its accelerators" if placed.workers == placed.nodes else "as planned"
         draft.condition("PlacementVerified", "True", "AsPlanned", f"{placed.workers} workers, {each}")
@@ -107,7 +107,7 @@ def _growth(draft: Draft, run: Run, live: AttemptStatus) -> Verdict | None:
         draft.times.append(due)
         return None
     draft.put(placement=full, room_since=None)
-    return Verdict("Grown", f"{full.nodes} nodes can be had again")
+    return Verdict("ScaledUp", f"{full.nodes} nodes can be had again")
 
 
 def _is_queued(draft: Draft) -> bool:
@@ -148,7 +148,7 @@ def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: l
         draft.times += [due] if live.running is None else []
         return None
     if bound and blocked is not None:
-        return Verdict("CannotStart", sentence(blocked))
+        return Verdict("StartupFailed", sentence(blocked))
     if refused and trouble is not None:
         return Verdict("JobLost", sentence(trouble))
     if not pods:  # a quota, an admission policy, a missing claim or account
@@ -156,4 +156,4 @@ def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: l
         why = sentence(trouble) if trouble is not None else "kubectl describe says why"
         return Verdict("JobLost", f"{kind} {live.job} made no pods; {why}")
     why = f"; {sentence(trouble)}" if trouble is not None else ""
-    return Verdict("NoRoom", f"{live.workers} workers did not find a node each in {waited_s:g} s{why}")
+    return Verdict("Unschedulable", f"{live.workers} workers did not find a node each in {waited_s:g} s{why}")

@@ -82,7 +82,7 @@ def test_all_nodes_go_and_fewer_come_back_and_then_all(
     assert status["placement"]["globalBatch"] == batch and status["placement"]["accumulate"] == 2
     add_nodes(pool="fleet", count=2, spot=True)
     status = runs.until("gan", lambda s: s.get("layout") == "4x8" and s["phase"] == "Running", "four nodes again")
-    assert [a.get("reason") for a in status["attempts"]][1:] == ["Grown", None] and status["restarts"] == 1
+    assert [a.get("reason") for a in status["attempts"]][1:] == ["ScaledUp", None] and status["restarts"] == 1
     machines.end_pods(api, runs.namespace)
     runs.phase("gan", "Succeeded")
 
