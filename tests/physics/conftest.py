@@ -69,7 +69,7 @@ class Case:
 
 
 @pytest.fixture(scope="session")
-def perfect() -> Case:
+def undistorted() -> Case:
     """A generator that is the Monte Carlo itself; its untrained network makes noise."""
     reference, training = make_showers(240, 1), make_showers(500, 2)
     generated = make_showers(600, 3, source="generated")
@@ -80,7 +80,7 @@ def perfect() -> Case:
 
 
 @pytest.fixture(scope="session")
-def distorted(perfect: Case) -> Evaluation:
+def distorted(undistorted: Case) -> Evaluation:
     """Ten per cent too much energy, a quarter too wide; two gates, of which one must reject."""
     generated = make_showers(600, 5, response=1.1, width=1.25, source="generated")
     gates = (
@@ -90,7 +90,12 @@ def distorted(perfect: Case) -> Evaluation:
     validation = VALIDATION.model_copy(update={"gates": gates})
     return evaluate(
         compare(
-            perfect.reference, generated, training=perfect.training, untrained=None, data=DATA, validation=validation
+            undistorted.reference,
+            generated,
+            training=undistorted.training,
+            untrained=None,
+            data=DATA,
+            validation=validation,
         )
     )
 

@@ -20,20 +20,20 @@ from tests.physics.conftest import DATA, make_showers
 QUICK = Validation(showers=100, bootstraps=10)
 
 
-def test_every_observable_of_the_configuration_is_computed(perfect):
-    limited = {f"{name}Separation" for name in perfect.evaluation.observables}
+def test_every_observable_of_the_configuration_is_computed(undistorted):
+    limited = {f"{name}Separation" for name in undistorted.evaluation.observables}
     assert limited == {name for name in get_args(Quantity) if name.endswith("Separation")}
-    for result in perfect.evaluation.observables.values():
+    for result in undistorted.evaluation.observables.values():
         assert result.expected_null > 0 and result.uncertainty > 0 and len(result.ranges) == 3
 
 
-def test_monte_carlo_as_generator_has_no_excess(perfect):
+def test_monte_carlo_as_generator_has_no_excess(undistorted):
     """No excess: none of 13 observables is four standard deviations off, and in the mean they are where they belong."""
-    results = perfect.evaluation.observables
+    results = undistorted.evaluation.observables
     for name, result in results.items():
         assert abs(result.excess) < 4 * result.excess_uncertainty, name
     assert abs(np.mean([r.excess / r.excess_uncertainty for r in results.values()])) < 1
-    found = perfect.evaluation
+    found = undistorted.evaluation
     assert abs(found.classifier.value - 0.5) < 4 * found.classifier.uncertainty
     assert (found.decision, found.reasons, found.warnings) == ("not assessed", (), ())
     assert found.linearity_deviation < 0.03
@@ -58,8 +58,8 @@ def test_showers_that_are_deeper_are_seen_in_layers():
     assert found.largest_maximum_difference == pytest.approx(0.2 * deepest / 1.375, abs=0.15)
 
 
-def test_it_beats_the_untrained_network_and_the_baseline(perfect):
-    found = perfect.evaluation
+def test_it_beats_the_untrained_network_and_the_baseline(undistorted):
+    found = undistorted.evaluation
     for name in ("longitudinalProfile", "transverseProfileX", "transverseProfileY", "cellSpectrum"):
         assert found.observables[name].untrained > 20 * found.observables[name].separation
     assert found.observables["cellSpectrum"].improvement_sigmas > 3
@@ -85,16 +85,16 @@ def test_gates_decide(distorted):
     assert distorted.reasons == (failed.statement,) and "Mean response" in failed.statement
 
 
-def test_what_learnt_nothing_is_called_worse(perfect):
+def test_what_learnt_nothing_is_called_worse(undistorted):
     """Noise is farther from Monte Carlo than the mean shower and than Monte Carlo in the place of the untrained."""
     noise = Showers(
         np.random.default_rng(1).uniform(0, 1e-3, (100, *DATA.shape)).astype(np.float32),
-        perfect.training.energy_gev[:100],
-        perfect.training.angle_rad[:100],
+        undistorted.training.energy_gev[:100],
+        undistorted.training.angle_rad[:100],
         source="generated",
     )
-    samples = {"training": perfect.training, "data": DATA, "validation": QUICK}
-    found = evaluate(compare(perfect.reference, noise, untrained=perfect.training[:100], **samples))
+    samples = {"training": undistorted.training, "data": DATA, "validation": QUICK}
+    found = evaluate(compare(undistorted.reference, noise, untrained=undistorted.training[:100], **samples))
     assert found.warnings == ("worse than the untrained network", "worse than the mean shower")
     assert verdict_markdown(found).startswith(
         "**Not assessed: the generator is worse than the untrained network and worse than the mean shower; "
@@ -114,12 +114,12 @@ def test_nothing_generated_is_said_not_raised(degenerate):
     assert any("parametrised" in note for note in degenerate.notes)
 
 
-def test_a_gate_without_a_value_is_undecided(perfect):
-    few = perfect.reference[:5]
+def test_a_gate_without_a_value_is_undecided(undistorted):
+    few = undistorted.reference[:5]
     gates = (Gate(quantity="hitsSeparation", tolerance=0.9), Gate(quantity="response", tolerance=90))
     validation = QUICK.model_copy(update={"gates": gates})
     found = evaluate(
-        compare(few, few, training=perfect.training[:20], untrained=None, data=DATA, validation=validation)
+        compare(few, few, training=undistorted.training[:20], untrained=None, data=DATA, validation=validation)
     )
     assert found.decision == "undecided" and {gate.decision for gate in found.gates} == {"undecided"}
     assert "Hits: undecided: needs 8 showers of each kind, there are 5" in found.reasons[0]
@@ -127,16 +127,18 @@ def test_a_gate_without_a_value_is_undecided(perfect):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
-def test_cells_that_are_no_energies_reject_the_model(perfect, bad):
-    cells = perfect.training.cells_gev[:100].copy()
+def test_cells_that_are_no_energies_reject_the_model(undistorted, bad):
+    cells = undistorted.training.cells_gev[:100].copy()
     cells[3, 2, 2, 2] = bad
-    generated = Showers(cells, perfect.training.energy_gev[:100], perfect.training.angle_rad[:100], source="generated")
-    options = {"training": perfect.training, "untrained": generated, "data": DATA, "validation": QUICK}
-    found = evaluate(compare(perfect.reference, generated, **options))
+    generated = Showers(
+        cells, undistorted.training.energy_gev[:100], undistorted.training.angle_rad[:100], source="generated"
+    )
+    options = {"training": undistorted.training, "untrained": generated, "data": DATA, "validation": QUICK}
+    found = evaluate(compare(undistorted.reference, generated, **options))
     assert found.showers.unusable == 1 and found.showers.empty == 1
     assert found.decision == "rejected" and "1 generated showers" in found.reasons[0]
     with pytest.raises(InputError, match="not finite or negative") as error:
-        evaluate(compare(generated, perfect.reference, **options))
+        evaluate(compare(generated, undistorted.reference, **options))
     assert error.value.field == "reference" and error.value.remedy
 
 
@@ -148,62 +150,66 @@ def test_cells_that_are_no_energies_reject_the_model(perfect, bad):
         ({"training": slice(0)}, "training"),
     ],
 )
-def test_empty_samples_are_refused(perfect, change, field):
-    samples = dict.fromkeys(("reference", "generated", "training"), perfect.training[:20])
-    samples |= {name: perfect.training[index] for name, index in change.items()}
+def test_empty_samples_are_refused(undistorted, change, field):
+    samples = dict.fromkeys(("reference", "generated", "training"), undistorted.training[:20])
+    samples |= {name: undistorted.training[index] for name, index in change.items()}
     with pytest.raises(InputError, match="no showers") as error:
         evaluate(compare(**samples, untrained=None, data=DATA, validation=QUICK))
     assert error.value.field == field
 
 
-def test_another_shape_is_refused(perfect):
+def test_another_shape_is_refused(undistorted):
     wrong = Showers(
-        perfect.training.cells_gev[:10, :-1], perfect.training.energy_gev[:10], perfect.training.angle_rad[:10]
+        undistorted.training.cells_gev[:10, :-1],
+        undistorted.training.energy_gev[:10],
+        undistorted.training.angle_rad[:10],
     )
     with pytest.raises(InputError, match="another shape") as error:
         evaluate(
-            compare(perfect.reference, wrong, training=perfect.training, untrained=None, data=DATA, validation=QUICK)
+            compare(
+                undistorted.reference, wrong, training=undistorted.training, untrained=None, data=DATA, validation=QUICK
+            )
         )
     assert error.value.value == [8, 9, 12] and "[9, 9, 12]" in error.value.remedy
 
 
-def test_the_baseline_repeats_the_mean_shower_times_the_energy(perfect):
-    training = perfect.training[:50]
+def test_the_baseline_repeats_the_mean_shower_times_the_energy(undistorted):
+    training = undistorted.training[:50]
     mean = mean_shower(training)
     expected = (training.cells_gev / training.energy_gev[:, None, None, None]).mean(axis=0)
     np.testing.assert_allclose(mean, expected, rtol=1e-5)
     cuts = choose_cuts([training], hits_gev=3e-4, threshold_gev=2e-5)
-    found = observe_baseline(training, perfect.reference, axes_of(DATA), cuts)
-    assert found.ecal_sum_gev == pytest.approx(mean.sum() * perfect.reference.energy_gev, rel=1e-4)
+    found = observe_baseline(training, undistorted.reference, axes_of(DATA), cuts)
+    assert found.ecal_sum_gev == pytest.approx(mean.sum() * undistorted.reference.energy_gev, rel=1e-4)
     assert found.fractions.std(axis=0) == pytest.approx([0, 0, 0], abs=1e-6)
 
 
-def test_the_same_showers_give_the_same_result(perfect):
-    samples = {"training": perfect.training, "untrained": None, "data": DATA, "validation": QUICK}
+def test_the_same_showers_give_the_same_result(undistorted):
+    samples = {"training": undistorted.training, "untrained": None, "data": DATA, "validation": QUICK}
     generated = make_showers(100, 9)
-    first, second = (evaluate(compare(perfect.reference, generated, **samples)) for _ in range(2))
+    first, second = (evaluate(compare(undistorted.reference, generated, **samples)) for _ in range(2))
     assert first == second
     other = evaluate(
-        compare(perfect.reference, generated, **(samples | {"validation": QUICK.model_copy(update={"seed": 2})}))
+        compare(undistorted.reference, generated, **(samples | {"validation": QUICK.model_copy(update={"seed": 2})}))
     )
     assert other.observables["hits"].separation == first.observables["hits"].separation
     assert other.observables["hits"].expected_null != first.observables["hits"].expected_null
 
 
-def test_the_result_is_json_that_can_be_read_back(perfect, degenerate):
-    for result in (perfect.evaluation, degenerate):
+def test_the_result_is_json_that_can_be_read_back(undistorted, degenerate):
+    for result in (undistorted.evaluation, degenerate):
         text = result.model_dump_json(by_alias=True)
         assert Evaluation.model_validate_json(text) == result
         content = json.loads(text)
         assert "excess" in content["observables"]["hits"] and "NaN" not in text
-    assert len(perfect.evaluation.model_dump_json(by_alias=True)) < 200_000
+    assert len(undistorted.evaluation.model_dump_json(by_alias=True)) < 200_000
 
 
-def test_numbers_for_other_pages(perfect, degenerate):
-    metrics = perfect.evaluation.metrics()
-    assert metrics["hitsSeparation"] == perfect.evaluation.observables["hits"].separation
+def test_numbers_for_other_pages(undistorted, degenerate):
+    metrics = undistorted.evaluation.metrics()
+    assert metrics["hitsSeparation"] == undistorted.evaluation.observables["hits"].separation
     assert metrics["accepted"] == 0.0 and all(np.isfinite(v) for v in metrics.values())
     assert "classifierAuc" not in degenerate.metrics()
-    false_positives, true_positives, thresholds = perfect.evaluation.roc_curve()
+    false_positives, true_positives, thresholds = undistorted.evaluation.roc_curve()
     assert len(false_positives) == len(true_positives) == len(thresholds) > 10
     assert degenerate.roc_curve() is None

@@ -58,8 +58,8 @@ def small(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def perfect_data(perfect) -> FigureData:
-    return figure_data(perfect.comparison)
+def perfect_data(undistorted) -> FigureData:
+    return figure_data(undistorted.comparison)
 
 
 def check_files(drawn, folder):
@@ -87,19 +87,19 @@ def draw_without_layout(figures: list[drawing.Drawing]) -> None:
         figure.page.canvas.draw()
 
 
-def test_all_figures_are_described(perfect, perfect_data):
+def test_all_figures_are_described(undistorted, perfect_data):
     """Their files: `test_figures_of_the_run`, and tests/pipelines/test_local.py for all of a run."""
-    made = construct(perfect.evaluation, perfect_data)
+    made = construct(undistorted.evaluation, perfect_data)
     assert len({figure.name for figure in made}) == len(FIGURES)
     captions = {figure.name: figure.caption for figure in made}
     for name in set(captions) - {"longitudinal_profile", "example_showers", "learning_curve"}:
         assert "600 generated and 240 held-out Monte Carlo showers" in captions[name], name
     seen = {figure.name: figure.alternative for figure in made}
-    for energy, maximum in zip(perfect.evaluation.energy_ranges, perfect.evaluation.shower_maximum):
+    for energy, maximum in zip(undistorted.evaluation.energy_ranges, undistorted.evaluation.shower_maximum):
         assert energy.label in seen["longitudinal_profile"]
         assert f"in layer {maximum.layer.reference.value:.0f}" in seen["longitudinal_profile"]
-    assert f"{perfect.evaluation.classifier.value:.2f}" in seen["classifier_and_regression"]
-    for point in perfect.evaluation.classifier.learning_curve:
+    assert f"{undistorted.evaluation.classifier.value:.2f}" in seen["classifier_and_regression"]
+    for point in undistorted.evaluation.classifier.learning_curve:
         assert f"{point.value:.3f} with {point.showers}" in seen["learning_curve"]
     assert "held-out Monte Carlo showers" in captions["learning_curve"]
     draw_without_layout([figure for figure in made if figure.name in ("classifier_and_regression", "learning_curve")])
@@ -166,10 +166,10 @@ def test_figure_data_are_read_back_with_what_is_absent():
     )
 
 
-def test_figure_data_match_the_showers(perfect, perfect_data):
-    whole = 1e3 * perfect.reference.cells_gev.sum() / len(perfect.reference)
+def test_figure_data_match_the_showers(undistorted, perfect_data):
+    whole = 1e3 * undistorted.reference.cells_gev.sum() / len(undistorted.reference)
     assert sum(perfect_data.transverse[0].curves["reference"].values) == pytest.approx(whole, rel=1e-3)
-    counts = [r.reference for r in perfect.evaluation.energy_ranges]
+    counts = [r.reference for r in undistorted.evaluation.energy_ranges]
     per_range = [sum(panel.curves["reference"].values) for panel in perfect_data.longitudinal]
     assert np.average(per_range, weights=counts) == pytest.approx(whole, rel=1e-3)
     for panel in perfect_data.distributions.values():

@@ -184,9 +184,9 @@ def test_the_tables_show_each_gate_and_each_observable(distorted):
     assert len(observables.rows) == len(distorted.observables)
 
 
-def test_the_resolution_is_shown_where_it_is_worst(perfect):
+def test_the_resolution_is_shown_where_it_is_worst(undistorted):
     """The mean over the ranges, or the plain sum alone, would hide a range that is a quarter off."""
-    evaluation = perfect.evaluation
+    evaluation = undistorted.evaluation
     ranges = list(evaluation.weighted_resolution.ranges)
     sigma = ranges[0].sigma.model_copy(
         update={
@@ -203,8 +203,8 @@ def test_the_resolution_is_shown_where_it_is_worst(perfect):
     assert "σ/E, ratio to Monte Carlo, plain sum" in facts  # noqa: RUF001
 
 
-def test_ranges_have_a_row_for_each_sample(perfect):
-    evaluation = perfect.evaluation
+def test_ranges_have_a_row_for_each_sample(undistorted):
+    evaluation = undistorted.evaluation
     table = ranges_table(evaluation)
     assert len(set(table.columns)) == len(table.columns)
     for k, energy in enumerate(evaluation.energy_ranges):
@@ -282,13 +282,13 @@ def test_numbers_as_texts():
     assert words("generatorLoss") == "generator loss" and words("real_fake/D.loss") == "real fake D loss"
 
 
-def test_the_verdict_as_markdown(distorted, perfect):
+def test_the_verdict_as_markdown(distorted, undistorted):
     text = verdict_markdown(distorted)
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == 2 + len(distorted.gates) + 2 + len(distorted.observables)
     assert {line.count("|") for line in lines} == {7, 9}
     assert text.startswith("**Rejected: Mean response")
-    assert verdict_markdown(perfect.evaluation).startswith("**Not assessed: ")
+    assert verdict_markdown(undistorted.evaluation).startswith("**Not assessed: ")
 
 
 def test_markdown_of_blocks():
