@@ -79,7 +79,7 @@ def with_angles(dataset: Path, target: Path, replaced: Mapping[str, str]) -> Non
 
 def trained_with(choice: str, preset: str, overrides: Sequence[str]) -> Path:
     """Folder with the networks of a choice; they are trained, or their training is resumed, if they are not there."""
-    original = trained("angle", preset=preset, overrides=overrides)
+    original = trained(preset=preset, overrides=overrides)
     if not CHOICES[choice]:
         return original
     folder = original.with_name(f"{original.name}-{choice}")

@@ -33,7 +33,7 @@ from caloscale.spec import Run, load_run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.storage.atomic import atomic_writer
 from tools.benchmark_runs import table
-from tools.trained_runs import RUNS, held_out_showers, trained
+from tools.trained_runs import NO_LIMIT, RUNS, held_out_showers, trained
 
 PRESET = "compact"
 VARIANTS: Mapping[str, tuple[str, ...]] = {
@@ -150,8 +150,8 @@ def compare_showers(folder: Path, run: Run, real: Showers, asked: int) -> dict[s
 
 def of_variant(title: str, seed: int, overrides: Sequence[str], real: Showers, asked: int) -> dict[str, Any]:
     """A variant trained with this seed; training and result are kept."""
-    changed = (*overrides, *VARIANTS[title], f"train.seed={seed}")
-    folder = trained("compact", preset=PRESET, overrides=changed)
+    changed = (NO_LIMIT, *overrides, *VARIANTS[title], f"train.seed={seed}")
+    folder = trained(preset=PRESET, overrides=changed)
     found = compare_showers(folder, load_run(preset=PRESET, overrides=changed), real, asked)
     print(f"{title}, seed {seed}: response spread {found['responseSpread']['value']}", flush=True)
     return {"variant": title, "seed": seed, "run": folder.name, "found": found}

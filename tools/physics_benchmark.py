@@ -157,7 +157,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     run = load_run(preset=PRESET, overrides=training)
     real = held_out_showers(asked.showers, preset=PRESET, overrides=asked.overrides)
-    folder = trained("physics", preset=PRESET, overrides=training)
+    folder = trained(preset=PRESET, overrides=training)
     generator = load_generator(folder / TRAINED)
     with open_shards(folder / DATASET) as shards:
         others = shards.read("train")

@@ -28,12 +28,16 @@ def identity(run: Run) -> str:
     return hashlib.sha256(dump_run(run).encode()).hexdigest()[:8]
 
 
-def trained(kind: str, *, preset: str, overrides: Sequence[str] = ()) -> Path:
+NO_LIMIT = "train.maxMinutes=null"
+"""Override for trainings that are compared: they make as many steps on a busy machine as on a quiet one."""
+
+
+def trained(*, preset: str, overrides: Sequence[str] = ()) -> Path:
     """Folder of the finished run of a preset with these overrides; it is made, or resumed, if it is not finished.
 
-    kind: begins the name of the folder. A run of another configuration (an edited preset) has another name.
+    Benches that need the same training share it. A run of another configuration (an edited preset) has another name.
     """
-    folder = TRAINED_RUNS / f"{kind}-{identity(load_run(preset=preset, overrides=overrides))}"
+    folder = TRAINED_RUNS / f"{preset}-{identity(load_run(preset=preset, overrides=overrides))}"
     if not (folder / "validation" / "physics.json").is_file():
         options = [word for override in overrides for word in ("--set", override)]
         command = ("run", "--preset", preset, "--name", folder.name, "--runs", str(TRAINED_RUNS), *options)

@@ -25,15 +25,15 @@ from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Run, load_run
 from caloscale.storage.atomic import atomic_writer
-from tools.trained_runs import trained
+from tools.trained_runs import NO_LIMIT, trained
 
 SHORT = ("a tenth of the epochs", "one epoch")
 
 
 def judged_run(preset: str, seed: int, epochs: int | None) -> Path:
     """Folder of a finished run with this seed of the training and, if given, so many epochs."""
-    overrides = [f"train.seed={seed}"] + ([] if epochs is None else [f"train.epochs={epochs}"])
-    return trained("verdict", preset=preset, overrides=overrides)
+    overrides = [NO_LIMIT, f"train.seed={seed}"] + ([] if epochs is None else [f"train.epochs={epochs}"])
+    return trained(preset=preset, overrides=overrides)
 
 
 def row(case: str, seed: int, evaluation: Evaluation) -> dict[str, Any]:

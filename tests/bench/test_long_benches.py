@@ -44,7 +44,7 @@ def test_a_finished_run_of_the_same_configuration_is_used_again(
     monkeypatch.setattr(trained_runs, "TRAINED_RUNS", tmp_path)
     monkeypatch.setattr(trained_runs.subprocess, "run", make)
     first, same, other = (
-        trained_runs.trained("verdict", preset="compact", overrides=[f"train.seed={seed}"]) for seed in (3, 3, 4)
+        trained_runs.trained(preset="compact", overrides=[f"train.seed={seed}"]) for seed in (3, 3, 4)
     )
     assert first == same != other
     assert [command[-2:] for command in commands] == [["--set", "train.seed=3"], ["--set", "train.seed=4"]]
@@ -52,7 +52,7 @@ def test_a_finished_run_of_the_same_configuration_is_used_again(
     edited = trained_runs.identity(load_run(preset="compact", overrides=["train.seed=3", "train.learningRate=0.001"]))
     assert not first.name.endswith(edited)
     (first / "validation" / "physics.json").unlink()  # interrupted before it was judged
-    assert trained_runs.trained("verdict", preset="compact", overrides=["train.seed=3"]) == first
+    assert trained_runs.trained(preset="compact", overrides=["train.seed=3"]) == first
     assert len(commands) == 3
 
 
