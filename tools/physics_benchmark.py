@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from caloscale.bench.classifiers import (
     BATCH,
@@ -185,7 +186,8 @@ def main(arguments: Sequence[str]) -> int:
 
     def distances() -> dict[str, Any]:
         features = high(real), high(generated), high(others)
-        return {name: distance(of, *features, seed) for name, of in (("fpd", fpd), ("kpd", kpd))}
+        with threadpool_limits(limits=1):  # small matrices: threads that wait for each other cost more than they bring
+            return {name: distance(of, *features, seed) for name, of in (("fpd", fpd), ("kpd", kpd))}
 
     found = {
         "distances": kept(results, "distances", distances),
