@@ -149,10 +149,9 @@ def test_ranges_without_showers_are_drawn_as_absent(reference, energies, empty_a
     for k, sample in missing:
         curve = data.longitudinal[k].curves[sample]
         assert np.isnan(curve.values).all() and len(curve.errors) == len(curve.values)
-    made = construct(evaluation, data)
-    profile = next(figure for figure in made if figure.name == "longitudinal_profile")
-    draw_without_layout([profile] if empty_above is None else made)
-    seen, shown = profile.alternative, {0, 2, 4}
+    figures = {figure.name: figure for figure in construct(evaluation, data)}
+    draw_without_layout([figures[name] for name in ("longitudinal_profile", "response", "shower_maximum")])
+    seen, shown = figures["longitudinal_profile"].alternative, {0, 2, 4}
     assert ("has no showers" in seen) == any(k in shown for k, _ in missing)
 
 

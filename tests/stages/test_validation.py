@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from scipy.stats import kstest
 from caloscale import spec
 from caloscale.bench.deformations import deformations
 from caloscale.errors import CheckpointError, InputError, ShowerFileError
+from caloscale.inference.folder import read_card
 from caloscale.physics import Evaluation
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
@@ -120,6 +122,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "shards"
 
 
+@pytest.mark.usefixtures("without_networks")
 @pytest.mark.parametrize(
     ("change", "field"),
     [("data.geometry.cellMm=6", "geometry"), ("data.preprocessing.power=0.8", "preprocessing")],
@@ -141,10 +144,20 @@ def test_inputs_of_another_configuration_are_not_compared(
     assert not (tmp_path / "model").exists()
 
 
+@pytest.fixture
+def without_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The card of a model is read, its networks are neither loaded nor used: nothing of them is looked at."""
+    monkeypatch.setattr(validation, "load_generator", lambda path, **_: SimpleNamespace(card=read_card(path)))
+    monkeypatch.setattr(
+        validation, "_generate", lambda _, energy, angle, seed: (showers_of(energy, angle), float(len(energy)))
+    )
+
+
 class JudgedError(Exception):
     """Ends a validation with the showers that it is about to compare with."""
 
 
+@pytest.mark.usefixtures("without_networks")
 @pytest.mark.parametrize(("most", "judging"), [(10_000, 15), (15, 15), (4, 4)])
 def test_showers_that_selected_the_epoch_do_not_validate(
     shards: Path,
@@ -169,6 +182,7 @@ def test_showers_that_selected_the_epoch_do_not_validate(
     assert len({*used, *chose}) == 5 + judging and {*used, *chose} <= set(held_out.energy_gev)
 
 
+@pytest.mark.usefixtures("without_networks")
 @pytest.mark.parametrize("known", ["these", "others", "not"])
 def test_networks_of_other_shards_are_reported(
     shards: Path,
@@ -178,7 +192,7 @@ def test_networks_of_other_shards_are_reported(
     caplog: pytest.LogCaptureFixture,
     known: str,
 ) -> None:
-    """They may have been trained on what is held back here."""
+    """They may have been trained on what is held out here."""
     monkeypatch.setattr(validation, "compare", lambda *_, **__: 1 / 0)
     networks = shutil.copytree(shared_model(tmp_path_factory, "compact", DETECTOR), tmp_path / "networks")
     card = json.loads((networks / "model.json").read_text())

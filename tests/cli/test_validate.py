@@ -1,0 +1,25 @@
+"""The exit status of `caloscale validate --require-release` for each decision; a real one: tests/pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from caloscale import stages
+from caloscale.physics import Evaluation
+from caloscale.stages.validation import ValidationOutcome
+
+
+@pytest.mark.parametrize("decision", ["accepted", "undecided", "rejected", "not assessed"])
+@pytest.mark.parametrize("required", [True, False])
+def test_only_an_accepted_model_meets_require_release(
+    command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decision: str, required: bool
+) -> None:
+    outcome = ValidationOutcome(Evaluation.model_construct(decision=decision), "the verdict")
+    monkeypatch.setitem(vars(stages), "validate", lambda *_: outcome)
+    done = command("validate", "--preset", "compact", "-w", tmp_path, *(["--require-release"] if required else []))
+    assert "the verdict" in done.out
+    assert done.code == (10 if required and decision != "accepted" else 0)
+    assert (decision in done.err) == (done.code == 10)
