@@ -39,8 +39,8 @@ PRESET = "compact"
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "the preset": (),
     "no energy score": ("train.energyScoreWeight=0",),
-    "ecalSum 0.05": ("train.lossWeights.ecalSum=0.05",),
-    "ecalSum 0.4": ("train.lossWeights.ecalSum=0.4",),
+    "ecalSum 0.15": ("train.lossWeights.ecalSum=0.15",),
+    "ecalSum 0.6": ("train.lossWeights.ecalSum=0.6",),
     "no averaged weights": ("train.averageDecay=0",),
     "averageDecay 0.99": ("train.averageDecay=0.99",),
     "no transverse": ("train.lossWeights.transverse=0",),
