@@ -33,7 +33,7 @@ def test_showers_do_not_depend_on_batches_streams_and_commands(folder, runtime):
     pieces = [showers(three, count=n, first=first, batch=4) for first, n in ((0, 9), (9, 14))]
     for parts in (showers(three, batch=4), showers(one, batch=100), list(map(np.concatenate, zip(*pieces)))):
         for found, expected in zip(parts, whole):
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-9)
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-7)  # GeV; a cell is 2e-5 or more
 
 
 def test_as_many_as_are_asked_for(folder):

@@ -94,7 +94,7 @@ def test_what_failed_for_its_budget_goes_on_with_more_and_only_then(
     gan = ("submit", *HARDWARE, "--name", "gan", "-n", cluster.namespace, "--yes", "--follow", "--set")
     assert command(*gan, "budget.maxUsd=1").code == 7
     again = command(*gan, "budget.maxUsd=1")
-    assert again.code == 2 and "has failed" in again.err and "it goes on" in again.err
+    assert again.code == 2 and "has failed" in again.err and "it resumes" in again.err
     assert command("stop", "gan", "-n", cluster.namespace, "--resume").code == 2
     more = command(*gan, "budget.maxUsd=1000")
     assert more.code == 0 and "Failed" not in more.err
