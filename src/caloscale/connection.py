@@ -270,8 +270,10 @@ def is_passing(error: ApiException) -> bool:
     return error.status == TOO_MANY or (error.status or 0) >= SERVER_ERROR
 
 
-def told(error: ApiException) -> str:
-    """What an API server said, as a sentence."""
+def message_of(error: Exception) -> str:
+    """The message of an API server's answer; of another error, its own."""
+    if not isinstance(error, ApiException):
+        return str(error)
     try:
         return str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):

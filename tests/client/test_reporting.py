@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from caloscale.client.reporting import ProgressReporter, read_progress_file, worker_index
-from caloscale.operator.store import read_progress
+from caloscale.operator.cache import read_progress
 from caloscale.progress import PROGRESS_FILE_VARIABLE
 from caloscale.training.progress_file import ProgressFile
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from kubernetes.client.exceptions import ApiException
 
+from caloscale.operator.cache import RunKey
 from caloscale.operator.controller import Controller
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.settings import Settings
-from caloscale.operator.store import RunKey
 from caloscale.status import RunStatus
 from tests.cluster import examples as ex
 
@@ -133,12 +133,10 @@ def test_a_refusal_for_ever_gives_the_nodes_back(controller: Controller, server:
 def test_new_prices_concern_those_who_wait(controller: Controller, tmp_path: Path) -> None:
     """Files announce nothing: they are looked at with each list."""
     controller._refresh()
-    controller._due.clear()
-    controller._refresh()
-    assert not controller._due
+    assert controller.queue.get(0.0) is None
     (tmp_path / "own.csv").write_text("# none yet\n" + HEADER + "\n")
     controller._refresh()
-    assert set(controller._due) == {RUN}
+    assert controller.queue.get(0.0) == RUN
 
 
 @pytest.mark.parametrize("code", [409, 429, 500, 503])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from prometheus_client import generate_latest
 
+from caloscale.operator.cache import Store
 from caloscale.operator.metrics import Metrics, RunsCollector
-from caloscale.operator.store import Store
 from tests.cluster import examples as ex
-from tests.operator.test_store import pod, run, versioned
+from tests.operator.test_cache import pod, run, versioned
 
 
 def test_runs_accelerators_and_money() -> None:

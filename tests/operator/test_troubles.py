@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Any
 
 from caloscale.cluster.pods import Trouble, pod_of
-from caloscale.operator.troubles import blocking, sentence, troubles_of, wants_warnings, worst
+from caloscale.operator.failures import blocking, sentence, troubles_of, wants_warnings, worst
 from caloscale.status import AttemptStatus, RunStatus
 
 NOW = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from caloscale.cluster.pods import Pod, pod_of
-from caloscale.operator.verdict import awaited_until, judge
+from caloscale.operator.failures import awaited_until, judge
 from caloscale.status import AttemptStatus, Hold
 
 ATTEMPT = AttemptStatus(

@@ -18,7 +18,7 @@ import yaml
 from caloscale.cluster.launch import Owner
 from caloscale.cluster.nodes import node_of, pools_of
 from caloscale.cluster.pods import Pod, Trouble, job_of, pod_of
-from caloscale.operator.observation import Create, Decision, Delete, Observed, RunEvent
+from caloscale.operator.context import Create, Decision, Delete, Observed, RunEvent
 from caloscale.operator.reconcile import reconcile
 from caloscale.status import RunProgress, RunStatus
 from tests.cluster import examples as ex

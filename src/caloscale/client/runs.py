@@ -12,7 +12,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
-from caloscale.connection import NOT_FOUND, Connection, is_passing, told
+from caloscale.connection import NOT_FOUND, Connection, is_passing, message_of
 from caloscale.errors import ClusterError, ConfigurationError, InputError
 from caloscale.spec import Run
 from caloscale.status import FINISHED, MENDABLE, RunStatus
@@ -75,7 +75,7 @@ def submit(connection: Connection, manifest: dict[str, Any], *, dry_run: bool = 
     try:
         return connection.apply(manifest, manager=MANAGER, dry_run=dry_run)
     except ApiException as error:
-        raise _refused(error, f"the cluster refuses the run: {told(error)}") from error
+        raise _refused(error, f"the cluster refuses the run: {message_of(error)}") from error
 
 
 def refuse_finished(connection: Connection, manifest: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnC
             raw = connection.get(names.KIND, namespace, name)
         except (ApiException, HTTPError, OSError) as error:
             if isinstance(error, ApiException) and not is_passing(error):
-                raise _refused(error, f"{name} cannot be followed: {told(error)}") from error
+                raise _refused(error, f"{name} cannot be followed: {message_of(error)}") from error
             time.sleep(POLL_SECONDS)
             continue
         if raw is None:
@@ -213,7 +213,7 @@ def _try(ask: Any, problem: str) -> Any:
     try:
         return ask()
     except ApiException as error:
-        raise _refused(error, f"{problem}: {told(error)}") from error
+        raise _refused(error, f"{problem}: {message_of(error)}") from error
     except (OSError, HTTPError) as error:
         raise ClusterError(f"{problem}: {error}", remedy="see whether the cluster is reachable") from error
 

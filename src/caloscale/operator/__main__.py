@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import start_http_server
 
@@ -14,7 +16,6 @@ from caloscale.connection import REQUEST_SECONDS, connect
 from caloscale.errors import CaloscaleError
 from caloscale.operator.controller import Controller
 from caloscale.operator.election import RENEW_SECONDS, Election
-from caloscale.operator.health import serve_health
 from caloscale.operator.metrics import Metrics, RunsCollector
 from caloscale.operator.settings import settings_of
 
@@ -65,6 +66,26 @@ def _lost() -> None:
     """Another operator may be active from now on: nothing more may be written."""
     log.error("the lease is lost")
     os._exit(1)
+
+
+def serve_health(port: int, checks: Mapping[str, Callable[[], bool]]) -> ThreadingHTTPServer:
+    """Answer GET on each path: 200 when its check holds, else 503."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            check = checks.get(self.path)
+            code = 404 if check is None else 200 if check() else 503
+            self.send_response(code)
+            self.send_header("Content-Type", "text/plain")
+            self.end_headers()
+            self.wfile.write(b"ok\n" if code == 200 else b"no\n")
+
+        def log_message(self, *_: object) -> None:
+            """Probes come all the time: they are not logged."""
+
+    server = ThreadingHTTPServer(("", port), Handler)  # probes come from the node
+    threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
+    return server
 
 
 if __name__ == "__main__":

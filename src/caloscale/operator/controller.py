@@ -1,9 +1,8 @@
-"""Which run is due when, and how its decision is carried out."""
+"""The controller: takes in events, decides about the runs that are due, writes the status, and acts."""
 
 from __future__ import annotations
 
 import datetime as dt
-import heapq
 import json
 import logging
 import threading
@@ -20,23 +19,21 @@ from caloscale.cluster import names
 from caloscale.cluster.launch import Manifest, Owner
 from caloscale.cluster.pods import Trouble, owner_of
 from caloscale.cluster.pool_plan import Catalogue
-from caloscale.connection import CONFLICT, Connection, FencedError, is_passing, told
+from caloscale.connection import CONFLICT, Connection, FencedError, is_passing, message_of
 from caloscale.errors import PriceError
+from caloscale.operator.cache import RunKey, Store, Watches, follower_of
+from caloscale.operator.context import Action, Create, Decision, Delete, Observed, RunEvent
+from caloscale.operator.failures import NAME_TAKEN, REFUSED, troubles_of, wants_warnings
 from caloscale.operator.metrics import Metrics
-from caloscale.operator.observation import Action, Create, Decision, Delete, Observed, RunEvent
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
-from caloscale.operator.store import RunKey, Store, follower_of
-from caloscale.operator.troubles import NAME_TAKEN, REFUSED, troubles_of, wants_warnings
-from caloscale.operator.watches import Watches
+from caloscale.operator.workqueue import RETRY_SECONDS, WorkQueue
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.prices import load_prices
 from caloscale.status import RunStatus
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Pauses after errors of the API server in a row, s."""
 IN_CONFIG_MAP = "to the ConfigMap caloscale-prices (manifests/base/prices.csv)"
 """How a row is added to the operator's prices."""
 
@@ -50,12 +47,8 @@ class Controller:
         self.watches = Watches(connection, self, settings.namespaces, settings.resync_seconds)
         self.synced = threading.Event()
         self._stop = threading.Event()
-        self._wake = threading.Condition()
-        self._due: dict[RunKey, float] = {}
-        self._heap: list[tuple[float, RunKey]] = []
-        self._busy: set[RunKey] = set()
+        self.queue: WorkQueue[RunKey] = WorkQueue()
         self._first_event: dict[RunKey, float] = {}
-        self._failures: dict[RunKey, int] = {}
         self._refusals: dict[RunKey, Trouble] = {}
         self._deciding = threading.Lock()
         self._catalogue: tuple[object, Catalogue] | None = None
@@ -65,25 +58,14 @@ class Controller:
 
     def notice(self, kind: str, raw: dict[str, Any], *, gone: bool = False) -> None:
         """Take in an event; the runs that it concerns are looked at soon."""
-        concerned = self.store.put(kind, raw, gone=gone)
-        self.look(concerned, self.settings.debounce_seconds, event=True)
-
-    def look(self, runs: Iterable[RunKey], seconds: float, *, event: bool = False) -> None:
-        """Look at runs in so many seconds, or earlier if that was asked for already."""
-        now = time.monotonic()
-        with self._wake:
-            for run in runs:
-                if event:
-                    self._first_event.setdefault(run, now)
-                due = now + seconds
-                if due < self._due.get(run, float("inf")):
-                    self._due[run] = due
-                    heapq.heappush(self._heap, (due, run))
-            self._wake.notify()
+        for run in self.store.put(kind, raw, gone=gone):
+            self._first_event.setdefault(run, time.monotonic())
+            self.queue.add(run, self.settings.debounce_seconds)
 
     def listed(self, kind: str, namespace: str, objects: Iterable[dict[str, Any]], version: int) -> None:
         """Take in all objects of a kind, in a namespace (empty: in all), as they were at a version."""
-        self.look(self.store.resync(kind, objects, version, namespace), 0.0)
+        for run in self.store.resync(kind, objects, version, namespace):
+            self.queue.add(run)
 
     def _refresh(self) -> None:
         """What announces nothing: new prices; and what is not needed any more."""
@@ -91,7 +73,8 @@ class Controller:
         before = self._catalogue
         self.catalogue()
         if before is not None and before is not self._catalogue:
-            self.look(self.store.pending_runs(), 0.0)
+            for run in self.store.pending_runs():
+                self.queue.add(run)
 
     # --- work
 
@@ -108,72 +91,38 @@ class Controller:
             if now >= refreshed + self.settings.resync_seconds:
                 refreshed = now
                 self._refresh()
-            run = self._next(now + 1.0)
-            if run is not None:
+            run = self.queue.get(1.0)
+            if run is not None and not self._stop.is_set():
                 self._threads.submit(self._work, run)
 
     def stop(self) -> None:
         """End `run` after the reconciles that are on their way."""
         self.watches.stop()
         self._stop.set()
-        with self._wake:
-            self._wake.notify()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _next(self, until: float) -> RunKey | None:
-        """The run that is due first, when it is; None when that is later than ``until``."""
-        with self._wake:
-            while not self._stop.is_set():
-                now = time.monotonic()
-                ready = self.synced.is_set() and self._heap and self._heap[0][0] <= now
-                if ready:
-                    due, run = heapq.heappop(self._heap)
-                    if self._due.get(run) != due:
-                        continue  # it was asked for earlier meanwhile
-                    if run in self._busy:
-                        self._due[run] = now + 0.05
-                        heapq.heappush(self._heap, (self._due[run], run))
-                        continue
-                    del self._due[run]
-                    self._busy.add(run)
-                    return run
-                if now >= until:
-                    return None
-                soonest = self._heap[0][0] if self._heap and self.synced.is_set() else until
-                self._wake.wait(max(min(soonest, until) - now, 0.001))
-        return None
-
     def _work(self, run: RunKey) -> None:
-        begun = time.monotonic()
+        again: float | None = RETRY_SECONDS[-1]
         try:
             with self.metrics.reconcile_seconds.time():
                 again = self._reconcile(run)
-            self._failures.pop(run, None)
+            self.queue.forget(run)
         except (ApiException, HTTPError, OSError) as error:
-            again = self._failed(run, error)
+            again = self.queue.retry(run)
+            if not (isinstance(error, ApiException) and error.status == CONFLICT):
+                log.warning("%s: %s", run, message_of(error))
         except FencedError:
             again = None  # the process ends
         except Exception:
             log.exception("%s: an error of ours", run)
-            again = RETRY_SECONDS[-1]
         finally:
-            with self._wake:
-                self._busy.discard(run)
-        log.debug("%s: %.3f s", run, time.monotonic() - begun)
+            self.queue.done(run)
         if again is not None:
-            self.look([run], again)
-
-    def _failed(self, run: RunKey, error: Exception) -> float:
-        count = self._failures[run] = self._failures.get(run, 0) + 1
-        if not (isinstance(error, ApiException) and error.status == CONFLICT):
-            said = told(error) if isinstance(error, ApiException) else str(error)
-            log.warning("%s: %s", run, said)
-        return RETRY_SECONDS[min(count, len(RETRY_SECONDS)) - 1]
+            self.queue.add(run, again)
 
     def _reconcile(self, run: RunKey) -> float | None:
         """One reconcile: decide, write the status, act. Returns in how many seconds to look again."""
-        with self._wake:
-            first = self._first_event.pop(run, None)
+        first = self._first_event.pop(run, None)
         with self._deciding:  # two runs must not take the same node
             observed = self._observe(run)
             if observed is None:
@@ -263,7 +212,7 @@ class Controller:
             except ApiException as error:
                 if isinstance(action, Create) and error.status != CONFLICT and not is_passing(error):
                     where = f"{action.manifest['kind']} {action.manifest['metadata']['name']}"
-                    self._refusals[run] = Trouble(where, REFUSED, told(error))
+                    self._refusals[run] = Trouble(where, REFUSED, message_of(error))
                 elif refused is not None:
                     self._refusals.setdefault(run, refused)
                 raise
@@ -319,8 +268,7 @@ class Controller:
         try:
             self.connection.create(event)
         except (ApiException, HTTPError) as error:
-            said = told(error) if isinstance(error, ApiException) else error
-            log.info("%s: event %s was not written: %s", run, reason, said)
+            log.info("%s: event %s was not written: %s", run, reason, message_of(error))
 
     def catalogue(self) -> Catalogue:
         """Prices and measurements of today; read anew when the day or the files of prices change."""

@@ -18,7 +18,7 @@ from typing import Any
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from caloscale.connection import CONFLICT, WRITE_SECONDS, Connection, told
+from caloscale.connection import CONFLICT, WRITE_SECONDS, Connection, message_of
 
 log = logging.getLogger(__name__)
 
@@ -104,12 +104,9 @@ class Election:
                 self._connection.create(manifest)
             else:
                 self._change(lease, spec)
-        except ApiException as error:
-            if error.status != CONFLICT:
-                log.warning("the lease cannot be renewed: %s", told(error))
-            return False
-        except (HTTPError, OSError) as error:
-            log.warning("the lease cannot be renewed: %s", error)
+        except (ApiException, HTTPError, OSError) as error:
+            if not (isinstance(error, ApiException) and error.status == CONFLICT):
+                log.warning("the lease cannot be renewed: %s", message_of(error))
             return False
         self._renewed = begun
         return True

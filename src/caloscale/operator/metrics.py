@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from caloscale.status import HOLDING, Phase
 
 if TYPE_CHECKING:
-    from caloscale.operator.store import Store
+    from caloscale.operator.cache import Store
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 

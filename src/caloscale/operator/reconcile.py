@@ -9,13 +9,9 @@ from __future__ import annotations
 import datetime as dt
 
 from caloscale.cluster.accounting import settle, track, with_cost, with_steps
-from caloscale.operator.draft import Draft
-from caloscale.operator.ending import clear, expire, give_up, settle_end, suspend
-from caloscale.operator.limits import limit_reached
-from caloscale.operator.observation import Decision, Observed
-from caloscale.operator.starting import start
-from caloscale.operator.verdict import judge
-from caloscale.operator.watching import watch
+from caloscale.operator.attempts import start, watch
+from caloscale.operator.context import Decision, Draft, Observed
+from caloscale.operator.failures import clear, expire, give_up, judge, limit_reached, settle_end, suspend
 from caloscale.spec import Run
 from caloscale.status import FINISHED, MENDABLE, AttemptStatus, Phase
 

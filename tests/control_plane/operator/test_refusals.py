@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from kubernetes.client.exceptions import ApiException
 
 from caloscale.cluster import names
-from caloscale.connection import Connection, told
+from caloscale.connection import Connection, message_of
 from caloscale.errors import ConfigurationError
 from caloscale.spec import build_run
 from tests.cluster.test_schema import SPEC as SCHEMA
@@ -82,7 +82,7 @@ def test_bad_documents_are_refused_with_the_remedy(
         spec[block] = {**spec.get(block, {}), **fields}
     with pytest.raises(ApiException) as refused:
         server.apply(manifest(spec), dry_run=True)
-    assert message in told(refused.value)
+    assert message in message_of(refused.value)
     if fields is not None:
         with pytest.raises(ConfigurationError):
             build_run(spec)
@@ -110,7 +110,7 @@ def test_blocks_that_checkpoints_belong_to_stay(block: str, server: Connection, 
     }
     with pytest.raises(ApiException) as refused:
         server.apply(manifest({**spec, block: changes[block]}, runs.namespace))
-    assert f"{block} cannot be changed: checkpoints and bill belong to it; remedy" in told(refused.value)
+    assert f"{block} cannot be changed: checkpoints and bill belong to it; remedy" in message_of(refused.value)
     for block, field, value in (
         ("checkpoint", "uri", "gs://other/run"),
         ("cluster", "workspace", "gs://other/run"),
@@ -118,7 +118,7 @@ def test_blocks_that_checkpoints_belong_to_stay(block: str, server: Connection, 
     ):
         with pytest.raises(ApiException) as refused:
             server.apply(manifest({**spec, block: {**spec.get(block, {}), field: value}}, runs.namespace))
-        assert f"{field} cannot be changed" in told(refused.value)
+        assert f"{field} cannot be changed" in message_of(refused.value)
     changed = {**spec, "budget": {"maxUsd": 5}, "recovery": {"maxRestarts": 1}}
     assert server.apply(manifest(changed, runs.namespace))["metadata"]["generation"] == 2
 

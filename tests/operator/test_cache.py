@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from caloscale.operator.store import RunKey, Store
+from caloscale.operator.cache import RunKey, Store
 from caloscale.status import RunStatus
 from tests.cluster import examples as ex
 from tests.operator.world import World

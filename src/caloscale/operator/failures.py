@@ -1,0 +1,384 @@
+"""Why attempts end or do not start, and what follows: another attempt, the end of the run, a message."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from caloscale.cluster import names
+from caloscale.cluster.accounting import COUNTED, HOUR, first_hold, settle, with_cost, with_steps
+from caloscale.cluster.placement import shortage
+from caloscale.cluster.pods import ENDED, IMAGE_TROUBLES, Job, Pod, Trouble
+from caloscale.errors import PeerLostError
+from caloscale.operator.context import Delete, Draft
+from caloscale.spec import Run, seconds_of
+from caloscale.status import AttemptStatus, Placed, Reason, RunStatus
+
+PATIENCE_SECONDS = 10.0
+"""Workers have so long to start before anybody asks for warnings, and again between two questions, s."""
+MOST_CHARACTERS = 500
+"""So much of a message fits into a condition that a person reads."""
+MOUNT_TROUBLES = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
+"""Warnings about a pod that has its node and waits for what it cannot do without; the pod itself says nothing."""
+FRESH_SECONDS = 300.0
+"""A warning that was not repeated for so long may be over: kubelets mount again every two minutes at least, s."""
+REFUSED, NAME_TAKEN = REFUSALS = ("Refused", "NameTaken")
+"""Reasons of a trouble that is the API server's answer to us: it may not be, or another object has its name."""
+CONDITION = "Blocked"
+"""Type of the condition that says it."""
+
+
+def wants_warnings(status: RunStatus, now: dt.datetime) -> bool:
+    """Whether a live attempt takes so long to start that the cluster's warnings should be read."""
+    live = status.live
+    if live is None or live.running is not None:
+        return False
+    return (now - live.launched).total_seconds() >= PATIENCE_SECONDS
+
+
+def troubles_of(events: Iterable[Mapping[str, Any]], job: str, since: dt.datetime) -> list[Trouble]:
+    """Warnings about a job, its pods and what is between them, newest first; ``events``: API objects."""
+    found = []
+    # a run by the name of our job has jobs and pods that begin with it, too: after ours comes a letter
+    ours = re.compile(rf"{re.escape(job)}(-[a-z].*)?")
+    for event in events:
+        name = event["involvedObject"].get("name", "")
+        moment = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
+        last = dt.datetime.fromisoformat(moment) if moment else None
+        if event.get("type") == "Warning" and ours.fullmatch(name) and last is not None and last >= since:
+            found.append((last, Trouble(name, event.get("reason", ""), event.get("message", ""), last)))
+    return [trouble for _, trouble in sorted(found, key=lambda pair: pair[0], reverse=True)]
+
+
+def worst(pods: Sequence[Pod], warnings: Sequence[Trouble]) -> Trouble | None:
+    """What a person should hear first: what a pod says of itself, then the newest warning."""
+    own = [pod.trouble for pod in pods if pod.trouble is not None]
+    return next(iter([*own, *warnings]), None)
+
+
+def blocking(pods: Sequence[Pod], warnings: Sequence[Trouble], now: dt.datetime) -> Trouble | None:
+    """What keeps a worker that has its node from starting, an image or a mount; None: it only takes its time."""
+    own = next((pod.trouble for pod in pods if pod.trouble is not None), None)
+    waiting = {pod.name for pod in pods if pod.node and pod.alive and not pod.ready and not pod.mounted}
+    mounts = (
+        each
+        for each in warnings
+        if each.reason in MOUNT_TROUBLES
+        and each.where in waiting
+        and (each.last is None or (now - each.last).total_seconds() < FRESH_SECONDS)
+    )
+    return own or next(mounts, None)
+
+
+def sentence(trouble: Trouble) -> str:
+    """The trouble with its remedy."""
+    return f"{trouble.where}: {trouble.message[:MOST_CHARACTERS] or trouble.reason}; remedy: {_remedy(trouble)}"
+
+
+def _remedy(trouble: Trouble) -> str:
+    if trouble.reason in IMAGE_TROUBLES:
+        return (
+            "see that the image exists under this name and that the nodes may pull it (cluster.image; private: "
+            "imagePullSecrets of cluster.serviceAccount)"
+        )
+    if "exceeded quota" in trouble.message:
+        return "raise the quota of the namespace (kubectl describe quota), or ask for less in hardware"
+    if trouble.reason == NAME_TAKEN:
+        return "delete or rename that object, or delete this run and submit it under another name"
+    if "serviceaccount" in trouble.message and "not found" in trouble.message:
+        return (
+            "kubectl apply --server-side -k manifests/run-namespace in this namespace, or name cluster.serviceAccount"
+        )
+    if trouble.reason == REFUSED:
+        return (
+            "give what is said to be missing; a kind that is not known comes with its operator "
+            "(kubectl apply --server-side -k manifests/third-party/training-operator or jobset)"
+        )
+    if trouble.reason in ("FailedMount", "CreateContainerConfigError"):
+        missing = "make what is missing in the run's namespace (the Secret of cluster.credentialsSecret with key.json)"
+        return f"{missing}, or correct its name in the TrainingRun"
+    if trouble.reason == "FailedScheduling":
+        return "free or add nodes; what each node lacks is said above"
+    return f"kubectl describe says more of {trouble.where}"
+
+
+RETRYABLE_FROM = 128
+"""Exit codes from here on are the machine's (signals, lost peers, devices); below, the user's."""
+CULPRIT_SECONDS = 5.0
+"""When a worker left because another was lost, that one's end is reported so long after, s."""
+OUT_OF_MEMORY = "was out of memory (OOMKilled; a smaller train.maxBatchPerReplica takes less) and ended"
+LOG_CHARACTERS = 600
+"""So much of the end of a log fits into a condition that a person reads."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why an attempt has ended."""
+
+    reason: Reason
+    """In one word."""
+    message: str
+    """For people."""
+    exit_code: int | None = None
+    """Exit code of the worker that ended first, where there is one."""
+
+
+def judge(
+    attempt: AttemptStatus,
+    pods: Sequence[Pod],
+    job: Job | None,
+    nodes: Mapping[str, bool],
+    gone: Mapping[str, Pod] | None = None,
+) -> Verdict | None:
+    """Whether an attempt has ended and why; None: it has not.
+
+    gone: by uid, pods that are no more, as they were last.
+
+    A synchronous training fails as one: the first worker that is lost ends the attempt for all. A user's error goes
+    before what followed from it, and success before all.
+    """
+    if job is not None and job.state == "succeeded":
+        return Verdict("Completed", "all steps are done")
+    # What followed from a worker without memory may be known before that itself.
+    went = [gone[hold.uid] for hold in attempt.holds if gone and hold.uid in gone]
+    failed = sorted(
+        (pod for pod in (*pods, *went) if pod.phase == "Failed"),
+        key=lambda pod: (not pod.out_of_memory, pod.ended is None, pod.ended or 0),
+    )
+    for pod in failed:
+        if not pod.disrupted and pod.exit_code is not None and 0 < pod.exit_code < RETRYABLE_FROM:
+            return Verdict("UserError", f"{pod.name} ended with exit code {pod.exit_code}{_log(pod)}", pod.exit_code)
+    lost = _lost_node(attempt, nodes)
+    if lost is not None:
+        return Verdict("NodeLost", lost)
+    for pod in failed:
+        said = f"{pod.name} on {pod.node or 'no node'} {OUT_OF_MEMORY if pod.out_of_memory else 'ended'}"
+        code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
+        reason: Reason = "WorkerLost" if pod.disrupted else "WorkerFailed"
+        return Verdict(reason, f"{said}{code}{_log(pod)}", pod.exit_code)
+    if job is not None and job.deleting:
+        return Verdict("JobLost", f"{job.kind} {job.name} was deleted by somebody")
+    for pod in pods:
+        if pod.deleting is not None and pod.alive:
+            return Verdict("WorkerLost", f"{pod.name} on {pod.node or 'no node'} is being ended{_log(pod)}")
+    there = {pod.uid for pod in pods}
+    for hold in attempt.holds:
+        if hold.uid not in there and not hold.done:
+            return Verdict("WorkerLost", f"{hold.pod} on {hold.node} is gone")
+    if job is not None and job.state == "failed":
+        return Verdict("WorkerFailed", f"{job.kind} {job.name} failed: {job.message or 'it does not say why'}")
+    if job is None and attempt.holds:
+        return Verdict("JobLost", f"{attempt.job} was deleted by somebody")
+    return None
+
+
+def awaited_until(pods: Sequence[Pod], now: dt.datetime) -> dt.datetime | None:
+    """Until when the worker is waited for whose end made others leave; None: nobody is waited for.
+
+    The kubelets of two nodes report in any order, and only that worker says what happened.
+    """
+    failed = [pod for pod in pods if pod.phase == "Failed"]
+    if not failed or all(pod.phase in ENDED for pod in pods):
+        return None
+    if any(pod.disrupted or pod.exit_code != PeerLostError.exit_code or pod.ended is None for pod in failed):
+        return None
+    until = min(pod.ended for pod in failed if pod.ended is not None) + dt.timedelta(seconds=CULPRIT_SECONDS)
+    return until if now < until else None
+
+
+def _lost_node(attempt: AttemptStatus, nodes: Mapping[str, bool]) -> str | None:
+    gone = sorted({hold.node for hold in attempt.holds if hold.node not in nodes and not hold.done})
+    return f"node {', '.join(gone)} is gone" if gone else None
+
+
+def _log(pod: Pod) -> str:
+    return f": {pod.message[-LOG_CHARACTERS:]}" if pod.message else ""
+
+
+LOOK_AGAIN_SECONDS = 60.0
+"""Money whose rate is not known is looked at so often, s."""
+
+
+def limit_reached(draft: Draft, run: Run) -> Verdict | None:
+    """The limit that is reached; None: none, and the draft's times say when to look again."""
+    return _deadline_passed(draft, run) or _money_spent(draft, run)
+
+
+def _deadline_passed(draft: Draft, run: Run) -> Verdict | None:
+    seconds, begun = run.budget.deadline_seconds, _begun(draft)
+    if seconds is None or begun is None:
+        return None
+    end = begun + dt.timedelta(seconds=seconds)
+    if draft.now >= end:
+        return Verdict("Deadline", f"budget.deadline of {run.budget.deadline} has passed")
+    draft.times.append(end)
+    return None
+
+
+def _begun(draft: Draft) -> dt.datetime | None:
+    """When the first machine was held: the time in a queue is not the run's."""
+    return next((first_hold(attempt) for attempt in draft.status.attempts if attempt.holds or attempt.held), None)
+
+
+def _money_spent(draft: Draft, run: Run) -> Verdict | None:
+    limit, live = run.budget.max_usd, draft.status.live
+    if limit is None:
+        return None
+    usd = _usd(draft)
+    if usd is not None and usd >= limit:
+        return Verdict("Budget", f"{usd:.2f} USD of budget.maxUsd {limit:g} are spent")
+    if live is not None and live.holds:
+        placed = draft.status.placement
+        rate = placed.usd_per_hour if placed is not None else None
+        draft.later(max((limit - usd) / rate * HOUR, 1.0) if usd is not None and rate else LOOK_AGAIN_SECONDS)
+    return None
+
+
+def affordable(draft: Draft, run: Run, placed: Placed) -> bool:
+    """Whether what is left of the training, by the estimate, keeps within budget.maxUsd on a placement."""
+    limit, progress = run.budget.max_usd, draft.status.progress
+    if limit is None:
+        return True
+    spent = _usd(draft)
+    if spent is None or placed.usd_per_hour is None or placed.estimate_seconds is None:
+        return False
+    left = 1 - progress.checkpoint_step / progress.steps if progress is not None and progress.steps else 1.0
+    return spent + placed.usd_per_hour * placed.estimate_seconds / HOUR * left <= limit
+
+
+def _usd(draft: Draft) -> float | None:
+    """Dollars so far; where the price has gone since the launch, by the price of then."""
+    priced, _ = with_cost(draft.status, draft.seen.catalogue.prices, draft.now)
+    placed, cost = draft.status.placement, priced.cost
+    if cost is None or cost.usd is not None:
+        return cost.usd if cost is not None else None
+    if placed is None or placed.usd_per_hour is None:
+        return None
+    return cost.node_hours * placed.usd_per_hour / placed.nodes
+
+
+LONGEST_BACKOFF_SECONDS = 300.0
+"""Longest pause before a restart, s."""
+LINGER_SECONDS = 30.0
+"""Workers of a run that has failed may end by themselves for so long (logs), s."""
+
+
+def end(draft: Draft, run: Run, live: AttemptStatus, verdict: Verdict) -> None:
+    """End the attempt, and the run where there is no other attempt to make."""
+    reason = verdict.reason
+    ended = settle_end(draft, live, reason, verdict.message, verdict.exit_code)
+    if reason == "Completed":
+        draft.finish("Succeeded", "Completed", verdict.message)
+        return
+    if reason == "UserError":
+        draft.finish("Failed", reason, verdict.message)
+        draft.later(LINGER_SECONDS)
+        return
+    draft.remove_jobs()
+    if reason == "StartupFailed":
+        draft.finish("Failed", reason, verdict.message)
+        return
+    if reason in ("Budget", "Deadline"):
+        give_up(draft, verdict)
+        return
+    _recover(draft, run, ended, verdict)
+
+
+def give_up(draft: Draft, spent: Verdict) -> None:
+    """End the run that has reached a limit of its run configuration."""
+    draft.finish("Failed", spent.reason, f"{spent.message}; remedy: raise it in the TrainingRun, and the run resumes")
+
+
+def settle_end(
+    draft: Draft, live: AttemptStatus, reason: Reason, message: str, exit_code: int | None = None
+) -> AttemptStatus:
+    """The attempt as one that has ended now, with its steps and, once nothing is held, its sum."""
+    ended = live.model_copy(update={"ended": draft.now, "reason": reason, "message": message, "exit_code": exit_code})
+    ended = settle(with_steps(ended, draft.status.progress, draft.now), draft.status.placement, draft.now)
+    draft.replace(ended)
+    return ended
+
+
+def _recover(draft: Draft, run: Run, ended: AttemptStatus, verdict: Verdict) -> None:
+    counts = verdict.reason in COUNTED or _contradicted(draft, run, verdict)
+    restarts = draft.status.restarts + counts
+    if counts and restarts > run.recovery.max_restarts:
+        draft.finish(
+            "Failed",
+            "RestartBudget",
+            f"recovery.maxRestarts {run.recovery.max_restarts} are used up; last: {verdict.message}",
+        )
+        return
+    pause = _backoff_seconds(draft, run) if counts else 0.0
+    draft.put(
+        phase="Recovering",
+        message=verdict.message,
+        restarts=restarts,
+        waiting_since=None,
+        room_since=None,
+        not_before=draft.now + dt.timedelta(seconds=pause),
+    )
+    lost = f", {ended.steps_lost} steps lost" if ended.steps_lost else ""
+    kind = "Warning" if counts else "Normal"
+    draft.event(kind, verdict.reason, f"attempt {ended.number} ended: {verdict.message}{lost}")
+
+
+def _contradicted(draft: Draft, run: Run, verdict: Verdict) -> bool:
+    """Whether the scheduler found no room where by our count there is some, and nobody is to add any.
+
+    What it knows (a volume's zone, say) we do not, so another attempt may hold and pay some of the nodes in vain, too.
+    """
+    placed = draft.status.placement
+    if verdict.reason != "Unschedulable" or run.cluster.add_nodes or placed is None:
+        return False
+    return shortage(placed, draft.seen.pools()[0]) is None
+
+
+def _backoff_seconds(draft: Draft, run: Run) -> float:
+    """Doubles with each restart in a row that kept no step."""
+    pause = seconds_of(run.recovery.backoff) * 2 ** max(attempts_in_vain(draft.status) - 1, 0)
+    return float(min(pause, LONGEST_BACKOFF_SECONDS))
+
+
+def attempts_in_vain(status: RunStatus) -> int:
+    """How many attempts in a row, the last ones, ended without a step that was kept."""
+    ended = itertools.takewhile(
+        lambda attempt: attempt.reason in (*COUNTED, "Unschedulable") and attempt.steps_kept == 0,
+        reversed(status.attempts),
+    )
+    return sum(1 for _ in ended)
+
+
+def suspend(draft: Draft, why: str, remedy: str) -> None:
+    """Stop after a checkpoint, and say why and what resumes it."""
+    live = draft.status.live
+    if live is not None:
+        settle_end(draft, live, "Suspended", why)
+    draft.remove_jobs()
+    if draft.status.phase != "Suspended":
+        draft.put(phase="Suspended", message=f"{why}; {remedy}", waiting_since=None, not_before=None)
+        draft.event("Normal", "Suspended", f"stopped: {why}; {remedy}")
+
+
+def clear(draft: Draft) -> None:
+    """After the end: nothing that runs on is left behind."""
+    linger = (draft.status.finished or draft.now) + dt.timedelta(seconds=LINGER_SECONDS)
+    if any(job.state in ("active", "suspended") for job in draft.seen.jobs):
+        if draft.now >= linger:
+            draft.remove_jobs()
+        else:
+            draft.times.append(linger)
+
+
+def expire(draft: Draft, run: Run) -> None:
+    """Remove the run itself when it has been kept long enough after its end."""
+    if run.cluster.keep_finished is not None:
+        end = (draft.status.finished or draft.now) + dt.timedelta(seconds=seconds_of(run.cluster.keep_finished))
+        if draft.now >= end:
+            draft.actions.append(Delete(names.KIND, draft.seen.owner.name, draft.seen.owner.uid))
+        else:
+            draft.times.append(end)

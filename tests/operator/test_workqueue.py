@@ -1,0 +1,101 @@
+"""The work queue against its contract: what client-go's queue promises, with a clock that only the test moves."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caloscale.operator.workqueue import RETRY_SECONDS, WorkQueue
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock) -> WorkQueue[str]:
+    return WorkQueue(clock)
+
+
+def test_a_key_is_due_at_the_earliest_of_its_times(queue: WorkQueue[str], clock: Clock) -> None:
+    queue.add("a", 5.0)
+    queue.add("b", 2.0)
+    queue.add("a", 1.0)
+    queue.add("a", 9.0)
+    assert queue.get(0.0) is None
+    clock.now += 1.0
+    assert queue.get(0.0) == "a"
+    clock.now += 10.0
+    assert [queue.get(0.0), queue.get(0.0)] == ["b", None]
+
+
+def test_a_key_is_not_processed_twice_at_once_and_no_addition_is_lost(queue: WorkQueue[str], clock: Clock) -> None:
+    queue.add("a")
+    assert queue.get(0.0) == "a"
+    queue.add("a", 3.0)
+    queue.add("a")
+    assert queue.get(0.0) is None
+    queue.done("a")
+    assert queue.get(0.0) == "a"
+    queue.done("a")
+    clock.now += 10.0
+    assert queue.get(0.0) is None
+
+
+def test_pauses_grow_with_failures_in_a_row(queue: WorkQueue[str]) -> None:
+    assert [queue.retry("a") for _ in range(8)] == [*RETRY_SECONDS, RETRY_SECONDS[-1], RETRY_SECONDS[-1]]
+    assert queue.retry("b") == RETRY_SECONDS[0]
+    queue.forget("a")
+    assert queue.retry("a") == RETRY_SECONDS[0]
+
+
+def test_who_waits_is_woken_by_an_addition() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    got: list[str | None] = []
+    thread = threading.Thread(target=lambda: got.append(queue.get(600.0)))
+    thread.start()
+    queue.add("late", 500.0)
+    queue.add("a")
+    thread.join(60.0)
+    assert got == ["a"]
+
+
+STEP = st.one_of(
+    st.tuples(st.just("add"), st.sampled_from("abc"), st.integers(0, 4)),
+    st.tuples(st.just("done"), st.sampled_from("abc"), st.just(0)),
+    st.tuples(st.just("pass"), st.just(""), st.integers(0, 4)),
+)
+
+
+@given(st.lists(STEP, max_size=40))
+def test_it_is_a_set_of_keys_with_their_earliest_times(steps: list[tuple[str, str, int]]) -> None:
+    clock = Clock()
+    queue: WorkQueue[str] = WorkQueue(clock)
+    due: dict[str, float] = {}
+    processed: set[str] = set()
+    for step, key, seconds in steps:
+        if step == "add":
+            queue.add(key, seconds)
+            due[key] = min(due.get(key, float("inf")), clock.now + seconds)
+        elif step == "done":
+            queue.done(key)
+            processed.discard(key)
+        else:
+            clock.now += seconds
+        ready = sorted((at, key) for key, at in due.items() if at <= clock.now and key not in processed)
+        for _, expected in ready:
+            assert queue.get(0.0) == expected
+            del due[expected]
+            processed.add(expected)
+        assert queue.get(0.0) is None
