@@ -25,6 +25,11 @@ After an exit code of 128 or more the same command resumes; Kubeflow's policy Ex
 from __future__ import annotations
 
 
+def with_remedy(problem: str, remedy: str | None) -> str:
+    """A problem and its remedy in one line."""
+    return f"{problem}; remedy: {remedy}" if remedy else problem
+
+
 class CaloscaleError(Exception):
     """Base of all errors that a user may see without a traceback.
 
@@ -56,7 +61,7 @@ class CaloscaleError(Exception):
     def sentence(self) -> str:
         """Field, problem and remedy in one line, for a condition or a table."""
         where = f"{self.field} " if self.field else ""
-        return f"{where}{self.problem}" + (f"; remedy: {self.remedy}" if self.remedy else "")
+        return with_remedy(f"{where}{self.problem}", self.remedy)
 
     def _located(self) -> str:
         where = "".join(f"{part}: " for part in (self.file, self.field) if part)

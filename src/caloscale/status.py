@@ -18,7 +18,7 @@ FINISHED: tuple[Phase, ...] = ("Succeeded", "Failed")
 """Phases that a run does not leave by itself."""
 MENDABLE = ("Budget", "Deadline", "RestartBudget", "StartupFailed")
 """Reasons of a failure that a change of the configuration (budget, recovery, cluster) removes: the run then resumes."""
-HOLDING: tuple[Phase, ...] = ("Starting", "Running")
+WITH_WORKERS: tuple[Phase, ...] = ("Starting", "Running")
 """Phases in which a run has workers."""
 
 
@@ -53,8 +53,8 @@ class Condition(StatusBlock):
     """Generation of the run configuration that it refers to."""
 
 
-class HeldNodes(StatusBlock):
-    """Equal nodes that were held for some time."""
+class NodeTotals(StatusBlock):
+    """Equal nodes of an attempt, and for how long they were used."""
 
     machine_type: str
     """Machine type."""
@@ -150,7 +150,7 @@ class RunProgress(StatusBlock):
     """When worker 0 said so."""
 
 
-class Hold(StatusBlock):
+class NodeUsage(StatusBlock):
     """A worker on a node, from binding to its end: what is billed."""
 
     pod: str
@@ -162,7 +162,7 @@ class Hold(StatusBlock):
     since: Time
     """When the pod was bound to it."""
     until: Time | None = None
-    """When the pod ended, or was seen to be gone; null: it holds the node."""
+    """When the pod ended, or was seen to be gone; null: it still runs there."""
     done: bool = False
     """Its worker ended well: pod and node may go, while worker 0 still validates."""
 
@@ -220,9 +220,9 @@ class AttemptStatus(StatusBlock):
     """Steps that are kept, s."""
     lost_seconds: float = 0.0
     """Steps that are lost, s."""
-    holds: tuple[Hold, ...] = ()
-    """Workers on nodes while it lasts; summed up in `held` when it has ended."""
-    held: tuple[HeldNodes, ...] = ()
+    node_usage: tuple[NodeUsage, ...] = ()
+    """Workers on nodes while it lasts; summed up in `nodeTotals` when it has ended."""
+    node_totals: tuple[NodeTotals, ...] = ()
     """Nodes by kind, once it has ended."""
     node_hours: float = 0.0
     """Hours of all nodes together."""
@@ -231,8 +231,8 @@ class AttemptStatus(StatusBlock):
     count: int = 1
     """Attempts that it sums up: of many, only the newest are kept one by one. Its seconds are then those of as many
     nodes as the largest one had, so that seconds times nodes are kept."""
-    first_held: Time | None = None
-    """When the first of those that it sums up held its first machine."""
+    first_used: Time | None = None
+    """When the first of those that it sums up used its first node."""
     interruptions: int = 0
     """Interruptions among those that it sums up."""
 
@@ -246,7 +246,7 @@ class RunCost(StatusBlock):
     """US dollars to the end, at the speed so far or as planned."""
     node_hours: float = 0.0
     """Hours of all nodes together."""
-    nodes: tuple[HeldNodes, ...] = ()
+    nodes: tuple[NodeTotals, ...] = ()
     """Node seconds by machine type and purchase."""
     as_of: dt.date | None = None
     """Day for which prices are taken: that of the first launch."""

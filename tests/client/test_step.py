@@ -144,7 +144,15 @@ def test_the_use_of_a_terminated_run_is_recorded_at_exit(tmp_path: Path) -> None
         {"pod": f"w{n}", "uid": f"u{n}", "node": f"node-{n}", "since": begun, "until": ended, "done": False}
         for n in range(2)
     ]
-    attempt = {"number": 1, "job": "gan-1", "launched": begun, "ended": ended, "nodes": 2, "workers": 2, "holds": holds}
+    attempt = {
+        "number": 1,
+        "job": "gan-1",
+        "launched": begun,
+        "ended": ended,
+        "nodes": 2,
+        "workers": 2,
+        "nodeUsage": holds,
+    }
     raw["status"] |= {"placement": PLACED, "attempts": [attempt]}
     server: Any = Server(raw)
     run = load_run(preset="variable-angle", overrides=["hardware.count=2"])

@@ -40,27 +40,27 @@ def test_names_are_those_that_gke_takes_and_all_different() -> None:
 @pytest.mark.parametrize("pool", POOLS, ids=lambda pool: pool.name)
 def test_manifest_and_command_say_the_same(pool: NodePool) -> None:
     spec = config_connector(pool, cluster="one", location="europe-west4-a")["spec"]
-    node, told = spec["nodeConfig"], options(pool)
-    assert told["cluster"] == spec["clusterRef"]["name"]
-    assert told["location"] == spec["location"]
-    assert told["machine-type"] == node["machineType"] == pool.machine_type
-    assert int(told["min-nodes"]) == spec["autoscaling"]["minNodeCount"] == 0
-    assert int(told["max-nodes"]) == spec["autoscaling"]["maxNodeCount"]
-    assert ("spot" in told) == node["spot"] == (pool.purchase == "spot")
+    node, message = spec["nodeConfig"], options(pool)
+    assert message["cluster"] == spec["clusterRef"]["name"]
+    assert message["location"] == spec["location"]
+    assert message["machine-type"] == node["machineType"] == pool.machine_type
+    assert int(message["min-nodes"]) == spec["autoscaling"]["minNodeCount"] == 0
+    assert int(message["max-nodes"]) == spec["autoscaling"]["maxNodeCount"]
+    assert ("spot" in message) == node["spot"] == (pool.purchase == "spot")
     taints = [f"{each['key']}={each['value']}:NoSchedule" for each in node.get("taint", [])]
-    assert [told["node-taints"]] == taints if "node-taints" in told else taints == []
-    assert ("enable-gvnic" in told) == node["gvnic"]["enabled"]
+    assert [message["node-taints"]] == taints if "node-taints" in message else taints == []
+    assert ("enable-gvnic" in message) == node["gvnic"]["enabled"]
     if pool.topology is None:
         (gpu,) = node["guestAccelerator"]
-        assert told["accelerator"].startswith(f"type={gpu['type']},count={gpu['count']},")
-        assert ("enable-fast-socket" in told) == node["fastSocket"]["enabled"]
-        assert ("placement-type" in told) == ("placementPolicy" in spec)
+        assert message["accelerator"].startswith(f"type={gpu['type']},count={gpu['count']},")
+        assert ("enable-fast-socket" in message) == node["fastSocket"]["enabled"]
+        assert ("placement-type" in message) == ("placementPolicy" in spec)
     else:
         assert "guestAccelerator" not in node
         hosts = hosts_of(pool.topology, pool.per_node)
         assert spec["autoscaling"]["maxNodeCount"] == hosts
-        assert told.get("tpu-topology") == spec.get("placementPolicy", {}).get("tpuTopology")
-        assert ("tpu-topology" in told) == (hosts > 1)
+        assert message.get("tpu-topology") == spec.get("placementPolicy", {}).get("tpuTopology")
+        assert ("tpu-topology" in message) == (hosts > 1)
 
 
 def test_only_what_was_asked_for() -> None:

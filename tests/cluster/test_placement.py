@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from caloscale.cluster.nodes import Use, node_of, pools_of
 from caloscale.cluster.placement import choose_placement, shortage, verify_placement
 from caloscale.cluster.pod_template import pod_template
-from caloscale.cluster.pools_to_come import pools_to_come
 from caloscale.cluster.quantity import number
 from caloscale.cluster.resizing import resize, shrink, worker_configuration
+from caloscale.cluster.scale_from_zero import scale_from_zero_pools
 from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.plan import plan
 from caloscale.spec import build_run
@@ -181,7 +181,7 @@ def test_an_autoscaler_is_asked_for_as_many_nodes_as_the_plan_wants(there: int) 
     """What is there, or the one node that stands for a pool to come, does not bound the plan."""
     run = ex.run_of(*SPOT, "hardware.perNode=8", "cluster.addNodes=true", "budget.deadline=6h")
     pools = ex.pools(*(ex.spot(f"n{i}") for i in range(there)))
-    choice = choose_placement(run, [*pools, *pools_to_come(run, pools)], ex.CATALOGUE)
+    choice = choose_placement(run, [*pools, *scale_from_zero_pools(run, pools)], ex.CATALOGUE)
     best = plan(run, ex.CATALOGUE.prices, ex.CATALOGUE.measurements, ex.CATALOGUE.as_of).chosen
     assert choice.placed is not None and best is not None and best.nodes > 1
     assert (choice.placed.nodes, choice.placed.estimate_usd) == (best.nodes, best.usd)

@@ -168,7 +168,7 @@ def test_a_preset_keeps_its_values_when_the_server_fills_in_defaults() -> None:
     assert "train.optimizer" in preset_paths() and "optimizer" not in stored["train"]
 
 
-def test_every_field_is_told() -> None:
+def test_every_field_has_a_description() -> None:
     def walk(schema: dict[str, Any], path: str) -> None:
         assert schema.get("description"), path
         for name, inner in schema.get("properties", {}).items():

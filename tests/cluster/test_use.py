@@ -11,7 +11,7 @@ from caloscale.cluster.use import use_of
 from caloscale.planning.bill import bill
 from caloscale.planning.calibration import calibrate
 from caloscale.spec import Run
-from caloscale.status import AttemptStatus, HeldNodes, Placed, RunProgress, RunStatus
+from caloscale.status import AttemptStatus, NodeTotals, Placed, RunProgress, RunStatus
 from tests.cluster import examples as ex
 
 START = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
@@ -31,7 +31,7 @@ def placed_of(run: Run) -> Placed:
 def status_of(run: Run, placed: Placed | None = None, **progress: Any) -> RunStatus:
     """A run of sixty epochs that was placed on four nodes and has made twenty."""
     placed = placed or placed_of(run)
-    held = HeldNodes(
+    held = NodeTotals(
         machine_type=placed.machine_type,
         accelerator=placed.accelerator,
         per_node=placed.per_node,
@@ -50,7 +50,7 @@ def status_of(run: Run, placed: Placed | None = None, **progress: Any) -> RunSta
         reason="Completed",
         training_seconds=6000,
         start_up_seconds=130,
-        held=(held,),
+        node_totals=(held,),
     )
     said: dict[str, Any] = {
         "epochs": 60,

@@ -27,7 +27,7 @@ QUOTA = 'pods "gan-1" is forbidden: exceeded quota: gpus'
 
 
 class Server:
-    """Takes everything but what it is told to refuse."""
+    """Takes everything but what it is set to refuse."""
 
     def __init__(self) -> None:
         self.version = 10
@@ -91,7 +91,7 @@ def status(controller: Controller) -> RunStatus:
     return controller.store.runs[RUN].status
 
 
-def test_what_the_api_server_refuses_is_told_and_told_no_more_when_it_is_mended(
+def test_what_the_api_server_refuses_is_reported_and_no_longer_reported_when_it_is_mended(
     controller: Controller, server: Server
 ) -> None:
     server.refusals["TFJob"] = (403, QUOTA)

@@ -14,7 +14,7 @@ from tests.cluster import examples as ex
 from tests.operator.world import START, World, ended, settled, world
 
 
-def test_a_run_beyond_its_budget_is_not_launched_and_goes_on_when_it_is_raised() -> None:
+def test_a_run_beyond_its_budget_is_not_launched_and_resumes_when_it_is_raised() -> None:
     w = world({"budget": {"maxUsd": 2}})
     w.until(ended)
     assert w.phase == "Failed" and not w.jobs and not w.attempts and "budget.maxUsd is 2" in w.status["message"]

@@ -78,7 +78,7 @@ def test_of_many_attempts_the_oldest_are_summed_up_and_the_bill_stays() -> None:
     w.until(lambda w: w.phase == "Running" and w.status["attempts"][-1]["number"] == 46)
     w.spec["cluster"] = {"suspend": True}
     w.generation = 2
-    w.until(lambda w: w.phase == "Suspended" and all(not a.get("holds") for a in w.attempts))
+    w.until(lambda w: w.phase == "Suspended" and all(not a.get("nodeUsage") for a in w.attempts))
     first, *others = w.attempts
     assert [a["number"] for a in others] == list(range(27, 47)) and (first["count"], first["interruptions"]) == (26, 26)
     usd = round(w.node_seconds() / 3600 * USD_PER_NODE_HOUR, 2)
@@ -111,7 +111,7 @@ def test_a_lost_node_costs_the_steps_since_the_checkpoint() -> None:
     w.until(settled)
     first, second = w.attempts
     assert (first["reason"], first["message"]) == ("NodeLost", "node n2 is gone")
-    # the others are told to end and save: only what n2 alone knew could be lost, which is nothing
+    # the others are asked to end and save: only what n2 alone knew could be lost, which is nothing
     assert first["stepsKept"] + first.get("stepsLost", 0) >= 230 and second["reason"] == "Completed"
     assert w.status["restarts"] == 1 and w.most_live_jobs == 1
 
@@ -170,7 +170,7 @@ def test_the_restart_budget_ends_and_the_pauses_grow() -> None:
     assert pauses[0] < pauses[1] < pauses[2]
 
 
-def test_suspend_saves_gives_back_and_goes_on() -> None:
+def test_suspend_saves_gives_back_and_resumes() -> None:
     w = world(steps=600)
     w.until(lambda w: w.step >= 130)
     w.spec["cluster"] = {"suspend": True}
@@ -188,15 +188,18 @@ def test_suspend_saves_gives_back_and_goes_on() -> None:
     assert w.phase == "Succeeded" and w.status["restarts"] == 0 and w.status["observedGeneration"] == 3
 
 
-def test_a_run_whose_pipeline_step_has_gone_stops_and_goes_on_with_another() -> None:
+def test_a_run_whose_pipeline_step_has_gone_stops_and_resumes_with_another() -> None:
     """Whoever terminates a pipeline does not want to pay for its machines; a step that is tried again does."""
     w = world(steps=600)
     w.until(lambda w: w.step >= 130)
     w.followed, left = False, w.now
     w.until(lambda w: w.phase == "Suspended" and not w.pods)
     assert 60 <= (w.now - left).total_seconds() <= 90 and w.saved >= 130 and not w.jobs
-    told = w.status["message"]
-    assert "the pipeline step that follows it, pod step, has ended" in told and "caloscale stop gan --resume" in told
+    message = w.status["message"]
+    assert "the pipeline step that follows it, pod step, has ended" in message
+    assert "caloscale stop gan --resume" in message
+        "the pipeline step that follows it, pod step, has ended" in message and "caloscale stop gan --resume" in message
+    )
     for _ in range(100):
         w.reconcile()
         w.tick()
@@ -236,7 +239,7 @@ def parsed(w: World) -> dict[str, Any]:
 def test_an_operator_that_does_not_understand_the_training_looks_after_it_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rolled back to a version without this preset: workers stay, a lost node is replaced, the bill goes on."""
+    """Rolled back to a version without this preset: workers stay, a lost node is replaced, the bill continues."""
     w = world({"model": {"preset": "compact"}}, steps=600).until(lambda w: w.phase == "Running" and w.step > 100)
     (first,) = w.jobs.values()
     monkeypatch.setattr(configuration, "PRESETS", ("variable-angle",))

@@ -6,7 +6,7 @@ import datetime as dt
 import itertools
 from typing import Any
 
-from caloscale.cluster.pods import Trouble
+from caloscale.cluster.pods import Diagnostic
 from tests.cluster import examples as ex
 from tests.operator.world import START, World, ended, settled, world
 
@@ -51,19 +51,19 @@ def test_room_that_only_the_operator_sees_is_not_paid_for_ever() -> None:
     """The scheduler knows what the operator does not, such as a volume's zone: three nodes are held each time."""
     w = world({"recovery": {"maxRestarts": 2, "backoff": "1s", "waitForCapacity": "60s"}})
     w.unschedulable = {"n3"}
-    w.warnings = [Trouble("gan-1-worker-3", "FailedScheduling", "0/4 nodes are available: 1 volume node conflict")]
+    w.warnings = [Diagnostic("gan-1-worker-3", "FailedScheduling", "0/4 nodes are available: 1 volume node conflict")]
     w.until(ended)
     assert w.phase == "Failed" and [a["reason"] for a in w.attempts] == ["Unschedulable"] * 3
     assert "recovery.maxRestarts 2 are used up" in w.status["message"]
     assert "1 volume node conflict" in w.status["message"]
 
 
-def test_what_cannot_be_mounted_is_told_and_not_paid_for_ever() -> None:
+def test_what_cannot_be_mounted_is_reported_and_not_paid_for_ever() -> None:
     """Such a pod says nothing of itself but that its container is being made."""
     w = world({"recovery": {"waitForCapacity": "60s"}})
     w.can_mount = False
     message = 'MountVolume.SetUp failed for volume "credentials" : secret "nokey" not found'
-    w.warnings = [Trouble("gan-1-worker-0", "FailedMount", message)]
+    w.warnings = [Diagnostic("gan-1-worker-0", "FailedMount", message)]
     w.until(lambda w: w.phase == "Starting" and bool(blocked(w)))
     assert "cluster.credentialsSecret" in blocked(w)["message"]
     w.until(ended)
@@ -73,7 +73,7 @@ def test_what_cannot_be_mounted_is_told_and_not_paid_for_ever() -> None:
 def test_what_could_be_mounted_at_last_is_not_held_against_a_run() -> None:
     w = world({"recovery": {"waitForCapacity": "60s"}})
     w.can_mount = False
-    w.warnings = [Trouble("gan-1-worker-0", "FailedMount", "timed out", w.now)]
+    w.warnings = [Diagnostic("gan-1-worker-0", "FailedMount", "timed out", w.now)]
     w.until(lambda w: w.phase == "Starting" and bool(blocked(w)))
     w.can_mount = True
     w.until(settled)
@@ -90,7 +90,7 @@ def test_an_operator_that_ended_between_launch_and_job_makes_it_much_later() -> 
     assert w.phase == "Succeeded" and len(w.attempts) == 1
 
 
-def test_pods_that_the_cluster_refuses_are_told_and_not_tried_for_ever() -> None:
+def test_pods_that_the_cluster_refuses_are_reported_and_not_tried_for_ever() -> None:
     w = world({"recovery": {"maxRestarts": 2, "backoff": "1s", "waitForCapacity": "60s"}})
     w.refuses_pods = True
     w.until(ended)
@@ -102,7 +102,7 @@ def blocked(w: World) -> dict[str, Any]:
     return next((c for c in w.status.get("conditions", []) if c["type"] == "Blocked"), {})
 
 
-def test_an_image_that_does_not_come_is_told_at_once_and_not_paid_for_ever() -> None:
+def test_an_image_that_does_not_come_is_reported_at_once_and_not_paid_for_ever() -> None:
     w = world()
     w.has_image = False
     w.until(blocked)
@@ -117,11 +117,11 @@ def test_an_image_that_does_not_come_is_told_at_once_and_not_paid_for_ever() -> 
     assert w.phase == "Succeeded" and blocked(w)["status"] == "False"
 
 
-def test_warnings_of_the_cluster_are_told_while_workers_do_not_start() -> None:
+def test_warnings_of_the_cluster_are_reported_while_workers_do_not_start() -> None:
     w = world()
     w.refuses_pods = True
     quota = 'pods "gan-1-worker-0" is forbidden: exceeded quota: small'
-    w.warnings = [Trouble("gan-1", "FailedCreatePod", quota)]
+    w.warnings = [Diagnostic("gan-1", "FailedCreatePod", quota)]
     w.until(blocked)
     remedy = "raise the quota of the namespace (kubectl describe quota), or ask for less in hardware"
     assert blocked(w)["message"] == f"gan-1: {quota}; remedy: {remedy}"

@@ -79,7 +79,7 @@ def test_machines_that_are_done_may_go_while_worker_0_validates() -> None:
     assert w.attempts[0]["nodeHours"] == pytest.approx(w.node_seconds() / 3600, abs=1e-5)
 
 
-def test_worker_0_is_told_when_its_own_machine_goes() -> None:
+def test_worker_0_is_reported_when_its_own_machine_goes() -> None:
     w = validating()
     w.lose_node("n0")
     w.reconcile()
@@ -149,9 +149,9 @@ def test_a_pool_that_is_sold_out_is_left_for_on_demand_where_both_are_allowed() 
     first, second = w.attempts
     placement = w.status["placement"]
     assert (placement["pool"], placement["purchase"], placement["nodes"]) == ("on-demand", "on-demand", 4)
-    assert first["held"][0]["purchase"] == "spot" and second["firstStep"] > 0
+    assert first["nodeTotals"][0]["purchase"] == "spot" and second["firstStep"] > 0
     w.until(settled)
-    assert [a["held"][0]["purchase"] for a in w.attempts] == ["spot", "on-demand"] and w.phase == "Succeeded"
+    assert [a["nodeTotals"][0]["purchase"] for a in w.attempts] == ["spot", "on-demand"] and w.phase == "Succeeded"
     moved = next(event for event in w.events if event.reason == "Moved")
     assert "4 nodes (on-demand) of pool on-demand" in moved.message
 

@@ -17,8 +17,8 @@ import yaml
 
 from caloscale.cluster.launch import Owner
 from caloscale.cluster.nodes import node_of, pools_of
-from caloscale.cluster.pods import Pod, Trouble, job_of, pod_of
-from caloscale.operator.context import Create, Decision, Delete, Observed, RunEvent
+from caloscale.cluster.pods import Diagnostic, Pod, job_of, pod_of
+from caloscale.operator.context import Create, Decision, Delete, RunEvent, Snapshot
 from caloscale.operator.reconcile import reconcile
 from caloscale.status import RunProgress, RunStatus
 from tests.cluster import examples as ex
@@ -53,7 +53,7 @@ class World:
         self.refuses_pods = False
         self.has_image = self.can_mount = True
         self.unschedulable: set[str] = set()
-        self.warnings: list[Trouble] = []
+        self.warnings: list[Diagnostic] = []
         self.followed = True
         self.training = True
         self.went: dict[str, Pod] = {}
@@ -62,9 +62,9 @@ class World:
 
     # --- the operator
 
-    def observe(self) -> Observed:
+    def observe(self) -> Snapshot:
         raw = list(self.pods.values())
-        return Observed(
+        return Snapshot(
             owner=Owner("physics", "gan", self.uid),
             generation=self.generation,
             spec=self.spec,
@@ -237,7 +237,7 @@ class World:
         self._close(pod)
 
     def vanish(self, name: str, exit_code: int = 143) -> None:
-        """A pod is deleted; a worker that is told to end saves first."""
+        """A pod is deleted; a worker that is asked to end saves first."""
         pod = self.pods.pop(name)
         self.went[pod["metadata"]["uid"]] = dataclasses.replace(pod_of(pod), ended=self.now)
         if exit_code == 143 and pod["status"]["phase"] == "Running":
@@ -314,4 +314,4 @@ def ended(w: World) -> bool:
 
 
 def settled(w: World) -> bool:
-    return ended(w) and all("holds" not in a or not a["holds"] for a in w.attempts)
+    return ended(w) and all("nodeUsage" not in a or not a["nodeUsage"] for a in w.attempts)

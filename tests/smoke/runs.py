@@ -53,7 +53,7 @@ def hardware_of(nodes: list[dict[str, Any]]) -> dict[str, Any]:
 
 def holds(status: dict[str, Any]) -> bool:
     """Whether machines are still held."""
-    return any(attempt.get("holds") for attempt in status["attempts"])
+    return any(attempt.get("nodeUsage") for attempt in status["attempts"])
 
 
 class Runs:

@@ -106,7 +106,7 @@ def test_plan_train_validate_and_bill_as_pods(runs: Runs, tmp_path: Path) -> Non
     name = run_name(parse_run(given["run"]), walk.run_id)
     status = runs.ends(name)
     assert status["layout"] == "2x1" and len(status["attempts"]) == 1
-    (held,) = status["attempts"][0]["held"]
+    (held,) = status["attempts"][0]["nodeTotals"]
     assert held["nodes"] == status["attempts"][0]["workers"] == 2
 
     assert "nvidia-tesla-v100" in text_of(walk.artifact("plan", "plan"))

@@ -1,4 +1,4 @@
-"""Nodes that were held, and what they cost: the same figures for the status, the bill and the report."""
+"""Nodes that a run used, and what they cost: the same figures for the status, the bill and the report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from caloscale.planning.cost import RESOLUTION
 from caloscale.planning.money import CENT, split_exactly
 from caloscale.planning.prices import Prices
 from caloscale.planning.usage import NodeUse
-from caloscale.status import AttemptStatus, HeldNodes, Hold, Placed, RunCost, RunProgress, RunStatus
+from caloscale.status import AttemptStatus, NodeTotals, NodeUsage, Placed, RunCost, RunProgress, RunStatus
 
 HOUR = 3600.0
 KEPT_ATTEMPTS = 20
@@ -23,46 +23,50 @@ COUNTED: tuple[str, ...] = ("WorkerLost", "WorkerFailed", "NodeLost", "JobLost")
 
 
 def track(
-    holds: Sequence[Hold],
+    before: Sequence[NodeUsage],
     pods: Iterable[Pod],
     gone_nodes: frozenset[str],
     now: dt.datetime,
     gone_pods: Mapping[str, Pod] | None = None,
-) -> tuple[Hold, ...]:
-    """The holds of an attempt with what its pods say now.
+) -> tuple[NodeUsage, ...]:
+    """The node usage of an attempt, updated by the state of its pods.
 
-    A hold begins when a pod is bound and ends when its worker ends, when the pod is gone, or its node is.
+    The usage of a node begins when a pod is bound to it, and ends when the worker ends or the pod or the node is gone.
     ``gone_pods``: by uid, pods that were seen to go, as they were last; what ended while nobody watched has ended now.
     """
     by_uid = {pod.uid: pod for pod in pods}
     followed = []
-    for hold in holds:
-        pod = by_uid.pop(hold.uid, None)
-        if hold.until is None:
-            if pod is None or hold.node in gone_nodes:
-                last = (gone_pods or {}).get(hold.uid)
+    for usage in before:
+        pod = by_uid.pop(usage.uid, None)
+        if usage.until is None:
+            if pod is None or usage.node in gone_nodes:
+                last = (gone_pods or {}).get(usage.uid)
                 went = last.ended if last is not None and last.ended is not None else now
                 done = last is not None and last.phase == "Succeeded"
-                hold = hold.model_copy(update={"until": max(_second(went), hold.since), "done": done})
+                usage = usage.model_copy(update={"until": max(_second(went), usage.since), "done": done})
             elif not pod.alive:
-                ended = max(pod.ended or _second(now), hold.since)
-                hold = hold.model_copy(update={"until": ended, "done": pod.phase == "Succeeded"})
-        followed.append(hold)
+                ended = max(pod.ended or _second(now), usage.since)
+                usage = usage.model_copy(update={"until": ended, "done": pod.phase == "Succeeded"})
+        followed.append(usage)
     for pod in sorted(by_uid.values(), key=lambda pod: pod.name):
         if pod.node and pod.bound is not None and pod.node not in gone_nodes:
             until = None if pod.alive else max(pod.ended or _second(now), pod.bound)
             done = pod.phase == "Succeeded"
-            followed.append(Hold(pod=pod.name, uid=pod.uid, node=pod.node, since=pod.bound, until=until, done=done))
+            followed.append(
+                NodeUsage(pod=pod.name, uid=pod.uid, node=pod.node, since=pod.bound, until=until, done=done)
+            )
     return tuple(followed)
 
 
-def held_nodes(attempt: AttemptStatus, placed: Placed | None, now: dt.datetime) -> tuple[HeldNodes, ...]:
-    """Nodes of an attempt by kind; two workers on a node hold it once."""
-    if attempt.held or placed is None or not attempt.holds:
-        return attempt.held
-    seconds = sum(_covered([hold for hold in attempt.holds if hold.node == node], now) for node in _nodes(attempt))
+def node_totals(attempt: AttemptStatus, placed: Placed | None, now: dt.datetime) -> tuple[NodeTotals, ...]:
+    """Nodes of an attempt by kind; two workers on a node count once."""
+    if attempt.node_totals or placed is None or not attempt.node_usage:
+        return attempt.node_totals
+    seconds = sum(
+        _covered([usage for usage in attempt.node_usage if usage.node == node], now) for node in _nodes(attempt)
+    )
     return (
-        HeldNodes(
+        NodeTotals(
             machine_type=placed.machine_type,
             accelerator="" if placed.accelerator == CPU else placed.accelerator,
             per_node=placed.per_node,
@@ -76,10 +80,10 @@ def held_nodes(attempt: AttemptStatus, placed: Placed | None, now: dt.datetime) 
 
 
 def settle(attempt: AttemptStatus, placed: Placed | None, now: dt.datetime) -> AttemptStatus:
-    """An attempt that has ended and holds nothing any more, summed up; others as they are."""
-    if attempt.ended is None or not attempt.holds or any(hold.until is None for hold in attempt.holds):
+    """The totals of an attempt that has ended and uses no node any more; another attempt is returned unchanged."""
+    if attempt.ended is None or not attempt.node_usage or any(usage.until is None for usage in attempt.node_usage):
         return attempt
-    return attempt.model_copy(update={"held": held_nodes(attempt, placed, now), "holds": ()})
+    return attempt.model_copy(update={"node_totals": node_totals(attempt, placed, now), "node_usage": ()})
 
 
 def summed(attempts: Sequence[AttemptStatus]) -> tuple[AttemptStatus, ...]:
@@ -96,12 +100,12 @@ def summed(attempts: Sequence[AttemptStatus]) -> tuple[AttemptStatus, ...]:
 
 def _sum(first: AttemptStatus, second: AttemptStatus) -> AttemptStatus | None:
     """Two attempts as one; None where they cannot be: on other machines or in another layout, or not settled yet."""
-    if first.holds or second.holds or (second.held and not first.held):
+    if first.node_usage or second.node_usage or (second.node_totals and not first.node_totals):
         return None
     if first.workers * second.nodes != second.workers * first.nodes:
         return None
-    held = _kinds((*first.held, *second.held))
-    if len(held) > 1:
+    totals = _kinds((*first.node_totals, *second.node_totals))
+    if len(totals) > 1:
         return None
     nodes = max(first.nodes, second.nodes)
     seconds = {
@@ -117,8 +121,8 @@ def _sum(first: AttemptStatus, second: AttemptStatus) -> AttemptStatus | None:
             "first_step": first.first_step,
             "steps_kept": first.steps_kept + second.steps_kept,
             "steps_lost": first.steps_lost + second.steps_lost,
-            "first_held": first_hold(first),
-            "held": tuple(one.model_copy(update={"nodes": nodes}) for one in held),
+            "first_used": first_usage(first),
+            "node_totals": tuple(one.model_copy(update={"nodes": nodes}) for one in totals),
             "count": first.count + second.count,
             "interruptions": interruptions(first) + interruptions(second),
             "message": "sum of older attempts",
@@ -128,12 +132,12 @@ def _sum(first: AttemptStatus, second: AttemptStatus) -> AttemptStatus | None:
     )
 
 
-def first_hold(attempt: AttemptStatus) -> dt.datetime:
-    """When an attempt, or the first of those that it sums up, held its first machine."""
-    if attempt.first_held is not None:
-        return attempt.first_held
-    if attempt.holds:
-        return min(hold.since for hold in attempt.holds)
+def first_usage(attempt: AttemptStatus) -> dt.datetime:
+    """When an attempt, or the first of those that it sums up, used its first node."""
+    if attempt.first_used is not None:
+        return attempt.first_used
+    if attempt.node_usage:
+        return min(usage.since for usage in attempt.node_usage)
     if attempt.running is None:
         return attempt.launched
     return attempt.running - dt.timedelta(seconds=attempt.waiting_seconds)
@@ -156,8 +160,8 @@ def with_steps(attempt: AttemptStatus, progress: RunProgress | None, now: dt.dat
     if attempt.reason == "Completed":
         saved = reached
     nodes = _nodes(attempt)
-    whole = sum(_covered([h for h in attempt.holds if h.node == node], now) for node in nodes) / max(len(nodes), 1)
-    first = min((h.since for h in attempt.holds), default=attempt.launched)
+    whole = sum(_covered([h for h in attempt.node_usage if h.node == node], now) for node in nodes) / max(len(nodes), 1)
+    first = min((h.since for h in attempt.node_usage), default=attempt.launched)
     waiting = max(((attempt.running or attempt.launched) - first).total_seconds(), 0.0)
     step = progress.step_seconds or 0.0
     kept, lost = saved - attempt.first_step, reached - saved
@@ -180,13 +184,13 @@ def with_cost(status: RunStatus, prices: Prices, now: dt.datetime) -> tuple[RunS
     """
     if not status.attempts:
         return status, None
-    held = [held_nodes(attempt, status.placement, now) for attempt in status.attempts]
-    hours = [sum(one.node_seconds for one in kinds) / HOUR for kinds in held]
+    totals = [node_totals(attempt, status.placement, now) for attempt in status.attempts]
+    hours = [sum(one.node_seconds for one in kinds) / HOUR for kinds in totals]
     day, problem = first_day(status, now), None
-    parts: list[float | None] = [None] * len(held)
+    parts: list[float | None] = [None] * len(totals)
     total: float | None = None
     try:
-        amounts = [sum(_usd(one, prices, day) for one in kinds) for kinds in held]
+        amounts = [sum(_usd(one, prices, day) for one in kinds) for kinds in totals]
         unit = RESOLUTION if sum(amounts) < SMALL_BILL_USD else CENT
         whole, split = split_exactly(amounts, unit)
         total, parts = float(whole), [float(part) for part in split]
@@ -200,7 +204,7 @@ def with_cost(status: RunStatus, prices: Prices, now: dt.datetime) -> tuple[RunS
         usd=total,
         estimate_usd=_to_the_end(status, total, now),
         node_hours=round(sum(hours), 6),
-        nodes=_kinds([one for kinds in held for one in kinds]),
+        nodes=_kinds([one for kinds in totals for one in kinds]),
         as_of=day,
         updated=_second(now),
     )
@@ -217,9 +221,9 @@ def _to_the_end(status: RunStatus, usd: float | None, now: dt.datetime) -> float
     return round(usd + placed.usd_per_hour * left / HOUR, 2)
 
 
-def _kinds(held: Iterable[HeldNodes]) -> tuple[HeldNodes, ...]:
-    summed: dict[tuple[object, ...], HeldNodes] = {}
-    for one in held:
+def _kinds(totals: Iterable[NodeTotals]) -> tuple[NodeTotals, ...]:
+    summed: dict[tuple[object, ...], NodeTotals] = {}
+    for one in totals:
         key = (one.machine_type, one.accelerator, one.per_node, one.topology, one.region, one.purchase)
         there = summed.get(key)
         summed[key] = (
@@ -235,31 +239,31 @@ def _kinds(held: Iterable[HeldNodes]) -> tuple[HeldNodes, ...]:
     return tuple(summed.values())
 
 
-def node_use(held: HeldNodes) -> NodeUse:
+def node_use(totals: NodeTotals) -> NodeUse:
     """The same for a bill."""
     return NodeUse(
-        machine_type=held.machine_type or "unknown",
-        accelerator=held.accelerator,
-        per_node=held.per_node,
-        topology=held.topology,
-        region=held.region or "unknown",
-        purchase=held.purchase,
-        nodes=held.nodes,
-        seconds=held.node_seconds / held.nodes,
+        machine_type=totals.machine_type or "unknown",
+        accelerator=totals.accelerator,
+        per_node=totals.per_node,
+        topology=totals.topology,
+        region=totals.region or "unknown",
+        purchase=totals.purchase,
+        nodes=totals.nodes,
+        seconds=totals.node_seconds / totals.nodes,
     )
 
 
-def _usd(held: HeldNodes, prices: Prices, day: dt.date) -> float:
-    if not held.nodes:
+def _usd(totals: NodeTotals, prices: Prices, day: dt.date) -> float:
+    if not totals.nodes:
         return 0.0
-    use = node_use(held)
+    use = node_use(totals)
     return use.nodes * use.seconds / HOUR * node_rate(use, prices, day).usd_per_hour
 
 
-def _covered(holds: Sequence[Hold], now: dt.datetime) -> float:
-    """Seconds in which at least one of the holds lasts."""
+def _covered(usages: Sequence[NodeUsage], now: dt.datetime) -> float:
+    """Seconds in which at least one worker uses the node."""
     total, end = 0.0, None
-    for since, until in sorted((hold.since, hold.until or now) for hold in holds):
+    for since, until in sorted((usage.since, usage.until or now) for usage in usages):
         begin = since if end is None else max(since, end)
         total += max((until - begin).total_seconds(), 0.0)
         end = until if end is None else max(end, until)
@@ -267,11 +271,11 @@ def _covered(holds: Sequence[Hold], now: dt.datetime) -> float:
 
 
 def _nodes(attempt: AttemptStatus) -> list[str]:
-    return sorted({hold.node for hold in attempt.holds})
+    return sorted({usage.node for usage in attempt.node_usage})
 
 
 def first_day(status: RunStatus, now: dt.datetime) -> dt.date:
-    """That of its prices: on which it began to hold nodes."""
+    """That of its prices: on which it first used nodes."""
     return status.attempts[0].launched.date() if status.attempts else now.date()
 
 

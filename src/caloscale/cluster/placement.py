@@ -33,13 +33,13 @@ def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> C
     fitting = [pool for pool in pools if fits(hardware, pool)]
     options: list[tuple[Pool, Placed]] = []
     refused: dict[str, None] = {}
-    dear: list[str] = []
+    over_budget: list[str] = []
     for pool in fitting:
         planned = plan_on(run, hardware, pool, catalogue)
         if isinstance(planned, InputError):
             refused[planned.sentence] = None
         elif isinstance(planned, str):
-            dear.append(planned)
+            over_budget.append(planned)
         else:
             options.append((pool, planned))
     if options:
@@ -53,8 +53,8 @@ def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> C
             ),
         )
         return Choice(order[0][1])
-    if dear:
-        return Choice(message=min(dear, key=len), over_budget=True)
+    if over_budget:
+        return Choice(message=min(over_budget, key=len), over_budget=True)
     if refused:
         return Choice(message="; ".join(refused))
     return Choice(message=_nothing(hardware, pools))

@@ -15,12 +15,12 @@ ENDED = ("Succeeded", "Failed")
 RETRYABLE_REASONS = {"Evicted", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeLost", "NodeAffinity"}
 """Reasons of a pod's failure that are the node's, not the worker's."""
 
-IMAGE_TROUBLES = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 """Reasons of a container that waits for an image which does not come."""
-_TROUBLES = IMAGE_TROUBLES | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+_WAITING_REASONS = IMAGE_REASONS | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
 
-class Trouble(NamedTuple):
+class Diagnostic(NamedTuple):
     """Why something does not start."""
 
     where: str
@@ -73,7 +73,7 @@ class Pod:
     """By when it is to be gone."""
     accelerators: int
     """Accelerators that it was given."""
-    trouble: Trouble | None
+    diagnostic: Diagnostic | None
     """Why its worker cannot start; None: nothing is known against it."""
     mounted: bool
     """Whether its kubelet says that volumes and network are there (Kubernetes 1.29 and later)."""
@@ -118,7 +118,7 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
         or _was_told_to_end(metadata, _moment(ended.get("finishedAt")) if phase in ENDED else None),
         deleting=_moment(metadata.get("deletionTimestamp")),
         accelerators=accelerators,
-        trouble=_trouble(metadata["name"], status),
+        diagnostic=_diagnostic(metadata["name"], status),
         mounted=conditions.get("PodReadyToStartContainers", {}).get("status") == "True",
     )
 
@@ -152,12 +152,12 @@ def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def _trouble(name: str, status: Mapping[str, Any]) -> Trouble | None:
+def _diagnostic(name: str, status: Mapping[str, Any]) -> Diagnostic | None:
     """What keeps a container from starting."""
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") in _TROUBLES:
-            return Trouble(name, waiting["reason"], waiting.get("message", ""))
+        if waiting.get("reason") in _WAITING_REASONS:
+            return Diagnostic(name, waiting["reason"], waiting.get("message", ""))
     return None
 
 

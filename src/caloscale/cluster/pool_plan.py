@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from caloscale.cluster.nodes import CPU, Pool, PoolKey
-from caloscale.errors import InputError, InvalidValueError, PriceError
+from caloscale.errors import InputError, InvalidValueError, PriceError, with_remedy
 from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.bill import node_rate
 from caloscale.planning.machines import find_machine
@@ -22,8 +22,8 @@ from caloscale.spec import Hardware, Run
 from caloscale.spec.cluster import Backend
 from caloscale.status import Placed
 
-TO_COME = "to come: "
-"""Begin of the names of pools that have no node yet (`pools_to_come`)."""
+SCALE_FROM_ZERO = "scale-from-zero: "
+"""Prefix of the names of pools that have no node yet (`scale_from_zero_pools`)."""
 MOST_KNOWN = 1000
 """Plans that are kept."""
 
@@ -50,9 +50,9 @@ def backend_of(run: Run, topology: str | None) -> Backend:
 
 
 def pool_of(placed: Placed, pools: Sequence[Pool]) -> Pool | None:
-    """The pool of a placement; None when no node of it is there. One that was to come may have any name."""
+    """The pool of a placement; None when no node of it is there. A pool scaled from zero may have any name."""
     alike = [pool for pool in pools if _is_of(placed, pool)]
-    if placed.pool.startswith(TO_COME):
+    if placed.pool.startswith(SCALE_FROM_ZERO):
         return max(alike, key=lambda pool: pool.free, default=None)
     return next((pool for pool in alike if pool.key.name == placed.pool), None)
 
@@ -151,10 +151,10 @@ def _over(run: Run, nearest: Candidate | None, notes: Sequence[str]) -> str:
         f"budget.maxUsd is {run.budget.max_usd:g}" if run.budget.max_usd is not None else "",
         f"budget.deadline is {run.budget.deadline}" if run.budget.deadline is not None else "",
     ]
-    return (
+    return with_remedy(
         f"the estimate is {nearest.usd:.2f} USD and {nearest.total_seconds / 3600:.1f} h on "
-        f"{nearest.nodes} x {nearest.machine_type}, {' and '.join(filter(None, limits))}; "
-        "remedy: raise the limit, or ask for less"
+        f"{nearest.nodes} x {nearest.machine_type}, {' and '.join(filter(None, limits))}",
+        "raise the limit, or ask for less",
     )
 
 

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from caloscale.cluster.accounting import first_day, held_nodes, interruptions, node_use
+from caloscale.cluster.accounting import first_day, interruptions, node_totals, node_use
 from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.plan import Plan
 from caloscale.planning.usage import Attempt, Observed, RunUse
@@ -39,7 +39,7 @@ def use_of(
     """
     attempts = []
     for attempt in status.attempts:
-        nodes = tuple(node_use(held) for held in held_nodes(attempt, status.placement, now) if held.nodes)
+        nodes = tuple(node_use(held) for held in node_totals(attempt, status.placement, now) if held.nodes)
         if nodes:
             trained = Attempt(
                 nodes=nodes,

@@ -11,14 +11,14 @@ from caloscale.cluster.launch import Launch
 from caloscale.cluster.placement import choose_placement, shortage, verify_placement
 from caloscale.cluster.pods import Job, Pod
 from caloscale.cluster.pool_plan import pool_of
-from caloscale.cluster.pools_to_come import pools_to_come
 from caloscale.cluster.resizing import move, resize, shrink, worker_configuration
+from caloscale.cluster.scale_from_zero import scale_from_zero_pools
 from caloscale.operator.context import Create, Draft
 from caloscale.operator.failures import (
     CONDITION,
     PATIENCE_SECONDS,
     REFUSALS,
-    Verdict,
+    Outcome,
     affordable,
     attempts_in_vain,
     awaited_until,
@@ -36,7 +36,7 @@ LOOK_AGAIN_SECONDS = 30.0
 """While something goes away, look again after so long even if nobody says that it has gone, s."""
 AUTOSCALER_SECONDS, LONGEST_AUTOSCALER_SECONDS = 600.0, 3600.0
 """An autoscaler that had no machines is asked again after so long, doubled each time up to an hour, s: the nodes that
-it does make are held, and paid, until the others are given up."""
+it does add are billed until the attempt is given up."""
 
 
 def start(draft: Draft, run: Run) -> None:
@@ -76,16 +76,16 @@ def _placement(draft: Draft, run: Run) -> Placed | None:
         draft.put(message=draft.problem)
         return None
     if placed is None or not draft.status.attempts:
-        to_come = pools_to_come(run, pools) if run.cluster.add_nodes else []
-        choice = choose_placement(run, [*pools, *to_come], draft.seen.catalogue)
+        extra = scale_from_zero_pools(run, pools) if run.cluster.add_nodes else []
+        choice = choose_placement(run, [*pools, *extra], draft.seen.catalogue)
         if choice.over_budget:
             draft.condition("Planned", "False", "OverBudget", choice.message)
             draft.finish("Failed", "Budget", choice.message)
             return None
         if choice.placed is None:
-            told = "; ".join((choice.message, *refused))
-            draft.condition("Planned", "False", "NoPool", told)
-            _wait(draft, told)
+            message = "; ".join((choice.message, *refused))
+            draft.condition("Planned", "False", "NoPool", message)
+            _wait(draft, message)
             return None
         placed = choice.placed
         _plan(draft, placed)
@@ -112,9 +112,9 @@ def _came_too_few(draft: Draft) -> bool:
 def _plan(draft: Draft, placed: Placed) -> None:
     if draft.status.placement != placed:
         estimate = "" if placed.estimate_usd is None else f", about {placed.estimate_usd:.2f} USD"
-        told = f"{placed.nodes} nodes of pool {placed.pool}, {placed.workers} workers{estimate}"
+        message = f"{placed.nodes} nodes of pool {placed.pool}, {placed.workers} workers{estimate}"
         draft.put(placement=placed)
-        draft.condition("Planned", "True", "Planned", told)
+        draft.condition("Planned", "True", "Planned", message)
 
 
 def _wait_for_room(draft: Draft, run: Run, placed: Placed, missing: str) -> Placed | None:
@@ -129,7 +129,7 @@ def _wait_for_room(draft: Draft, run: Run, placed: Placed, missing: str) -> Plac
             return moved
         smaller = shrink(run, placed, draft.seen.pools()[0]) if draft.problem is None else None
         if smaller is not None:
-            draft.event("Warning", "Shrunk", f"{missing}; going on with {smaller.nodes} nodes, same global batch")
+            draft.event("Warning", "Shrunk", f"{missing}; resuming on {smaller.nodes} nodes with the same global batch")
             return smaller
     elif draft.status.attempts:
         draft.times.append(due)
@@ -139,15 +139,15 @@ def _wait_for_room(draft: Draft, run: Run, placed: Placed, missing: str) -> Plac
 
 def _moved(draft: Draft, run: Run, placed: Placed, *, same_price: bool = False) -> Placed | None:
     """The placement in another pool that has room, within the budget; ``same_price``: in one of equal machines only."""
-    if draft.problem is not None or any(attempt.holds for attempt in draft.status.attempts):
+    if draft.problem is not None or any(attempt.node_usage for attempt in draft.status.attempts):
         return None  # what is held is billed as that of the placement
     for moved in move(run, placed, draft.seen.pools()[0], draft.seen.catalogue):
         kinds = [(one.machine_type, one.region, one.purchase) for one in (placed, moved)]
         if (same_price and kinds[0] != kinds[1]) or not affordable(draft, run, moved):
             continue
-        told = f"pool {placed.pool} has no room; {moved.nodes} nodes ({moved.purchase}) of pool {moved.pool}"
-        draft.event("Normal", "Moved", told)
-        draft.condition("Planned", "True", "Moved", told)
+        message = f"pool {placed.pool} has no room; {moved.nodes} nodes ({moved.purchase}) of pool {moved.pool}"
+        draft.event("Normal", "Moved", message)
+        draft.condition("Planned", "True", "Moved", message)
         return moved
     return None
 
@@ -227,14 +227,14 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
     if (until := awaited_until(pods, draft.now)) is not None:
         draft.times.append(until)
         return
-    verdict = judge(live, pods, job, draft.seen.nodes, draft.seen.gone_pods)
-    verdict = verdict or limit_reached(draft, run) or _growth(draft, run, live) or _stuck(draft, run, live, job, pods)
-    if verdict is not None:
-        end(draft, run, live, verdict)
+    outcome = judge(live, pods, job, draft.seen.nodes, draft.seen.gone_pods)
+    outcome = outcome or limit_reached(draft, run) or _growth(draft, run, live) or _stuck(draft, run, live, job, pods)
+    if outcome is not None:
+        end(draft, run, live, outcome)
         return
     if job is None:  # launched, but the operator ended before the job was made, it is on its way, or was refused
         draft.put(phase="Starting", message=f"attempt {live.number} is launched")
-        _report_trouble(draft, pods)
+        _report_diagnostic(draft, pods)
         make_objects(draft, run, live)
     elif job.state == "suspended":
         queued = f"queue {draft.queue(run)} has not admitted it yet"
@@ -254,7 +254,7 @@ def _follow(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> None:
     if placed is None or len(running) < placed.workers:
         if live.running is None:
             draft.put(phase="Starting", message=f"{len(running)} of {live.workers} workers run")
-            _report_trouble(draft, pods)
+            _report_diagnostic(draft, pods)
         return
     if live.running is None:
         draft.replace(live.model_copy(update={"running": draft.now}))
@@ -265,18 +265,18 @@ def _follow(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> None:
         _verify(draft, placed, running)
 
 
-def _report_trouble(draft: Draft, pods: list[Pod]) -> None:
-    """Say why workers do not start, and look again for it."""
+def _report_diagnostic(draft: Draft, pods: list[Pod]) -> None:
+    """Report why workers do not start, and look again later."""
     draft.later(PATIENCE_SECONDS)
-    trouble = worst(pods, draft.seen.warnings)
-    if trouble is None:
+    diagnostic = worst(pods, draft.seen.warnings)
+    if diagnostic is None:
         return
-    told = sentence(trouble)
+    message = sentence(diagnostic)
     known = draft.status.condition(CONDITION)
     if known is None or known.status != "True":
-        draft.event("Warning", trouble.reason, told)
-    draft.condition(CONDITION, "True", trouble.reason, told)
-    draft.put(message=f"{draft.status.message}; {told}")
+        draft.event("Warning", diagnostic.reason, message)
+    draft.condition(CONDITION, "True", diagnostic.reason, message)
+    draft.put(message=f"{draft.status.message}; {message}")
 
 
 def _verify(draft: Draft, placed: Placed, pods: list[Pod]) -> None:
@@ -289,7 +289,7 @@ def _verify(draft: Draft, placed: Placed, pods: list[Pod]) -> None:
         draft.condition("PlacementVerified", "True", "AsPlanned", f"{placed.workers} workers, {each}")
 
 
-def _growth(draft: Draft, run: Run, live: AttemptStatus) -> Verdict | None:
+def _growth(draft: Draft, run: Run, live: AttemptStatus) -> Outcome | None:
     """Whether a run on fewer nodes goes back to the planned ones."""
     placed = draft.status.placement
     if placed is None or placed.nodes >= placed.planned_nodes or not run.recovery.grow_back or draft.problem:
@@ -307,7 +307,7 @@ def _growth(draft: Draft, run: Run, live: AttemptStatus) -> Verdict | None:
         draft.times.append(due)
         return None
     draft.put(placement=full, room_since=None)
-    return Verdict("ScaledUp", f"{full.nodes} nodes can be had again")
+    return Outcome("ScaledUp", f"{full.nodes} nodes can be had again")
 
 
 def _is_queued(draft: Draft) -> bool:
@@ -318,7 +318,7 @@ def _is_queued(draft: Draft) -> bool:
 
 def _pays(draft: Draft, live: AttemptStatus, placed: Placed) -> bool:
     """Whether all planned nodes would save more time than a restart costs; not while results are validated."""
-    if any(hold.done for hold in live.holds):
+    if any(usage.done for usage in live.node_usage):
         return False
     progress = draft.status.progress
     if progress is None or progress.eta is None:
@@ -328,12 +328,12 @@ def _pays(draft: Draft, live: AttemptStatus, placed: Placed) -> bool:
     return left_s * (1 - placed.nodes / placed.planned_nodes) > start_s + (progress.seconds_first_step or 0.0)
 
 
-def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: list[Pod]) -> Verdict | None:
-    """Workers that did not start in time: no node after all, no image, no quota. What they hold costs money."""
+def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: list[Pod]) -> Outcome | None:
+    """Workers that did not start in time: no node after all, no image, no quota. Their nodes are billed."""
     bound = sum(bool(pod.node) for pod in pods) >= live.workers
     blocked = blocking(pods, draft.seen.warnings, draft.now)
-    trouble = worst(pods, draft.seen.warnings)
-    refused = trouble is not None and trouble.reason in REFUSALS
+    diagnostic = worst(pods, draft.seen.warnings)
+    refused = diagnostic is not None and diagnostic.reason in REFUSALS
     if (job is None and not refused) or (bound and blocked is None):
         return None
     if job is not None and (job.state == "suspended" or _is_queued(draft)):
@@ -348,12 +348,12 @@ def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: l
         draft.times += [due] if live.running is None else []
         return None
     if bound and blocked is not None:
-        return Verdict("StartupFailed", sentence(blocked))
-    if refused and trouble is not None:
-        return Verdict("JobLost", sentence(trouble))
+        return Outcome("StartupFailed", sentence(blocked))
+    if refused and diagnostic is not None:
+        return Outcome("JobLost", sentence(diagnostic))
     if not pods:  # a quota, an admission policy, a missing claim or account
         kind = draft.status.placement.backend if draft.status.placement else "job"
-        why = sentence(trouble) if trouble is not None else "kubectl describe says why"
-        return Verdict("JobLost", f"{kind} {live.job} made no pods; {why}")
-    why = f"; {sentence(trouble)}" if trouble is not None else ""
-    return Verdict("Unschedulable", f"{live.workers} workers did not find a node each in {waited_s:g} s{why}")
+        why = sentence(diagnostic) if diagnostic is not None else "kubectl describe says why"
+        return Outcome("JobLost", f"{kind} {live.job} made no pods; {why}")
+    why = f"; {sentence(diagnostic)}" if diagnostic is not None else ""
+    return Outcome("Unschedulable", f"{live.workers} workers did not find a node each in {waited_s:g} s{why}")

@@ -281,7 +281,7 @@ class Store:
             if key == own or live is None or placed is None or self._is_queued(key, placed.backend, live.job):
                 continue
             bound = {pod.node for pod in self.pods_of(key) if pod.node and pod.attempt == live.number}
-            bound |= {hold.node for hold in live.holds}
+            bound |= {usage.node for usage in live.node_usage}
             if missing := live.nodes - len(bound):
                 coming[placed.pool] = coming.get(placed.pool, 0) + max(missing, 0)
         return pools_of(self.nodes.values(), uses, coming)

@@ -9,7 +9,7 @@ from typing import Any
 
 from caloscale.cluster.launch import Manifest, Owner
 from caloscale.cluster.nodes import Pool
-from caloscale.cluster.pods import Job, Pod, Trouble
+from caloscale.cluster.pods import Diagnostic, Job, Pod
 from caloscale.cluster.pool_plan import Catalogue
 from caloscale.errors import ConfigurationError
 from caloscale.spec import Run, build_run
@@ -17,7 +17,7 @@ from caloscale.status import AttemptStatus, Condition, Phase, RunProgress, RunSt
 
 
 @dataclass(frozen=True)
-class Observed:
+class Snapshot:
     """A run and what the cluster says of it."""
 
     owner: Owner
@@ -52,7 +52,7 @@ class Observed:
     """Pod without which the run is to stop; None: it needs none."""
     followed: bool = True
     """Whether that pod is there and has not ended."""
-    warnings: Sequence[Trouble] = ()
+    warnings: Sequence[Diagnostic] = ()
     """What the cluster says against workers that take long to start, newest first."""
 
 
@@ -127,7 +127,7 @@ def _read(spec: Mapping[str, Any]) -> tuple[Run | None, str | None]:
 class Draft:
     """What was seen, and what follows from it so far."""
 
-    def __init__(self, seen: Observed, now: dt.datetime) -> None:
+    def __init__(self, seen: Snapshot, now: dt.datetime) -> None:
         self.seen, self.now, self.status = seen, now, seen.status
         self.actions: list[Action] = []
         self.times: list[dt.datetime] = []

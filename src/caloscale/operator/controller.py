@@ -17,13 +17,13 @@ from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
 from caloscale.cluster.launch import Manifest, Owner
-from caloscale.cluster.pods import Trouble, owner_of
+from caloscale.cluster.pods import Diagnostic, owner_of
 from caloscale.cluster.pool_plan import Catalogue
 from caloscale.connection import CONFLICT, Connection, FencedError, is_passing, message_of
 from caloscale.errors import PriceError
 from caloscale.operator.cache import RunKey, Store, Watches, follower_of
-from caloscale.operator.context import Action, Create, Decision, Delete, Observed, RunEvent
-from caloscale.operator.failures import NAME_TAKEN, REFUSED, troubles_of, wants_warnings
+from caloscale.operator.context import Action, Create, Decision, Delete, RunEvent, Snapshot
+from caloscale.operator.failures import NAME_TAKEN, REFUSED, diagnostics_of, wants_warnings
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
@@ -49,7 +49,7 @@ class Controller:
         self._stop = threading.Event()
         self.queue: WorkQueue[RunKey] = WorkQueue()
         self._first_event: dict[RunKey, float] = {}
-        self._refusals: dict[RunKey, Trouble] = {}
+        self._refusals: dict[RunKey, Diagnostic] = {}
         self._deciding = threading.Lock()
         self._catalogue: tuple[object, Catalogue] | None = None
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="reconcile")
@@ -144,7 +144,7 @@ class Controller:
             return None
         return max((decision.again - now).total_seconds(), 0.05)
 
-    def _observe(self, run: RunKey) -> tuple[Observed, str] | None:
+    def _observe(self, run: RunKey) -> tuple[Snapshot, str] | None:
         """A run and its resource version; None when it is gone or going."""
         store = self.store
         with store.lock:
@@ -152,7 +152,7 @@ class Controller:
             if known is None or "deletionTimestamp" in known.raw["metadata"]:
                 return None
             metadata, follower = known.raw["metadata"], follower_of(known.raw)
-            seen = Observed(
+            seen = Snapshot(
                 owner=Owner(run.namespace, run.name, run.uid),
                 generation=metadata.get("generation", 1),
                 spec=known.raw.get("spec") or {},
@@ -176,12 +176,12 @@ class Controller:
             )
             return seen, metadata["resourceVersion"]
 
-    def _warnings(self, run: RunKey, status: RunStatus) -> list[Trouble]:
+    def _warnings(self, run: RunKey, status: RunStatus) -> list[Diagnostic]:
         """What the cluster says against workers that take long to start."""
         live = status.live
         if live is None or not wants_warnings(status, dt.datetime.now(dt.UTC)):
             return []
-        return troubles_of(self.store.warnings.get(run, {}).values(), live.job, live.launched)
+        return diagnostics_of(self.store.warnings.get(run, {}).values(), live.job, live.launched)
 
     def _pools(self, run: RunKey) -> Any:
         with self.store.lock:
@@ -204,7 +204,7 @@ class Controller:
         self.store.put(names.KIND, written)
         return str(written["metadata"]["resourceVersion"])
 
-    def _act(self, run: RunKey, seen: Observed, decision: Decision, version: str) -> None:
+    def _act(self, run: RunKey, seen: Snapshot, decision: Decision, version: str) -> None:
         refused = self._refusals.pop(run, None)
         for action in decision.actions:
             try:
@@ -212,12 +212,12 @@ class Controller:
             except ApiException as error:
                 if isinstance(action, Create) and error.status != CONFLICT and not is_passing(error):
                     where = f"{action.manifest['kind']} {action.manifest['metadata']['name']}"
-                    self._refusals[run] = Trouble(where, REFUSED, message_of(error))
+                    self._refusals[run] = Diagnostic(where, REFUSED, message_of(error))
                 elif refused is not None:
                     self._refusals.setdefault(run, refused)
                 raise
 
-    def _do(self, run: RunKey, seen: Observed, action: Action, version: str) -> None:
+    def _do(self, run: RunKey, seen: Snapshot, action: Action, version: str) -> None:
         match action:
             case Create(manifest):
                 self.store.put(manifest["kind"], self._create(run, manifest))
@@ -238,10 +238,10 @@ class Controller:
             for there in self.connection.each(kind, run.namespace, fields=f"metadata.name={name}"):
                 if (owner_of(there) or {}).get("uid") == run.uid:
                     return there
-                self._refusals[run] = Trouble(f"{kind} {name}", NAME_TAKEN, "is there already and not this run's")
+                self._refusals[run] = Diagnostic(f"{kind} {name}", NAME_TAKEN, "is there already and not this run's")
             raise
 
-    def _record(self, run: RunKey, seen: Observed, kind: str, reason: str, message: str) -> None:
+    def _record(self, run: RunKey, seen: Snapshot, kind: str, reason: str, message: str) -> None:
         """An event; losing one is no harm."""
         moment = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {

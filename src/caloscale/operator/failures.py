@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from caloscale.cluster import names
-from caloscale.cluster.accounting import COUNTED, HOUR, first_hold, settle, with_cost, with_steps
+from caloscale.cluster.accounting import COUNTED, HOUR, first_usage, settle, with_cost, with_steps
 from caloscale.cluster.placement import shortage
-from caloscale.cluster.pods import ENDED, IMAGE_TROUBLES, Job, Pod, Trouble
-from caloscale.errors import PeerLostError
+from caloscale.cluster.pods import ENDED, IMAGE_REASONS, Diagnostic, Job, Pod
+from caloscale.errors import PeerLostError, with_remedy
 from caloscale.operator.context import Delete, Draft
 from caloscale.spec import Run, seconds_of
 from caloscale.status import AttemptStatus, Placed, Reason, RunStatus
@@ -22,12 +22,12 @@ PATIENCE_SECONDS = 10.0
 """Workers have so long to start before anybody asks for warnings, and again between two questions, s."""
 MOST_CHARACTERS = 500
 """So much of a message fits into a condition that a person reads."""
-MOUNT_TROUBLES = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
+MOUNT_REASONS = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 """Warnings about a pod that has its node and waits for what it cannot do without; the pod itself says nothing."""
 FRESH_SECONDS = 300.0
 """A warning that was not repeated for so long may be over: kubelets mount again every two minutes at least, s."""
 REFUSED, NAME_TAKEN = REFUSALS = ("Refused", "NameTaken")
-"""Reasons of a trouble that is the API server's answer to us: it may not be, or another object has its name."""
+"""Reasons of a diagnostic that is the API server's answer to us: it may not be, or another object has its name."""
 CONDITION = "Blocked"
 """Type of the condition that says it."""
 
@@ -40,7 +40,7 @@ def wants_warnings(status: RunStatus, now: dt.datetime) -> bool:
     return (now - live.launched).total_seconds() >= PATIENCE_SECONDS
 
 
-def troubles_of(events: Iterable[Mapping[str, Any]], job: str, since: dt.datetime) -> list[Trouble]:
+def diagnostics_of(events: Iterable[Mapping[str, Any]], job: str, since: dt.datetime) -> list[Diagnostic]:
     """Warnings about a job, its pods and what is between them, newest first; ``events``: API objects."""
     found = []
     # a run by the name of our job has jobs and pods that begin with it, too: after ours comes a letter
@@ -50,60 +50,61 @@ def troubles_of(events: Iterable[Mapping[str, Any]], job: str, since: dt.datetim
         moment = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
         last = dt.datetime.fromisoformat(moment) if moment else None
         if event.get("type") == "Warning" and ours.fullmatch(name) and last is not None and last >= since:
-            found.append((last, Trouble(name, event.get("reason", ""), event.get("message", ""), last)))
-    return [trouble for _, trouble in sorted(found, key=lambda pair: pair[0], reverse=True)]
+            found.append((last, Diagnostic(name, event.get("reason", ""), event.get("message", ""), last)))
+    return [diagnostic for _, diagnostic in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
 
-def worst(pods: Sequence[Pod], warnings: Sequence[Trouble]) -> Trouble | None:
+def worst(pods: Sequence[Pod], warnings: Sequence[Diagnostic]) -> Diagnostic | None:
     """What a person should hear first: what a pod says of itself, then the newest warning."""
-    own = [pod.trouble for pod in pods if pod.trouble is not None]
+    own = [pod.diagnostic for pod in pods if pod.diagnostic is not None]
     return next(iter([*own, *warnings]), None)
 
 
-def blocking(pods: Sequence[Pod], warnings: Sequence[Trouble], now: dt.datetime) -> Trouble | None:
+def blocking(pods: Sequence[Pod], warnings: Sequence[Diagnostic], now: dt.datetime) -> Diagnostic | None:
     """What keeps a worker that has its node from starting, an image or a mount; None: it only takes its time."""
-    own = next((pod.trouble for pod in pods if pod.trouble is not None), None)
+    own = next((pod.diagnostic for pod in pods if pod.diagnostic is not None), None)
     waiting = {pod.name for pod in pods if pod.node and pod.alive and not pod.ready and not pod.mounted}
     mounts = (
         each
         for each in warnings
-        if each.reason in MOUNT_TROUBLES
+        if each.reason in MOUNT_REASONS
         and each.where in waiting
         and (each.last is None or (now - each.last).total_seconds() < FRESH_SECONDS)
     )
     return own or next(mounts, None)
 
 
-def sentence(trouble: Trouble) -> str:
-    """The trouble with its remedy."""
-    return f"{trouble.where}: {trouble.message[:MOST_CHARACTERS] or trouble.reason}; remedy: {_remedy(trouble)}"
+def sentence(diagnostic: Diagnostic) -> str:
+    """The diagnostic with its remedy."""
+    message = diagnostic.message[:MOST_CHARACTERS] or diagnostic.reason
+    return with_remedy(f"{diagnostic.where}: {message}", _remedy(diagnostic))
 
 
-def _remedy(trouble: Trouble) -> str:
-    if trouble.reason in IMAGE_TROUBLES:
+def _remedy(diagnostic: Diagnostic) -> str:
+    if diagnostic.reason in IMAGE_REASONS:
         return (
             "see that the image exists under this name and that the nodes may pull it (cluster.image; private: "
             "imagePullSecrets of cluster.serviceAccount)"
         )
-    if "exceeded quota" in trouble.message:
+    if "exceeded quota" in diagnostic.message:
         return "raise the quota of the namespace (kubectl describe quota), or ask for less in hardware"
-    if trouble.reason == NAME_TAKEN:
+    if diagnostic.reason == NAME_TAKEN:
         return "delete or rename that object, or delete this run and submit it under another name"
-    if "serviceaccount" in trouble.message and "not found" in trouble.message:
+    if "serviceaccount" in diagnostic.message and "not found" in diagnostic.message:
         return (
             "kubectl apply --server-side -k manifests/run-namespace in this namespace, or name cluster.serviceAccount"
         )
-    if trouble.reason == REFUSED:
+    if diagnostic.reason == REFUSED:
         return (
             "give what is said to be missing; a kind that is not known comes with its operator "
             "(kubectl apply --server-side -k manifests/third-party/training-operator or jobset)"
         )
-    if trouble.reason in ("FailedMount", "CreateContainerConfigError"):
+    if diagnostic.reason in ("FailedMount", "CreateContainerConfigError"):
         missing = "make what is missing in the run's namespace (the Secret of cluster.credentialsSecret with key.json)"
         return f"{missing}, or correct its name in the TrainingRun"
-    if trouble.reason == "FailedScheduling":
+    if diagnostic.reason == "FailedScheduling":
         return "free or add nodes; what each node lacks is said above"
-    return f"kubectl describe says more of {trouble.where}"
+    return f"kubectl describe says more of {diagnostic.where}"
 
 
 RETRYABLE_FROM = 128
@@ -116,7 +117,7 @@ LOG_CHARACTERS = 600
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Outcome:
     """Why an attempt has ended."""
 
     reason: Reason
@@ -133,7 +134,7 @@ def judge(
     job: Job | None,
     nodes: Mapping[str, bool],
     gone: Mapping[str, Pod] | None = None,
-) -> Verdict | None:
+) -> Outcome | None:
     """Whether an attempt has ended and why; None: it has not.
 
     gone: by uid, pods that are no more, as they were last.
@@ -142,37 +143,37 @@ def judge(
     before what followed from it, and success before all.
     """
     if job is not None and job.state == "succeeded":
-        return Verdict("Completed", "all steps are done")
+        return Outcome("Completed", "all steps are done")
     # What followed from a worker without memory may be known before that itself.
-    went = [gone[hold.uid] for hold in attempt.holds if gone and hold.uid in gone]
+    went = [gone[usage.uid] for usage in attempt.node_usage if gone and usage.uid in gone]
     failed = sorted(
         (pod for pod in (*pods, *went) if pod.phase == "Failed"),
         key=lambda pod: (not pod.out_of_memory, pod.ended is None, pod.ended or 0),
     )
     for pod in failed:
         if not pod.disrupted and pod.exit_code is not None and 0 < pod.exit_code < RETRYABLE_FROM:
-            return Verdict("UserError", f"{pod.name} ended with exit code {pod.exit_code}{_log(pod)}", pod.exit_code)
+            return Outcome("UserError", f"{pod.name} ended with exit code {pod.exit_code}{_log(pod)}", pod.exit_code)
     lost = _lost_node(attempt, nodes)
     if lost is not None:
-        return Verdict("NodeLost", lost)
+        return Outcome("NodeLost", lost)
     for pod in failed:
         said = f"{pod.name} on {pod.node or 'no node'} {OUT_OF_MEMORY if pod.out_of_memory else 'ended'}"
         code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
         reason: Reason = "WorkerLost" if pod.disrupted else "WorkerFailed"
-        return Verdict(reason, f"{said}{code}{_log(pod)}", pod.exit_code)
+        return Outcome(reason, f"{said}{code}{_log(pod)}", pod.exit_code)
     if job is not None and job.deleting:
-        return Verdict("JobLost", f"{job.kind} {job.name} was deleted by somebody")
+        return Outcome("JobLost", f"{job.kind} {job.name} was deleted by somebody")
     for pod in pods:
         if pod.deleting is not None and pod.alive:
-            return Verdict("WorkerLost", f"{pod.name} on {pod.node or 'no node'} is being ended{_log(pod)}")
+            return Outcome("WorkerLost", f"{pod.name} on {pod.node or 'no node'} is being ended{_log(pod)}")
     there = {pod.uid for pod in pods}
-    for hold in attempt.holds:
-        if hold.uid not in there and not hold.done:
-            return Verdict("WorkerLost", f"{hold.pod} on {hold.node} is gone")
+    for usage in attempt.node_usage:
+        if usage.uid not in there and not usage.done:
+            return Outcome("WorkerLost", f"{usage.pod} on {usage.node} is gone")
     if job is not None and job.state == "failed":
-        return Verdict("WorkerFailed", f"{job.kind} {job.name} failed: {job.message or 'it does not say why'}")
-    if job is None and attempt.holds:
-        return Verdict("JobLost", f"{attempt.job} was deleted by somebody")
+        return Outcome("WorkerFailed", f"{job.kind} {job.name} failed: {job.message or 'it does not say why'}")
+    if job is None and attempt.node_usage:
+        return Outcome("JobLost", f"{attempt.job} was deleted by somebody")
     return None
 
 
@@ -191,7 +192,7 @@ def awaited_until(pods: Sequence[Pod], now: dt.datetime) -> dt.datetime | None:
 
 
 def _lost_node(attempt: AttemptStatus, nodes: Mapping[str, bool]) -> str | None:
-    gone = sorted({hold.node for hold in attempt.holds if hold.node not in nodes and not hold.done})
+    gone = sorted({usage.node for usage in attempt.node_usage if usage.node not in nodes and not usage.done})
     return f"node {', '.join(gone)} is gone" if gone else None
 
 
@@ -203,35 +204,37 @@ LOOK_AGAIN_SECONDS = 60.0
 """Money whose rate is not known is looked at so often, s."""
 
 
-def limit_reached(draft: Draft, run: Run) -> Verdict | None:
+def limit_reached(draft: Draft, run: Run) -> Outcome | None:
     """The limit that is reached; None: none, and the draft's times say when to look again."""
     return _deadline_passed(draft, run) or _money_spent(draft, run)
 
 
-def _deadline_passed(draft: Draft, run: Run) -> Verdict | None:
+def _deadline_passed(draft: Draft, run: Run) -> Outcome | None:
     seconds, begun = run.budget.deadline_seconds, _begun(draft)
     if seconds is None or begun is None:
         return None
     end = begun + dt.timedelta(seconds=seconds)
     if draft.now >= end:
-        return Verdict("Deadline", f"budget.deadline of {run.budget.deadline} has passed")
+        return Outcome("Deadline", f"budget.deadline of {run.budget.deadline} has passed")
     draft.times.append(end)
     return None
 
 
 def _begun(draft: Draft) -> dt.datetime | None:
-    """When the first machine was held: the time in a queue is not the run's."""
-    return next((first_hold(attempt) for attempt in draft.status.attempts if attempt.holds or attempt.held), None)
+    """When the run used its first node: the time in a queue does not count."""
+    return next(
+        (first_usage(attempt) for attempt in draft.status.attempts if attempt.node_usage or attempt.node_totals), None
+    )
 
 
-def _money_spent(draft: Draft, run: Run) -> Verdict | None:
+def _money_spent(draft: Draft, run: Run) -> Outcome | None:
     limit, live = run.budget.max_usd, draft.status.live
     if limit is None:
         return None
     usd = _usd(draft)
     if usd is not None and usd >= limit:
-        return Verdict("Budget", f"{usd:.2f} USD of budget.maxUsd {limit:g} are spent")
-    if live is not None and live.holds:
+        return Outcome("Budget", f"{usd:.2f} USD of budget.maxUsd {limit:g} are spent")
+    if live is not None and live.node_usage:
         placed = draft.status.placement
         rate = placed.usd_per_hour if placed is not None else None
         draft.later(max((limit - usd) / rate * HOUR, 1.0) if usd is not None and rate else LOOK_AGAIN_SECONDS)
@@ -267,56 +270,57 @@ LINGER_SECONDS = 30.0
 """Workers of a run that has failed may end by themselves for so long (logs), s."""
 
 
-def end(draft: Draft, run: Run, live: AttemptStatus, verdict: Verdict) -> None:
+def end(draft: Draft, run: Run, live: AttemptStatus, outcome: Outcome) -> None:
     """End the attempt, and the run where there is no other attempt to make."""
-    reason = verdict.reason
-    ended = settle_end(draft, live, reason, verdict.message, verdict.exit_code)
+    reason = outcome.reason
+    ended = settle_end(draft, live, reason, outcome.message, outcome.exit_code)
     if reason == "Completed":
-        draft.finish("Succeeded", "Completed", verdict.message)
+        draft.finish("Succeeded", "Completed", outcome.message)
         return
     if reason == "UserError":
-        draft.finish("Failed", reason, verdict.message)
+        draft.finish("Failed", reason, outcome.message)
         draft.later(LINGER_SECONDS)
         return
     draft.remove_jobs()
     if reason == "StartupFailed":
-        draft.finish("Failed", reason, verdict.message)
+        draft.finish("Failed", reason, outcome.message)
         return
     if reason in ("Budget", "Deadline"):
-        give_up(draft, verdict)
+        give_up(draft, outcome)
         return
-    _recover(draft, run, ended, verdict)
+    _recover(draft, run, ended, outcome)
 
 
-def give_up(draft: Draft, spent: Verdict) -> None:
+def give_up(draft: Draft, spent: Outcome) -> None:
     """End the run that has reached a limit of its run configuration."""
-    draft.finish("Failed", spent.reason, f"{spent.message}; remedy: raise it in the TrainingRun, and the run resumes")
+    remedy = "raise it in the TrainingRun, and the run resumes"
+    draft.finish("Failed", spent.reason, with_remedy(spent.message, remedy))
 
 
 def settle_end(
     draft: Draft, live: AttemptStatus, reason: Reason, message: str, exit_code: int | None = None
 ) -> AttemptStatus:
-    """The attempt as one that has ended now, with its steps and, once nothing is held, its sum."""
+    """The attempt as one that has ended now, with its steps and, once it uses no node any more, its totals."""
     ended = live.model_copy(update={"ended": draft.now, "reason": reason, "message": message, "exit_code": exit_code})
     ended = settle(with_steps(ended, draft.status.progress, draft.now), draft.status.placement, draft.now)
     draft.replace(ended)
     return ended
 
 
-def _recover(draft: Draft, run: Run, ended: AttemptStatus, verdict: Verdict) -> None:
-    counts = verdict.reason in COUNTED or _contradicted(draft, run, verdict)
+def _recover(draft: Draft, run: Run, ended: AttemptStatus, outcome: Outcome) -> None:
+    counts = outcome.reason in COUNTED or _contradicted(draft, run, outcome)
     restarts = draft.status.restarts + counts
     if counts and restarts > run.recovery.max_restarts:
         draft.finish(
             "Failed",
             "RestartBudget",
-            f"recovery.maxRestarts {run.recovery.max_restarts} are used up; last: {verdict.message}",
+            f"recovery.maxRestarts {run.recovery.max_restarts} are used up; last: {outcome.message}",
         )
         return
     pause = _backoff_seconds(draft, run) if counts else 0.0
     draft.put(
         phase="Recovering",
-        message=verdict.message,
+        message=outcome.message,
         restarts=restarts,
         waiting_since=None,
         room_since=None,
@@ -324,16 +328,16 @@ def _recover(draft: Draft, run: Run, ended: AttemptStatus, verdict: Verdict) -> 
     )
     lost = f", {ended.steps_lost} steps lost" if ended.steps_lost else ""
     kind = "Warning" if counts else "Normal"
-    draft.event(kind, verdict.reason, f"attempt {ended.number} ended: {verdict.message}{lost}")
+    draft.event(kind, outcome.reason, f"attempt {ended.number} ended: {outcome.message}{lost}")
 
 
-def _contradicted(draft: Draft, run: Run, verdict: Verdict) -> bool:
+def _contradicted(draft: Draft, run: Run, outcome: Outcome) -> bool:
     """Whether the scheduler found no room where by our count there is some, and nobody is to add any.
 
-    What it knows (a volume's zone, say) we do not, so another attempt may hold and pay some of the nodes in vain, too.
+    What it knows (a volume's zone, say) we do not, so another attempt may pay for some of the nodes in vain, too.
     """
     placed = draft.status.placement
-    if verdict.reason != "Unschedulable" or run.cluster.add_nodes or placed is None:
+    if outcome.reason != "Unschedulable" or run.cluster.add_nodes or placed is None:
         return False
     return shortage(placed, draft.seen.pools()[0]) is None
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from caloscale.status import HOLDING, Phase
+from caloscale.status import WITH_WORKERS, Phase
 
 if TYPE_CHECKING:
     from caloscale.operator.cache import Store
@@ -65,7 +65,7 @@ class RunsCollector(Collector):
             held = sum(holding.values())
         for status in statuses:
             phases[status.phase] += 1
-            if status.phase in HOLDING and status.placement is not None:
+            if status.phase in WITH_WORKERS and status.placement is not None:
                 planned += status.placement.workers * status.placement.accelerators_per_worker
                 usd_per_hour += status.placement.usd_per_hour or 0.0
         family = GaugeMetricFamily("caloscale_runs", "Training runs.", labels=["phase"])

@@ -10,7 +10,7 @@ import datetime as dt
 
 from caloscale.cluster.accounting import settle, track, with_cost, with_steps
 from caloscale.operator.attempts import start, watch
-from caloscale.operator.context import Decision, Draft, Observed
+from caloscale.operator.context import Decision, Draft, Snapshot
 from caloscale.operator.failures import clear, expire, give_up, judge, limit_reached, settle_end, suspend
 from caloscale.spec import Run
 from caloscale.status import FINISHED, MENDABLE, AttemptStatus, Phase
@@ -23,7 +23,7 @@ FOLLOWER_SECONDS = 60.0
 """A pipeline's step that has ended may be tried again so long before its run stops, s."""
 
 
-def reconcile(seen: Observed, now: dt.datetime) -> Decision:
+def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
     """The decision on a run. Never raises for what a user or a cluster can do."""
     return _decide(Draft(seen, now.replace(microsecond=0)))
 
@@ -79,10 +79,10 @@ def _wait_for_a_spec(draft: Draft) -> None:
     live, job = draft.status.live, None
     if live is not None:
         job = next((job for job in draft.seen.jobs if job.attempt == live.number), None)
-        verdict = judge(live, draft.pods_of(live), job, draft.seen.nodes, draft.seen.gone_pods)
-        if verdict is not None and verdict.reason in ("Completed", "UserError"):
-            settle_end(draft, live, verdict.reason, verdict.message, verdict.exit_code)
-            draft.finish("Succeeded" if verdict.reason == "Completed" else "Failed", verdict.reason, verdict.message)
+        outcome = judge(live, draft.pods_of(live), job, draft.seen.nodes, draft.seen.gone_pods)
+        if outcome is not None and outcome.reason in ("Completed", "UserError"):
+            settle_end(draft, live, outcome.reason, outcome.message, outcome.exit_code)
+            draft.finish("Succeeded" if outcome.reason == "Completed" else "Failed", outcome.reason, outcome.message)
             return
     draft.put(message=draft.problem)
 
@@ -104,16 +104,16 @@ def _reopen(draft: Draft, run: Run) -> None:
 
 
 def _observe(draft: Draft) -> None:
-    """Progress, nodes and steps of the attempts, ended ones until nothing is held any more."""
+    """Progress, nodes and steps of the attempts, ended ones until they use no node any more."""
     report, known = draft.seen.progress, draft.status.progress
     if report is not None and (known is None or known.updated is None or report.updated != known.updated):
         draft.put(progress=report)
-    gone = frozenset({h.node for a in draft.status.attempts for h in a.holds if h.node not in draft.seen.nodes})
+    gone = frozenset({h.node for a in draft.status.attempts for h in a.node_usage if h.node not in draft.seen.nodes})
     attempts = []
     for attempt in draft.status.attempts:
-        if attempt.ended is None or attempt.holds:
-            holds = track(attempt.holds, draft.pods_of(attempt), gone, draft.now, draft.seen.gone_pods)
-            attempt = attempt.model_copy(update={"holds": holds})
+        if attempt.ended is None or attempt.node_usage:
+            usage = track(attempt.node_usage, draft.pods_of(attempt), gone, draft.now, draft.seen.gone_pods)
+            attempt = attempt.model_copy(update={"node_usage": usage})
             if attempt.ended is not None:
                 attempt = settle(_stepped(draft, attempt), draft.status.placement, draft.now)
         attempts.append(attempt)
@@ -131,7 +131,7 @@ def _stepped(draft: Draft, attempt: AttemptStatus) -> AttemptStatus:
 def _proceed(draft: Draft, run: Run) -> None:
     if draft.status.phase == "Suspended":
         draft.put(phase="Recovering" if draft.status.attempts else "Pending", message="resumed")
-        draft.event("Normal", "Resumed", "goes on from the last checkpoint")
+        draft.event("Normal", "Resumed", "resumes from the last checkpoint")
     live = draft.status.live
     if live is not None:
         watch(draft, run, live)
@@ -158,17 +158,17 @@ def _keep_old_progress(draft: Draft) -> None:
 
 
 def _account(draft: Draft, run: Run | None = None) -> None:
-    """Money: with every other change, and once a minute while nodes are held. run: None where it cannot be read."""
+    """Money: with every other change, and once a minute while nodes are used. run: None where it cannot be read."""
     before = draft.seen.status
-    holding = any(hold.until is None for attempt in draft.status.attempts for hold in attempt.holds)
+    in_use = any(usage.until is None for attempt in draft.status.attempts for usage in attempt.node_usage)
     known = draft.status.cost.updated if draft.status.cost is not None else None
     stale = known is None or (draft.now - known).total_seconds() >= COST_REFRESH_SECONDS
-    if draft.status.attempts and (draft.status != before or (holding and stale)):
+    if draft.status.attempts and (draft.status != before or (in_use and stale)):
         draft.status, problem = with_cost(draft.status, draft.seen.catalogue.prices, draft.now)
         if problem is not None:
             unkept = "; budget.maxUsd is not kept until there is one" if run and run.budget.max_usd is not None else ""
             draft.condition("Priced", "False", "NoPrice", f"{problem}{unkept}")
         else:
             draft.condition("Priced", "True", "Priced", "all machines have a price")
-    if holding:
+    if in_use:
         draft.later(COST_REFRESH_SECONDS)

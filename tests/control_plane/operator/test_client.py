@@ -58,7 +58,7 @@ def test_from_submission_to_the_bill(
     cluster.phase("gan", "Succeeded")
     fetched = command("fetch", "gan", *where, "--to", tmp_path / "gan")
     assert fetched.code == 0 and "neither cluster.workspace" in fetched.err
-    cluster.until("gan", lambda s: not any(a.get("holds") for a in s["attempts"]), "all is settled")
+    cluster.until("gan", lambda s: not any(a.get("nodeUsage") for a in s["attempts"]), "all is settled")
     command("fetch", "gan", *where, "--to", tmp_path / "gan")
     bill = json.loads(command("bill", tmp_path / "gan", "--json").out)
     status = cluster.status("gan")
@@ -67,7 +67,7 @@ def test_from_submission_to_the_bill(
     assert command("status", "gan", *where).code == 4
 
 
-def test_what_the_server_refuses_is_told_before_anything_is_made(cluster: Runs, command: Callable) -> None:
+def test_what_the_server_refuses_is_reported_before_anything_is_made(cluster: Runs, command: Callable) -> None:
     done = command("submit", "--preset", "compact", "--set", "data.showers=9", "--name", "gan", "-n", cluster.namespace)
     assert done.code == 2 and "hardware" in done.err and "remedy" in done.err
     named = command("submit", *HARDWARE, "--name", "Gan", "-n", cluster.namespace, "--yes")
@@ -86,7 +86,7 @@ def test_a_failed_run_ends_a_follower_with_an_exit_code(cluster: Runs, add_nodes
     assert done.code == 7 and "exit code 2" in done.err
 
 
-def test_what_failed_for_its_budget_goes_on_with_more_and_only_then(
+def test_what_failed_for_its_budget_resumes_with_more_and_only_then(
     cluster: Runs, add_nodes: Add, command: Callable
 ) -> None:
     add_nodes(pool="v100", count=2)

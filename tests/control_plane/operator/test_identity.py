@@ -15,17 +15,17 @@ from tools.cluster import machines
 Add = Callable[..., list[str]]
 
 
-def test_a_name_that_is_taken_is_told_and_left_alone(runs: Runs, add_nodes: Add) -> None:
+def test_a_name_that_is_taken_is_reported_and_left_alone(runs: Runs, add_nodes: Add) -> None:
     add_nodes(pool="v100", count=2)
     runs.imitate("1s")
     metadata = {"name": "gan-progress", "namespace": runs.namespace}
     mine = runs.server.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"my": "notes"}})
     runs.create("gan")
 
-    def told(status: dict) -> bool:
+    def taken(status: dict) -> bool:
         return any(c["type"] == "Blocked" and c["reason"] == "NameTaken" for c in status.get("conditions", []))
 
-    blocked = runs.until("gan", told, "the name is taken", seconds=60)
+    blocked = runs.until("gan", taken, "the name is taken", seconds=60)
     assert "ConfigMap gan-progress: is there already" in blocked["message"] and "remedy: delete or rename" in str(
         blocked
     )

@@ -77,12 +77,12 @@ def test_every_backend_runs_to_success_on_whole_nodes(runs: Runs, add_nodes: Add
     assert table.split()[:6] == ["NAME", "PHASE", "LAYOUT", "STEP", "ETA", "COST"] and "4x4" in table
 
 
-def test_the_shortage_is_told_and_ends_with_the_nodes(runs: Runs, add_nodes: Add) -> None:
+def test_the_shortage_is_reported_and_ends_with_the_nodes(runs: Runs, add_nodes: Add) -> None:
     add_nodes(pool="late", count=1)
     runs.imitate("1s")
     runs.create("gan")
-    told = "2 nodes with 8 free nvidia-tesla-v100 needed, 1 present: pool late is at 1/1"
-    runs.until("gan", lambda s: s.get("phase") == "Waiting" and s["message"] == told, told)
+    message = "2 nodes with 8 free nvidia-tesla-v100 needed, 1 present: pool late is at 1/1"
+    runs.until("gan", lambda s: s.get("phase") == "Waiting" and s["message"] == message, message)
     assert not runs.pods("gan")
     add_nodes(pool="late", count=1)
     runs.phase("gan", "Succeeded")
@@ -128,15 +128,15 @@ def test_a_users_error_fails_at_once(runs: Runs, add_nodes: Add) -> None:
     assert {"Launched", "Running", "UserError"} <= {e["reason"] for e in events if e["involvedObject"]["name"] == "gan"}
 
 
-def test_a_quota_that_is_too_small_is_told_with_the_remedy(runs: Runs, add_nodes: Add) -> None:
+def test_a_quota_that_is_too_small_is_reported_with_the_remedy(runs: Runs, add_nodes: Add) -> None:
     """The job's controller may not make the pods: its warning reaches the run, and a raised quota ends it."""
     add_nodes("v100", 2)
     runs.imitate(None)
     runs.quota(gpus=8)
     runs.create("gan")
-    blocked = runs.until("gan", lambda s: condition(s, "Blocked"), "the trouble is told", seconds=60)
-    told = condition(blocked, "Blocked")["message"]
-    assert "exceeded quota: gpus" in told and "remedy: raise the quota of the namespace" in told
+    blocked = runs.until("gan", lambda s: condition(s, "Blocked"), "the diagnostic is reported", seconds=60)
+    message = condition(blocked, "Blocked")["message"]
+    assert "exceeded quota: gpus" in message and "remedy: raise the quota of the namespace" in message
     runs.quota(gpus=16)
     running = runs.phase("gan", "Running", seconds=120)
     assert condition(running, "Blocked")["status"] == "False" and len(running["attempts"]) == 1

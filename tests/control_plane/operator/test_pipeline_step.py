@@ -89,7 +89,7 @@ def test_a_cancelled_step_takes_its_run_back(runs: Runs, add_nodes: Add, documen
 
 
 @pytest.mark.long
-def test_a_run_stops_a_minute_after_its_steps_pod_and_goes_on_without(
+def test_a_run_stops_a_minute_after_its_steps_pod_and_resumes_without(
     runs: Runs, add_nodes: Add, document: Run
 ) -> None:
     """Kubeflow ends a step's pod without the step hearing of it."""

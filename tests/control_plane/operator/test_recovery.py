@@ -32,7 +32,7 @@ def second_attempt(status: dict[str, Any]) -> bool:
 
 
 def settled(status: dict[str, Any]) -> bool:
-    return status.get("phase") == "Succeeded" and not any(attempt.get("holds") for attempt in status["attempts"])
+    return status.get("phase") == "Succeeded" and not any(attempt.get("nodeUsage") for attempt in status["attempts"])
 
 
 def nodes_of(runs: Runs, name: str) -> list[str]:
@@ -42,7 +42,7 @@ def nodes_of(runs: Runs, name: str) -> list[str]:
 def test_a_spot_node_goes_and_another_comes(
     runs: Runs, add_nodes: Add, remove_nodes: Callable[..., None], api: client.ApiClient
 ) -> None:
-    """The next attempt goes on; what was held is billed to the cent, and no job is there twice."""
+    """The next attempt resumes; what was held is billed to the cent, and no job is there twice."""
     add_nodes(pool="spot", count=3, spot=True)
     runs.imitate(None)
     runs.create("gan", hardware={"purchase": "spot"})
@@ -55,9 +55,9 @@ def test_a_spot_node_goes_and_another_comes(
     time.sleep(1)
     machines.end_pods(api, runs.namespace)
     status = runs.until(
-        "gan", lambda s: s["phase"] == "Succeeded" and all(not a.get("holds") for a in s["attempts"]), "end"
+        "gan", lambda s: s["phase"] == "Succeeded" and all(not a.get("nodeUsage") for a in s["attempts"]), "end"
     )
-    held = sum(kind["nodeSeconds"] for a in status["attempts"] for kind in a["held"])
+    held = sum(kind["nodeSeconds"] for a in status["attempts"] for kind in a["nodeTotals"])
     assert status["cost"]["usd"] == pytest.approx(held / 3600 * USD_PER_NODE_HOUR["spot"], abs=0.00006)
     assert sum(round(10_000 * a["usd"]) for a in status["attempts"]) == round(10_000 * status["cost"]["usd"])
     use = use_of("gan", RunStatus.model_validate(status), dt.datetime.now(dt.UTC))

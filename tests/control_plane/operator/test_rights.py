@@ -111,7 +111,9 @@ def live_through_everything(runs: Runs, add_nodes: Callable[..., list[str]]) -> 
         runs.phase(f"stopped-{name}", "Suspended")
     runs.quota(gpus=0)
     runs.create("blocked")
-    runs.until("blocked", lambda s: any(c["type"] == "Blocked" for c in s.get("conditions", [])), "trouble is told")
+    runs.until(
+        "blocked", lambda s: any(c["type"] == "Blocked" for c in s.get("conditions", [])), "diagnostic is reported"
+    )
 
 
 def read(path: Path) -> list[dict[str, Any]]:

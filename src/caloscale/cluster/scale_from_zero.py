@@ -1,4 +1,4 @@
-"""Pools that have no node yet: an autoscaler makes them when pods wait for them."""
+"""Scale-from-zero pools: pools without a node, to which an autoscaler adds nodes for pending pods."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from caloscale.cluster.names import GKE_ACCELERATOR, GKE_SPOT, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, INSTANCE_TYPE
 from caloscale.cluster.nodes import Node, Pool, PoolKey
-from caloscale.cluster.pool_plan import TO_COME
+from caloscale.cluster.pool_plan import SCALE_FROM_ZERO
 from caloscale.planning.machines import load_machines
 from caloscale.planning.prices import Purchase
 from caloscale.planning.slices import load_slices
@@ -18,7 +18,7 @@ TPU_HOST = (96.0, 192.0)
 """Processors and GiB that TPU hosts have at least."""
 
 
-def pools_to_come(run: Run, pools: Sequence[Pool]) -> list[Pool]:
+def scale_from_zero_pools(run: Run, pools: Sequence[Pool]) -> list[Pool]:
     """Pools of the kinds that hardware names and of which no node is there; their pods go by kind, not by name."""
     hardware = run.hardware or Hardware()
     if hardware.accelerator is None and hardware.machine_type is None:
@@ -43,7 +43,7 @@ def _kinds(hardware: Hardware, region: str) -> Iterator[Node]:
             if not (machine.usual or machine.machine_type == hardware.machine_type):
                 continue
             key = PoolKey(
-                f"{TO_COME}{machine.machine_type}",
+                f"{SCALE_FROM_ZERO}{machine.machine_type}",
                 machine.accelerator,
                 machine.per_node,
                 machine.machine_type,
@@ -58,7 +58,7 @@ def _kinds(hardware: Hardware, region: str) -> Iterator[Node]:
             if not piece.label or piece.retired:
                 continue
             key = PoolKey(
-                f"{TO_COME}{piece.machine_type} {piece.topology}",
+                f"{SCALE_FROM_ZERO}{piece.machine_type} {piece.topology}",
                 piece.accelerator,
                 piece.chips_per_host,
                 piece.machine_type,

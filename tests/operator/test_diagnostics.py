@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from caloscale.cluster.pods import Trouble, pod_of
-from caloscale.operator.failures import blocking, sentence, troubles_of, wants_warnings, worst
+from caloscale.cluster.pods import Diagnostic, pod_of
+from caloscale.operator.failures import blocking, diagnostics_of, sentence, wants_warnings, worst
 from caloscale.status import AttemptStatus, RunStatus
 
 NOW = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
@@ -39,13 +39,13 @@ def test_only_new_warnings_about_this_attempt_count_the_newest_first() -> None:
         event("gan-1-worker-0", 8, "Normal"),
         event("gan-1-worker-0", 6, lastTimestamp=None, eventTime=None),
     ]
-    assert [trouble.message for trouble in troubles_of(events, "gan-1", NOW)] == ["at 9", "at 6", "at 5"]
+    assert [diagnostic.message for diagnostic in diagnostics_of(events, "gan-1", NOW)] == ["at 9", "at 6", "at 5"]
 
 
 def test_a_warning_blocks_a_pod_that_has_its_node_while_it_is_repeated() -> None:
     making = pod_of({**pod({"reason": "ContainerCreating"}), "spec": {"nodeName": "n0"}})
     unbound = pod_of(pod({"reason": "ContainerCreating"}))
-    said = Trouble("gan-1-worker-0", "FailedMount", "no such secret", NOW)
+    said = Diagnostic("gan-1-worker-0", "FailedMount", "no such secret", NOW)
     later = NOW + dt.timedelta(seconds=299)
     assert blocking([making], [said], later) == said
     assert blocking([making], [said], NOW + dt.timedelta(seconds=300)) is None  # over, and the image takes its time
@@ -69,7 +69,7 @@ def test_warnings_are_asked_for_when_workers_take_long() -> None:
 def test_what_a_pod_says_of_itself_goes_before_warnings() -> None:
     told = pod_of(pod({"reason": "CreateContainerConfigError", "message": 'secret "key" not found'}))
     fine = pod_of(pod({"reason": "ContainerCreating"}))
-    warning = Trouble("gan-1", "FailedScheduling", "0/3 nodes are available")
+    warning = Diagnostic("gan-1", "FailedScheduling", "0/3 nodes are available")
     assert worst([fine], []) is None and worst([fine], [warning]) == warning
     first = worst([fine, told], [warning])
     assert first is not None and first.reason == "CreateContainerConfigError"

@@ -9,7 +9,7 @@ import pytest
 
 from caloscale.cluster.pods import Pod, pod_of
 from caloscale.operator.failures import awaited_until, judge
-from caloscale.status import AttemptStatus, Hold
+from caloscale.status import AttemptStatus, NodeUsage
 
 ATTEMPT = AttemptStatus(
     number=1, job="gan-1", nodes=2, workers=2, launched=dt.datetime(2026, 11, 21, 10, tzinfo=dt.UTC)
@@ -28,9 +28,9 @@ def failed(index: int, code: int, second: int, **ended: Any) -> Pod:
 def test_a_worker_without_memory_is_named_also_when_another_ended_before(second: int) -> None:
     """The log says nothing of it, as the kernel asks nobody."""
     greedy = failed(1, 137, second, reason="OOMKilled", message="epoch 3")
-    verdict = judge(ATTEMPT, [failed(0, 138, 5, message="worker 1 is gone"), greedy], None, {})
-    assert verdict is not None and verdict.reason == "WorkerFailed" and verdict.exit_code == 137
-    assert verdict.message == (
+    outcome = judge(ATTEMPT, [failed(0, 138, 5, message="worker 1 is gone"), greedy], None, {})
+    assert outcome is not None and outcome.reason == "WorkerFailed" and outcome.exit_code == 137
+    assert outcome.message == (
         "gan-1-worker-1 on n1 was out of memory (OOMKilled; a smaller train.maxBatchPerReplica takes less) and ended "
         "with exit code 137: epoch 3"
     )
@@ -38,22 +38,22 @@ def test_a_worker_without_memory_is_named_also_when_another_ended_before(second:
 
 def test_a_mistake_in_the_document_goes_before_what_followed() -> None:
     pods = [failed(0, 138, 3, message="worker 1 is gone"), failed(1, 2, 5, message="no such bucket")]
-    verdict = judge(ATTEMPT, pods, None, {})
-    assert verdict is not None and verdict.reason == "UserError" and "no such bucket" in verdict.message
+    outcome = judge(ATTEMPT, pods, None, {})
+    assert outcome is not None and outcome.reason == "UserError" and "no such bucket" in outcome.message
 
 
 def test_who_is_gone_before_its_end_was_seen_is_asked_too() -> None:
     """training-operator deletes a pod that it makes anew as soon as it has ended."""
     since = ATTEMPT.launched
-    holds = tuple(Hold(pod=f"gan-1-worker-{i}", uid=str(i), node=f"n{i}", since=since) for i in range(2))
-    attempt, nodes = ATTEMPT.model_copy(update={"holds": holds}), {"n0": True, "n1": True}
+    holds = tuple(NodeUsage(pod=f"gan-1-worker-{i}", uid=str(i), node=f"n{i}", since=since) for i in range(2))
+    attempt, nodes = ATTEMPT.model_copy(update={"node_usage": holds}), {"n0": True, "n1": True}
     greedy, mistaken = failed(1, 137, 3, reason="OOMKilled"), failed(1, 2, 3, message="no such bucket")
-    verdict = judge(attempt, [alive(0)], None, nodes, {"1": greedy})
-    assert verdict is not None and verdict.exit_code == 137 and "OOMKilled" in verdict.message
-    verdict = judge(attempt, [alive(0)], None, nodes, {"1": mistaken})
-    assert verdict is not None and verdict.reason == "UserError" and "no such bucket" in verdict.message
-    verdict = judge(attempt, [alive(0)], None, nodes, {"1": alive(1), "7": greedy})
-    assert verdict is not None and (verdict.reason, verdict.message) == ("WorkerLost", "gan-1-worker-1 on n1 is gone")
+    outcome = judge(attempt, [alive(0)], None, nodes, {"1": greedy})
+    assert outcome is not None and outcome.exit_code == 137 and "OOMKilled" in outcome.message
+    outcome = judge(attempt, [alive(0)], None, nodes, {"1": mistaken})
+    assert outcome is not None and outcome.reason == "UserError" and "no such bucket" in outcome.message
+    outcome = judge(attempt, [alive(0)], None, nodes, {"1": alive(1), "7": greedy})
+    assert outcome is not None and (outcome.reason, outcome.message) == ("WorkerLost", "gan-1-worker-1 on n1 is gone")
 
 
 @pytest.mark.parametrize(("second", "disrupted"), [(3, False), (12, True)])
@@ -70,8 +70,8 @@ def test_what_ends_behind_its_deletion_was_disrupted(second: int, disrupted: boo
 
 
 def test_else_the_first_that_ended_is_named() -> None:
-    verdict = judge(ATTEMPT, [failed(0, 140, 5), failed(1, 143, 3)], None, {})
-    assert verdict is not None and verdict.exit_code == 143 and "gan-1-worker-1" in verdict.message
+    outcome = judge(ATTEMPT, [failed(0, 140, 5), failed(1, 143, 3)], None, {})
+    assert outcome is not None and outcome.exit_code == 143 and "gan-1-worker-1" in outcome.message
 
 
 def alive(index: int) -> Pod:
