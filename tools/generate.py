@@ -15,7 +15,7 @@ import docstring_parser
 import yaml
 from kfp import compiler
 
-from caloscale.cluster.crd import custom_resource_definition
+from caloscale.cluster.api.crd import custom_resource_definition
 from caloscale.spec import Run
 from caloscale.stages.summary import Summary
 from components.cost_report.component import cost_report

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from caloscale import __version__
-from caloscale.cluster.gke_pools import catalogue_pools, config_connector
+from caloscale.cluster.capacity.gke_pools import catalogue_pools, config_connector
 
 ACCELERATORS = (
     "nvidia-tesla-v100",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from caloscale.cluster.launch import Launch, Owner
-from caloscale.cluster.nodes import Node, Pool, Use, node_of, pools_of
-from caloscale.cluster.placement import choose_placement
-from caloscale.cluster.pool_plan import Catalogue
-from caloscale.cluster.resizing import worker_configuration
+from caloscale.cluster.capacity.nodes import Node, Pool, Use, node_of, pools_of
+from caloscale.cluster.capacity.placement import choose_placement
+from caloscale.cluster.capacity.pool_plan import Catalogue
+from caloscale.cluster.capacity.resizing import worker_configuration
+from caloscale.cluster.workload.launch import Launch, Owner
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.prices import load_prices
 from caloscale.spec import Run, load_run

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from caloscale.cluster.backends import render, render_progress
-from caloscale.cluster.launch import Launch
-from caloscale.cluster.pod_template import workspace_of
+from caloscale.cluster.workload.backends import render, render_progress
+from caloscale.cluster.workload.launch import Launch
+from caloscale.cluster.workload.pod_template import workspace_of
 from caloscale.spec import build_run, parse_run
 from tests.cluster import examples as ex
 

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from caloscale.cluster.gke_pools import NodePool, catalogue_pools, config_connector, gcloud_command
+from caloscale.cluster.capacity.gke_pools import NodePool, catalogue_pools, config_connector, gcloud_command
 from caloscale.planning.slices import hosts_of
 
 POOLS = catalogue_pools()

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caloscale.cluster.nodes import Use, node_of, pools_of
-from caloscale.cluster.placement import choose_placement, shortage, verify_placement
-from caloscale.cluster.pod_template import pod_template
-from caloscale.cluster.quantity import number
-from caloscale.cluster.resizing import resize, shrink, worker_configuration
-from caloscale.cluster.scale_from_zero import scale_from_zero_pools
+from caloscale.cluster.capacity.nodes import Use, node_of, pools_of
+from caloscale.cluster.capacity.placement import choose_placement, shortage, verify_placement
+from caloscale.cluster.capacity.quantity import number
+from caloscale.cluster.capacity.resizing import resize, shrink, worker_configuration
+from caloscale.cluster.capacity.scale_from_zero import scale_from_zero_pools
+from caloscale.cluster.workload.pod_template import pod_template
 from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.plan import plan
 from caloscale.spec import build_run

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from caloscale.cluster.crd import custom_resource_definition
-from caloscale.cluster.schema import preset_paths, schema_of
+from caloscale.cluster.api.crd import custom_resource_definition
+from caloscale.cluster.api.schema import preset_paths, schema_of
 from caloscale.errors import ConfigurationError
 from caloscale.spec import PRESETS, Run, build_run, dump_run, load_preset, load_run
 from caloscale.status import RunStatus

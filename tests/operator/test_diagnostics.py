@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from caloscale.cluster.pods import Diagnostic, pod_of
+from caloscale.cluster.capacity.pods import Diagnostic, pod_of
 from caloscale.operator.failures import blocking, diagnostics_of, sentence, wants_warnings, worst
 from caloscale.status import AttemptStatus, RunStatus
 

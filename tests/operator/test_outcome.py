@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from caloscale.cluster.pods import Pod, pod_of
+from caloscale.cluster.capacity.pods import Pod, pod_of
 from caloscale.operator.failures import awaited_until, judge
 from caloscale.status import AttemptStatus, NodeUsage
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caloscale.cluster.use import use_of
+from caloscale.cluster.accounting import use_of
 from caloscale.planning.bill import bill
 from caloscale.spec import configuration
 from caloscale.status import RunStatus
@@ -198,8 +198,6 @@ def test_a_run_whose_pipeline_step_has_gone_stops_and_resumes_with_another() -> 
     message = w.status["message"]
     assert "the pipeline step that follows it, pod step, has ended" in message
     assert "caloscale stop gan --resume" in message
-        "the pipeline step that follows it, pod step, has ended" in message and "caloscale stop gan --resume" in message
-    )
     for _ in range(100):
         w.reconcile()
         w.tick()

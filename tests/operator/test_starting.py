@@ -6,7 +6,7 @@ import datetime as dt
 import itertools
 from typing import Any
 
-from caloscale.cluster.pods import Diagnostic
+from caloscale.cluster.capacity.pods import Diagnostic
 from tests.cluster import examples as ex
 from tests.operator.world import START, World, ended, settled, world
 

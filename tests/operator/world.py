@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
-from caloscale.cluster.launch import Owner
-from caloscale.cluster.nodes import node_of, pools_of
-from caloscale.cluster.pods import Diagnostic, Pod, job_of, pod_of
+from caloscale.cluster.capacity.nodes import node_of, pools_of
+from caloscale.cluster.capacity.pods import Diagnostic, Pod, job_of, pod_of
+from caloscale.cluster.workload.launch import Owner
 from caloscale.operator.context import Create, Decision, Delete, RunEvent, Snapshot
 from caloscale.operator.reconcile import reconcile
 from caloscale.status import RunProgress, RunStatus

@@ -13,7 +13,7 @@ import urllib3
 import yaml
 
 from caloscale.bench.ports import free_ports
-from caloscale.cluster.pod_template import ENVIRONMENT
+from caloscale.cluster.workload.pod_template import ENVIRONMENT
 from tools.cluster.programs import folder
 
 ROOT = Path(__file__).resolve().parents[2]

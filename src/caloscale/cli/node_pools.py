@@ -22,7 +22,7 @@ def command(
     as_of: AsOf = None,
 ) -> None:
     """Print the gcloud commands that make the node pools of a run: machines, spot taints, placement, network."""
-    from caloscale.cluster.gke_pools import NodePool, gcloud_command
+    from caloscale.cluster.capacity.gke_pools import NodePool, gcloud_command
     from caloscale.errors import InputError
     from caloscale.planning.measurements import load_measurements
     from caloscale.planning.plan import plan

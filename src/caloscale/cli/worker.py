@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def command() -> None:
     """Train as one of the workers of a run on a cluster; everything comes from the environment of the pod."""
     from caloscale.client.cancellation import ended_by_sigterm
-    from caloscale.cluster.pod_template import DOCUMENT_VARIABLE
+    from caloscale.cluster.workload.pod_template import DOCUMENT_VARIABLE
     from caloscale.spec import parse_run
 
     text = os.environ.get(DOCUMENT_VARIABLE)
@@ -37,7 +37,7 @@ def _work(run: Run) -> None:
     """Shards, training, and after it what worker 0 does alone."""
     from caloscale import stages
     from caloscale.client.reporting import ProgressReporter, worker_index
-    from caloscale.cluster.pod_template import DATASET_VARIABLE, SCRATCH, WORKSPACE_VARIABLE
+    from caloscale.cluster.workload.pod_template import DATASET_VARIABLE, SCRATCH, WORKSPACE_VARIABLE
 
     chief = worker_index(os.environ) == 0
     scratch = Path(os.environ.get("CALOSCALE_SCRATCH", SCRATCH))

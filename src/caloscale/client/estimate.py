@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from caloscale.cluster.resizing import worker_configuration
+from caloscale.cluster.capacity.resizing import worker_configuration
 from caloscale.errors import InputError
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.plan import Plan, plan

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster.names import PROGRESS_KEY
-from caloscale.cluster.pod_template import PROGRESS_VARIABLE
+from caloscale.cluster.workload.pod_template import PROGRESS_VARIABLE
 from caloscale.connection import Connection, connect
 from caloscale.errors import ClusterError
 from caloscale.status import RunProgress

@@ -1,18 +1,22 @@
-"""Nodes that a run used, and what they cost: the same figures for the status, the bill and the report."""
+"""Nodes that a run used, and what they cost: the same figures for the status, the bill, the report and the planner."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from caloscale.cluster.nodes import CPU
-from caloscale.cluster.pods import Pod
+from caloscale.cluster.capacity.nodes import CPU
+from caloscale.cluster.capacity.pods import Pod
 from caloscale.errors import InputError
+from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.bill import SMALL_BILL_USD, node_rate
 from caloscale.planning.cost import RESOLUTION
 from caloscale.planning.money import CENT, split_exactly
+from caloscale.planning.plan import Plan
 from caloscale.planning.prices import Prices
-from caloscale.planning.usage import NodeUse
+from caloscale.planning.usage import Attempt, NodeUse, Observed, RunUse
+from caloscale.spec import Run
 from caloscale.status import AttemptStatus, NodeTotals, NodeUsage, Placed, RunCost, RunProgress, RunStatus
 
 HOUR = 3600.0
@@ -281,3 +285,110 @@ def first_day(status: RunStatus, now: dt.datetime) -> dt.date:
 
 def _second(now: dt.datetime) -> dt.datetime:
     return now.replace(microsecond=0)
+
+
+class StageTime(NamedTuple):
+    """When a stage began, and how long it took."""
+
+    stage: str
+    started: dt.datetime
+    seconds: float
+
+
+def use_of(
+    name: str,
+    status: RunStatus,
+    now: dt.datetime,
+    run: Run | None = None,
+    *,
+    stages: Sequence[StageTime] = (),
+    plan: Plan | None = None,
+) -> RunUse | None:
+    """What a run used so far, as `caloscale.planning.bill` reads it; None when it held no node yet.
+
+    ``run``: its document; without it nothing is said of what the training measured. ``stages``: what worker 0 (or a
+    step of a pipeline) did beside the training; those that began while an attempt ran were done by its worker 0.
+    ``plan``: that of the placement, for how much slower its layout is than the aligned one.
+    """
+    attempts = []
+    for attempt in status.attempts:
+        nodes = tuple(node_use(held) for held in node_totals(attempt, status.placement, now) if held.nodes)
+        if nodes:
+            trained = Attempt(
+                nodes=nodes,
+                training_seconds=attempt.training_seconds,
+                start_up_seconds=attempt.start_up_seconds,
+                waiting_seconds=attempt.waiting_seconds,
+                lost_seconds=attempt.lost_seconds,
+                used_share=_used_share(attempt, status.placement),
+                count=attempt.count,
+                interruptions=interruptions(attempt),
+            )
+            during = [s for s in stages if attempt.launched <= s.started <= (attempt.ended or now)]
+            attempts.append(_with_stages(trained, during))
+    if not attempts:
+        return None
+    progress = status.progress
+    return RunUse(
+        name=name,
+        day=first_day(status, now),
+        attempts=tuple(attempts),
+        epochs=progress.epoch if progress is not None else 0.0,
+        slower_than_aligned=_slower_than_aligned(plan),
+        observed=None if run is None else _observed(run, status, attempts[-1]),
+    )
+
+
+def _with_stages(attempt: Attempt, stages: Sequence[StageTime]) -> Attempt:
+    """The attempt with what its worker 0 did beside the training, as far as the nodes were held that long."""
+    for field, names in (("shower_seconds", ("simulate", "preprocess")), ("validation_seconds", ("validate",))):
+        left = max(attempt.held_seconds - attempt.active_seconds, 0.0)
+        seconds = min(sum(stage.seconds for stage in stages if stage.stage in names), left)
+        attempt = attempt.model_copy(update={field: seconds})
+    return attempt
+
+
+def _slower_than_aligned(plan: Plan | None) -> float:
+    """Predicted for the layout of the plan; 0 where it is the aligned one, or has none to be compared with."""
+    best = None if plan is None else plan.chosen or plan.nearest
+    if plan is None or best is None:
+        return 0.0
+    alike = [one for one in plan.layouts if one.nodes == best.nodes]
+    aligned = next((one.epoch_seconds for one in alike if one.aligned), None)
+    return max(best.epoch_seconds / aligned - 1, 0.0) if aligned else 0.0
+
+
+def _used_share(attempt: AttemptStatus, placed: Placed | None) -> float:
+    """Part of the nodes' accelerators that belonged to workers; all of them where there are none, or none is known."""
+    if placed is None or not (placed.per_node and placed.accelerators_per_worker and attempt.nodes and attempt.workers):
+        return 1.0
+    return min(attempt.workers * placed.accelerators_per_worker / (attempt.nodes * placed.per_node), 1.0)
+
+
+def _observed(run: Run, status: RunStatus, last: Attempt) -> Observed | None:
+    """What worker 0 measured in the last attempt; None where its report and the placement do not say everything.
+
+    A step of several micro-batches is not that of a larger batch, and where other showers than the document's were
+    read their number is not known: then nothing is said.
+    """
+    placed, progress, attempt = status.placement, status.progress, status.attempts[-1]
+    if placed is None or progress is None or progress.updated is None or progress.updated < attempt.launched:
+        return None
+    per_epoch = progress.steps // progress.epochs if progress.epochs else 0
+    whole = (progress.step - attempt.first_step - 1) // per_epoch if per_epoch else 0
+    comparable = placed.accelerator in load_accelerators() and placed.accumulate == 1
+    as_placed = sum(held.nodes for held in last.nodes) == placed.nodes == attempt.nodes
+    showers = run.data.showers or 0
+    if whole < 1 or not progress.step_seconds or not comparable or not as_placed:
+        return None
+    if showers // placed.global_batch != per_epoch:
+        return None
+    return Observed(
+        network=run.model.preset,
+        workers=placed.workers,
+        batch_per_replica=placed.batch_per_replica,
+        showers=showers,
+        epochs=whole,
+        step_seconds=progress.step_seconds,
+        first_step_seconds=progress.seconds_first_step or None,
+    )

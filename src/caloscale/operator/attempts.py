@@ -6,13 +6,13 @@ import datetime as dt
 
 from caloscale.cluster import names
 from caloscale.cluster.accounting import summed
-from caloscale.cluster.backends import render, render_progress
-from caloscale.cluster.launch import Launch
-from caloscale.cluster.placement import choose_placement, shortage, verify_placement
-from caloscale.cluster.pods import Job, Pod
-from caloscale.cluster.pool_plan import pool_of
-from caloscale.cluster.resizing import move, resize, shrink, worker_configuration
-from caloscale.cluster.scale_from_zero import scale_from_zero_pools
+from caloscale.cluster.capacity.placement import choose_placement, shortage, verify_placement
+from caloscale.cluster.capacity.pods import Job, Pod
+from caloscale.cluster.capacity.pool_plan import pool_of
+from caloscale.cluster.capacity.resizing import move, resize, shrink, worker_configuration
+from caloscale.cluster.capacity.scale_from_zero import scale_from_zero_pools
+from caloscale.cluster.workload.backends import render, render_progress
+from caloscale.cluster.workload.launch import Launch
 from caloscale.operator.context import Create, Draft
 from caloscale.operator.failures import (
     CONDITION,

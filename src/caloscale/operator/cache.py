@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
-from caloscale.cluster.nodes import Node, Pool, node_of, pools_of
-from caloscale.cluster.pods import ENDED, Job, Pod, job_of, owner_of, pod_of
+from caloscale.cluster.capacity.nodes import Node, Pool, node_of, pools_of
+from caloscale.cluster.capacity.pods import ENDED, Job, Pod, job_of, owner_of, pod_of
 from caloscale.connection import GONE, Connection, message_of
 from caloscale.status import FINISHED, RunProgress, RunStatus
 

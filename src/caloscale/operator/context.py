@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from caloscale.cluster.launch import Manifest, Owner
-from caloscale.cluster.nodes import Pool
-from caloscale.cluster.pods import Diagnostic, Job, Pod
-from caloscale.cluster.pool_plan import Catalogue
+from caloscale.cluster.capacity.nodes import Pool
+from caloscale.cluster.capacity.pods import Diagnostic, Job, Pod
+from caloscale.cluster.capacity.pool_plan import Catalogue
+from caloscale.cluster.workload.launch import Manifest, Owner
 from caloscale.errors import ConfigurationError
 from caloscale.spec import Run, build_run
 from caloscale.status import AttemptStatus, Condition, Phase, RunProgress, RunStatus

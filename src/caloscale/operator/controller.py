@@ -16,9 +16,9 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
-from caloscale.cluster.launch import Manifest, Owner
-from caloscale.cluster.pods import Diagnostic, owner_of
-from caloscale.cluster.pool_plan import Catalogue
+from caloscale.cluster.capacity.pods import Diagnostic, owner_of
+from caloscale.cluster.capacity.pool_plan import Catalogue
+from caloscale.cluster.workload.launch import Manifest, Owner
 from caloscale.connection import CONFLICT, Connection, FencedError, is_passing, message_of
 from caloscale.errors import PriceError
 from caloscale.operator.cache import RunKey, Store, Watches, follower_of

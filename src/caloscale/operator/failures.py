@@ -11,8 +11,8 @@ from typing import Any
 
 from caloscale.cluster import names
 from caloscale.cluster.accounting import COUNTED, HOUR, first_usage, settle, with_cost, with_steps
-from caloscale.cluster.placement import shortage
-from caloscale.cluster.pods import ENDED, IMAGE_REASONS, Diagnostic, Job, Pod
+from caloscale.cluster.capacity.placement import shortage
+from caloscale.cluster.capacity.pods import ENDED, IMAGE_REASONS, Diagnostic, Job, Pod
 from caloscale.errors import PeerLostError, with_remedy
 from caloscale.operator.context import Delete, Draft
 from caloscale.spec import Run, seconds_of

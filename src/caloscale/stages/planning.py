@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from caloscale.cluster.nodes import CPU
+from caloscale.cluster.capacity.nodes import CPU
 from caloscale.errors import InputError
 from caloscale.planning.bill import Bill, Speed, bill
 from caloscale.planning.calibration import Calibration, calibrate

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from caloscale.cluster.pod_template import DOCUMENT_VARIABLE, pod_template
+from caloscale.cluster.workload.pod_template import DOCUMENT_VARIABLE, pod_template
 from caloscale.spec import parse_run
 from caloscale.training.coordination import signals
 from tests.cluster import examples as ex

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from caloscale.cluster import names
-from caloscale.cluster.launch import Launch, Manifest
-from caloscale.cluster.pod_template import pod_template
+from caloscale.cluster.workload.launch import Launch, Manifest
+from caloscale.cluster.workload.pod_template import pod_template
 
 
 def render_tfjob(launch: Launch) -> Manifest:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from caloscale.cluster.nodes import Pool
-from caloscale.cluster.placement import fits
-from caloscale.cluster.pool_plan import Catalogue, pool_of, requests_of, usd_per_node_hour
+from caloscale.cluster.capacity.nodes import Pool
+from caloscale.cluster.capacity.placement import fits
+from caloscale.cluster.capacity.pool_plan import Catalogue, pool_of, requests_of, usd_per_node_hour
 from caloscale.planning.accelerators import load_accelerators, load_networks
 from caloscale.planning.layout import memory_problem
 from caloscale.spec import Hardware, Run

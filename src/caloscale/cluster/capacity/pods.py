@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from caloscale.cluster.capacity.nodes import Use
+from caloscale.cluster.capacity.quantity import number
 from caloscale.cluster.names import ATTEMPT_LABEL, GPU, KIND, RUN_LABEL, TPU, UID_LABEL, WORKER_CONTAINER
-from caloscale.cluster.nodes import Use
-from caloscale.cluster.quantity import number
 
 ENDED = ("Succeeded", "Failed")
 RETRYABLE_REASONS = {"Evicted", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeLost", "NodeAffinity"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from caloscale.cluster.capacity.nodes import Node, Pool, PoolKey
+from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO
 from caloscale.cluster.names import GKE_ACCELERATOR, GKE_SPOT, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, INSTANCE_TYPE
-from caloscale.cluster.nodes import Node, Pool, PoolKey
-from caloscale.cluster.pool_plan import SCALE_FROM_ZERO
 from caloscale.planning.machines import load_machines
 from caloscale.planning.prices import Purchase
 from caloscale.planning.slices import load_slices

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from caloscale.cluster.nodes import CPU, Pool, PoolKey
+from caloscale.cluster.capacity.nodes import CPU, Pool, PoolKey
 from caloscale.errors import InputError, InvalidValueError, PriceError, with_remedy
 from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.bill import node_rate

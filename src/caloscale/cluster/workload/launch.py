@@ -48,7 +48,7 @@ class Launch:
     run: Run
     """What the operator understands of its run configuration."""
     configuration: Mapping[str, Any]
-    """What the workers read (`caloscale.cluster.resizing.worker_configuration`)."""
+    """What the workers read (`caloscale.cluster.capacity.resizing.worker_configuration`)."""
     placed: Placed
     """Where they go."""
     image: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from caloscale.cluster.api.rules import RUN_RULES
+from caloscale.cluster.api.schema import schema_of
 from caloscale.cluster.names import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
-from caloscale.cluster.rules import RUN_RULES
-from caloscale.cluster.schema import schema_of
 from caloscale.spec import Run
 from caloscale.status import RunStatus
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from caloscale.cluster.capacity.quantity import number
 from caloscale.cluster.names import (
     GKE_ACCELERATOR,
     GKE_NODE_POOL,
@@ -18,7 +19,6 @@ from caloscale.cluster.names import (
     REGION,
     TPU,
 )
-from caloscale.cluster.quantity import number
 from caloscale.errors import InputError
 from caloscale.planning.layout import refuse_shared_pool
 from caloscale.planning.slices import load_slices

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from caloscale.cluster import names
-from caloscale.cluster.launch import Launch, Manifest
-from caloscale.cluster.nodes import tolerated
+from caloscale.cluster.capacity.nodes import tolerated
+from caloscale.cluster.workload.launch import Launch, Manifest
 from caloscale.spec import Run
 
 USER = 65532

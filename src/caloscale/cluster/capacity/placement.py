@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from caloscale.cluster.nodes import CPU, Pool
-from caloscale.cluster.pool_plan import Catalogue, plan_on, pool_of
+from caloscale.cluster.capacity.nodes import CPU, Pool
+from caloscale.cluster.capacity.pool_plan import Catalogue, plan_on, pool_of
 from caloscale.errors import InputError
 from caloscale.spec import Hardware, Run
 from caloscale.status import Placed

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from caloscale.cluster.rules import DURATION_RULES, Rule
+from caloscale.cluster.api.rules import DURATION_RULES, Rule
 from caloscale.spec.configuration import PRESETS, load_preset
 from caloscale.spec.duration import PATTERN
 

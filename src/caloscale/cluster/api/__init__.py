@@ -1,0 +1,1 @@
+"""The custom resource TrainingRun: its schema, its rules, the definition that a cluster gets."""
