@@ -2,5 +2,7 @@
 
 import os
 
-IMAGE = os.environ.get("CALOSCALE_IMAGE", "caloscale/trainer:0.1.0")
+import caloscale
+
+IMAGE = os.environ.get("CALOSCALE_IMAGE", caloscale.IMAGE)
 """Image of the steps in a cluster; set CALOSCALE_IMAGE when compiling to use another."""

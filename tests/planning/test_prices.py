@@ -3,16 +3,20 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from caloscale.cli.options import day_of
 from caloscale.errors import InputError, PriceError
 from caloscale.planning.catalogue import builtin, read_rows
 from caloscale.planning.machines import find_machine, load_machines
-from caloscale.planning.prices import Key, PriceRow, list_prices, load_prices, stale_warning
+from caloscale.planning.prices import Key, PriceRow, list_prices, load_prices, stale_warning, today
 from caloscale.planning.rates import machine_rate
+from caloscale.spec import build_run
+from caloscale.stages import planning
 
 TODAY = dt.date(2026, 11, 21)
 STUDY = dt.date(2022, 6, 1)
@@ -269,3 +273,25 @@ def test_a_file_that_excel_saved_as_utf_8(tmp_path):
     file = write(tmp_path / "own.csv", GOOD)
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
     assert load_prices([file]).find(V100, TODAY).usd_per_unit_hour == 0.9
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Etc/GMT+12"])
+def test_the_day_of_prices_is_the_same_in_all_time_zones(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any time one of the two zones (UTC+14, UTC-12) has another day than UTC."""
+    days: list[dt.date] = []
+
+    def note(_: object, day: dt.date) -> None:
+        days.append(day)
+
+    monkeypatch.setattr(planning, "need_price", note)
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        before = dt.datetime.now(dt.UTC).date()
+        planning.plan_of(build_run({"model": {"preset": "compact"}}))
+        used = {today(), day_of(None), *days}
+        after = dt.datetime.now(dt.UTC).date()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert days and used <= {before, after}

@@ -85,7 +85,9 @@ def folder_of(workspace: str) -> Path:
 
 def day_of(as_of: dt.datetime | None) -> dt.date:
     """The day of the prices; absent: today."""
-    return as_of.date() if as_of else dt.date.today()
+    from caloscale.planning.prices import today
+
+    return as_of.date() if as_of else today()
 
 
 def reach(context: str | None, namespace: str | None) -> tuple[Connection, str]:

@@ -29,7 +29,7 @@ from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
 from caloscale.operator.workqueue import RETRY_SECONDS, WorkQueue
 from caloscale.planning.measurements import load_measurements
-from caloscale.planning.prices import load_prices
+from caloscale.planning.prices import load_prices, today
 from caloscale.status import RunStatus
 
 log = logging.getLogger(__name__)
@@ -273,14 +273,14 @@ class Controller:
     def catalogue(self) -> Catalogue:
         """Prices and measurements of today; read anew when the day or the files of prices change."""
         files = sorted(self.settings.prices.glob("*.csv")) if self.settings.prices is not None else []
-        today = dt.datetime.now(dt.UTC).date()
-        state = (today, tuple((file, _changed(file)) for file in files))
+        day = today()
+        state = (day, tuple((file, _changed(file)) for file in files))
         if self._catalogue is None or self._catalogue[0] != state:
             try:
-                made = Catalogue(load_prices(files, added=IN_CONFIG_MAP), load_measurements(), today)
+                made = Catalogue(load_prices(files, added=IN_CONFIG_MAP), load_measurements(), day)
             except PriceError as error:
                 log.error("the prices of the ConfigMap are left aside: %s", error)
-                made = Catalogue(load_prices(added=IN_CONFIG_MAP), load_measurements(), today)
+                made = Catalogue(load_prices(added=IN_CONFIG_MAP), load_measurements(), day)
             self._catalogue = (state, made)
         return self._catalogue[1]
 

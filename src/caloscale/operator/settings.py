@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import caloscale
+
 
 @dataclass(frozen=True)
 class Settings:
     """Settings of the process, each from an environment variable."""
 
-    image: str = "caloscale/trainer:0.1.0"
+    image: str = caloscale.IMAGE
     """CALOSCALE_IMAGE: image of the workers where a run names none."""
     prices: Path | None = None
     """CALOSCALE_PRICES: folder of price files (*.csv) that go before the catalogue, a ConfigMap; absent: none."""

@@ -154,6 +154,11 @@ class Prices:
         return sorted({key.region for layer in self._layers for key in layer if key.provider == provider})
 
 
+def today() -> dt.date:
+    """The day whose prices count where none is named: that of UTC, as in the status and the bill of a run."""
+    return dt.datetime.now(dt.UTC).date()
+
+
 def load_prices(extra_files: Iterable[str | Path] = (), *, added: str = WITH_FILE) -> Prices:
     """The catalogue of the package and, before it, the user's files (the last goes first).
 

@@ -16,7 +16,7 @@ from caloscale.planning.machines import find_machine
 from caloscale.planning.measurements import Measurement, load_measurements, measurements_csv
 from caloscale.planning.plan import Plan
 from caloscale.planning.plan import plan as make_plan
-from caloscale.planning.prices import load_prices
+from caloscale.planning.prices import load_prices, today
 from caloscale.planning.rates import machine_rate
 from caloscale.planning.usage import RunUse, measurement_of
 from caloscale.report.plan import plan_markdown
@@ -73,10 +73,10 @@ def plan_of(run: Run) -> Plan | None:
     Raises ConfigurationError, InputError and PriceError: a run on machines that do not exist, or that is priced as a
     machine without a price, ends before anything is simulated.
     """
-    need_price(run, dt.date.today())
+    need_price(run, today())
     if run.hardware is None or run.hardware.accelerator == CPU:
         return None
-    return make_plan(run, load_prices(), load_measurements(), dt.date.today())
+    return make_plan(run, load_prices(), load_measurements(), today())
 
 
 def need_price(run: Run, day: dt.date) -> None:

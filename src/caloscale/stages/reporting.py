@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from caloscale.errors import InputError
 from caloscale.physics import Evaluation
 from caloscale.planning.bill import Bill, bill
 from caloscale.planning.cost import Cost, StageUse, price_run
-from caloscale.planning.prices import load_prices
+from caloscale.planning.prices import load_prices, today
 from caloscale.profiling.result import PROFILE_FILE, Profile
 from caloscale.report.blocks import Fact, Figure, Notice, Page, Section, markdown
 from caloscale.report.drawing import Drawing, save_figures
@@ -76,7 +76,7 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
     with open_workspace(workspace) as folder:
         with recorded("report", folder):
             keep_configuration(run, folder)
-            keep_use(run, folder, datetime.now(UTC).date())
+            keep_use(run, folder, today())
             made = _make(run, folder, failure)
             for name, text in (
                 ("summary.json", made.summary.model_dump_json(by_alias=True, indent=2)),
@@ -249,7 +249,7 @@ def _price(run: Run, folder: Path, records: dict[str, StageRecord]) -> Cost | st
             used,
             run.budget.priced_as,
             load_prices(added=FOR_THE_BILL),
-            datetime.now(UTC).date(),
+            today(),
             generated_per_second=_figures_of(records, "validate").get("showersPerSecond") or None,
             monte_carlo_per_second=simulated,
         )
