@@ -9,7 +9,8 @@ from caloscale.cluster.capacity.nodes import Node, Pool, Use, node_of, pools_of
 from caloscale.cluster.capacity.placement import choose_placement
 from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.capacity.resizing import worker_configuration
-from caloscale.cluster.workload.launch import Launch, Owner
+from caloscale.cluster.names import RunKey
+from caloscale.cluster.workload.launch import Launch
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.prices import load_prices
 from caloscale.spec import Run, load_run
@@ -17,7 +18,7 @@ from caloscale.spec import Run, load_run
 CATALOGUE = Catalogue(load_prices(), load_measurements(), dt.date(2026, 11, 21))
 V100 = {"cloud.google.com/gke-accelerator": "nvidia-tesla-v100"}
 IMAGE = "registry.example/caloscale/trainer:1.0"
-OWNER = Owner("physics", "gan", "0d9f3f0c-1111-4222-8333-444455556666")
+OWNER = RunKey("physics", "gan", "0d9f3f0c-1111-4222-8333-444455556666")
 
 
 def node(name: str, pool: str = "v100-8", gpus: int = 8, **changes: Any) -> dict[str, Any]:

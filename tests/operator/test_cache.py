@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from caloscale.operator.cache import RunKey, Store
+from caloscale.cluster.names import RunKey
+from caloscale.operator.cache import Store
 from caloscale.status import RunStatus
 from tests.cluster import examples as ex
 from tests.operator.world import World

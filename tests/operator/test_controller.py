@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kubernetes.client.exceptions import ApiException
 
-from caloscale.operator.cache import RunKey
+from caloscale.cluster.names import RunKey
 from caloscale.operator.controller import Controller
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.settings import Settings

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 import caloscale
+from caloscale.errors import ConfigurationError
 from caloscale.operator.settings import settings_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,3 +25,19 @@ def test_workers_and_steps_have_the_same_image_where_none_is_named() -> None:
     for file in components:
         images |= set(re.findall(r"^ +image: (\S+)$", file.read_text(encoding="utf-8"), re.MULTILINE))
     assert components and images == {f"caloscale/trainer:{caloscale.__version__}"}
+
+
+def test_settings_come_from_the_environment() -> None:
+    assert settings_of({}) == settings_of({"CALOSCALE_PRICES": "", "CALOSCALE_NAMESPACES": "", "HOME": "/root"})
+    made = settings_of({"CALOSCALE_NAMESPACES": "a, b,c", "CALOSCALE_THREADS": "3", "CALOSCALE_PRICES": "/prices"})
+    assert made.namespaces == ("a", "b", "c") and made.threads == 3 and made.prices == Path("/prices")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("CALOSCALE_THREADS", "0"), ("CALOSCALE_HEALTH_PORT", "http"), ("CALOSCALE_RESYNC_SECONDS", "5m")],
+)
+def test_a_setting_that_cannot_be_used_is_named_with_a_remedy(name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        settings_of({name: value})
+    assert error.value.field == name and error.value.value == value and error.value.remedy

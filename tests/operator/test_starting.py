@@ -95,7 +95,7 @@ def test_pods_that_the_cluster_refuses_are_reported_and_not_tried_for_ever() -> 
     w.refuses_pods = True
     w.until(ended)
     assert w.phase == "Failed" and len(w.attempts) == 3
-    assert "made no pods; kubectl describe says why" in w.status["message"]
+    assert "made no pods; kubectl describe shows the reason" in w.status["message"]
 
 
 def blocked(w: World) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def test_an_image_that_does_not_come_is_reported_at_once_and_not_paid_for_ever()
     w.until(blocked)
     assert (w.now - START).total_seconds() < 5 and w.phase == "Starting"
     assert blocked(w)["reason"] == "ImagePullBackOff" and 'pulling image "nowhere:1"' in blocked(w)["message"]
-    assert "remedy: see that the image exists under this name" in w.status["message"]
+    assert "remedy: check that the image exists under this name" in w.status["message"]
     w.until(settled)
     assert w.phase == "Failed" and [a["reason"] for a in w.attempts] == ["StartupFailed"]
     assert 55 <= w.attempts[0]["nodeHours"] * 3600 / 4 < 70, "recovery.waitForCapacity is 60 s"

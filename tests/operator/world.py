@@ -17,7 +17,7 @@ import yaml
 
 from caloscale.cluster.capacity.nodes import node_of, pools_of
 from caloscale.cluster.capacity.pods import Diagnostic, Pod, job_of, pod_of
-from caloscale.cluster.workload.launch import Owner
+from caloscale.cluster.names import RunKey
 from caloscale.operator.context import Create, Decision, Delete, RunEvent, Snapshot
 from caloscale.operator.reconcile import reconcile
 from caloscale.status import RunProgress, RunStatus
@@ -65,7 +65,7 @@ class World:
     def observe(self) -> Snapshot:
         raw = list(self.pods.values())
         return Snapshot(
-            owner=Owner("physics", "gan", self.uid),
+            run=RunKey("physics", "gan", self.uid),
             generation=self.generation,
             spec=self.spec,
             status=RunStatus.model_validate(self.status),

@@ -229,7 +229,7 @@ def test_a_fault_is_reported_within_a_minute(runs: Runs) -> None:
     one = {"hardware": {"count": 1}}
     runs.create("bad-image", cluster={"image": "caloscale/trainer:9.9.9"}, **one)
     told = blocked(runs.until("bad-image", blocked, "the image is told", 60))
-    assert "caloscale/trainer:9.9.9" in told and "remedy: see that the image exists" in told
+    assert "caloscale/trainer:9.9.9" in told and "remedy: check that the image exists" in told
 
     impatient = {"recovery": {"waitForCapacity": "1m"}}
     runs.create("bad-secret", cluster={"credentialsSecret": "no-such-key"}, **one, **impatient)

@@ -304,15 +304,15 @@ def use_of(
     stages: Sequence[StageTime] = (),
     plan: Plan | None = None,
 ) -> RunUse | None:
-    """What a run used so far, as `caloscale.planning.bill` reads it; None when it held no node yet.
+    """What a run used so far, as `caloscale.planning.bill` reads it; None when it used no node yet.
 
-    ``run``: its document; without it nothing is said of what the training measured. ``stages``: what worker 0 (or a
+    ``run``: its run configuration; without it measurements are absent. ``stages``: what worker 0 (or a
     step of a pipeline) did beside the training; those that began while an attempt ran were done by its worker 0.
     ``plan``: that of the placement, for how much slower its layout is than the aligned one.
     """
     attempts = []
     for attempt in status.attempts:
-        nodes = tuple(node_use(held) for held in node_totals(attempt, status.placement, now) if held.nodes)
+        nodes = tuple(node_use(kind) for kind in node_totals(attempt, status.placement, now) if kind.nodes)
         if nodes:
             trained = Attempt(
                 nodes=nodes,
@@ -340,7 +340,7 @@ def use_of(
 
 
 def _with_stages(attempt: Attempt, stages: Sequence[StageTime]) -> Attempt:
-    """The attempt with what its worker 0 did beside the training, as far as the nodes were held that long."""
+    """The attempt with what its worker 0 did beside the training, bounded by the time for which it had nodes."""
     for field, names in (("shower_seconds", ("simulate", "preprocess")), ("validation_seconds", ("validate",))):
         left = max(attempt.held_seconds - attempt.active_seconds, 0.0)
         seconds = min(sum(stage.seconds for stage in stages if stage.stage in names), left)
@@ -368,8 +368,8 @@ def _used_share(attempt: AttemptStatus, placed: Placed | None) -> float:
 def _observed(run: Run, status: RunStatus, last: Attempt) -> Observed | None:
     """What worker 0 measured in the last attempt; None where its report and the placement do not say everything.
 
-    A step of several micro-batches is not that of a larger batch, and where other showers than the document's were
-    read their number is not known: then nothing is said.
+    A step of several micro-batches is not that of a larger batch, and where other showers than the configured ones
+    were read their number is not known: then the result is None.
     """
     placed, progress, attempt = status.placement, status.progress, status.attempts[-1]
     if placed is None or progress is None or progress.updated is None or progress.updated < attempt.launched:
@@ -377,7 +377,7 @@ def _observed(run: Run, status: RunStatus, last: Attempt) -> Observed | None:
     per_epoch = progress.steps // progress.epochs if progress.epochs else 0
     whole = (progress.step - attempt.first_step - 1) // per_epoch if per_epoch else 0
     comparable = placed.accelerator in load_accelerators() and placed.accumulate == 1
-    as_placed = sum(held.nodes for held in last.nodes) == placed.nodes == attempt.nodes
+    as_placed = sum(kind.nodes for kind in last.nodes) == placed.nodes == attempt.nodes
     showers = run.data.showers or 0
     if whole < 1 or not progress.step_seconds or not comparable or not as_placed:
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 GROUP = "caloscale.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -63,3 +65,20 @@ PROGRESS_KEY = "progress.json"
 def progress_name(run: str) -> str:
     """Name of the ConfigMap in which worker 0 reports."""
     return f"{run}-progress"
+
+
+class RunKey(NamedTuple):
+    """A TrainingRun. Another run that gets its name is another key."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def reference(self) -> dict[str, Any]:
+        """As the metadata.ownerReferences of its objects have it: they are deleted with it."""
+        owner = {"apiVersion": API_VERSION, "kind": KIND, "name": self.name, "uid": self.uid}
+        return {**owner, "controller": True, "blockOwnerDeletion": True}

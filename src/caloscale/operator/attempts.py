@@ -33,14 +33,14 @@ from caloscale.spec import Run, seconds_of
 from caloscale.status import AttemptStatus, Phase, Placed
 
 LOOK_AGAIN_SECONDS = 30.0
-"""While something goes away, look again after so long even if nobody says that it has gone, s."""
+"""While objects are deleted, look again after so long even without an event, s."""
 AUTOSCALER_SECONDS, LONGEST_AUTOSCALER_SECONDS = 600.0, 3600.0
 """An autoscaler that had no machines is asked again after so long, doubled each time up to an hour, s: the nodes that
 it does add are billed until the attempt is given up."""
 
 
 def start(draft: Draft, run: Run) -> None:
-    """Launch the next attempt, or say what it waits for."""
+    """Launch the next attempt, or report what it waits for."""
     if _left_over(draft):
         draft.later(LOOK_AGAIN_SECONDS)
         return
@@ -69,7 +69,7 @@ def _is_dead(draft: Draft, pod: Pod) -> bool:
 
 
 def _placement(draft: Draft, run: Run) -> Placed | None:
-    """Where the next attempt goes; None: the status says what is missing."""
+    """Where the next attempt goes; None: the status has the reason."""
     placed = draft.status.placement
     pools, refused = draft.seen.pools()
     if not draft.status.attempts and draft.problem is not None:
@@ -140,7 +140,7 @@ def _wait_for_room(draft: Draft, run: Run, placed: Placed, missing: str) -> Plac
 def _moved(draft: Draft, run: Run, placed: Placed, *, same_price: bool = False) -> Placed | None:
     """The placement in another pool that has room, within the budget; ``same_price``: in one of equal machines only."""
     if draft.problem is not None or any(attempt.node_usage for attempt in draft.status.attempts):
-        return None  # what is held is billed as that of the placement
+        return None  # nodes in use are billed as those of the placement
     for moved in move(run, placed, draft.seen.pools()[0], draft.seen.catalogue):
         kinds = [(one.machine_type, one.region, one.purchase) for one in (placed, moved)]
         if (same_price and kinds[0] != kinds[1]) or not affordable(draft, run, moved):
@@ -166,7 +166,7 @@ def _launch(draft: Draft, run: Run, placed: Placed) -> None:
     progress = draft.status.progress
     attempt = AttemptStatus(
         number=number,
-        job=names.job_name(draft.seen.owner.name, number),
+        job=names.job_name(draft.seen.run.name, number),
         nodes=placed.nodes,
         workers=placed.workers,
         launched=draft.now,
@@ -206,7 +206,7 @@ def _launch_of(draft: Draft, run: Run, attempt: AttemptStatus) -> Launch:
     placed = draft.status.placement
     assert placed is not None
     return Launch(
-        draft.seen.owner,
+        draft.seen.run,
         attempt.number,
         run,
         worker_configuration(draft.seen.spec, placed),
@@ -217,7 +217,7 @@ def _launch_of(draft: Draft, run: Run, attempt: AttemptStatus) -> Launch:
 
 
 LEAST_WAIT_SECONDS = 60.0
-"""Pods have so long to be made and bound, whatever recovery.waitForCapacity says, s."""
+"""Pods have so long to be made and bound, whatever recovery.waitForCapacity is, s."""
 
 
 def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
@@ -353,7 +353,7 @@ def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: l
         return Outcome("JobLost", sentence(diagnostic))
     if not pods:  # a quota, an admission policy, a missing claim or account
         kind = draft.status.placement.backend if draft.status.placement else "job"
-        why = sentence(diagnostic) if diagnostic is not None else "kubectl describe says why"
+        why = sentence(diagnostic) if diagnostic is not None else "kubectl describe shows the reason"
         return Outcome("JobLost", f"{kind} {live.job} made no pods; {why}")
     why = f"; {sentence(diagnostic)}" if diagnostic is not None else ""
     return Outcome("Unschedulable", f"{live.workers} workers did not find a node each in {waited_s:g} s{why}")

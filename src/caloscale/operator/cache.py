@@ -7,9 +7,9 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from kubernetes.client.exceptions import ApiException
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from urllib3.exceptions import HTTPError
 from caloscale.cluster import names
 from caloscale.cluster.capacity.nodes import Node, Pool, node_of, pools_of
 from caloscale.cluster.capacity.pods import ENDED, Job, Pod, job_of, owner_of, pod_of
+from caloscale.cluster.names import RunKey
 from caloscale.connection import GONE, Connection, message_of
 from caloscale.status import FINISHED, RunProgress, RunStatus
 
@@ -27,20 +28,6 @@ WORKER = re.compile(r"(.+)-\d+(-[a-z].*)?")
 """Names of jobs and of their pods, with that of their run."""
 REMEMBERED_SECONDS = 600.0
 """Pods that went are remembered so long, s."""
-
-
-class RunKey(NamedTuple):
-    """Which run; another one that has got its name is another key."""
-
-    namespace: str
-    """Namespace."""
-    name: str
-    """Name."""
-    uid: str
-    """uid."""
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 class KnownRun(NamedTuple):
@@ -107,10 +94,10 @@ class Store:
             return self._take_pod(namespace, name, raw)
         if kind in ("TFJob", "JobSet"):
             job = job_of({"kind": kind, **raw})
-            if not job.run or self.jobs.get(key) == job:
+            if job.run is None or self.jobs.get(key) == job:
                 return set()
             before, self.jobs[key] = self.jobs.get(key), job
-            concerned = self._concerned(RunKey(namespace, job.run, job.run_uid))
+            concerned = self._concerned(job.run)
             if (before is not None and before.state == "suspended") != (job.state == "suspended"):
                 self._changed()
                 concerned |= self.pending_runs()
@@ -140,11 +127,10 @@ class Store:
         if before is not None and before.uid != pod.uid and before.uid not in self.went:
             self._remember(before)
         concerned: set[RunKey] = set()
-        if pod.run:
-            run = RunKey(namespace, pod.run, pod.run_uid)
-            self._of_run.setdefault(run, set()).add((namespace, name))
-            concerned |= self._concerned(run)
-        if not pod.run and (before is not None and before.phase not in ENDED) != (pod.phase not in ENDED):
+        if pod.run is not None:
+            self._of_run.setdefault(pod.run, set()).add((namespace, name))
+            concerned |= self._concerned(pod.run)
+        elif (before is not None and before.phase not in ENDED) != (pod.phase not in ENDED):
             concerned |= self._followed_by(namespace, name)  # it has come, or ended
         if before is None or pod.use != before.use:
             self._changed()
@@ -168,25 +154,20 @@ class Store:
         if kind == "Node":
             self.nodes.pop(name, None)
             self._changed()
-            return {
-                RunKey(pod.namespace, pod.run, pod.run_uid)
-                for pod in self.pods.values()
-                if pod.node == name and pod.run
-            }
+            return {pod.run for pod in self.pods.values() if pod.node == name and pod.run is not None}
         if kind == "Pod":
             pod = self.pods.pop((namespace, name), None)
             self._changed()
             if pod is None:
                 return set()
             self._remember(pod_of(raw) if raw.get("status") else pod)
-            if not pod.run:
+            if pod.run is None:
                 return self._followed_by(namespace, name) | self.pending_runs()
-            run = RunKey(namespace, pod.run, pod.run_uid)
-            self._of_run.get(run, set()).discard((namespace, name))
-            return self._concerned(run) | self.pending_runs()
+            self._of_run.get(pod.run, set()).discard((namespace, name))
+            return self._concerned(pod.run) | self.pending_runs()
         if kind in ("TFJob", "JobSet"):
             job = self.jobs.pop(key, None)
-            return self._concerned(RunKey(namespace, job.run, job.run_uid)) if job is not None else set()
+            return self._concerned(job.run) if job is not None and job.run is not None else set()
         if kind == "ConfigMap":
             lost = self._progress_maps.pop((namespace, name), None)
             if lost is None:
@@ -204,7 +185,7 @@ class Store:
 
     def _remember(self, pod: Pod) -> None:
         """A pod as it was last: a list has no events of what ended meanwhile, and who makes pods anew is quick."""
-        if pod.run:
+        if pod.run is not None:
             self.went[pod.uid] = replace(pod, ended=pod.ended or dt.datetime.now(dt.UTC))
 
     def resync(self, kind: str, objects: Iterable[Mapping[str, Any]], version: int, namespace: str = "") -> set[RunKey]:
@@ -249,7 +230,7 @@ class Store:
 
     def jobs_of(self, run: RunKey) -> list[Job]:
         """Jobs of a run."""
-        return [job for job in self.jobs.values() if (job.namespace, job.run, job.run_uid) == run]
+        return [job for job in self.jobs.values() if job.run == run]
 
     def namesakes_of(self, run: RunKey) -> list[Pod]:
         """Pods of earlier runs of the same name."""
@@ -270,11 +251,7 @@ class Store:
         return self._pools[1]
 
     def _pools_without(self, own: RunKey | None) -> tuple[list[Pool], list[str]]:
-        uses = [
-            pod.use
-            for pod in self.pods.values()
-            if pod.use is not None and (own is None or (pod.namespace, pod.run, pod.run_uid) != own)
-        ]
+        uses = [pod.use for pod in self.pods.values() if pod.use is not None and (own is None or pod.run != own)]
         coming: dict[str, int] = {}
         for key, known in self.runs.items():
             live, placed = known.status.live, known.status.placement
@@ -381,22 +358,21 @@ WHOLE_CLUSTER = ("Node", "Pod")
 """Kinds that are followed everywhere: whoever runs on a node takes room."""
 
 
-class Audience(Protocol):
-    """Who is informed."""
-
-    def notice(self, kind: str, raw: dict[str, Any], *, gone: bool = False) -> None:
-        """An object is new, has changed or is gone."""
-
-    def listed(self, kind: str, namespace: str, objects: Iterable[dict[str, Any]], version: int) -> None:
-        """All objects of a kind, in a namespace (empty: in all), as they were at a version."""
+Notice = Callable[[str, dict[str, Any], bool], None]
+Listed = Callable[[str, str, Iterable[dict[str, Any]], int], None]
 
 
 class Watches:
     """A thread for each kind and namespace."""
 
-    def __init__(self, connection: Connection, audience: Audience, namespaces: tuple[str, ...], seconds: float) -> None:
-        """``namespaces``: those of the runs, empty for all; ``seconds``: everything is listed anew so often, s."""
-        self._connection, self._audience, self._seconds = connection, audience, seconds
+    def __init__(
+        self, connection: Connection, notice: Notice, listed: Listed, namespaces: tuple[str, ...], seconds: float
+    ) -> None:
+        """``notice``: called with each event (kind, object, whether it is gone); ``listed``: with each list (kind,
+        namespace (empty: all), objects, resource version). ``namespaces``: those of the runs, empty for all.
+        ``seconds``: everything is listed again so often, s.
+        """
+        self._connection, self._notice, self._listed, self._seconds = connection, notice, listed, seconds
         self._stop = threading.Event()
         scopes = [(kind, "") for kind in WHOLE_CLUSTER]
         scopes += [(kind, name) for kind in WATCHED if kind not in WHOLE_CLUSTER for name in namespaces or ("",)]
@@ -442,7 +418,7 @@ class Watches:
         """Until it is time to list anew; returns a pause before that, s."""
         chosen = WATCHED[kind]
         objects, version = self._connection.snapshot(kind, namespace or None, **chosen)
-        self._audience.listed(kind, namespace, objects, version)
+        self._listed(kind, namespace, objects, version)
         self._unlisted.discard((kind, namespace))
         if not version:
             return NOT_INSTALLED_SECONDS
@@ -450,5 +426,5 @@ class Watches:
             if self._stop.is_set():
                 return 0.0
             if event["type"] != "BOOKMARK":
-                self._audience.notice(kind, event["object"], gone=event["type"] == "DELETED")
+                self._notice(kind, event["object"], event["type"] == "DELETED")
         return 0.0

@@ -10,7 +10,8 @@ from typing import Any
 from caloscale.cluster.capacity.nodes import Pool
 from caloscale.cluster.capacity.pods import Diagnostic, Job, Pod
 from caloscale.cluster.capacity.pool_plan import Catalogue
-from caloscale.cluster.workload.launch import Manifest, Owner
+from caloscale.cluster.names import RunKey
+from caloscale.cluster.workload.launch import Manifest
 from caloscale.errors import ConfigurationError
 from caloscale.spec import Run, build_run
 from caloscale.status import AttemptStatus, Condition, Phase, RunProgress, RunStatus
@@ -18,9 +19,9 @@ from caloscale.status import AttemptStatus, Condition, Phase, RunProgress, RunSt
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run and what the cluster says of it."""
+    """A run with its objects, and the state of the cluster."""
 
-    owner: Owner
+    run: RunKey
     """The run."""
     generation: int
     """Generation of its spec."""
@@ -53,7 +54,7 @@ class Snapshot:
     followed: bool = True
     """Whether that pod is there and has not ended."""
     warnings: Sequence[Diagnostic] = ()
-    """What the cluster says against workers that take long to start, newest first."""
+    """Warnings about workers that take long to start, newest first."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,7 @@ class Delete:
     kind: str
     """TFJob, JobSet or TrainingRun."""
     name: str
-    """Name."""
     uid: str
-    """uid."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ class Decision:
 ACTED_ON = ("hardware", "cluster", "recovery", "budget", "checkpoint")
 """Blocks of the spec that the operator acts on; the workers' image alone has to understand the others."""
 PARSED = "SpecParsed"
-"""Type of the condition that says whether this version of the operator understands the spec."""
+"""Type of the condition on whether this version of the operator understands the spec."""
 
 
 def _read(spec: Mapping[str, Any]) -> tuple[Run | None, str | None]:

@@ -18,10 +18,11 @@ from urllib3.exceptions import HTTPError
 from caloscale.cluster import names
 from caloscale.cluster.capacity.pods import Diagnostic, owner_of
 from caloscale.cluster.capacity.pool_plan import Catalogue
-from caloscale.cluster.workload.launch import Manifest, Owner
+from caloscale.cluster.names import RunKey
+from caloscale.cluster.workload.launch import Manifest
 from caloscale.connection import CONFLICT, Connection, FencedError, is_passing, message_of
 from caloscale.errors import PriceError
-from caloscale.operator.cache import RunKey, Store, Watches, follower_of
+from caloscale.operator.cache import Store, Watches, follower_of
 from caloscale.operator.context import Action, Create, Decision, Delete, RunEvent, Snapshot
 from caloscale.operator.failures import NAME_TAKEN, REFUSED, diagnostics_of, wants_warnings
 from caloscale.operator.metrics import Metrics
@@ -39,12 +40,12 @@ IN_CONFIG_MAP = "to the ConfigMap caloscale-prices (manifests/base/prices.csv)"
 
 
 class Controller:
-    """One thread says which run is due; several carry out reconciles, never two of the same run."""
+    """One thread takes runs that are due from the queue; several reconcile them, never two the same run."""
 
     def __init__(self, connection: Connection, settings: Settings, metrics: Metrics) -> None:
         self.connection, self.settings, self.metrics = connection, settings, metrics
         self.store = Store()
-        self.watches = Watches(connection, self, settings.namespaces, settings.resync_seconds)
+        self.watches = Watches(connection, self.notice, self.listed, settings.namespaces, settings.resync_seconds)
         self.synced = threading.Event()
         self._stop = threading.Event()
         self.queue: WorkQueue[RunKey] = WorkQueue()
@@ -56,7 +57,7 @@ class Controller:
 
     # --- events
 
-    def notice(self, kind: str, raw: dict[str, Any], *, gone: bool = False) -> None:
+    def notice(self, kind: str, raw: dict[str, Any], gone: bool = False) -> None:
         """Take in an event; the runs that it concerns are looked at soon."""
         for run in self.store.put(kind, raw, gone=gone):
             self._first_event.setdefault(run, time.monotonic())
@@ -68,7 +69,7 @@ class Controller:
             self.queue.add(run)
 
     def _refresh(self) -> None:
-        """What announces nothing: new prices; and what is not needed any more."""
+        """Read new prices, which have no event, and forget what is not needed any more."""
         self.store.forget()
         before = self._catalogue
         self.catalogue()
@@ -153,7 +154,7 @@ class Controller:
                 return None
             metadata, follower = known.raw["metadata"], follower_of(known.raw)
             seen = Snapshot(
-                owner=Owner(run.namespace, run.name, run.uid),
+                run=run,
                 generation=metadata.get("generation", 1),
                 spec=known.raw.get("spec") or {},
                 status=known.status,
@@ -177,7 +178,7 @@ class Controller:
             return seen, metadata["resourceVersion"]
 
     def _warnings(self, run: RunKey, status: RunStatus) -> list[Diagnostic]:
-        """What the cluster says against workers that take long to start."""
+        """Warnings about workers that take long to start."""
         live = status.live
         if live is None or not wants_warnings(status, dt.datetime.now(dt.UTC)):
             return []
@@ -253,7 +254,7 @@ class Controller:
                 "kind": names.KIND,
                 "name": run.name,
                 "namespace": run.namespace,
-                "uid": seen.owner.uid,
+                "uid": run.uid,
             },
             "type": kind,
             "reason": reason,

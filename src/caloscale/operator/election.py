@@ -32,7 +32,7 @@ RETRY_SECONDS = 2.0
 
 
 class Election:
-    """Takes the lease, keeps it, and says when it is lost."""
+    """Takes the lease, renews it, and reports its loss."""
 
     def __init__(
         self,

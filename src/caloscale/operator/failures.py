@@ -21,15 +21,15 @@ from caloscale.status import AttemptStatus, Placed, Reason, RunStatus
 PATIENCE_SECONDS = 10.0
 """Workers have so long to start before anybody asks for warnings, and again between two questions, s."""
 MOST_CHARACTERS = 500
-"""So much of a message fits into a condition that a person reads."""
+"""Longest message in a condition."""
 MOUNT_REASONS = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
-"""Warnings about a pod that has its node and waits for what it cannot do without; the pod itself says nothing."""
+"""Reasons of warnings about a bound pod that cannot start; its status does not have them."""
 FRESH_SECONDS = 300.0
 """A warning that was not repeated for so long may be over: kubelets mount again every two minutes at least, s."""
 REFUSED, NAME_TAKEN = REFUSALS = ("Refused", "NameTaken")
-"""Reasons of a diagnostic that is the API server's answer to us: it may not be, or another object has its name."""
+"""The API server refused an object, or another object has its name."""
 CONDITION = "Blocked"
-"""Type of the condition that says it."""
+"""Type of the condition with the reason why workers do not start."""
 
 
 def wants_warnings(status: RunStatus, now: dt.datetime) -> bool:
@@ -55,7 +55,7 @@ def diagnostics_of(events: Iterable[Mapping[str, Any]], job: str, since: dt.date
 
 
 def worst(pods: Sequence[Pod], warnings: Sequence[Diagnostic]) -> Diagnostic | None:
-    """What a person should hear first: what a pod says of itself, then the newest warning."""
+    """The most useful diagnostic: the state of a pod, then the newest warning."""
     own = [pod.diagnostic for pod in pods if pod.diagnostic is not None]
     return next(iter([*own, *warnings]), None)
 
@@ -83,7 +83,7 @@ def sentence(diagnostic: Diagnostic) -> str:
 def _remedy(diagnostic: Diagnostic) -> str:
     if diagnostic.reason in IMAGE_REASONS:
         return (
-            "see that the image exists under this name and that the nodes may pull it (cluster.image; private: "
+            "check that the image exists under this name and that the nodes may pull it (cluster.image; private: "
             "imagePullSecrets of cluster.serviceAccount)"
         )
     if "exceeded quota" in diagnostic.message:
@@ -96,15 +96,15 @@ def _remedy(diagnostic: Diagnostic) -> str:
         )
     if diagnostic.reason == REFUSED:
         return (
-            "give what is said to be missing; a kind that is not known comes with its operator "
+            "create what is missing; an unknown kind comes with its operator "
             "(kubectl apply --server-side -k manifests/third-party/training-operator or jobset)"
         )
     if diagnostic.reason in ("FailedMount", "CreateContainerConfigError"):
         missing = "make what is missing in the run's namespace (the Secret of cluster.credentialsSecret with key.json)"
         return f"{missing}, or correct its name in the TrainingRun"
     if diagnostic.reason == "FailedScheduling":
-        return "free or add nodes; what each node lacks is said above"
-    return f"kubectl describe says more of {diagnostic.where}"
+        return "free or add nodes; the message lists what each node lacks"
+    return f"see kubectl describe of {diagnostic.where}"
 
 
 RETRYABLE_FROM = 128
@@ -113,7 +113,7 @@ CULPRIT_SECONDS = 5.0
 """When a worker left because another was lost, that one's end is reported so long after, s."""
 OUT_OF_MEMORY = "was out of memory (OOMKilled; a smaller train.maxBatchPerReplica takes less) and ended"
 LOG_CHARACTERS = 600
-"""So much of the end of a log fits into a condition that a person reads."""
+"""Longest end of a log in a condition."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def judge(
         if usage.uid not in there and not usage.done:
             return Outcome("WorkerLost", f"{usage.pod} on {usage.node} is gone")
     if job is not None and job.state == "failed":
-        return Outcome("WorkerFailed", f"{job.kind} {job.name} failed: {job.message or 'it does not say why'}")
+        return Outcome("WorkerFailed", f"{job.kind} {job.name} failed: {job.message or 'no message'}")
     if job is None and attempt.node_usage:
         return Outcome("JobLost", f"{attempt.job} was deleted by somebody")
     return None
@@ -180,7 +180,7 @@ def judge(
 def awaited_until(pods: Sequence[Pod], now: dt.datetime) -> dt.datetime | None:
     """Until when the worker is waited for whose end made others leave; None: nobody is waited for.
 
-    The kubelets of two nodes report in any order, and only that worker says what happened.
+    The kubelets of two nodes report in any order, and only that worker has the reason.
     """
     failed = [pod for pod in pods if pod.phase == "Failed"]
     if not failed or all(pod.phase in ENDED for pod in pods):
@@ -383,6 +383,6 @@ def expire(draft: Draft, run: Run) -> None:
     if run.cluster.keep_finished is not None:
         end = (draft.status.finished or draft.now) + dt.timedelta(seconds=seconds_of(run.cluster.keep_finished))
         if draft.now >= end:
-            draft.actions.append(Delete(names.KIND, draft.seen.owner.name, draft.seen.owner.uid))
+            draft.actions.append(Delete(names.KIND, draft.seen.run.name, draft.seen.run.uid))
         else:
             draft.times.append(end)

@@ -52,17 +52,18 @@ class RunsCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The gauges of now."""
         phases = dict.fromkeys(get_args(Phase), 0)
-        planned = used = held = 0
+        planned = used = on_nodes = 0
         usd_per_hour = 0.0
         with self._store.lock:
             statuses = [known.status for known in self._store.runs.values()]
-            holding = {
+            nodes = {
                 pod.node: self._store.nodes[pod.node].key.per_node
                 for pod in self._store.pods.values()
-                if pod.run and pod.use is not None and pod.node in self._store.nodes
+                if pod.run is not None and pod.use is not None and pod.node in self._store.nodes
             }
-            used = sum(pod.use.accelerators for pod in self._store.pods.values() if pod.run and pod.use is not None)
-            held = sum(holding.values())
+            uses = (pod.use for pod in self._store.pods.values() if pod.run is not None)
+            used = sum(use.accelerators for use in uses if use is not None)
+            on_nodes = sum(nodes.values())
         for status in statuses:
             phases[status.phase] += 1
             if status.phase in WITH_WORKERS and status.placement is not None:
@@ -77,7 +78,7 @@ class RunsCollector(Collector):
             "planned: of launched runs; used: asked for by their pods; wasted: on their nodes and nobody's.",
             labels=["kind"],
         )
-        for kind, count in (("planned", planned), ("used", used), ("wasted", held - used)):
+        for kind, count in (("planned", planned), ("used", used), ("wasted", on_nodes - used)):
             accelerators.add_metric([kind], count)
         yield accelerators
         yield GaugeMetricFamily("caloscale_usd_per_hour", "US dollars per hour of launched runs.", usd_per_hour)

@@ -39,7 +39,7 @@ def _decide(draft: Draft) -> Decision:
         elif run.cluster.suspend:
             suspend(draft, "cluster.suspend is set", "caloscale stop --resume, or cluster.suspend: false, resumes it")
         elif _is_left(draft):
-            name = draft.seen.owner.name
+            name = draft.seen.run.name
             remedy = f"the step tried again resumes it, and so does caloscale stop {name} --resume"
             suspend(draft, f"the pipeline step that follows it, pod {draft.seen.follower}, has ended", remedy)
         else:
@@ -72,7 +72,7 @@ def _is_left(draft: Draft) -> bool:
 
 
 def _wait_for_a_spec(draft: Draft) -> None:
-    """Of a spec that says nothing to this version of the operator: its workers stay, and nothing is begun or stopped.
+    """For a spec that this version of the operator does not understand: workers keep running, nothing starts or stops.
 
     What ends by itself has ended.
     """
@@ -146,7 +146,7 @@ def _proceed(draft: Draft, run: Run) -> None:
 
 
 def _keep_old_progress(draft: Draft) -> None:
-    """A report alone is written when it says something new: an epoch, a checkpoint, a hundredth, or once a minute."""
+    """A report alone is written when it brings something new: an epoch, a checkpoint, a hundredth, or once a minute."""
     before, report = draft.seen.status, draft.status.progress
     known = before.progress
     if known is None or report is None or draft.status.model_copy(update={"progress": known}) != before:

@@ -1,55 +1,56 @@
-"""Settings of the operator, from its deployment."""
+"""Settings of the operator, from the environment of its deployment."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 import caloscale
+from caloscale.errors import ConfigurationError
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings of the process, each from an environment variable."""
+def _split(value: object) -> object:
+    return value.replace(",", " ").split() if isinstance(value, str) else value
 
-    image: str = caloscale.IMAGE
-    """CALOSCALE_IMAGE: image of the workers where a run names none."""
-    prices: Path | None = None
-    """CALOSCALE_PRICES: folder of price files (*.csv) that go before the catalogue, a ConfigMap; absent: none."""
-    identity: str = "operator"
-    """POD_NAME: who holds the lease."""
-    namespace: str = "default"
-    """POD_NAMESPACE: where the lease is."""
-    health_port: int = 8080
-    """CALOSCALE_HEALTH_PORT: /healthz and /readyz; 0: none."""
-    metrics_port: int = 9090
-    """CALOSCALE_METRICS_PORT: /metrics; 0: none."""
-    namespaces: tuple[str, ...] = ()
-    """CALOSCALE_NAMESPACES: namespaces of the runs, separated by commas; none: all of the cluster."""
-    threads: int = 16
-    """CALOSCALE_THREADS: reconciles at once; they wait for the API server most of the time."""
-    debounce_seconds: float = 0.2
-    """CALOSCALE_DEBOUNCE_SECONDS: a gang's events come together and are answered together, s."""
-    resync_seconds: float = 300.0
-    """CALOSCALE_RESYNC_SECONDS: everything is listed anew so often, in case an event was missed, s."""
+
+class Settings(BaseModel):
+    """Settings of the process, each from an environment variable; an empty variable counts as absent."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    image: str = Field(caloscale.IMAGE, validation_alias="CALOSCALE_IMAGE")
+    """Image of the workers where a run names none."""
+    prices: Path | None = Field(None, validation_alias="CALOSCALE_PRICES")
+    """Folder of price files (*.csv), a ConfigMap, that replace rows of the catalogue; absent: none."""
+    identity: str = Field("operator", validation_alias="POD_NAME")
+    """Holder of the Lease."""
+    namespace: str = Field("default", validation_alias="POD_NAMESPACE")
+    """Namespace of the Lease."""
+    health_port: int = Field(8080, validation_alias="CALOSCALE_HEALTH_PORT", ge=0, le=65535)
+    """/healthz and /readyz; 0: none."""
+    metrics_port: int = Field(9090, validation_alias="CALOSCALE_METRICS_PORT", ge=0, le=65535)
+    """/metrics; 0: none."""
+    namespaces: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field((), validation_alias="CALOSCALE_NAMESPACES")
+    """Namespaces of the runs, separated by commas; none: all of the cluster."""
+    threads: int = Field(16, validation_alias="CALOSCALE_THREADS", ge=1)
+    """Concurrent reconciles; most of the time they wait for the API server."""
+    debounce_seconds: float = Field(0.2, validation_alias="CALOSCALE_DEBOUNCE_SECONDS", ge=0)
+    """Events of a gang within this time are answered by one reconcile, s."""
+    resync_seconds: float = Field(300.0, validation_alias="CALOSCALE_RESYNC_SECONDS", gt=0)
+    """Period in which all objects are listed again, in case a watch missed an event, s."""
 
 
 def settings_of(environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings of an environment."""
+    """The settings of an environment; raises ConfigurationError that names the variable."""
     given = os.environ if environment is None else environment
-    usual = Settings()
-    prices = given.get("CALOSCALE_PRICES")
-    return Settings(
-        image=given.get("CALOSCALE_IMAGE", usual.image),
-        prices=Path(prices) if prices else None,
-        identity=given.get("POD_NAME", usual.identity),
-        namespace=given.get("POD_NAMESPACE", usual.namespace),
-        health_port=int(given.get("CALOSCALE_HEALTH_PORT", usual.health_port)),
-        metrics_port=int(given.get("CALOSCALE_METRICS_PORT", usual.metrics_port)),
-        namespaces=tuple(filter(None, given.get("CALOSCALE_NAMESPACES", "").replace(" ", "").split(","))),
-        threads=int(given.get("CALOSCALE_THREADS", usual.threads)),
-        debounce_seconds=float(given.get("CALOSCALE_DEBOUNCE_SECONDS", usual.debounce_seconds)),
-        resync_seconds=float(given.get("CALOSCALE_RESYNC_SECONDS", usual.resync_seconds)),
-    )
+    try:
+        return Settings.model_validate({name: value for name, value in given.items() if value})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigurationError(
+            first["msg"], field=str(first["loc"][0]), value=first["input"], remedy="correct it in the Deployment"
+        ) from None

@@ -56,8 +56,8 @@ def custom_resource_definition() -> dict[str, Any]:
                     "storage": True,
                     "subresources": {"status": {}},
                     "additionalPrinterColumns": [
-                        {"name": name, "type": kind, "jsonPath": path, "description": told, "priority": priority}
-                        for name, kind, path, told, priority in COLUMNS
+                        {"name": name, "type": kind, "jsonPath": path, "description": text, "priority": priority}
+                        for name, kind, path, text, priority in COLUMNS
                     ],
                     "schema": {
                         "openAPIV3Schema": {

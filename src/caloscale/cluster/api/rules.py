@@ -1,6 +1,6 @@
 """What the API server checks of a spec beyond types: CEL rules, each with the remedy in its message.
 
-The messages say what the parser says (`caloscale.spec`), so that a person reads the same from both; a test holds
+The messages are those of the parser (`caloscale.spec`), so that users read the same from both; a test holds
 the two together.
 """
 

@@ -48,7 +48,7 @@ def schema_of(
     """The structural schema of a block, with CEL rules by dotted path (the empty path is the block itself).
 
     References are inlined, ``X | None`` becomes X (the API server prunes nulls), tuples become lists of fixed length.
-    ``preset``: the block is a run document; a field that a preset sets has no default here, or the API server would
+    ``preset``: the block is a run configuration; a field that a preset sets has no default here, or the server would
     overwrite the preset's value before anybody reads it. Raises ValueError for what no
     structural schema can say (unions of types, dictionaries of anything).
     """
@@ -127,8 +127,8 @@ class _Translation:
         """What the API server fills in; of a block only that it is there, its fields have defaults of their own."""
         default = made.pop("default", None)
         if path in self.soft:
-            told = "the preset's" + ("" if default is None else f", otherwise {_plain(default)}")
-            made["description"] = f"{made.get('description', '')} Not given: {told}."
+            text = "the preset's" + ("" if default is None else f", otherwise {_plain(default)}")
+            made["description"] = f"{made.get('description', '')} Not given: {text}."
         elif default is not None and self.defaults:
             made["default"] = {} if made["type"] == "object" and "properties" in made else default
 

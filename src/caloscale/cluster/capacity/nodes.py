@@ -1,4 +1,4 @@
-"""What nodes say of themselves, and the pools that they form."""
+"""Nodes as the API server reports them, and the pools that they form."""
 
 from __future__ import annotations
 
@@ -37,13 +37,12 @@ class PoolKey:
     accelerator: str
     """GPU as GKE labels it, TPU generation, or cpu."""
     per_node: int
-    """Accelerators of a node that Kubernetes may give away; 0 on processors."""
+    """Allocatable accelerators of a node; 0 on processors."""
     machine_type: str
-    """Machine type."""
     topology: str | None
     """Topology of TPU slices."""
     region: str
-    """Region; empty: not said."""
+    """Region; empty: unknown."""
     purchase: Literal["spot", "on-demand"]
     """spot or on-demand."""
 
@@ -58,7 +57,6 @@ class Node:
     """A node, as far as placement and bill need it."""
 
     name: str
-    """Name."""
     key: PoolKey
     """Its pool."""
     selector: tuple[tuple[str, str], ...]
@@ -68,7 +66,7 @@ class Node:
     memory_gib: float
     """Memory that pods may have, GiB."""
     ready: bool
-    """Whether its kubelet says that it is well."""
+    """Whether it is Ready."""
     open: bool
     """Whether our pods may be scheduled there: not cordoned, no taint that is not ours."""
     shared: str | None
@@ -154,13 +152,10 @@ class Use:
     """What a pod takes of a node."""
 
     node: str
-    """Node."""
     accelerators: int
     """GPUs or TPU chips."""
     cpus: float
-    """Processors."""
     memory_gib: float
-    """Memory, GiB."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +167,7 @@ class Pool:
     nodes: tuple[Node, ...]
     """Nodes that are ready and open to us, by name."""
     left: Mapping[str, tuple[int, float, float]]
-    """Per node: accelerators, processors and GiB that nobody has asked for."""
+    """Per node: accelerators, processors and GiB that no pod requests."""
     coming: int = 0
     """Workers of launched runs that will take a node and are not bound to one yet."""
 

@@ -27,7 +27,7 @@ class Choice:
 def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> Choice:
     """Where a run goes: pools that have room first, then what the planner takes (cheapest, or fastest in the budget).
 
-    Never raises for a document that the parser took: what speaks against a pool is in the message.
+    Never raises for a valid run configuration: the reasons against a pool are in the message.
     """
     hardware = run.hardware or Hardware()
     fitting = [pool for pool in pools if fits(hardware, pool)]

@@ -1,4 +1,4 @@
-"""What pods and jobs say of themselves."""
+"""Pods and jobs as the API server reports them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from caloscale.cluster.capacity.nodes import Use
 from caloscale.cluster.capacity.quantity import number
-from caloscale.cluster.names import ATTEMPT_LABEL, GPU, KIND, RUN_LABEL, TPU, UID_LABEL, WORKER_CONTAINER
+from caloscale.cluster.names import ATTEMPT_LABEL, GPU, KIND, RUN_LABEL, TPU, UID_LABEL, WORKER_CONTAINER, RunKey
 
 ENDED = ("Succeeded", "Failed")
 RETRYABLE_REASONS = {"Evicted", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeLost", "NodeAffinity"}
@@ -26,11 +26,11 @@ class Diagnostic(NamedTuple):
     where: str
     """Pod or job."""
     reason: str
-    """In one word, as Kubernetes has it."""
+    """CamelCase reason, as in Kubernetes."""
     message: str
-    """In Kubernetes' own words."""
+    """As Kubernetes has it."""
     last: dt.datetime | None = None
-    """When it was said last; None: it holds now."""
+    """When it was reported last; None: it applies now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,10 @@ class Pod:
     """A pod, as far as we need it."""
 
     namespace: str
-    """Namespace."""
     name: str
-    """Name."""
     uid: str
-    """uid."""
-    run: str
-    """Run that it belongs to; empty: none of ours."""
-    run_uid: str
-    """uid of that run."""
+    run: RunKey | None
+    """Run that it belongs to; None: no run of ours."""
     attempt: int
     """Attempt that it belongs to."""
     use: Use | None
@@ -74,9 +69,9 @@ class Pod:
     accelerators: int
     """Accelerators that it was given."""
     diagnostic: Diagnostic | None
-    """Why its worker cannot start; None: nothing is known against it."""
+    """Why its worker cannot start; None: no reason is known."""
     mounted: bool
-    """Whether its kubelet says that volumes and network are there (Kubernetes 1.29 and later)."""
+    """Whether its volumes and network are ready (Kubernetes 1.29 and later)."""
 
     @property
     def alive(self) -> bool:
@@ -88,20 +83,19 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
     """The pod of an API object."""
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     labels = metadata.get("labels") or {}
-    phase, node = status.get("phase", "Pending"), spec.get("nodeName") or ""
+    phase, node, namespace = status.get("phase", "Pending"), spec.get("nodeName") or "", metadata.get("namespace", "")
     accelerators, cpus, memory_gib = _requests(spec)
     ended = _terminated(status)
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
     bound = conditions.get("PodScheduled", {})
     disruption = conditions.get("DisruptionTarget", {})
     reason = status.get("reason", "")
-    told = ended.get("message") or disruption.get("message") or status.get("message") or ended.get("reason") or reason
+    texts = (ended.get("message"), disruption.get("message"), status.get("message"), ended.get("reason"), reason)
     return Pod(
-        namespace=metadata.get("namespace", ""),
+        namespace=namespace,
         name=metadata["name"],
         uid=metadata.get("uid", ""),
-        run=labels.get(RUN_LABEL, ""),
-        run_uid=labels.get(UID_LABEL, ""),
+        run=RunKey(namespace, labels[RUN_LABEL], labels.get(UID_LABEL, "")) if labels.get(RUN_LABEL) else None,
         attempt=int(labels.get(ATTEMPT_LABEL, 0)),
         use=Use(node, accelerators, cpus, memory_gib) if node and phase not in ENDED else None,
         node=node,
@@ -112,10 +106,10 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
         ended=_moment(ended.get("finishedAt")) if phase in ENDED else None,
         exit_code=ended.get("exitCode"),
         out_of_memory=ended.get("reason") == "OOMKilled",
-        message=str(told or "").strip(),
+        message=next((str(text).strip() for text in texts if text), ""),
         disrupted=disruption.get("status") == "True"
         or reason in RETRYABLE_REASONS
-        or _was_told_to_end(metadata, _moment(ended.get("finishedAt")) if phase in ENDED else None),
+        or _was_deleted(metadata, _moment(ended.get("finishedAt")) if phase in ENDED else None),
         deleting=_moment(metadata.get("deletionTimestamp")),
         accelerators=accelerators,
         diagnostic=_diagnostic(metadata["name"], status),
@@ -123,7 +117,7 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
     )
 
 
-def _was_told_to_end(metadata: Mapping[str, Any], ended: dt.datetime | None) -> bool:
+def _was_deleted(metadata: Mapping[str, Any], ended: dt.datetime | None) -> bool:
     """Whether somebody deleted the pod before its worker ended."""
     by = _moment(metadata.get("deletionTimestamp"))
     if by is None or ended is None:
@@ -175,21 +169,15 @@ class Job:
     kind: str
     """TFJob or JobSet."""
     namespace: str
-    """Namespace."""
     name: str
-    """Name."""
     uid: str
-    """uid."""
-    run: str
-    """Run that owns it; empty: none."""
-    run_uid: str
-    """uid of that run."""
+    run: RunKey | None
+    """Run that owns it; None: no run does."""
     attempt: int
-    """Attempt."""
     state: JobState
     """How it is."""
     message: str
-    """What its controller says."""
+    """Message of its controller."""
     deleting: bool
     """Whether it is on its way out."""
     created: dt.datetime | None = None
@@ -213,7 +201,7 @@ def job_of(raw: Mapping[str, Any]) -> Job:
     metadata, status = raw["metadata"], raw.get("status") or {}
     labels = metadata.get("labels") or {}
     kind = raw["kind"]
-    owner = owner_of(raw) or {}
+    owner, namespace = owner_of(raw), metadata.get("namespace", "")
     state: JobState = "active"
     message = ""
     holding = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
@@ -223,11 +211,10 @@ def job_of(raw: Mapping[str, Any]) -> Job:
             break
     return Job(
         kind=kind,
-        namespace=metadata.get("namespace", ""),
+        namespace=namespace,
         name=metadata["name"],
         uid=metadata.get("uid", ""),
-        run=owner.get("name", ""),
-        run_uid=owner.get("uid", ""),
+        run=RunKey(namespace, owner["name"], owner["uid"]) if owner is not None else None,
         attempt=int(labels.get(ATTEMPT_LABEL, 0)),
         state=state,
         message=message,

@@ -1,4 +1,4 @@
-"""A run on one pool: as the planner has it, or as the run configuration says where nothing can be estimated."""
+"""A run on one pool: as planned, or as the run configuration sets it where nothing can be estimated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ class Catalogue:
     """What plans rest on."""
 
     prices: Prices
-    """Prices."""
     measurements: Sequence[Measurement]
     """Measured steps."""
     as_of: dt.date
@@ -197,7 +196,7 @@ def _selector(pool: Pool) -> dict[str, object]:
 
 
 def _unpriced(run: Run, hardware: Hardware, pool: Pool, problem: InputError) -> Placed:
-    """A placement whose number of nodes the run configuration says, without time and money.
+    """A placement whose number of nodes the run configuration sets, without estimates of time and cost.
 
     Raises the problem when the number is the planner's to choose, or when it is not about prices or measurements.
     """
@@ -255,7 +254,7 @@ def usd_per_node_hour(pool: Pool, catalogue: Catalogue) -> float | None:
     """Price of a node of a pool, US dollars per hour; None where there is none."""
     key = pool.key
     gpu = "" if key.accelerator == CPU else key.accelerator
-    held = NodeUse(
+    use = NodeUse(
         machine_type=key.machine_type or "unknown",
         accelerator=gpu,
         per_node=key.per_node,
@@ -266,7 +265,7 @@ def usd_per_node_hour(pool: Pool, catalogue: Catalogue) -> float | None:
         seconds=0.0,
     )
     try:
-        return node_rate(held, catalogue.prices, catalogue.as_of).usd_per_hour
+        return node_rate(use, catalogue.prices, catalogue.as_of).usd_per_hour
     except InputError:
         return None
 

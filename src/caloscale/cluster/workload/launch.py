@@ -14,34 +14,10 @@ Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Owner:
-    """The TrainingRun that everything belongs to: deleted with it."""
-
-    namespace: str
-    """Namespace."""
-    name: str
-    """Name."""
-    uid: str
-    """uid."""
-
-    @property
-    def reference(self) -> Manifest:
-        """As metadata.ownerReferences lists it."""
-        return {
-            "apiVersion": names.API_VERSION,
-            "kind": names.KIND,
-            "name": self.name,
-            "uid": self.uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-
-
-@dataclass(frozen=True)
 class Launch:
     """An attempt that is to be launched."""
 
-    owner: Owner
+    owner: names.RunKey
     """The TrainingRun."""
     attempt: int
     """Number of the attempt."""
