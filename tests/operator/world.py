@@ -29,7 +29,7 @@ REPORT_STEPS = 10
 
 
 class World:
-    """One run on a cluster of imitated nodes, with a clock of its own."""
+    """One run on a model of a cluster, with a clock of its own."""
 
     def __init__(
         self, *nodes: dict[str, Any], spec: dict[str, Any], steps: int = 600, save_every: int = 50, uid: str = "u-0"

@@ -47,7 +47,7 @@ def custom_resource_definition() -> dict[str, Any]:
                 "plural": PLURAL,
                 "singular": KIND.lower(),
                 "shortNames": [SHORT_NAME],
-                "categories": ["all"],
+                "categories": ["caloscale"],
             },
             "versions": [
                 {
