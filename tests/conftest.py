@@ -30,21 +30,27 @@ settings.register_profile(
 settings.load_profile("caloscale")
 
 
-SHARING = ("tests/control_plane", "tests/pipelines")
-"""Folders whose tests share what is made once in a process: the control plane, the tiny run."""
+SHARING = (
+    ("tests/control_plane/",),
+    ("tests/pipelines/",),
+    ("tests/inference/", "tests/cli/test_generate.py", "tests/stages/test_validation.py"),
+    ("tests/physics/", "tests/report/"),
+)
+"""Tests that share what is made once in a process: the control plane, the tiny run, a model and its exports, evaluated
+toy showers."""
 
 
-class FileOrFolder(LoadFileScheduling):
-    """The tests of a file in one process, and those of a folder in `SHARING`."""
+class FileOrGroup(LoadFileScheduling):
+    """The tests of a file in one process, and those of a group in `SHARING`."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return next((folder for folder in SHARING if file.startswith(f"{folder}/")), file)
+        return next((group[0] for group in SHARING if file.startswith(group)), file)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FileOrFolder:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FileOrGroup:
     """How tests are spread over processes."""
-    return FileOrFolder(config, log)
+    return FileOrGroup(config, log)
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -385,10 +386,14 @@ def test_no_cluster_is_touched_that_was_not_named(
         verb(context=context)
 
 
-def test_make_deploy_refuses_in_a_sentence(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tools.deploy", "deploy", "--context", ""]
-    empty = {**os.environ, "KUBECONFIG": str(tmp_path / "none")}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=empty, check=False)
-    assert done.returncode == 2
-    assert "CONTEXT: no context was named" in done.stderr or "kubectl is missing" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_make_deploy_refuses_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setattr(sys, "argv", ["deploy", "deploy", "--context", ""])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(deploy.__file__, run_name="__main__")
+    assert ended.value.code == 2
+    written = capsys.readouterr().err
+    assert "CONTEXT: no context was named" in written or "kubectl is missing" in written
+    assert "Traceback" not in written

@@ -21,6 +21,7 @@ from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
 from caloscale.cli.main import main
+from caloscale.stages import reporting
 from tests.pipelines.conftest import AS_TINY, README, ROOT, RUN, commands
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -73,6 +74,9 @@ def execute(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_commands_of_a_page_work(page: Path, after_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(after_run)
     monkeypatch.setenv("CALOSCALE_CACHE", str(after_run / "cache"))
+    save = reporting.save_figures
+    # The others are those of the pipeline, see test_local.py: drawing seventeen takes ten seconds.
+    monkeypatch.setattr(reporting, "save_figures", lambda folder, drawings: save(folder, drawings[:1]))
 
     def evaluate(example: Example) -> None:
         for words in commands(example.parsed):

@@ -134,7 +134,11 @@ def sparse(reference: int, energies: tuple[float, float], *, empty_above: float 
 
 @pytest.mark.parametrize(
     ("reference", "energies", "empty_above"),
-    [(200, (1.0, 1000.0), None), (51, (250.0, 1000.0), None), (40, (1.0, 1000.0), 200.0)],
+    [
+        pytest.param(200, (1.0, 1000.0), None, marks=pytest.mark.long),
+        (51, (250.0, 1000.0), None),
+        (40, (1.0, 1000.0), 200.0),
+    ],
 )
 def test_ranges_without_showers_are_drawn_as_absent(reference, energies, empty_above):
     comparison = sparse(reference, energies, empty_above=empty_above)

@@ -82,6 +82,7 @@ def test_the_survivor_of_a_killed_worker_leaves(killed):
     assert (record["outcome"], record["exitCode"]) == ("interrupted", 138)
 
 
+@pytest.mark.long
 def test_two_workers_resume_bit_for_bit(killed, shards, tmp_path):
     """Lost: the steps behind the last intact checkpoint, made again exactly. Then SIGTERM: lost is nothing."""
     workspace = tmp_path / "workspace"

@@ -65,6 +65,7 @@ def test_every_right_is_used_and_none_is_missing(
     assert used(requests) == granted()
 
 
+@pytest.mark.long
 def test_so_it_is_with_rights_in_one_namespace_only(
     runs: Runs,
     operator: OperatorProcess,

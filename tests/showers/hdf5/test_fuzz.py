@@ -23,7 +23,7 @@ from caloscale.spec import Data, Geometry
 from tests.showers.conftest import make_showers, write_published
 
 quick = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 damages = st.one_of(
@@ -84,7 +84,7 @@ def test_published_files(tmp_path: Path, geometry: Geometry, layout: str) -> Non
     content = write_published(tmp_path / "good.h5", make_showers(8), layout).read_bytes()
 
     @given(damages)
-    @settings(quick, max_examples=8)  # each takes a process
+    @settings(quick, max_examples=5)  # each takes a process
     def check(damage: tuple) -> None:
         (tmp_path / "s.h5").write_bytes(damaged(content, damage))
         read_all(tmp_path / "s.h5", geometry)
@@ -148,7 +148,7 @@ def test_shards(prepared: Path) -> None:
     manifest = read_manifest(prepared)
 
     @given(damages)
-    @settings(quick, max_examples=30)
+    @settings(quick, max_examples=15)
     def check(damage: tuple) -> None:
         shard.write_bytes(damaged(content, damage))
         for read in (describe, lambda path: read_split(path.parent, "validation")):
