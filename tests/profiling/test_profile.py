@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -181,14 +182,16 @@ def profile_of_a_training(shards, tmp_path_factory):
     showers = TrainingShowers(shards, read_manifest(shards), 8, seed=1, mirror=True)
     state = TrainingState(run)
     profiler = StepProfiler(keeper(run, state.networks, 8, file), first=2, count=3)
-    make_steps(
-        state,
-        Schedule(0, "constant"),
-        showers.batches(start=0, stop=6),
-        6,
-        before=lambda: profiler.batch_ready() or 0.0,
-        after=lambda _: profiler.step_done() is None,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("caloscale.profiling.profile.measure_peak", partial(measure_peak, size=128))
+        make_steps(
+            state,
+            Schedule(0, "constant"),
+            showers.batches(start=0, stop=6),
+            6,
+            before=lambda: profiler.batch_ready() or 0.0,
+            after=lambda _: profiler.step_done() is None,
+        )
     assert state.steps_made == 6
     return run, Profile.model_validate_json(file.read_text())
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from caloscale.profiling.peak import measure_peak
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.tfrecord.shards import preprocess_showers
@@ -66,8 +68,9 @@ def eagerly():
 
 @pytest.fixture(scope="module")
 def quickly():
-    """The preset compact makes small networks, see `quick_networks`."""
+    """The preset compact makes small networks, see `quick_networks`; the profile's peak is that of small matrices."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("caloscale.profiling.profile.measure_peak", partial(measure_peak, size=128))
         patch.setattr("caloscale.models.compact.build_compact", quick_networks)
         yield
 
