@@ -53,30 +53,36 @@ def describe(preset, folder: Path, *, copy_weights: bool):
     return facts, {"shower": np.asarray(networks.generator(latent, training=False)), **outputs}
 
 
-def main(preset: str, folder: Path) -> None:
+def main(folder: Path) -> None:
     """What runs in the other process."""
     import tensorflow as tf
 
     facts = {"keras": tf.keras.Model.__module__}
-    facts["networks"], outputs = describe(preset, folder, copy_weights=True)
-    np.savez(folder / "outputs.npz", **outputs)
+    for preset in PRESETS:
+        facts[preset], outputs = describe(preset, folder, copy_weights=True)
+        np.savez(folder / f"{preset}-outputs.npz", **outputs)
     (folder / "facts.json").write_text(json.dumps(facts))
 
 
-@pytest.mark.skipif(bool(os.environ.get("TF_USE_LEGACY_KERAS")), reason="compares with Keras 3")
-@pytest.mark.parametrize(
-    "preset", [preset if preset == "compact" else pytest.param(preset, marks=pytest.mark.long) for preset in PRESETS]
-)
-def test_both_kerases_make_the_same_networks(preset, tmp_path):
-    """The layers of all presets are in the compact one, small; the published networks have their full size."""
-    facts, outputs = describe(preset, tmp_path, copy_weights=False)
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keras")
+    here = {preset: describe(preset, folder, copy_weights=False) for preset in PRESETS}
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    command = [sys.executable, __file__, preset, str(tmp_path)]
+    command = [sys.executable, __file__, str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    there = json.loads((tmp_path / "facts.json").read_text())
-    assert there["keras"].startswith("tf_keras") and there["networks"] == facts
-    legacy = np.load(tmp_path / "outputs.npz")
+    return here, json.loads((folder / "facts.json").read_text()), folder
+
+
+@pytest.mark.skipif(bool(os.environ.get("TF_USE_LEGACY_KERAS")), reason="compares with Keras 3")
+@pytest.mark.parametrize("preset", PRESETS)
+def test_both_kerases_make_the_same_networks(both, preset):
+    here, there, folder = both
+    assert there["keras"].startswith("tf_keras")
+    facts, outputs = here[preset]
+    assert there[preset] == facts
+    legacy = np.load(folder / f"{preset}-outputs.npz")
     published = {"shower", "real_fake", "energy", "angle", "ecal_sum", "bins"}
     assert set(legacy) == set(outputs)
     assert set(outputs) > published if preset == "compact" else set(outputs) == published
@@ -89,4 +95,4 @@ def test_both_kerases_make_the_same_networks(preset, tmp_path):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[1]))
