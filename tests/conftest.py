@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,13 @@ settings.register_profile(
     "caloscale", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("caloscale")
+
+
+def pytest_collection_finish() -> None:
+    """Modules and collected tests, a million objects, are kept out of Python's search for cycles: a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 SHARING = (
