@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
@@ -71,6 +72,12 @@ class Case:
 @pytest.fixture(scope="session")
 def undistorted() -> Case:
     """A generator that is the Monte Carlo itself; its untrained network makes noise."""
+    return make_undistorted()
+
+
+@cache
+def make_undistorted() -> Case:
+    """`undistorted`, once also where several folders have the fixture."""
     reference, training = make_showers(240, 1), make_showers(500, 2)
     generated = make_showers(600, 3, source="generated")
     noise = np.random.default_rng(4).uniform(0, 1e-3, (600, *DATA.shape)).astype(np.float32)
@@ -80,8 +87,15 @@ def undistorted() -> Case:
 
 
 @pytest.fixture(scope="session")
-def distorted(undistorted: Case) -> Evaluation:
+def distorted() -> Evaluation:
     """Ten per cent too much energy, a quarter too wide; two gates, of which one must reject."""
+    return evaluate_distorted()
+
+
+@cache
+def evaluate_distorted() -> Evaluation:
+    """`distorted`, once."""
+    undistorted = make_undistorted()
     generated = make_showers(600, 5, response=1.1, width=1.25, source="generated")
     gates = (
         Gate(quantity="response", tolerance=3),
