@@ -18,7 +18,12 @@ class Done(NamedTuple):
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Done]:
+    # What was measured on the machine that runs the tests is not in their plans.
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+
     def run(*arguments: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["caloscale", *map(str, arguments)])
         code = 0

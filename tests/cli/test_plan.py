@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+
+from caloscale.spec import dump_run, load_run
+from caloscale.stages.record import StageRecord, this_machine, write_record
+from caloscale.stages.reporting import keep_use
 
 RUN = """
 model: {preset: variable-angle}
@@ -96,6 +101,71 @@ def test_a_cap_on_the_training_stands_in_the_first_line(command):
 def test_without_a_measured_machine_the_exit_code_says_that_nothing_is_chosen(command):
     shown = command("plan", "--preset", "compact", "--json")
     assert json.loads(shown.out)["chosen"] is None and shown.code == 8
+
+
+def keep_local_run(folder: Path, *overrides: str, reused: bool = False) -> None:
+    """The records that a run on this machine leaves."""
+    run = load_run(preset="compact", overrides=("data.showers=10000000", "train.maxMinutes=null", *overrides))
+    (folder / "run.yaml").parent.mkdir()
+    (folder / "run.yaml").write_text(dump_run(run))
+    figures: dict[str, dict[str, object]] = {
+        "simulate": {"showersPerSecond": 10.0, "source": "geant4", "reused": reused},
+        "train": {"showersPerSecond": 2e5, "globalBatchSize": 32, "epochs": 28},
+        "validate": {"showersPerSecond": 1000.0},
+    }
+    for stage, measured in figures.items():
+        started = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
+        times = {"started": started, "seconds": 9.0, "core_seconds": 9.0, "peak_memory_mib": 1.0}
+        record = StageRecord(stage=stage, outcome="succeeded", machine=this_machine(), figures=measured, **times)
+        write_record(record, folder)
+    keep_use(run, folder, dt.date(2026, 11, 21))
+
+
+def test_a_local_run_makes_the_machine_at_hand_a_measured_one(command, tmp_path):
+    """28 epochs of 10 M showers at 200,000 a second are 1,400 s; 3.6 M showers at 1,000 a second one hour."""
+    keep_local_run(tmp_path / "mine")
+    document = tmp_path / "mine" / "run.yaml"
+    assert command("plan", document).code == 8
+    done = command("calibrate", tmp_path / "mine")
+    assert done.code == 0 and "trains compact with batches of 32: 2e+05 showers/s" in done.out
+    limits = ("--set", "budget.maxUsd=200", "--set", "budget.deadline=12h")
+    made = json.loads(command("plan", document, *limits, "--generate", 3_600_000, "--json").out)
+    assert made["ownTraining"]["seconds"] == pytest.approx(1400) and made["ownTraining"]["meetsLimits"]
+    generator, geant4 = made["making"]["offers"]
+    usd = 2 * 0.031611 + 7.5 * 0.004237
+    assert (generator["hours"], generator["usd"]) == (pytest.approx(1), pytest.approx(usd))
+    assert (geant4["machines"], geant4["usd"]) == (9, pytest.approx(100 * usd))  # 100 h within 12 h
+    shown = command("plan", document, *limits, "--generate", 3_600_000)
+    assert shown.code == 0 and shown.out.startswith("chosen: this machine (")
+    assert "making 3,600,000 showers; by generator: 1 h on 1 x n1-standard-2, 0.09 USD" in shown.out
+    rows = [line for line in shown.out.splitlines()[3:] if not line.startswith("- ")]
+    assert max(len(row.rstrip()) for row in rows) <= 80
+
+
+def test_showers_from_the_cache_are_no_measurement_of_geant4(command, tmp_path):
+    keep_local_run(tmp_path / "mine", reused=True)
+    speeds = tmp_path / "speeds.csv"
+    for _ in range(2):  # the same run again replaces its row
+        assert command("calibrate", tmp_path / "mine", "--speeds", speeds).code == 0
+    (row,) = csv.DictReader(speeds.read_text().splitlines())
+    assert row["simulated_per_second"] == "" and float(row["generated_per_second"]) == 1000
+    shown = command("plan", tmp_path / "mine" / "run.yaml", "--generate", 1000, "--speeds", speeds)
+    assert "by Monte Carlo: not measured" in shown.out and "--measure" in shown.out
+    (tmp_path / "mine" / "stages" / "train.json").unlink()
+    done = command("calibrate", tmp_path / "mine", "--speeds", speeds)
+    assert done.code == 2 and "measured no training" in done.err
+
+
+@pytest.mark.long
+def test_measuring_the_machine_at_hand(command, tmp_path):
+    """Real processes: the step, the generator and, where it is installed, Geant4."""
+    tiny = [f"--set=data.geometry.{one}" for one in ("cells=[9,9,4]", "layers=[{count: 4, absorberMm: 8}]")]
+    tiny += ["--set=data.preprocessing.rebin=[1,1,1]", "--set=data.energyGev=[1,2]", "--set=train.batchPerReplica=4"]
+    options = ("--preset", "compact", *tiny, "--set", "data.showers=1000", "--generate", 1000, "--json")
+    made = json.loads(command("plan", *options, "--measure").out)
+    again = json.loads(command("plan", *options).out)
+    assert made["ownTraining"]["seconds"] > 0 and again["making"] == made["making"]
+    assert made["making"]["offers"][0]["hours"] > 0
 
 
 def test_tables_fit_a_terminal_of_80_columns(command):

@@ -12,7 +12,7 @@ import pytest
 from caloscale.client.fetch import fetch
 from caloscale.client.runs import RunOnCluster, manifest_of
 from caloscale.spec import Run
-from caloscale.stages.planning import bill_of, learn
+from caloscale.stages.planning import bill_of, calibrate_runs
 from caloscale.status import RunStatus
 from caloscale.storage.objects import upload
 from tests.cluster import test_use as use
@@ -35,8 +35,8 @@ def test_the_bill_of_a_fetched_run_stands_beside_its_estimate_and_teaches_the_pl
     against = bill_of(tmp_path / "gan").against_estimate
     assert against is not None and status.placement is not None and status.placement.estimate_usd is not None
     assert against.estimated_usd == pytest.approx(status.placement.estimate_usd, abs=0.01)
-    made = learn([tmp_path / "gan"], tmp_path / "mine.csv")
-    assert [row.step_seconds for row in made.learnt] == [2.9]
+    made = calibrate_runs([tmp_path / "gan"], tmp_path / "mine.csv")
+    assert [row.step_seconds for row in made.residuals] == [2.9]
 
 
 def test_an_estimate_that_cannot_be_made_again_is_left_out_with_the_reason(tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ def test_a_run_on_a_cluster_teaches_the_planner_what_its_worker_measured() -> No
         "step_seconds": 2.9,
         "first_step_seconds": 130.0,
     }
-    learnt = calibrate([use], ex.CATALOGUE.measurements).learnt
-    assert [(row.source, row.accelerator, row.count, row.step_seconds) for row in learnt] == [
+    residuals = calibrate([use], ex.CATALOGUE.measurements).residuals
+    assert [(row.source, row.accelerator, row.count, row.step_seconds) for row in residuals] == [
         ("run gan", "nvidia-tesla-v100", 32, 2.9)
     ]
 

@@ -30,7 +30,7 @@ def test_figures_of_the_page_are_those_of_the_code():
     assert f"{sum(m.provider == 'azure' for m in measured)} on V100 at Azure ML" in text
     assert f"residual scatter ({fit_steps(v100, network).scatter:.1%} on V100 at GKE)" in text
     for score in compare_forms(v100, network, fitted_up_to=32):
-        assert f"| {score.leave_one_out:.1%} | {score.held_back:.1%} |" in text
+        assert f"| {score.leave_one_out:.1%} | {score.held_out:.1%} |" in text
 
 
 def test_the_page_describes_every_field_of_a_usage_file():

@@ -44,7 +44,7 @@ def bench_generate(
             Contender("reference", "reference-generate", {"configuration": configuration, "batch": batch})
         )
         folder = Path(temporary) / "model"
-        _make_model(run, folder)
+        make_model(run, folder)
         for runtime, precision in RUNTIMES:
             if precision not in precisions:
                 continue
@@ -90,7 +90,8 @@ def bench_generate(
     )
 
 
-def _make_model(run: Run, folder: Path) -> None:
+def make_model(run: Run, folder: Path) -> None:
+    """Write untrained networks of a run as a model folder: weights do not change the speed."""
     load_tensorflow_quietly()
     from caloscale.bench.generate_work import write_untrained
 

@@ -7,26 +7,39 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import Json, Measurements
+from caloscale.cli.options import Json, Measurements, Speeds
 
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs on rented machines, or their usage files.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or their usage files.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="CSV that plans read with --measurements; other runs in it stay.")
-    ],
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="CSV that plans read with --measurements, for runs on rented machines; other runs in it stay.",
+        ),
+    ] = None,
     measurements: Measurements = None,
+    speeds: Speeds = None,
     as_json: Json = False,
 ) -> None:
-    """Turn finished runs into measurements, and report how well they were predicted."""
+    """Turn finished runs into measurements for plans: rented machines into --output, this one into --speeds."""
     from caloscale.cli.tables import console, table
-    from caloscale.stages.planning import learn
+    from caloscale.report.plan import describe_speed
+    from caloscale.stages.planning import calibrate_runs, speeds_file
 
-    made = learn(runs, output, measurements or ())
+    made = calibrate_runs(runs, output, measurements or (), speeds=speeds)
     if as_json:
         typer.echo(made.model_dump_json(by_alias=True, indent=2))
         return
-    learnt = [
+    for own in made.own_machines:
+        typer.echo(describe_speed(own))
+    if made.own_machines:
+        typer.echo(f"machines: {speeds or speeds_file()}")
+    if not made.residuals:
+        return
+    residuals = [
         (
             row.source,
             f"{row.count} x {row.accelerator}",
@@ -36,13 +49,13 @@ def command(
             f"{row.error:+.1%}",
             "in" if row.inside else "outside",
         )
-        for row in made.learnt
+        for row in made.residuals
     ]
     out = console()
     columns = ("run", "accelerators", "step s", "predicted", f"{made.level:.0%} interval", "error", "interval")
-    out.print(table("steps, and what had been predicted without them", columns, learnt))
+    out.print(table("steps, and what had been predicted without them", columns, residuals))
     forms = [
-        (f"{f.accelerator} at {f.cloud}", f.form, f"{f.leave_one_out:.1%}", f"{f.held_back:.1%}", f.mechanism)
+        (f"{f.accelerator} at {f.cloud}", f.form, f"{f.leave_one_out:.1%}", f"{f.held_out:.1%}", f.mechanism)
         for f in made.forms
     ]
     if forms:

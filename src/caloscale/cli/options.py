@@ -43,6 +43,12 @@ Measurements = Annotated[
         "--measurements", metavar="FILE", help="CSV of own measurements (caloscale calibrate). May be repeated."
     ),
 ]
+Speeds = Annotated[
+    Path | None,
+    typer.Option(
+        "--speeds", metavar="FILE", help="CSV of measured machines at hand; absent: in the user's data folder."
+    ),
+]
 AsOf = Annotated[
     dt.datetime | None,
     typer.Option("--as-of", formats=["%Y-%m-%d"], metavar="DATE", help="Day of the prices; absent: today."),

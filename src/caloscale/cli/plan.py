@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from caloscale.cli.options import AsOf, Configuration, Json, Measurements, Overrides, Preset, Prices, day_of, resolve
+from caloscale.cli.options import (
+    AsOf,
+    Configuration,
+    Json,
+    Measurements,
+    Overrides,
+    Preset,
+    Prices,
+    Speeds,
+    day_of,
+    resolve,
+)
 from caloscale.errors import StorageError
 
 if TYPE_CHECKING:
@@ -25,21 +36,44 @@ def command(
     prices: Prices = None,
     measurements: Measurements = None,
     as_of: AsOf = None,
+    generate: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Also plan making N showers, beside Monte Carlo.")
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="First measure this machine, in about two minutes, and plan with it.")
+    ] = False,
+    speeds: Speeds = None,
     figure: Annotated[Path | None, typer.Option(help="Draw money against time into a file (svg, png or pdf).")] = None,
     as_json: Json = False,
 ) -> None:
     """Choose machines for a run: accelerator, number, layout, spot or on demand; with time, money and the reasons.
 
-    Exit code 8 when nothing can be chosen, or nothing meets budget.maxUsd and budget.deadline.
+    The machine at hand counts, too, when it was measured (--measure, or caloscale calibrate of a run here). Exit code 8
+    when nothing can be chosen, or nothing meets budget.maxUsd and budget.deadline.
     """
     from caloscale.planning.measurements import load_measurements
     from caloscale.planning.plan import plan
     from caloscale.planning.prices import load_prices
+    from caloscale.report.plan import describe_speed, is_met
+    from caloscale.stages.planning import keep_speeds, load_speeds
 
     if figure is not None and figure.suffix not in FIGURES:
         raise StorageError("is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(FIGURES)}")
     run = resolve(configuration, preset, overrides, ".")
-    made = plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))
+    if measure:
+        from caloscale.bench.own_machine import measure_machine
+
+        own = measure_machine(run)
+        kept = keep_speeds([own], speeds)
+        typer.echo(f"{describe_speed(own)}\nmachines: {kept}", err=as_json)
+    made = plan(
+        run,
+        load_prices(prices or ()),
+        load_measurements(measurements or ()),
+        day_of(as_of),
+        speeds=load_speeds(speeds),
+        generate=generate,
+    )
     if figure is not None:
         _draw(made, figure)
     if as_json:
@@ -48,7 +82,7 @@ def command(
         _show(made)
         if figure is not None:
             typer.echo(f"figure: {figure}")
-    if made.chosen is None:
+    if not is_met(made):
         raise typer.Exit(NO_PLAN)
 
 
@@ -62,11 +96,13 @@ def _draw(made: Plan, figure: Path) -> None:
 
 def _show(made: Plan) -> None:
     from caloscale.cli.tables import console, table
-    from caloscale.report.plan import headline, remarks, tables, verdict
+    from caloscale.report.plan import headline, making_in_words, remarks, tables, verdict
 
     out = console()
     out.print(verdict(made), style="bold", soft_wrap=True)
     out.print(headline(made), soft_wrap=True)
+    if made.making is not None:
+        out.print(making_in_words(made.making), soft_wrap=True)
     for shown in tables(made):
         out.print(table(shown.caption, shown.columns, shown.texts()))
     for remark in remarks(made):

@@ -8,14 +8,16 @@ import numpy as np
 
 from caloscale.errors import InputError
 from caloscale.planning.accelerators import load_networks
-from caloscale.planning.measurements import Measurement, interruption_rate, measurements_csv
+from caloscale.planning.catalogue import rows_csv
+from caloscale.planning.measurements import Measurement, interruption_rate
+from caloscale.planning.own_machine import MachineSpeed
 from caloscale.planning.throughput import LEVEL, compare_forms, setups_of
 from caloscale.planning.timing import Timings
 from caloscale.planning.usage import RunUse, measurement_of
 from caloscale.spec.block import Block
 
 
-class Learnt(Block):
+class Residual(Block):
     """A run beside what would have been predicted without it."""
 
     source: str
@@ -49,7 +51,7 @@ class FormError(Block):
     """Why it would be so."""
     leave_one_out: float
     """Mean relative error of a run predicted by the others, up to half the largest count."""
-    held_back: float
+    held_out: float
     """Largest relative error for the runs beyond half the largest count, which are held out."""
 
 
@@ -71,12 +73,14 @@ class Calibration(Block):
 
     level: float
     """Level of the intervals."""
-    learnt: tuple[Learnt, ...]
-    """The runs."""
+    residuals: tuple[Residual, ...]
+    """The runs on rented machines, each beside its prediction."""
     forms: tuple[FormError, ...]
     """The forms, with the runs added; accelerators with too few runs are left out."""
     interruptions: tuple[InterruptionRate, ...]
     """Rates of interruption."""
+    own_machines: tuple[MachineSpeed, ...] = ()
+    """What runs on machines at hand measured."""
     csv: str
     """The rows as a file that plans read beside the study's (--measurements FILE)."""
 
@@ -100,21 +104,21 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
             "no run measured its training",
             field="observed",
             remedy="give fetched runs on rented accelerators whose last attempt made an epoch behind its first "
-            "(the field observed in docs/planning.md); one's own machine is no measurement of the one it is priced as",
+            "(the field observed in docs/planning.md), or runs of this machine whose training succeeded",
         )
     everything = (*measurements, *rows)
     markets = dict.fromkeys((row.provider, row.accelerator, row.region) for row in rows)
     rates = [(market, interruption_rate(everything, *market)) for market in markets]
     return Calibration(
         level=LEVEL,
-        learnt=tuple(_learnt(row, measurements) for row in rows),
+        residuals=tuple(_residual(row, measurements) for row in rows),
         forms=tuple(error for key in dict.fromkeys(map(_group, rows)) for error in _forms(key, everything)),
         interruptions=tuple(
             InterruptionRate(cloud=cloud, accelerator=accelerator, region=region, per_node_hour=rate[0])
             for (cloud, accelerator, region), rate in rates
             if rate is not None
         ),
-        csv=measurements_csv(rows),
+        csv=rows_csv(Measurement, rows),
     )
 
 
@@ -122,11 +126,11 @@ def _group(row: Measurement) -> tuple[str, str, str]:
     return row.network, row.provider, row.accelerator
 
 
-def _learnt(row: Measurement, measurements: Sequence[Measurement]) -> Learnt:
+def _residual(row: Measurement, measurements: Sequence[Measurement]) -> Residual:
     timing = Timings(measurements, row.network).of(row.provider, row.accelerator)
     predicted = timing.models[0].predict(setups_of([row]))
     low, high = float(predicted.low[0]), float(predicted.high[0])
-    return Learnt(
+    return Residual(
         source=row.source,
         accelerator=row.accelerator,
         count=row.count,
@@ -152,7 +156,7 @@ def _forms(key: tuple[str, str, str], measurements: Sequence[Measurement]) -> li
             form=score.form.name,
             mechanism=score.form.mechanism,
             leave_one_out=score.leave_one_out,
-            held_back=score.held_back,
+            held_out=score.held_out,
         )
         for score in compare_forms(rows, load_networks()[network], fitted_up_to=largest // 2)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -69,6 +69,16 @@ def read_rows(
         (f"{name}:{number}", _row(f"{name}:{number}", header, cells, row, error))
         for (number, _), cells in zip(lines[1:], table[1:])
     ]
+
+
+def rows_csv(row: type[RowT], rows: Iterable[RowT]) -> str:
+    """Rows as the text of a file that `read_rows` reads."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(row.model_fields), lineterminator="\n")
+    table.writeheader()
+    for one in rows:
+        table.writerow({k: "" if v is None else v for k, v in one.model_dump(mode="json").items()})
+    return text.getvalue()
 
 
 def _row(source: str, header: list[str], cells: list[str], row: type[RowT], error: Callable[..., InputError]) -> RowT:

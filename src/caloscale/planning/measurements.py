@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
-import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -103,16 +101,6 @@ def load_measurements(extra_files: Iterable[str | Path] = ()) -> tuple[Measureme
     """The study's measurements and those of the user's files; raises InputError naming file, line and column."""
     files = (builtin("measurements.csv"), *map(Path, extra_files))
     return tuple(row for file in files for _, row in read_rows(file, Measurement, InputError))
-
-
-def measurements_csv(rows: Iterable[Measurement]) -> str:
-    """Rows as the text of a file that `load_measurements` reads."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, list(Measurement.model_fields), lineterminator="\n")
-    table.writeheader()
-    for row in rows:
-        table.writerow({k: "" if v is None else v for k, v in row.model_dump(mode="json").items()})
-    return text.getvalue()
 
 
 def interruption_rate(

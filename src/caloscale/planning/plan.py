@@ -16,6 +16,7 @@ from caloscale.planning.layout import Layout, memory_doubt, rank_layouts
 from caloscale.planning.machines import Machine, load_machines
 from caloscale.planning.measurements import Measurement
 from caloscale.planning.offers import rate_of
+from caloscale.planning.own_machine import MachineSpeed, Making, OwnTraining, plan_making, plan_training
 from caloscale.planning.prices import Prices
 from caloscale.planning.slices import Slice
 from caloscale.planning.spot import NEVER_SECONDS, break_even_rate
@@ -134,10 +135,24 @@ class Plan(Block):
     """Day and warnings of the prices."""
     notes: tuple[str, ...]
     """What a reader should know of the whole."""
+    own_training: OwnTraining | None = None
+    """The training on the machine at hand; null: it was not measured, or not asked for."""
+    making: Making | None = None
+    """Making showers; null: not asked for."""
 
 
-def plan(run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: dt.date) -> Plan:
+def plan(
+    run: Run,
+    prices: Prices,
+    measurements: Sequence[Measurement],
+    as_of: dt.date,
+    *,
+    speeds: Sequence[MachineSpeed] = (),
+    generate: int | None = None,
+) -> Plan:
     """The plan of a run at the prices of a day.
+
+    ``speeds``: measured machines at hand; ``generate``: showers that are to be made by the trained generator.
 
     Pure: nothing is read or written. The choice is the cheapest that meets ``budget.deadline``; with
     ``budget.maxUsd`` alone the fastest within it; without limits the cheapest.
@@ -170,6 +185,17 @@ def plan(run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: d
             unpriced=tuple(found.unpriced),
         ),
         notes=_notes(found, choice.binding, run.budget.max_usd),
+        own_training=plan_training(run, speeds, prices, as_of),
+        making=None
+        if generate is None
+        else plan_making(
+            run,
+            generate,
+            speeds,
+            prices,
+            as_of,
+            rented=() if best is None else (found.offers[found.offer[best]].hardware.machine_type,),
+        ),
     )
 
 
@@ -341,7 +367,10 @@ def _notes(found: Candidates, binding: Limit | None, max_usd: float | None) -> t
             "(hardware.interruptionsPerNodeHour, or own bills)"
         )
     if not found.eligible.any() and endless < len(found):
-        notes.append("nothing was measured and nothing named: name hardware.accelerator to choose an estimate")
+        notes.append(
+            "no accelerator was measured and none named: name hardware.accelerator to choose an estimate, or measure "
+            "this machine: caloscale plan --measure"
+        )
     if binding == "both":  # each limit can be met, but not with the other; or neither can
         both = "or" if (found.usd[found.eligible] <= (max_usd or 0)).any() else "and"
         notes.append(f"no candidate meets both limits: raise budget.maxUsd {both} budget.deadline")

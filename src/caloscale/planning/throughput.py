@@ -168,7 +168,7 @@ class FormScore:
     """The form."""
     leave_one_out: float
     """Mean relative error of each measurement when it is predicted by the others."""
-    held_back: float
+    held_out: float
     """Largest relative error for the largest counts when these are held out."""
 
 

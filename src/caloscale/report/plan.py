@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from caloscale.planning.layout import Layout
+from caloscale.planning.own_machine import MachineSpeed, Making, OwnTraining
 from caloscale.planning.plan import Candidate, Plan
 from caloscale.report.blocks import Block, Table, Text, markdown
 
@@ -14,6 +15,8 @@ FRONT_TITLE = "money against time (no other candidate beats these in both)"
 UNMEASURED_TITLE = "not measured: estimates, chosen only when hardware.accelerator names them"
 LAYOUT_TITLE = "layouts of the same accelerators"
 LAYOUT_COLUMNS = ("workers x GPUs", "nodes", "epoch s", "slower", "steps scatter")
+MAKING_TITLE = "making showers on each machine"
+MAKING_COLUMNS = ("method, machine", "showers/s", "machines", "hours", "USD")
 _HOUR = 3600  # s
 
 
@@ -30,6 +33,10 @@ def verdict(plan: Plan) -> str:
     """The choice in a sentence, or what comes nearest and which limit binds; a cap on the training comes first."""
     if plan.chosen is not None:
         return f"{cap(plan, plan.chosen)}chosen: {in_words(plan.chosen)}"
+    if plan.own_training is not None and plan.own_training.meets_limits:
+        return f"{cap(plan, plan.own_training)}chosen: {own_in_words(plan.own_training)}"
+    if plan.nearest is None and plan.own_training is not None:
+        return f"nothing meets the limits; {cap(plan, plan.own_training)}nearest: {own_in_words(plan.own_training)}"
     if plan.nearest is None:
         return "nothing can be chosen"
     limits = {"maxUsd": "budget.maxUsd", "deadline": "budget.deadline", "both": "budget.maxUsd and budget.deadline"}
@@ -37,7 +44,66 @@ def verdict(plan: Plan) -> str:
     return f"{binding}; {cap(plan, plan.nearest)}nearest: {in_words(plan.nearest)}"
 
 
-def cap(plan: Plan, candidate: Candidate) -> str:
+def is_met(plan: Plan) -> bool:
+    """Whether a rented machine or the machine at hand meets the limits."""
+    return plan.chosen is not None or (plan.own_training is not None and plan.own_training.meets_limits)
+
+
+def own_in_words(own: OwnTraining) -> str:
+    """The training on the machine at hand in a sentence."""
+    price = "no price" if own.usd is None else f"{own.usd:.2f} USD"
+    return (
+        f"this machine ({own.processor}); {own.seconds / _HOUR:.2f} h, {price} as {own.machine_type}, from batches of "
+        f"{own.batch}; start-up and test passes are not in it"
+    )
+
+
+def making_in_words(making: Making) -> str:
+    """The cheapest generation in a sentence, beside Monte Carlo."""
+    said = f"making {making.showers:,} showers"
+    for offer in (
+        next((o for o in making.offers if o.method == method), None) for method in ("generator", "Monte Carlo")
+    ):
+        if offer is None or offer.hours is None or offer.machines is None:
+            said += f"; by {offer.method if offer else 'Monte Carlo'}: not measured"
+            continue
+        price = "no price" if offer.usd is None else f"{offer.usd:.2f} USD"
+        hours = f"{offer.hours:.3g} h" if offer.hours >= 0.01 else f"{offer.hours * _HOUR:.2g} s"
+        said += f"; by {offer.method}: {hours} on {offer.machines} x {offer.machine_type}, {price}"
+    return said
+
+
+def making_rows(making: Making) -> list[tuple[str, ...]]:
+    """What each machine takes; two lines where it was not measured."""
+
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
+
+    return [
+        (
+            f"{offer.method}\n{offer.machine_type}",
+            number(offer.showers_per_second) or "not measured",
+            "" if offer.machines is None else str(offer.machines),
+            number(offer.hours),
+            "" if offer.usd is None else f"{offer.usd:,.2f}",
+        )
+        for offer in making.offers
+    ]
+
+
+def describe_speed(speed: MachineSpeed) -> str:
+    """What was measured on a machine at hand."""
+    measured = (
+        (f"trains {speed.network} with batches of {speed.batch}", speed.trained_per_second),
+        ("generates", speed.generated_per_second),
+        ("simulates with Geant4", speed.simulated_per_second),
+    )
+    said = ", ".join(f"{name}: {value:.3g} showers/s" for name, value in measured if value is not None)
+    machine = f"{speed.processor}, {speed.cores} cores, priced as {speed.machine_type}"
+    return f"{machine}; showers of {speed.cells} cells; {said}"
+
+
+def cap(plan: Plan, candidate: Candidate | OwnTraining) -> str:
     """That train.maxMinutes ends the training early; empty when it does not."""
     if candidate.epochs >= plan.epochs:
         return ""
@@ -113,8 +179,14 @@ def layout_rows(layouts: Iterable[Layout]) -> list[tuple[str, ...]]:
 def remarks(plan: Plan) -> list[str]:
     """Reasons of the choice, notes and warnings."""
     best = plan.chosen or plan.nearest
+    own, making = plan.own_training, plan.making
+    at_hand = [] if own is None or best is None else [own_in_words(own)]
+    bases = {} if making is None else dict.fromkeys(f"{o.method}, {o.machine_type}: {o.basis}" for o in making.offers)
     unpriced = [f"left out, without a price on the day: {', '.join(plan.prices.unpriced)}"]
     return [
+        *at_hand,
+        *([] if own is None else [f"the speed of this machine: {own.source}"]),
+        *bases,
         *(best.reasons if best else ()),
         *plan.notes,
         *(unpriced if plan.prices.unpriced else ()),
@@ -124,7 +196,9 @@ def remarks(plan: Plan) -> list[str]:
 
 def tables(plan: Plan) -> list[Table]:
     """The tables that a plan is shown by; empty ones are left out."""
+    making = plan.making
     every = [
+        Table(MAKING_TITLE, MAKING_COLUMNS, tuple(making_rows(making))) if making else Table("", (), ()),
         Table(FRONT_TITLE, FRONT_COLUMNS, tuple(front_rows(plan))),
         Table(UNMEASURED_TITLE, FRONT_COLUMNS, tuple(unmeasured_rows(plan))),
         Table(LAYOUT_TITLE, LAYOUT_COLUMNS, tuple(layout_rows(plan.layouts)) if len(plan.layouts) > 1 else ()),
@@ -135,6 +209,8 @@ def tables(plan: Plan) -> list[Table]:
 def plan_markdown(plan: Plan) -> str:
     """The plan as a page of Markdown."""
     shown: list[Block] = [Text(f"**{verdict(plan)}**"), Text(headline(plan))]
+    if plan.making is not None:
+        shown.append(Text(making_in_words(plan.making)))
     for table in tables(plan):
         shown += [Text(f"{table.caption[0].upper()}{table.caption[1:]}:"), table]
     return markdown(*shown, Text("\n".join(f"- {remark}" for remark in remarks(plan))))

@@ -7,17 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
+
 from caloscale.cluster.capacity.nodes import CPU
 from caloscale.errors import InputError
 from caloscale.planning.bill import Bill, Speed, bill
 from caloscale.planning.calibration import Calibration, calibrate
-from caloscale.planning.catalogue import read_rows
+from caloscale.planning.catalogue import read_rows, rows_csv
 from caloscale.planning.machines import find_machine
-from caloscale.planning.measurements import Measurement, load_measurements, measurements_csv
+from caloscale.planning.measurements import Measurement, load_measurements
+from caloscale.planning.own_machine import MachineSpeed, cells_of, detector_of
 from caloscale.planning.plan import Plan
 from caloscale.planning.plan import plan as make_plan
 from caloscale.planning.prices import load_prices, today
 from caloscale.planning.rates import machine_rate
+from caloscale.planning.throughput import LEVEL
 from caloscale.planning.usage import RunUse, measurement_of
 from caloscale.report.plan import plan_markdown
 from caloscale.spec import Run, load_run
@@ -155,23 +159,98 @@ def _worker_speed(folder: Path, stage: str) -> tuple[float, int] | None:
     return (float(per_second), record.machine.cores) if record is not None and per_second else None
 
 
-def learn(runs: Sequence[Path], file: Path, measurements: Sequence[str | Path] = ()) -> Calibration:
-    """Add what runs measured to a file of measurements; the rows of other runs that it holds stay.
+def calibrate_runs(
+    runs: Sequence[Path], file: Path | None, measurements: Sequence[str | Path] = (), *, speeds: Path | None = None
+) -> Calibration:
+    """Add what runs measured to the files that plans read: those on rented machines to ``file``, those on machines at
+    hand to ``speeds`` (absent: `speeds_file`). The rows of other runs stay.
 
-    Raises InputError for usage files or a file of measurements that are nonsense; nothing is written then.
+    Raises InputError for usage files or files of measurements that are nonsense; nothing is written then.
     """
-    uses = [read_use(path) for path in runs]
-    held = [row for _, row in read_rows(file, Measurement, InputError)] if file.exists() else []
-    names = [use.name for use in uses]
-    if len(set(names)) != len(names):
+    uses = {path: read_use(path) for path in runs}
+    names = [use.name for use in uses.values()]
+    if len(set(names)) != len(runs):
         raise InputError("two runs have the same name", value=names, remedy="give each run once, under its own name")
-    new = {f"run {name}" for name in names}
-    others = [row for row in held if row.source not in new]
-    made = calibrate(uses, (*load_measurements(measurements), *others))
-    rows = [row for row in map(measurement_of, uses) if row is not None]
-    with atomic_writer(file) as temporary:
-        temporary.write_text(measurements_csv([*others, *rows]), encoding="utf-8")
-    return made
+    own = [local_speed(path if path.is_dir() else path.parent, use) for path, use in uses.items() if use.own_machine]
+    rented = [use for use in uses.values() if not use.own_machine]
+    made = Calibration(level=LEVEL, residuals=(), forms=(), interruptions=(), csv="")
+    if rented:
+        if file is None:
+            raise InputError(
+                "is needed for runs on rented machines", field="--output", remedy="name a CSV, such as -o mine.csv"
+            )
+        held = [row for _, row in read_rows(file, Measurement, InputError)] if file.exists() else []
+        others = [row for row in held if row.source not in {f"run {name}" for name in names}]
+        made = calibrate(rented, (*load_measurements(measurements), *others))
+        rows = [row for row in map(measurement_of, rented) if row is not None]
+        with atomic_writer(file) as temporary:
+            temporary.write_text(rows_csv(Measurement, [*others, *rows]), encoding="utf-8")
+    if own:
+        keep_speeds(own, speeds)
+    return made.model_copy(update={"own_machines": tuple(own)})
+
+
+def local_speed(folder: Path, use: RunUse) -> MachineSpeed:
+    """The speeds that a run on a machine at hand measured; raises InputError when its training did not succeed.
+
+    Geant4 showers that came from the cache are no measurement of this machine. All stages must have run on it.
+    """
+    records = {stage: record for stage, record in read_records(folder).items() if record.outcome == "succeeded"}
+    trained = records.get("train")
+    file = folder / "run.yaml"
+    if trained is None or not trained.figures.get("showersPerSecond") or not file.is_file():
+        raise InputError(
+            "measured no training", file=folder, remedy="give the folder of a run whose training succeeded"
+        )
+    run = load_run(file)
+
+    def speed(stage: str) -> float | None:
+        record = records.get(stage)
+        if record is None or record.machine != trained.machine:
+            return None
+        return record.figures.get("showersPerSecond") or None
+
+    simulated = records.get("simulate")
+    fresh = simulated is not None and simulated.figures.get("source") == "geant4" and not simulated.figures["reused"]
+    return MachineSpeed(
+        machine_type=run.budget.priced_as.machine_type,
+        processor=trained.machine.processor,
+        cores=trained.machine.cores,
+        network=run.model.preset,
+        cells=cells_of(run.data),
+        detector=detector_of(run.data),
+        batch=trained.figures.get("globalBatchSize", run.train.replica_batch(1)),
+        trained_per_second=speed("train"),
+        generated_per_second=speed("validate"),
+        simulated_per_second=speed("simulate") if fresh else None,
+        source=f"run {use.name}",
+        observed_on=trained.started.date(),
+    )
+
+
+def speeds_file() -> Path:
+    """Where the speeds of machines at hand are kept: a CSV in the user's data folder."""
+    return Path(platformdirs.user_data_dir("caloscale")) / "machines.csv"
+
+
+def load_speeds(file: Path | None = None) -> tuple[MachineSpeed, ...]:
+    """The measured machines at hand; raises InputError for a file that is nonsense, or that was named and is absent."""
+    path = file or speeds_file()
+    if file is None and not path.exists():
+        return ()
+    return tuple(row for _, row in read_rows(path, MachineSpeed, InputError))
+
+
+def keep_speeds(new: Sequence[MachineSpeed], file: Path | None = None) -> Path:
+    """Add measurements to the file of machines at hand; returns its path."""
+    path = file or speeds_file()
+    held = load_speeds(path) if path.exists() else ()
+    keys = {row.key for row in new}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_writer(path) as temporary:
+        rows = [*(row for row in held if row.key not in keys), *new]
+        temporary.write_text(rows_csv(MachineSpeed, rows), encoding="utf-8")
+    return path
 
 
 def _speeds(folder: Path) -> tuple[Speed | None, Speed | None]:

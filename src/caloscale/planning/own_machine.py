@@ -1,0 +1,229 @@
+"""Machines at hand: how fast they train, generate and simulate, as measured, and what a run takes on them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import math
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from caloscale.errors import InputError
+from caloscale.planning.catalogue import SourcedRow
+from caloscale.planning.machines import find_machine
+from caloscale.planning.prices import Prices, Purchase
+from caloscale.planning.rates import Rate, machine_rate
+from caloscale.spec import Data, Run
+from caloscale.spec.block import Block
+
+HOUR = 3600.0  # s
+
+
+class MachineSpeed(SourcedRow):
+    """How fast a machine at hand works, with all its processors and its GPU; empty speeds were not measured."""
+
+    machine_type: str = Field(min_length=1)
+    """Machine type of the catalogue that its seconds are priced as (``budget.pricedAs.machineType``)."""
+    processor: str
+    """Model name of the processor."""
+    cores: int = Field(ge=1)
+    """Logical cores."""
+    network: str = Field(min_length=1)
+    """Preset."""
+    cells: str = Field(pattern=r"^\d+x\d+x\d+$")
+    """Cells of a shower as the network sees it, such as 25x25x25."""
+    detector: str = ""
+    """`detector_of` the simulated showers."""
+    batch: int = Field(ge=1)
+    """Showers of a training step."""
+    trained_per_second: float | None = Field(default=None, gt=0)
+    """Showers that are trained on per second of wall time, start-up not counted."""
+    generated_per_second: float | None = Field(default=None, gt=0)
+    """Showers that are generated per second of wall time."""
+    simulated_per_second: float | None = Field(default=None, gt=0)
+    """Showers of this detector that Geant4 simulates per second of wall time."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str, str, int]:
+        """Rows with the same key replace each other: the same source measured the same work again."""
+        return self.source, self.machine_type, self.network, self.cells, self.detector, self.batch
+
+
+class OwnTraining(Block):
+    """The training of a run on a machine at hand."""
+
+    machine_type: str
+    """What its seconds are priced as."""
+    processor: str
+    """Model name of the processor."""
+    epochs: float
+    """Epochs that are trained: those of the run configuration, or as many as train.maxMinutes allows."""
+    seconds: float
+    """Steps of these epochs, s; start-up and test passes are not in it."""
+    usd: float | None
+    """US dollars at the rate of the machine type; null: it has no price."""
+    batch: int
+    """Showers of the step that was measured."""
+    meets_limits: bool
+    """Whether it meets budget.maxUsd (unknown money does not) and budget.deadline."""
+    source: str
+    """Measurement that it rests on."""
+
+
+class MakingOffer(Block):
+    """Making a number of showers in one way on one kind of machine; nulls: not measured there, or without a price."""
+
+    method: str
+    """generator or Monte Carlo."""
+    machine_type: str
+    """Machine type of the catalogue."""
+    showers_per_second: float | None
+    """Showers per second of wall time on one machine."""
+    machines: int | None
+    """Machines that meet budget.deadline, one without a deadline."""
+    hours: float | None
+    """Hours with this number of machines."""
+    usd: float | None
+    """US dollars of all machines."""
+    basis: str
+    """Measurement that it rests on, or the command that makes one."""
+
+
+class Making(Block):
+    """What it takes to make a number of showers of a detector."""
+
+    showers: int
+    """Showers."""
+    region: str
+    """Region of the prices."""
+    purchase: Purchase
+    """spot or on-demand."""
+    as_of: dt.date
+    """Day of the prices."""
+    offers: tuple[MakingOffer, ...]
+    """By generator and by Monte Carlo on each machine; the cheapest first, those that were not measured last."""
+
+
+def cells_of(data: Data) -> str:
+    """Cells of a shower as the network sees it, such as 25x25x25."""
+    return "x".join(map(str, data.shape))
+
+
+def detector_of(data: Data) -> str:
+    """Twelve digits that differ for another geometry, other energies, angles or cuts: Geant4 has another speed then."""
+    described = (data.geometry, data.energy_gev, data.angle_deg, data.simulation.cut_mm)
+    return hashlib.sha256(repr(described).encode()).hexdigest()[:12]
+
+
+def plan_training(run: Run, speeds: Sequence[MachineSpeed], prices: Prices, as_of: dt.date) -> OwnTraining | None:
+    """The training on the machine that ``budget.pricedAs`` names; None where it was not measured with this network and
+    these cells. Of several measurements the one with the nearest batch counts, and of those the newest.
+    """
+    own = [s for s in _measured(run, speeds) if s.machine_type == run.budget.priced_as.machine_type]
+    wanted = run.train.replica_batch(1)
+    trained = sorted((s for s in own if s.trained_per_second), key=lambda s: s.observed_on, reverse=True)
+    found = min(trained, key=lambda s: abs(s.batch - wanted), default=None)
+    if found is None or found.trained_per_second is None or run.data.showers is None:
+        return None
+    epoch = run.data.showers / found.trained_per_second
+    most = math.inf if run.train.max_minutes is None else 60 * run.train.max_minutes
+    seconds = min(run.train.epochs * epoch, most)
+    rate = _rate(run, found.machine_type, prices, as_of)
+    usd = None if rate is None else seconds / HOUR * rate.usd_per_hour
+    budget = run.budget
+    return OwnTraining(
+        machine_type=found.machine_type,
+        processor=found.processor,
+        epochs=min(seconds / epoch, run.train.epochs),
+        seconds=seconds,
+        usd=usd,
+        batch=found.batch,
+        meets_limits=(budget.deadline_seconds is None or seconds <= budget.deadline_seconds)
+        and (budget.max_usd is None or (usd is not None and usd <= budget.max_usd)),
+        source=found.source,
+    )
+
+
+def plan_making(
+    run: Run,
+    showers: int,
+    speeds: Sequence[MachineSpeed],
+    prices: Prices,
+    as_of: dt.date,
+    *,
+    rented: Sequence[str] = (),
+) -> Making:
+    """What it takes to make ``showers`` showers by the generator and by Monte Carlo, on each measured machine.
+
+    seconds = showers / speed, divided among as many machines as meet ``budget.deadline``; money does not depend on
+    their number. Of several measurements of a machine the fastest counts; a machine without one is listed with the
+    command that makes it. ``rented``: other machine types to list.
+    """
+    measured = _measured(run, speeds)
+    detector = detector_of(run.data)
+    types = dict.fromkeys([*(s.machine_type for s in measured), run.budget.priced_as.machine_type, *rented])
+    offers = []
+    for machine_type in types:
+        rows = [s for s in measured if s.machine_type == machine_type]
+        generating = [(s.generated_per_second, s.source) for s in rows]
+        simulating = [(s.simulated_per_second, s.source) for s in rows if s.detector == detector]
+        rate = _rate(run, machine_type, prices, as_of)
+        offers.append(_offer(run, showers, "generator", machine_type, generating, rate))
+        if machine_type not in rented or any(speed for speed, _ in simulating):
+            offers.append(_offer(run, showers, "Monte Carlo", machine_type, simulating, rate))
+    unknown = math.inf
+    offers.sort(key=lambda o: (o.hours is None, unknown if o.usd is None else o.usd, o.hours or 0, o.method))
+    priced = run.budget.priced_as
+    return Making(showers=showers, region=priced.region, purchase=priced.purchase, as_of=as_of, offers=tuple(offers))
+
+
+def _measured(run: Run, speeds: Sequence[MachineSpeed]) -> list[MachineSpeed]:
+    """Measurements of this network on showers of these cells."""
+    return [s for s in speeds if (s.network, s.cells) == (run.model.preset, cells_of(run.data))]
+
+
+def _rate(run: Run, machine_type: str, prices: Prices, as_of: dt.date) -> Rate | None:
+    """The rate of a machine type where ``budget.pricedAs`` is priced; None where there is none."""
+    priced = run.budget.priced_as
+    try:
+        return machine_rate(prices, find_machine(machine_type), priced.region, priced.purchase, as_of)
+    except InputError:
+        return None
+
+
+def _offer(
+    run: Run,
+    showers: int,
+    method: str,
+    machine_type: str,
+    measured: Sequence[tuple[float | None, str]],
+    rate: Rate | None,
+) -> MakingOffer:
+    speed, source = max(((speed, source) for speed, source in measured if speed), default=(None, ""))
+    if speed is None:
+        command = f"caloscale plan ... --measure --set budget.pricedAs.machineType={machine_type}"
+        basis = f"not measured; on such a machine: {command}"
+        if method == "Monte Carlo":
+            basis += " (with the extra simulate)"
+        return MakingOffer(
+            method=method,
+            machine_type=machine_type,
+            showers_per_second=None,
+            machines=None,
+            hours=None,
+            usd=None,
+            basis=basis,
+        )
+    seconds = showers / speed
+    deadline = run.budget.deadline_seconds
+    machines = 1 if deadline is None else max(1, math.ceil(seconds / deadline))
+    return MakingOffer(
+        method=method,
+        machine_type=machine_type,
+        showers_per_second=speed,
+        machines=machines,
+        hours=seconds / machines / HOUR,
+        usd=None if rate is None else seconds / HOUR * rate.usd_per_hour,
+        basis=source,
+    )

@@ -1,0 +1,120 @@
+"""Machines at hand: closed forms of what training, generating and simulating take on them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from caloscale.planning.measurements import load_measurements
+from caloscale.planning.own_machine import MachineSpeed, cells_of, detector_of, plan_making, plan_training
+from caloscale.planning.plan import plan
+from caloscale.planning.prices import load_prices
+from caloscale.report.plan import is_met, plan_markdown, tables, verdict
+from caloscale.spec import Run, load_run
+
+DAY = dt.date(2026, 11, 21)
+PRICES = load_prices()
+N1_STANDARD_2 = 2 * 0.031611 + 7.5 * 0.004237  # USD per hour, us-central1, on demand
+N1_STANDARD_8 = 4 * N1_STANDARD_2
+
+
+def run_of(*overrides: str) -> Run:
+    return load_run(preset="compact", overrides=("train.maxMinutes=null", "data.showers=1000000", *overrides))
+
+
+def speed_of(run: Run, **fields: Any) -> MachineSpeed:
+    usual: dict[str, Any] = {
+        "machine_type": "n1-standard-2",
+        "processor": "a processor",
+        "cores": 2,
+        "network": run.model.preset,
+        "cells": cells_of(run.data),
+        "detector": detector_of(run.data),
+        "batch": run.train.replica_batch(1),
+        "trained_per_second": 500.0,
+        "generated_per_second": 250.0,
+        "simulated_per_second": 10.0,
+        "source": "run mine",
+        "observed_on": DAY,
+    }
+    return MachineSpeed(**{**usual, **fields})
+
+
+def test_making_showers_in_closed_form() -> None:
+    run = run_of()
+    made = plan_making(run, 3_600_000, [speed_of(run)], PRICES, DAY)
+    generator, geant4 = made.offers
+    assert (generator.method, generator.machines, geant4.method) == ("generator", 1, "Monte Carlo")
+    assert generator.hours == pytest.approx(4) and generator.usd == pytest.approx(4 * N1_STANDARD_2)
+    assert geant4.hours == pytest.approx(100) and geant4.usd == pytest.approx(100 * N1_STANDARD_2)
+
+
+def test_as_many_machines_as_the_deadline_needs_and_no_more_money() -> None:
+    run = run_of("budget.deadline=3h")
+    generator, geant4 = plan_making(run, 3_600_000, [speed_of(run)], PRICES, DAY).offers
+    assert (generator.machines, geant4.machines) == (2, 34)  # 4 h and 100 h within 3 h
+    assert generator.hours == pytest.approx(2) and geant4.hours == pytest.approx(100 / 34)
+    assert generator.usd == pytest.approx(4 * N1_STANDARD_2)
+
+
+def test_what_was_not_measured_is_listed_with_the_command_that_measures_it() -> None:
+    """Another detector has another Geant4 speed, other cells another network: neither is invented."""
+    run = run_of()
+    lead = run_of("data.geometry.absorber=lead")
+    for other, expected in ((lead, {"generator"}), (run_of("data.preprocessing.rebin=[1,1,1]"), set())):
+        made = plan_making(other, 1000, [speed_of(run)], PRICES, DAY, rented=("a2-highgpu-1g",))
+        assert {o.method for o in made.offers if o.showers_per_second} == expected
+        absent = [o for o in made.offers if o.showers_per_second is None]
+        assert (absent[0].hours, absent[0].usd, absent[0].machines) == (None, None, None)
+        assert any("--measure --set budget.pricedAs.machineType=a2-highgpu-1g" in o.basis for o in absent)
+
+
+def test_machines_are_listed_cheapest_first() -> None:
+    run = run_of()
+    fast = speed_of(run, machine_type="n1-standard-8", generated_per_second=1500.0, simulated_per_second=20.0)
+    offers = plan_making(run, 3_600_000, [speed_of(run), fast], PRICES, DAY).offers
+    assert [(o.method, o.machine_type) for o in offers] == [
+        ("generator", "n1-standard-8"),
+        ("generator", "n1-standard-2"),
+        ("Monte Carlo", "n1-standard-2"),
+        ("Monte Carlo", "n1-standard-8"),
+    ]
+    assert offers[0].usd == pytest.approx(3_600_000 / 1500 / 3600 * N1_STANDARD_8)
+
+
+def test_training_on_the_machine_at_hand_in_closed_form() -> None:
+    run = run_of("train.epochs=9")
+    made = plan_training(run, [speed_of(run)], PRICES, DAY)
+    assert made is not None and made.seconds == pytest.approx(9 * 1e6 / 500) and made.epochs == 9
+    assert made.usd == pytest.approx(5 * N1_STANDARD_2) and made.meets_limits
+    capped = plan_training(run_of("train.epochs=9", "train.maxMinutes=60"), [speed_of(run)], PRICES, DAY)
+    assert capped is not None and (capped.seconds, capped.epochs) == (3600, pytest.approx(1.8))
+    for limit, met in (("maxUsd=.4", False), ("maxUsd=.5", True), ("deadline=4h", False), ("deadline=6h", True)):
+        limited = plan_training(run_of("train.epochs=9", f"budget.{limit}"), [speed_of(run)], PRICES, DAY)
+        assert limited is not None and limited.meets_limits is met, limit
+
+
+def test_the_newest_measurement_with_the_nearest_batch_counts() -> None:
+    run = run_of("train.batchPerReplica=64")
+    rows = [
+        speed_of(run, batch=64, trained_per_second=100.0, observed_on=dt.date(2026, 1, 1)),
+        speed_of(run, batch=64, trained_per_second=200.0),
+        speed_of(run, batch=32, trained_per_second=400.0),
+    ]
+    made = plan_training(run, rows, PRICES, DAY)
+    assert made is not None and made.seconds == pytest.approx(run.train.epochs * 1e6 / 200)
+    assert plan_training(run_of("budget.pricedAs.machineType=n1-standard-8"), rows, PRICES, DAY) is None
+
+
+def test_a_plan_says_what_the_machine_at_hand_can_do() -> None:
+    run = run_of("train.epochs=9", "budget.deadline=6h")
+    rows = [speed_of(run)]
+    made = plan(run, PRICES, load_measurements(), DAY, speeds=rows, generate=10_000_000)
+    assert made.chosen is None and is_met(made)
+    assert verdict(made).startswith("chosen: this machine (a processor); 5.00 h, 0.47 USD as n1-standard-2")
+    page = plan_markdown(made)
+    assert "by generator: 5.56 h on 2 x n1-standard-2" in page and "run mine" in page and len(tables(made)) == 2
+    late = plan(run_of("train.epochs=9", "budget.deadline=4h"), PRICES, load_measurements(), DAY, speeds=rows)
+    assert not is_met(late) and verdict(late).startswith("nothing meets the limits; nearest: this machine")
