@@ -368,8 +368,8 @@ def _notes(found: Candidates, binding: Limit | None, max_usd: float | None) -> t
         )
     if not found.eligible.any() and endless < len(found):
         notes.append(
-            "no accelerator was measured and none named: name hardware.accelerator to choose an estimate; caloscale plan "
-            "--measure measures the machine at hand"
+            "no accelerator was measured and none named: name hardware.accelerator to choose an estimate; caloscale "
+            "plan --measure measures the machine at hand"
         )
     if binding == "both":  # each limit can be met, but not with the other; or neither can
         both = "or" if (found.usd[found.eligible] <= (max_usd or 0)).any() else "and"
