@@ -101,15 +101,16 @@ def scalar_table(summaries: list[dict[str, Any]]) -> str:
 
 def cost_table(summaries: list[dict[str, Any]]) -> str:
     """Dollars, with the machine, the day of the prices and what a million showers cost."""
-    cost = summaries[0]["cost"]
+    bill = summaries[0]["bill"]
+    (node,) = bill["nodes"]
     per_million = "perMillionShowers"
     rows = [
-        row("the whole run, USD", summaries, lambda x: x["cost"]["usd"], ".4f"),
-        row("a million showers generated, USD", summaries, lambda x: x["cost"][per_million]["generatedUsd"], ".4f"),
-        row("a million showers by Geant4, USD", summaries, lambda x: x["cost"][per_million]["monteCarloUsd"], ".2f"),
+        row("the whole run, USD", summaries, lambda x: x["bill"]["usd"], ".4f"),
+        row("a million showers generated, USD", summaries, lambda x: x["bill"][per_million]["generatedUsd"], ".4f"),
+        row("a million showers by Geant4, USD", summaries, lambda x: x["bill"][per_million]["monteCarloUsd"], ".2f"),
     ]
-    where = f"{cost['machineType']}, {cost['region']}, {cost['purchase']}, prices seen on {cost['pricesObservedOn']}"
-    return table(["", *names(summaries)], rows) + f"\n\n{where}. {cost['note']}"
+    where = f"{node['title']}, {node['region']}, {node['purchase']}, prices seen on {bill['pricesObservedOn']}"
+    return table(["", *names(summaries)], rows) + f"\n\n{where}. Seconds are not converted between machines."
 
 
 def names(summaries: list[dict[str, Any]]) -> list[str]:

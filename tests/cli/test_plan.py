@@ -277,18 +277,6 @@ def test_the_bill_of_one_s_own_machine(command, tmp_path):
     assert "no epoch finished" in command("bill", tmp_path).out
 
 
-def test_a_damaged_summary_is_named(command, tmp_path):
-    """It holds the speeds that a million showers are priced by."""
-    held = {"machineType": "n1-standard-2", "region": "us-central1", "purchase": "on-demand", "nodes": 1, "seconds": 9}
-    use = {"name": "mine", "day": "2026-11-21", "ownMachine": True, "epochs": 0, "attempts": [{"nodes": [held]}]}
-    (tmp_path / "usage.json").write_text(json.dumps(use))
-    (tmp_path / "run.yaml").write_text("model: {preset: compact}")
-    for damaged in ("{", '{"run": 3}'):
-        (tmp_path / "summary.json").write_text(damaged)
-        done = command("bill", tmp_path)
-        assert done.code == 2 and "summary.json" in done.err and "caloscale report" in done.err
-
-
 def test_calibration_adds_a_run_and_the_next_plan_counts_on_it(command, document, folder, tmp_path):
     file = tmp_path / "mine.csv"
     first = command("calibrate", folder, "-o", file)

@@ -159,5 +159,5 @@ def test_a_failing_step_still_leaves_a_report_and_a_bill(home: Path) -> None:
     folder = home / "runs" / "failing"
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["outcome"] == "failed" and "1.h5" in summary["error"]
-    assert summary["cost"]["usd"] >= 0 and summary["train"] is None
+    assert summary["bill"]["usd"] >= 0 and summary["train"] is None
     assert "1.h5" in (folder / "report.html").read_text()

@@ -255,7 +255,7 @@ def test_a_run_becomes_a_measurement_that_changes_the_next_plan():
     assert (row.count, row.nodes, row.workers, row.steps) == (32, 4, 4, 40)
     assert row.node_hours == pytest.approx(4 * 7600 / 3600) and row.interruptions == 1
     made = calibrate([INTERRUPTED], MEASURED)
-    assert made.residuals[0].error == pytest.approx(0, abs=0.03) and made.learnt[0].inside
+    assert made.residuals[0].error == pytest.approx(0, abs=0.03) and made.residuals[0].inside
     assert {error.form for error in made.forms} >= {"two-level ring", "tree"}
     assert made.interruptions[0].per_node_hour == pytest.approx(1.5 / (4 * 7600 / 3600))
     assert "run test" in made.csv

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from caloscale.physics.result import Measured
-from caloscale.planning.cost import StageUse as PricedUse
-from caloscale.planning.cost import price_run
+from caloscale.planning.bill import Speed, bill
 from caloscale.planning.prices import load_prices
+from caloscale.planning.usage import Attempt, NodeUse, RunUse
 from caloscale.report.blocks import (
     Cell,
     Details,
@@ -42,14 +42,13 @@ from caloscale.report.physics_sections import (
 )
 from caloscale.report.run_figures import StageUse
 from caloscale.report.run_sections import (
-    cost_blocks,
+    bill_blocks,
     money_section,
     profile_section,
     provenance_section,
     speed_section,
     training_section,
 )
-from caloscale.spec.budget import PricedMachine
 from tests.report.test_figures import PROFILE
 
 PNG = base64.b64decode(
@@ -234,16 +233,18 @@ def test_a_run_without_physics_is_not_assessed():
 
 
 def test_cost_and_speed_are_shown():
-    uses = [PricedUse(name=s.name, seconds=s.seconds, core_seconds=s.core_seconds) for s in STAGES]
-    machine = PricedMachine(machine_type="n1-standard-2", region="us-central1", purchase="on-demand")
-    cost = price_run(uses, machine, load_prices(), dt.date(2026, 6, 1), generated_per_second=987.0)
-    html = page(money_section(cost), provenance_section(PROVENANCE))
+    node = {"machine_type": "n1-standard-2", "region": "us-central1", "purchase": "on-demand"}
+    held = NodeUse(**node, nodes=1, seconds=sum(s.seconds for s in STAGES))
+    attempts = (Attempt(nodes=(held,), training_seconds=held.seconds),)
+    use = RunUse(name="mine", day=dt.date(2026, 6, 1), attempts=attempts, own_machine=True, epochs=1)
+    billed = bill(use, load_prices(), generation=Speed(**node, showers_per_second=987.0))
+    html = page(money_section(billed, "not converted"), provenance_section(PROVENANCE))
     Reader(html)
-    for text in ("n1-standard-2", "us-central1", f"{cost.usd:.4f}", f"{cost.usd_per_hour:.4f}", "2026-06-01"):
+    rate = billed.nodes[0].usd_per_node_hour
+    for text in (*node.values(), f"{billed.usd:.4f}", f"{rate:.4f}", "2026-06-01", "not converted", "usdPerUnitHour"):
         assert text in html
     assert "ab" * 32 in html and "preset: compact" in html
-    lines = markdown(*cost_blocks(cost)).splitlines()
-    assert f"| **all** | **150.0** | **290.0** | **{cost.usd:.4f}** |" in lines
+    assert any(f"**{billed.usd:.4f}**" in line for line in markdown(*bill_blocks(billed)).splitlines())
 
 
 def test_the_profile_of_the_step_is_shown():

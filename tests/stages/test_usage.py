@@ -110,9 +110,9 @@ def test_the_page_shows_the_plan_beside_the_bill(tmp_path: Path) -> None:
 
 def test_without_a_plan_the_page_shows_none(tmp_path: Path) -> None:
     keep(tmp_path, "simulate", 10, outcome="failed")
-    cost = stages.report(COMPACT, tmp_path).summary.cost
+    billed = stages.report(COMPACT, tmp_path).summary.bill
     assert "The plan" not in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert cost is not None and cost.usd == bill_of(tmp_path).usd
+    assert billed == bill_of(tmp_path)
 
 
 @pytest.mark.parametrize("priced_as", ["machineType=n1-standard-3", "region=europe-west9"])
@@ -127,7 +127,7 @@ def test_without_a_price_there_is_a_report_and_no_bill_rather_than_one_of_zero(
     overrides = [f"budget.pricedAs.{priced_as}", *hardware]
     made = stages.report(spec.load_run(preset="compact", overrides=overrides), tmp_path)
     why = made.summary.no_price
-    assert made.summary.cost is None and why is not None and "remedy" in why
+    assert made.summary.bill is None and why is not None and "remedy" in why
     assert json.loads((tmp_path / "bill.json").read_text()) == {"noPrice": why}
     assert why in made.bill and "There is no bill: " in made.html
     assert read_use(tmp_path).attempts[0].shower_seconds == 3_600
@@ -148,7 +148,7 @@ def test_rented_machines_have_one_bill_and_no_speed_of_them_is_priced_as_another
     made = stages.report(COMPACT, tmp_path)
     billed = bill_of(tmp_path)
     assert billed.usd > 50 and billed.per_million_showers is None
-    assert made.summary.bill is not None and made.summary.bill.usd == billed.usd and made.summary.cost is None
+    assert made.summary.bill == billed
     assert json.loads((tmp_path / "bill.json").read_text())["usd"] == billed.usd
     assert f"{billed.usd:.4f}" in made.bill and f"{billed.usd:.4f}" in made.html and NO_SPEED in made.html
     assert stages.print_outcome(tmp_path) == 0
@@ -184,10 +184,10 @@ def test_a_run_that_is_priced_anew_has_one_price_everywhere(tmp_path: Path) -> N
     keep(tmp_path, "simulate", 3_600, showersPerSecond=10.0, coreSecondsPerShower=0.1, reused=False, source="geant4")
     stages.report(COMPACT, tmp_path)
     spot = spec.load_run(preset="compact", overrides=["budget.pricedAs.purchase=spot"])
-    made = stages.report(spot, tmp_path).summary.cost
-    again = stages.report(spec.load_run(tmp_path / "run.yaml"), tmp_path).summary.cost
+    made = stages.report(spot, tmp_path).summary.bill
+    again = stages.report(spec.load_run(tmp_path / "run.yaml"), tmp_path).summary.bill
     billed = bill_of(tmp_path)
     assert made is not None and again is not None and made.per_million_showers is not None
-    assert made.purchase == "spot" and made.usd == again.usd == billed.usd < USD_PER_HOUR
+    assert made.nodes[0].purchase == "spot" and made.usd == again.usd == billed.usd < USD_PER_HOUR
     assert billed.per_million_showers is not None
     assert made.per_million_showers.monte_carlo_usd == pytest.approx(billed.per_million_showers.monte_carlo_usd)

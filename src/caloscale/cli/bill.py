@@ -10,8 +10,7 @@ import typer
 from caloscale.cli.options import Json, Prices
 
 if TYPE_CHECKING:
-    from caloscale.planning.bill import AgainstEstimate, Bill
-    from caloscale.planning.cost import PerMillionShowers
+    from caloscale.planning.bill import AgainstEstimate, Bill, PerMillionShowers
 
 
 def command(

@@ -10,9 +10,8 @@ from caloscale.cluster.capacity.nodes import CPU
 from caloscale.cluster.capacity.pods import Pod
 from caloscale.errors import InputError
 from caloscale.planning.accelerators import load_accelerators
-from caloscale.planning.bill import SMALL_BILL_USD, node_rate
-from caloscale.planning.cost import RESOLUTION
-from caloscale.planning.money import CENT, split_exactly
+from caloscale.planning.bill import SMALL_BILL_USD, rate_of_use
+from caloscale.planning.money import CENT, SMALL_UNIT, split_exactly, usd_of
 from caloscale.planning.plan import Plan
 from caloscale.planning.prices import Prices
 from caloscale.planning.usage import Attempt, NodeUse, Observed, RunUse
@@ -195,7 +194,7 @@ def with_cost(status: RunStatus, prices: Prices, now: dt.datetime) -> tuple[RunS
     total: float | None = None
     try:
         amounts = [sum(_usd(one, prices, day) for one in kinds) for kinds in totals]
-        unit = RESOLUTION if sum(amounts) < SMALL_BILL_USD else CENT
+        unit = SMALL_UNIT if sum(amounts) < SMALL_BILL_USD else CENT
         whole, split = split_exactly(amounts, unit)
         total, parts = float(whole), [float(part) for part in split]
     except InputError as error:
@@ -261,7 +260,7 @@ def _usd(totals: NodeTotals, prices: Prices, day: dt.date) -> float:
     if not totals.nodes:
         return 0.0
     use = node_use(totals)
-    return use.nodes * use.seconds / HOUR * node_rate(use, prices, day).usd_per_hour
+    return usd_of(rate_of_use(use, prices, day).usd_per_hour, use.nodes * use.seconds)
 
 
 def _covered(usages: Sequence[NodeUsage], now: dt.datetime) -> float:

@@ -10,14 +10,13 @@ from typing import Literal
 from pydantic import Field
 
 from caloscale.planning.accelerators import load_accelerators, load_carbon
-from caloscale.planning.cost import RESOLUTION, SECONDS_PER_HOUR, SHOWERS, PerMillionShowers, usd_per_million
-from caloscale.planning.machines import find_machine
-from caloscale.planning.money import CENT, split_exactly
-from caloscale.planning.offers import slice_rate
+from caloscale.planning.machines import Machine, find_machine
+from caloscale.planning.money import CENT, SECONDS_PER_HOUR, SMALL_UNIT, split_exactly, usd_of
+from caloscale.planning.offers import node_rate
 from caloscale.planning.plan import Plan
 from caloscale.planning.prices import Prices
-from caloscale.planning.rates import Rate, machine_rate
-from caloscale.planning.slices import find_slices
+from caloscale.planning.rates import Rate, RatePart
+from caloscale.planning.slices import Slice, find_slices
 from caloscale.planning.usage import Attempt, NodeUse, RunUse
 from caloscale.spec.block import Block
 
@@ -65,6 +64,8 @@ class BilledNodes(Block):
     """Hours of all nodes together, restarts summed."""
     usd_per_node_hour: float
     """Rate."""
+    rate_parts: tuple[RatePart, ...]
+    """The price rows that the rate is made of."""
     usd: float
     """US dollars; the kinds add up to the bill to the cent."""
 
@@ -91,6 +92,21 @@ class AgainstEstimate(Block):
     """Bill minus estimate."""
     causes: tuple[Cause, ...]
     """Where the difference comes from."""
+
+
+class PerMillionShowers(Block):
+    """US dollars for a million showers."""
+
+    generated_usd: float | None = None
+    """Generating them; null when the speed of the generator was not measured."""
+    training_usd: float | None = None
+    """Price of the whole run that made the generator, as far as it is spread over this million."""
+    generated_with_training_usd: float | None = None
+    """Both together."""
+    monte_carlo_usd: float | None = None
+    """Simulating them instead; null when no simulation was measured."""
+    break_even_showers: float | None = None
+    """Showers from which on training and generating are cheaper than simulating; null: never, or unknown."""
 
 
 class Speed(Block):
@@ -160,11 +176,11 @@ def bill(
     seconds of the activities, what is left of the time that nodes were held is idle, and training is divided into
     what the aligned layout would have taken and misalignment. Raises PriceError naming the row to add.
     """
-    rates = {held: node_rate(held, prices, use.day) for attempt in use.attempts for held in attempt.nodes}
+    rates = {held: rate_of_use(held, prices, use.day) for attempt in use.attempts for held in attempt.nodes}
     money = dict.fromkeys(PURPOSES, 0.0)
     for attempt in use.attempts:
         _spend(attempt, sum(_usd(held, rates[held]) for held in attempt.nodes), use.slower_than_aligned, money)
-    unit = RESOLUTION if sum(money.values()) < SMALL_BILL_USD else CENT
+    unit = SMALL_UNIT if sum(money.values()) < SMALL_BILL_USD else CENT
     total, parts = split_exactly(list(money.values()), unit)
     run_usd = float(total)
     return Bill(
@@ -189,18 +205,17 @@ def bill(
     )
 
 
-def node_rate(held: NodeUse, prices: Prices, day: dt.date) -> Rate:
-    """The rate of a node, a slice divided among its hosts; raises PriceError naming the row to add."""
+def rate_of_use(held: NodeUse, prices: Prices, day: dt.date) -> Rate:
+    """The rate of a node that was held, a slice divided among its hosts; raises PriceError naming the row to add."""
     if held.topology is None:
-        machine = find_machine(held.machine_type, accelerator=held.accelerator, per_node=held.per_node)
-        return machine_rate(prices, machine, held.region, held.purchase, day)
-    row = find_slices(held.accelerator, topology=held.topology, machine_type=held.machine_type)[0]
-    rate, _ = slice_rate(prices, row, held.region, held.purchase, day)
-    return rate.model_copy(update={"usd_per_hour": rate.usd_per_hour / row.hosts})
+        kind: Machine | Slice = find_machine(held.machine_type, accelerator=held.accelerator, per_node=held.per_node)
+    else:
+        kind = find_slices(held.accelerator, topology=held.topology, machine_type=held.machine_type)[0]
+    return node_rate(prices, kind, held.region, held.purchase, day)[0]
 
 
 def _usd(held: NodeUse, rate: Rate) -> float:
-    return held.nodes * held.seconds / SECONDS_PER_HOUR * rate.usd_per_hour
+    return usd_of(rate.usd_per_hour, held.nodes * held.seconds)
 
 
 def _spend(attempt: Attempt, usd: float, slower: float, money: dict[Purpose, float]) -> None:
@@ -227,18 +242,26 @@ def _spend(attempt: Attempt, usd: float, slower: float, money: dict[Purpose, flo
 
 def _nodes(use: RunUse, rates: dict[NodeUse, Rate], total: Decimal, unit: Decimal) -> tuple[BilledNodes, ...]:
     kinds: dict[tuple[str, str, Literal["spot", "on-demand"], float], float] = {}
+    rate_parts: dict[tuple[str, str, Literal["spot", "on-demand"], float], tuple[RatePart, ...]] = {}
     for attempt in use.attempts:
         for held in attempt.nodes:
             rate = rates[held]
             key = (rate.title, held.region, held.purchase, rate.usd_per_hour)
+            rate_parts[key] = rate.parts
             kinds[key] = kinds.get(key, 0.0) + held.nodes * held.seconds / SECONDS_PER_HOUR
-    _, parts = split_exactly([hours * usd for (_, _, _, usd), hours in kinds.items()], unit)
+    _, parts = split_exactly([hours * usd for (*_, usd), hours in kinds.items()], unit)
     parts = _exact(parts, total)
     return tuple(
         BilledNodes(
-            title=title, region=region, purchase=purchase, node_hours=hours, usd_per_node_hour=rate, usd=float(usd)
+            title=key[0],
+            region=key[1],
+            purchase=key[2],
+            node_hours=hours,
+            usd_per_node_hour=key[3],
+            rate_parts=rate_parts[key],
+            usd=float(usd),
         )
-        for ((title, region, purchase, rate), hours), usd in zip(kinds.items(), parts)
+        for (key, hours), usd in zip(kinds.items(), parts)
     )
 
 
@@ -258,7 +281,7 @@ def _per_million(
     generated, simulated = (None if s is None else _usd_per_million(s, prices, day) for s in (generation, monte_carlo))
     break_even = None
     if generated is not None and simulated is not None and simulated > generated:
-        break_even = run_usd / (simulated - generated) * SHOWERS
+        break_even = run_usd / (simulated - generated) * 1_000_000
     return PerMillionShowers(
         generated_usd=generated,
         training_usd=None if generated is None else run_usd,
@@ -270,8 +293,8 @@ def _per_million(
 
 def _usd_per_million(speed: Speed, prices: Prices, day: dt.date) -> float:
     machine = find_machine(speed.machine_type, accelerator=speed.accelerator, per_node=speed.per_node)
-    rate = machine_rate(prices, machine, speed.region, speed.purchase, day)
-    return usd_per_million(rate.usd_per_hour, speed.showers_per_second)
+    rate, _ = node_rate(prices, machine, speed.region, speed.purchase, day)
+    return usd_of(rate.usd_per_hour, 1_000_000 / speed.showers_per_second)
 
 
 def _co2_kg(use: RunUse) -> float | None:

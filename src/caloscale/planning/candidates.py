@@ -14,6 +14,7 @@ from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.planning.forms import Setups
 from caloscale.planning.layout import divisions, memory_problem
 from caloscale.planning.measurements import Measurement, interruption_rate
+from caloscale.planning.money import usd_of
 from caloscale.planning.offers import Offer, find_offers
 from caloscale.planning.prices import Key, Prices
 from caloscale.planning.slices import Slice
@@ -202,7 +203,7 @@ class _Money:
         self._run = run
         self._life = seconds_of(hardware.node_lifetime) if hardware.node_lifetime else np.inf
         self._spot = np.array([offer.purchase == "spot" for offer in offers])
-        self._usd_per_node_hour = np.array([offer.usd_per_node_hour for offer in offers])
+        self._usd_per_node_hour = np.array([offer.rate.usd_per_hour for offer in offers])
         self._is_slice = np.array([isinstance(offer.hardware, Slice) for offer in offers])
         self._control_plane = np.array([_control_plane(hardware, prices, offer, as_of) for offer in offers])
 
@@ -229,7 +230,7 @@ class _Money:
         seconds = start_up + run.seconds
         missing = np.where(self._is_slice[index], setups.nodes, 1.0) * self._usd_per_node_hour[index]
         with np.errstate(invalid="ignore"):
-            usd = (self.usd_per_hour(index, setups) * seconds - missing * run.waiting_seconds) / HOUR
+            usd = usd_of(self.usd_per_hour(index, setups), seconds) - usd_of(missing, run.waiting_seconds)
         unknown = np.isnan(self.rate[index]) & np.isinf(np.where(spot, self._life, np.inf))
         return _Spent(
             seconds=seconds,

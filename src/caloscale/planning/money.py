@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 CENT = Decimal("0.01")
+SMALL_UNIT = Decimal("0.0001")
+"""Parts of a small run cost less than a cent: they are stated to a hundredth of one."""
+SECONDS_PER_HOUR = 3600
+MoneyT = TypeVar("MoneyT", float, NDArray[np.float64])
+
+
+def usd_of(usd_per_hour: MoneyT, seconds: MoneyT) -> MoneyT:
+    """US dollars of a number of seconds at a rate; estimates, bills and showers are all priced by it."""
+    return usd_per_hour * seconds / SECONDS_PER_HOUR
 
 
 def split_exactly(amounts: Sequence[float], unit: Decimal = CENT) -> tuple[Decimal, list[Decimal]]:

@@ -31,19 +31,13 @@ class Offer:
     purchase: Purchase
     """spot or on-demand."""
     rate: Rate
-    """Per node (GPU) or per slice (TPU), US dollars per hour."""
+    """Of a node: a TPU slice is divided among its hosts."""
     per_node: int
     """Accelerators of a node."""
     node_counts: tuple[int, ...]
     """Numbers of nodes to consider."""
     notes: tuple[str, ...]
     """What its price rests on."""
-
-    @property
-    def usd_per_node_hour(self) -> float:
-        """US dollars per node and hour."""
-        hosts = self.hardware.hosts if isinstance(self.hardware, Slice) else 1
-        return self.rate.usd_per_hour / hosts
 
 
 def find_offers(hardware: Hardware, prices: Prices, as_of: dt.date) -> tuple[list[Offer], list[str], list[str]]:
@@ -188,23 +182,39 @@ def _purchases(hardware: Hardware) -> tuple[Purchase, ...]:
 def rate_of(
     hardware: Hardware, prices: Prices, kind: Machine | Slice, region: str, purchase: Purchase, as_of: dt.date
 ) -> tuple[Rate, tuple[str, ...]]:
-    """The rate of a node or slice with the disks of the run configuration, and what it rests on.
+    """The rate of a node with the disk of the run configuration, and what it rests on.
 
     Raises PriceError naming the row to add.
     """
+    rate, whole = node_rate(prices, kind, region, purchase, as_of)
     if isinstance(kind, Machine):
-        rate = machine_rate(prices, kind, region, purchase, as_of)
         notes = [f"priced as {kind.title}" + (f" ({kind.note})" if kind.note else "")]
-        hosts, provider = 1, kind.provider
+        provider = kind.provider
     else:
-        rate, whole = slice_rate(prices, kind, region, purchase, as_of)
         notes = [f"priced as {kind.title}" + ("" if whole else ", without the user VM that TPU nodes of 2020 needed")]
-        hosts, provider = kind.hosts, "gcp"
+        provider = "gcp"
     if hardware.disk_gib:
         disk = prices.find(Key(provider, region, "disk_gib", "boot", "on-demand"), as_of)
-        rate = _with(rate, disk, hosts * hardware.disk_gib, prices.added)
+        rate = _with(rate, disk, hardware.disk_gib, prices.added)
         notes.append(f"with a boot disk of {hardware.disk_gib:g} GiB a node")
     return rate, tuple(notes)
+
+
+def node_rate(
+    prices: Prices, kind: Machine | Slice, region: str, purchase: Purchase, as_of: dt.date
+) -> tuple[Rate, bool]:
+    """The rate of a node, a slice divided among its hosts, and whether the host is in it.
+
+    Estimates and bills price nodes by it. Raises PriceError naming the row to add.
+    """
+    if isinstance(kind, Machine):
+        return machine_rate(prices, kind, region, purchase, as_of), True
+    rate, whole = slice_rate(prices, kind, region, purchase, as_of)
+    parts = tuple(
+        part.model_copy(update={"quantity": part.quantity / kind.hosts, "usd_per_hour": part.usd_per_hour / kind.hosts})
+        for part in rate.parts
+    )
+    return rate.model_copy(update={"usd_per_hour": rate.usd_per_hour / kind.hosts, "parts": parts}), whole
 
 
 def slice_rate(prices: Prices, row: Slice, region: str, purchase: Purchase, as_of: dt.date) -> tuple[Rate, bool]:

@@ -12,8 +12,10 @@ from pydantic import Field
 from caloscale.errors import InputError
 from caloscale.planning.catalogue import SourcedRow
 from caloscale.planning.machines import find_machine
+from caloscale.planning.money import usd_of
+from caloscale.planning.offers import node_rate
 from caloscale.planning.prices import Prices, Purchase
-from caloscale.planning.rates import Rate, machine_rate
+from caloscale.planning.rates import Rate
 from caloscale.spec import Data, Run
 from caloscale.spec.block import Block
 
@@ -130,7 +132,7 @@ def plan_training(run: Run, speeds: Sequence[MachineSpeed], prices: Prices, as_o
     most = math.inf if run.train.max_minutes is None else 60 * run.train.max_minutes
     seconds = min(run.train.epochs * epoch, most)
     rate = _rate(run, found.machine_type, prices, as_of)
-    usd = None if rate is None else seconds / HOUR * rate.usd_per_hour
+    usd = None if rate is None else usd_of(rate.usd_per_hour, seconds)
     budget = run.budget
     return OwnTraining(
         machine_type=found.machine_type,
@@ -187,7 +189,7 @@ def _rate(run: Run, machine_type: str, prices: Prices, as_of: dt.date) -> Rate |
     """The rate of a machine type where ``budget.pricedAs`` is priced; None where there is none."""
     priced = run.budget.priced_as
     try:
-        return machine_rate(prices, find_machine(machine_type), priced.region, priced.purchase, as_of)
+        return node_rate(prices, find_machine(machine_type), priced.region, priced.purchase, as_of)[0]
     except InputError:
         return None
 
@@ -224,6 +226,6 @@ def _offer(
         showers_per_second=speed,
         machines=machines,
         hours=seconds / machines / HOUR,
-        usd=None if rate is None else seconds / HOUR * rate.usd_per_hour,
+        usd=None if rate is None else usd_of(rate.usd_per_hour, seconds),
         basis=source,
     )

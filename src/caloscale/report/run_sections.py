@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from caloscale.planning.bill import Bill
-from caloscale.planning.cost import Cost
 from caloscale.planning.plan import Candidate, Plan
 from caloscale.profiling.result import Profile
 from caloscale.report.blocks import Block, Cell, Details, Fact, Facts, Figure, Notice, Section, Table, Text, Values
@@ -63,22 +62,6 @@ def speed_section(speeds: Sequence[Fact], stages: Sequence[StageUse], figures: S
     return Section("Speed", (*blocks, *figures))
 
 
-def cost_blocks(cost: Cost) -> tuple[Block, ...]:
-    """The stages of a run on one's own machine, priced as a rented one."""
-    rows = [(s.name, f"{s.seconds:.1f}", f"{s.core_seconds:.1f}", f"{s.usd:.4f}") for s in cost.stages]
-    seconds, core_seconds = (sum(getattr(s, name) for s in cost.stages) for name in ("seconds", "core_seconds"))
-    rows.append(("all", f"{seconds:.1f}", f"{core_seconds:.1f}", f"{cost.usd:.4f}"))
-    return (
-        Text(
-            f"{cost.machine_type}, {cost.region}, {cost.purchase}: {cost.usd_per_hour:.4f} USD per hour, prices as of "
-            f"{cost.as_of} (the oldest seen on {cost.prices_observed_on})."
-        ),
-        Table("Cost of each stage", ("stage", "wall seconds", "core seconds", "USD"), tuple(rows), total=True),
-        *(Notice(warning) for warning in cost.warnings),
-        Text(cost.note, "pale"),
-    )
-
-
 def bill_blocks(bill: Bill, note: str = "") -> tuple[Block, ...]:
     """The machines that a run held, and where the money went. note: what the bill does not say."""
     rows = [
@@ -89,7 +72,12 @@ def bill_blocks(bill: Bill, note: str = "") -> tuple[Block, ...]:
     columns = ("machines", "region, purchase", "node hours", "USD per node hour", "USD")
     parts = tuple((part.meaning, f"{part.share:.1%}", f"{part.usd:.4f}") for part in bill.parts if part.usd)
     return (
-        Table("Machines that the run held", columns, tuple(rows), total=True),
+        Table(
+            "Machine that the run is priced as" if bill.own_machine else "Machines that the run held",
+            columns,
+            tuple(rows),
+            total=True,
+        ),
         Table("Cost by purpose", ("purpose", "share", "USD"), parts),
         Text(
             f"{bill.attempts} attempt{'' if bill.attempts == 1 else 's'}, {bill.interruptions} interrupted; prices as "
@@ -100,19 +88,17 @@ def bill_blocks(bill: Bill, note: str = "") -> tuple[Block, ...]:
     )
 
 
-def money_section(money: Bill | Cost | str, note: str = "") -> Section:
-    """What the run cost, or why it has no price. note: what the bill of rented machines does not say."""
-    title = "Cost on a rented machine" if isinstance(money, Cost) else "Bill"
+def money_section(money: Bill | str, note: str = "") -> Section:
+    """What the run cost, or why it has no price. note: what the bill does not say."""
     if isinstance(money, str):
-        return Section(title, (Notice(f"There is no bill: {money}"),))
-    blocks: tuple[Block | Section, ...] = cost_blocks(money) if isinstance(money, Cost) else bill_blocks(money, note)
+        return Section("Bill", (Notice(f"There is no bill: {money}"),))
+    blocks: tuple[Block | Section, ...] = bill_blocks(money, note)
     if money.per_million_showers:
         values = money.per_million_showers.model_dump(mode="json", by_alias=True)
         blocks += (Section("A million showers, USD", (Values(values),)),)
-    if isinstance(money, Cost) and money.rate_parts:
-        prices = [part.model_dump(mode="json", by_alias=True) for part in money.rate_parts]
-        blocks += (Details("The prices behind the rate", (Values({"prices": prices}),)),)
-    return Section(title, blocks)
+    prices = {n.title: [part.model_dump(mode="json", by_alias=True) for part in n.rate_parts] for n in money.nodes}
+    blocks += (Details("The prices behind the rates", (Values(prices),)),)
+    return Section("Cost on a rented machine" if money.own_machine else "Bill", blocks)
 
 
 def plan_section(plan: Plan, bill: Bill | None, *, headline: str, verdict: str, remarks: Sequence[str]) -> Section:

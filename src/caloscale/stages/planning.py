@@ -28,7 +28,6 @@ from caloscale.spec import Run, load_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.stages.record import read_records
-from caloscale.stages.summary import Summary
 from caloscale.stages.workspace import keep_configuration, open_workspace
 from caloscale.storage.atomic import atomic_writer
 
@@ -123,12 +122,30 @@ def bill_of(folder: Path, prices: Sequence[str | Path] = ()) -> Bill:
     """The bill of a run, beside its plan where the folder holds one."""
     use = read_use(folder)
     where = folder if folder.is_dir() else folder.parent
-    generation, monte_carlo = _speeds(where) if use.own_machine else rented_speeds(where, use)
+    generation, monte_carlo = speeds_of(where, use)
     return bill(use, load_prices(prices), plan=read_plan(where), generation=generation, monte_carlo=monte_carlo)
 
 
-def rented_speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None]:
-    """Speeds of generator and Monte Carlo, each on the machine that it is priced as; None where that is not known.
+def speeds_of(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None]:
+    """Speeds of generator and Monte Carlo, each on the machine that it is priced as; None where that is not known."""
+    return _own_speeds(folder) if use.own_machine else _rented_speeds(folder, use)
+
+
+def _own_speeds(folder: Path) -> tuple[Speed | None, Speed | None]:
+    """As measured on the machine at hand, on the machine that the run configuration prices its seconds as."""
+    configuration = folder / "run.yaml"
+    if not configuration.is_file():
+        return None, None
+    where = load_run(configuration).budget.priced_as.model_dump()
+    generated, simulated = (_speed_of(folder, stage) for stage in ("validate", "simulate"))
+    return (
+        Speed(**where, showers_per_second=generated[0]) if generated else None,
+        Speed(**where, showers_per_second=simulated[0]) if simulated else None,
+    )
+
+
+def _rented_speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None]:
+    """As measured by workers of the run.
 
     The generator's is a worker's that had a whole node of the run, when all nodes are alike. The Monte Carlo's, which
     keeps all processors of a machine busy and no GPU, is converted to as many processors as `budget.pricedAs` has.
@@ -138,7 +155,7 @@ def rented_speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None
     if len(nodes) != 1 or not configuration.is_file():
         return None, None
     (node,), priced = nodes, load_run(configuration).budget.priced_as
-    generated, simulated = (_worker_speed(folder, stage) for stage in ("validate", "simulate"))
+    generated, simulated = (_speed_of(folder, stage, on_worker=True) for stage in ("validate", "simulate"))
     generation = monte_carlo = None
     if generated is not None and node.topology is None:
         where = node.model_dump(include={"machine_type", "accelerator", "per_node", "region", "purchase"})
@@ -149,14 +166,16 @@ def rented_speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None
     return generation, monte_carlo
 
 
-def _worker_speed(folder: Path, stage: str) -> tuple[float, int] | None:
-    """Showers per second of a stage that a worker of the run did, and on how many processors."""
+def _speed_of(folder: Path, stage: str, *, on_worker: bool = False) -> tuple[float, int] | None:
+    """Showers per second of a stage, which a worker did where that is asked for, and on how many processors."""
     try:
         record = read_records(folder).get(stage)
     except InputError:  # a record that cannot be read is no reason to have no bill
         return None
-    per_second = record.figures.get("showersPerSecond") if record is not None and record.on_worker else None
-    return (float(per_second), record.machine.cores) if record is not None and per_second else None
+    if record is None or record.outcome != "succeeded" or (on_worker and not record.on_worker):
+        return None
+    per_second = record.figures.get("showersPerSecond")
+    return (float(per_second), record.machine.cores) if per_second else None
 
 
 def calibrate_runs(
@@ -251,18 +270,3 @@ def keep_speeds(new: Sequence[MachineSpeed], file: Path | None = None) -> Path:
         rows = [*(row for row in held if row.key not in keys), *new]
         temporary.write_text(rows_csv(MachineSpeed, rows), encoding="utf-8")
     return path
-
-
-def _speeds(folder: Path) -> tuple[Speed | None, Speed | None]:
-    """Speeds of generator and Monte Carlo, as measured, on the machine that the run configuration prices them as."""
-    summary_file, configuration = folder / "summary.json", folder / "run.yaml"
-    if not (summary_file.is_file() and configuration.is_file()):
-        return None, None
-    summary = read_block(Summary, summary_file, remedy=f"delete it, or make it again with caloscale report -w {folder}")
-    priced = load_run(configuration).budget.priced_as
-    where = priced.model_dump()
-    generated, simulated = summary.generate, summary.simulation
-    return (
-        Speed(**where, showers_per_second=generated.showers_per_second) if generated else None,
-        Speed(**where, showers_per_second=simulated.showers_per_second) if simulated else None,
-    )

@@ -14,7 +14,6 @@ from caloscale import __version__
 from caloscale.errors import InputError
 from caloscale.physics import Evaluation
 from caloscale.planning.bill import Bill, bill
-from caloscale.planning.cost import Cost, StageUse, price_run
 from caloscale.planning.prices import load_prices, today
 from caloscale.profiling.result import PROFILE_FILE, Profile
 from caloscale.report.blocks import Fact, Figure, Notice, Page, Section, markdown
@@ -27,7 +26,6 @@ from caloscale.report.run_figures import StageUse as RecordedUse
 from caloscale.report.run_figures import stage_times, step_profile, training_curves
 from caloscale.report.run_sections import (
     bill_blocks,
-    cost_blocks,
     money_section,
     plan_section,
     profile_section,
@@ -38,7 +36,7 @@ from caloscale.report.run_sections import (
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block, read_block, read_json
 from caloscale.spec.workspace_layout import USAGE_FILE
-from caloscale.stages.planning import NO_SPEED, read_plan, read_use, rented_speeds
+from caloscale.stages.planning import NO_SPEED, read_plan, read_use, speeds_of
 from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded
 from caloscale.stages.summary import (
     DataSummary,
@@ -56,6 +54,11 @@ from caloscale.storage.atomic import atomic_writer
 
 FOR_THE_BILL = "for caloscale bill, with --prices FILE"
 """What can be done about a missing price once the run is over."""
+OWN_MACHINE = (
+    "Measured wall seconds at the rate of the machine above (budget.pricedAs); seconds are not converted between "
+    "machines. Disks, network and a cluster's control plane are not in it."
+)
+"""What the bill of a run on a machine at hand is."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +114,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     error = f"stage {failed.stage} {failed.outcome}: {failed.error}" if failed else failure
     evaluation = _evaluation(folder, records)
     billed = _billed(folder)
-    rented = (folder / USAGE_FILE).is_file() and not read_use(folder).own_machine
-    money = billed if rented and billed is not None else _price(run, folder, records)
-    summary = _summarise(folder.name, error, records, evaluation, money)
+    summary = _summarise(folder.name, error, records, evaluation, billed)
     stages = [RecordedUse(r.stage, r.outcome, r.seconds, r.core_seconds, r.peak_memory_mib) for r in records.values()]
     profile = _step_profile(folder)
     figures = _draw(folder, evaluation, stages, profile)
@@ -129,7 +130,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
         training_section(named("training_curves"), trained),
         profile_section(profile, named("step_profile")) if profile else None,
         speed_section(_speeds(summary), stages, named("stage_times")),
-        money_section(money, note=_bill_note(money)),
+        money_section(billed, note=_bill_note(billed)),
         _plan_section(folder, billed),
         provenance_section(_provenance(run, records)),
     ]
@@ -197,7 +198,7 @@ def _speeds(summary: Summary) -> list[Fact]:
     return speeds
 
 
-def _plan_section(folder: Path, billed: Bill | str | None) -> Section | None:
+def _plan_section(folder: Path, billed: Bill | str) -> Section | None:
     """The plan beside the bill; None where nothing was planned."""
     made = read_plan(folder)
     if made is None:
@@ -207,54 +208,31 @@ def _plan_section(folder: Path, billed: Bill | str | None) -> Section | None:
 
 
 def _bill_json(summary: Summary) -> str:
-    money = summary.bill or summary.cost
-    if money is None:
+    if summary.bill is None:
         return json.dumps({"noPrice": summary.no_price}, indent=2)
-    return money.model_dump_json(by_alias=True, indent=2)
+    return summary.bill.model_dump_json(by_alias=True, indent=2)
 
 
-def _billed(folder: Path) -> Bill | str | None:
-    """The bill of the machines that the run used, compared with its plan, or why it has no price; None where no stage
-    ran."""
+def _billed(folder: Path) -> Bill | str:
+    """The bill of what the run used, compared with its plan, or why there is none."""
     if not (folder / USAGE_FILE).is_file():
-        return None
+        return "no stage ran"
     use, planned = read_use(folder), read_plan(folder)
     try:
-        generation, monte_carlo = (None, None) if use.own_machine else rented_speeds(folder, use)
+        generation, monte_carlo = speeds_of(folder, use)
         prices = load_prices(added=FOR_THE_BILL)
         return bill(use, prices, plan=planned, generation=generation, monte_carlo=monte_carlo)
     except InputError as missing:
         return str(missing)
 
 
-def _bill_note(money: Bill | Cost | str) -> str:
-    """What the bill of rented machines does not say."""
-    return NO_SPEED if isinstance(money, Bill) and not money.per_million_showers else ""
-
-
-def _price(run: Run, folder: Path, records: dict[str, StageRecord]) -> Cost | str:
-    """The stages with their prices, or why they have none."""
-    every = [*(r for attempt in read_earlier(folder) for r in attempt.stages), *records.values()]
-    used = [
-        StageUse(
-            name=stage,
-            seconds=sum(r.seconds for r in every if r.stage == stage),
-            core_seconds=sum(r.core_seconds for r in every if r.stage == stage),
-        )
-        for stage in dict.fromkeys(r.stage for r in every)
-    ]
-    simulated = _figures_of(records, "simulate").get("showersPerSecond") or None
-    try:
-        return price_run(
-            used,
-            run.budget.priced_as,
-            load_prices(added=FOR_THE_BILL),
-            today(),
-            generated_per_second=_figures_of(records, "validate").get("showersPerSecond") or None,
-            monte_carlo_per_second=simulated,
-        )
-    except InputError as missing:
-        return str(missing)
+def _bill_note(money: Bill | str) -> str:
+    """What the bill does not say."""
+    if isinstance(money, str):
+        return ""
+    if money.own_machine:
+        return OWN_MACHINE
+    return "" if money.per_million_showers else NO_SPEED
 
 
 def _summarise(
@@ -262,7 +240,7 @@ def _summarise(
     error: str | None,
     records: dict[str, StageRecord],
     evaluation: Evaluation | None,
-    money: Bill | Cost | str,
+    money: Bill | str,
 ) -> Summary:
     prepared, simulated = _figures_of(records, "preprocess"), _figures_of(records, "simulate")
     trained, validated = _figures_of(records, "train"), _figures_of(records, "validate")
@@ -283,7 +261,6 @@ def _summarise(
             )
             for stage, r in records.items()
         },
-        cost=money if isinstance(money, Cost) else None,
         bill=money if isinstance(money, Bill) else None,
         no_price=money if isinstance(money, str) else None,
     )
@@ -366,11 +343,9 @@ def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:
 
 def bill_markdown(summary: Summary) -> str:
     """The bill as Markdown tables, or why there is none."""
-    if summary.bill is not None:
-        return markdown(*bill_blocks(summary.bill, _bill_note(summary.bill)))
-    if summary.cost is None:
+    if summary.bill is None:
         return f"There is no bill: {summary.no_price}\n"
-    return markdown(*cost_blocks(summary.cost))
+    return markdown(*bill_blocks(summary.bill, _bill_note(summary.bill)))
 
 
 def _figures_of(records: dict[str, StageRecord], stage: str) -> dict[str, Any]:

@@ -139,13 +139,11 @@ def _verdict(physics: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _bill(summary: dict[str, Any]) -> str:
-    if rented := summary["bill"]:
-        nodes = ", ".join(f"{n['nodeHours']:.2f} h of {n['title']} ({n['purchase']})" for n in rented["nodes"])
-        return f"{rented['usd']:.4f} USD for {nodes}"
-    if (cost := summary["cost"]) is None:
+    billed = summary["bill"]
+    if billed is None:
         return f"none: {summary['noPrice']}"
-    seconds = sum(stage["seconds"] for stage in cost["stages"])
-    return f"{seconds:.0f} s, {cost['usd']:.4f} USD on {cost['machineType']} ({cost['purchase']})"
+    nodes = ", ".join(f"{n['nodeHours']:.3g} h of {n['title']} ({n['purchase']})" for n in billed["nodes"])
+    return f"{billed['usd']:.4f} USD for {nodes}"
 
 
 def _separation(one: dict[str, Any]) -> str:

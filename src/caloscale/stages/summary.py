@@ -9,7 +9,6 @@ from pydantic.alias_generators import to_camel
 
 from caloscale.physics.result import GateResult
 from caloscale.planning.bill import Bill
-from caloscale.planning.cost import Cost
 from caloscale.spec.block import Block
 
 
@@ -148,9 +147,7 @@ class Summary(Block):
     """The physics."""
     stages: dict[str, StageSummary]
     """The stages that ran."""
-    cost: Cost | None
-    """The bill of a run on one's own machine; null: see `bill`, or `noPrice`."""
-    bill: Bill | None = None
-    """The bill of a run that held rented machines; null: see `cost`, or `noPrice`."""
+    bill: Bill | None
+    """What the run cost, on rented machines or priced as `budget.pricedAs`; null: see `noPrice`."""
     no_price: str | None = None
     """Why there is no bill, with what can be done."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from caloscale.cluster.capacity.nodes import CPU, Pool, PoolKey
 from caloscale.errors import InputError, InvalidValueError, PriceError, with_remedy
 from caloscale.planning.accelerators import load_accelerators
-from caloscale.planning.bill import node_rate
+from caloscale.planning.bill import rate_of_use
 from caloscale.planning.machines import find_machine
 from caloscale.planning.measurements import Measurement
 from caloscale.planning.plan import Candidate, plan
@@ -265,7 +265,7 @@ def usd_per_node_hour(pool: Pool, catalogue: Catalogue) -> float | None:
         seconds=0.0,
     )
     try:
-        return node_rate(use, catalogue.prices, catalogue.as_of).usd_per_hour
+        return rate_of_use(use, catalogue.prices, catalogue.as_of).usd_per_hour
     except InputError:
         return None
 

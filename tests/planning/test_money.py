@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caloscale.planning.bill import Speed, bill
+from caloscale.planning.money import CENT, split_exactly
+from caloscale.planning.offers import find_offers
+from caloscale.planning.prices import load_prices
+from caloscale.planning.slices import Slice
+from caloscale.planning.usage import Attempt, NodeUse, RunUse
+from caloscale.spec import Hardware
+
+TODAY = dt.date(2026, 11, 21)
+PRICES = load_prices()
+N1_STANDARD_2 = 2 * 0.031611 + 7.5 * 0.004237  # USD per hour, us-central1, on demand
+OWN = {"machine_type": "n1-standard-2", "region": "us-central1", "purchase": "on-demand"}
+
+
+def own_run(*seconds: float) -> RunUse:
+    attempts = tuple(Attempt(nodes=(NodeUse(**OWN, nodes=1, seconds=s),), shower_seconds=s) for s in seconds)
+    return RunUse(name="mine", day=TODAY, attempts=attempts, own_machine=True, epochs=1)
+
+
+def test_an_hour_of_every_node_costs_in_the_bill_what_it_costs_in_the_estimate():
+    offers, _, _ = find_offers(Hardware(), PRICES, TODAY)
+    slices = 0
+    for offer in offers:
+        kind = offer.hardware
+        slices += isinstance(kind, Slice)
+        held = NodeUse(
+            provider=offer.provider,
+            machine_type=kind.machine_type,
+            accelerator=offer.accelerator.accelerator,
+            per_node=offer.per_node,
+            topology=kind.topology if isinstance(kind, Slice) else None,
+            region=offer.region,
+            purchase=offer.purchase,
+            nodes=offer.node_counts[0],
+            seconds=3.6e6,
+        )
+        made = bill(RunUse(name="x", day=TODAY, attempts=(Attempt(nodes=(held,)),), epochs=0), PRICES)
+        assert made.usd == pytest.approx(1000 * held.nodes * offer.rate.usd_per_hour, abs=0.01)
+        (node,) = made.nodes
+        assert sum(part.usd_per_hour for part in node.rate_parts) == pytest.approx(node.usd_per_node_hour)
+    assert slices > 10 and len(offers) - slices > 10
+
+
+def test_a_run_at_hand_costs_its_hours_at_the_rate():
+    made = bill(own_run(3600, 7200), PRICES)
+    assert made.usd == 0.285 == round(3 * N1_STANDARD_2, 4)  # to a hundredth of a cent
+    assert made.prices_observed_on == dt.date(2026, 1, 1)
+
+
+def test_a_million_showers_by_hand():
+    fast, slow = (Speed(**OWN, showers_per_second=speed) for speed in (100, 1))
+    made = bill(own_run(3600), PRICES, generation=fast, monte_carlo=slow)
+    million = made.per_million_showers
+    assert million.monte_carlo_usd == pytest.approx(N1_STANDARD_2 * 1000 / 3.6)  # rate x ms per shower / 3.6
+    assert million.generated_usd == pytest.approx(N1_STANDARD_2 * 10 / 3.6)
+    assert million.generated_with_training_usd == pytest.approx(million.generated_usd + made.usd)
+    many = million.break_even_showers / 1e6
+    assert made.usd + many * million.generated_usd == pytest.approx(many * million.monte_carlo_usd)
+    assert bill(own_run(1), PRICES).per_million_showers is None
+    assert bill(own_run(1), PRICES, generation=fast).per_million_showers.monte_carlo_usd is None
+    assert bill(own_run(1), PRICES, generation=slow, monte_carlo=fast).per_million_showers.break_even_showers is None
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=12))
+def test_purposes_add_up_to_the_bill_exactly(seconds):
+    made = bill(own_run(*seconds), PRICES)
+    assert sum((Decimal(str(part.usd)) for part in made.parts), Decimal(0)) == Decimal(str(made.usd))
+    assert made.usd == pytest.approx(sum(seconds) / 3600 * N1_STANDARD_2, abs=0.006)
+
+
+@given(st.lists(st.floats(0, 1e7), max_size=20))
+def test_split_money_adds_up_and_no_part_moves_by_more_than_a_cent(amounts):
+    total, parts = split_exactly(amounts)
+    assert sum(parts, Decimal(0)) == total
+    assert abs(total - sum(map(Decimal, amounts))) <= CENT / 2 + Decimal("1e-6")
+    assert all(abs(part - Decimal(amount)) < CENT + Decimal("1e-6") for part, amount in zip(parts, amounts))
+
+
+def test_negative_money_is_refused():
+    with pytest.raises(ValueError, match="negative"):
+        split_exactly([1, -1])
