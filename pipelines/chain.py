@@ -1,6 +1,6 @@
 """The steps that all pipelines share: the run configuration decides where the training runs."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from kfp import dsl
 
@@ -18,6 +18,21 @@ RETRIES = {"plan": 1, "simulate": 2, "preprocess": 2, "train": 5, "validate": 1}
 """In a cluster a step fails because a node goes away, and again is right."""
 
 
+class Resources(NamedTuple):
+    """What a step requests, and what it may take at most; memory beyond the limit ends it."""
+
+    cpu: str
+    memory: str
+    cpu_limit: str
+    memory_limit: str
+
+
+LIGHT = Resources("250m", "1Gi", "1", "4Gi")
+"""Plan and report."""
+HEAVY = Resources("1", "4Gi", "16", "32Gi")
+"""Simulation (a process of a quarter GiB per core), shards, a training in its step, validation."""
+
+
 def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
     """Plan, showers, training, validation, and at exit report and bill, also when one of them failed.
 
@@ -27,6 +42,8 @@ def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
     pipeline_id = "" if here else dsl.PIPELINE_JOB_ID_PLACEHOLDER
     bill = cost_report(run=run, workspace=workspace, pipeline_id=pipeline_id).set_display_name("Report and bill")
     bill.set_caching_options(False)
+    if not here:
+        _limit(bill, LIGHT)
     with dsl.ExitHandler(bill, name="Run"):
         planned = plan(run=run, workspace=workspace).set_display_name("Plan machines")
         planned.set_caching_options(False)  # prices are those of the day
@@ -42,3 +59,10 @@ def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
         if not here:
             for task in (planned, simulated, prepared, trained, judged):
                 task.set_retry(RETRIES[task.name], "60s", 2.0, LONGEST_RETRY)
+                _limit(task, LIGHT if task is planned else HEAVY)
+
+
+def _limit(task: Any, resources: Resources) -> None:
+    """Requests and limits of the pod of a step."""
+    task.set_cpu_request(resources.cpu).set_memory_request(resources.memory)
+    task.set_cpu_limit(resources.cpu_limit).set_memory_limit(resources.memory_limit)

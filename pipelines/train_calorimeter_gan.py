@@ -2,6 +2,7 @@
 
 python -m pipelines.train_calorimeter_gan --preset compact        # here, without a cluster
 python -m pipelines.train_calorimeter_gan --compile OUT.yaml      # for the Kubeflow UI
+python -m pipelines.train_calorimeter_gan --on-cluster --compile OUT.yaml      # the default trains as a TrainingRun
 """
 
 import argparse
@@ -13,34 +14,39 @@ from kfp import compiler, dsl
 
 from pipelines.chain import chain
 
-COMPACT = "model: {preset: compact}"
+DEFAULTS = {
+    "train-calorimeter-gan": "model: {preset: compact}",
+    "train-on-cluster": "{model: {preset: variable-angle}, hardware: {}}",
+}
+"""Default run configuration of the pipeline by the name under which it is compiled."""
 
 
-def build(here: bool = False) -> Any:
-    """The pipeline; `here`: as one runs it on one's own machine."""
+def build(here: bool = False, name: str = "train-calorimeter-gan") -> Any:
+    """The pipeline; `here`: as one runs it on one's own machine. name: of `DEFAULTS`."""
 
     @dsl.pipeline(
-        name="train-calorimeter-gan",
+        name=name,
         display_name="Train a calorimeter GAN",
         description="Simulate or read showers, train the 3DGAN, validate it against Monte Carlo, report and bill.",
     )
-    def train_calorimeter_gan(workspace: str, run: str = COMPACT) -> None:
+    def train_calorimeter_gan(workspace: str, run: str = DEFAULTS[name]) -> None:
         """Train a calorimeter GAN and judge it.
 
         Args:
             workspace: gs://bucket/prefix in which the run keeps records, checkpoints and the report (or the path of a
                 volume that all steps mount). The same workspace and run configuration resume the run.
-            run: The run configuration, as YAML or JSON. The default trains the compact network in its step, in minutes.
-                With a hardware block the training becomes a TrainingRun on machines of its own.
+            run: The run configuration, as YAML or JSON. Without a hardware block the training runs in its step; with
+                one it becomes a TrainingRun on the machines that the block names, or, when it is empty, that the
+                planner chooses.
         """
         chain(run, workspace, here=here)
 
     return train_calorimeter_gan
 
 
-def compile_pipeline(path: Path) -> None:
-    """Write the pipeline as the YAML that the Kubeflow UI takes."""
-    compiler.Compiler().compile(build(), str(path))
+def compile_pipeline(path: Path, name: str = "train-calorimeter-gan") -> None:
+    """Write the pipeline with the default run configuration of a name as the YAML that the Kubeflow UI takes."""
+    compiler.Compiler().compile(build(name=name), str(path))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -52,9 +58,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--name", help="name of the run's folder")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs")
     parser.add_argument("--compile", type=Path, metavar="OUT.yaml", help="compile instead of running")
+    parser.add_argument("--on-cluster", action="store_true", help="with --compile: trains as a TrainingRun by default")
     given = parser.parse_args(arguments)
     if given.compile:
-        compile_pipeline(given.compile)
+        compile_pipeline(given.compile, "train-on-cluster" if given.on_cluster else "train-calorimeter-gan")
         return 0
     from pipelines import local
 

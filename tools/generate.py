@@ -24,8 +24,7 @@ from components.preprocess.component import preprocess
 from components.simulate.component import simulate
 from components.train.component import train
 from components.validate.component import validate
-from pipelines import train_on_cluster as on_cluster
-from pipelines.train_calorimeter_gan import compile_pipeline
+from pipelines.train_calorimeter_gan import DEFAULTS, compile_pipeline
 from tools.manifests import write_bundle, write_node_pools
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -86,8 +85,8 @@ def main(arguments: list[str]) -> None:
     crd_folder = ROOT / "manifests/crd"
     for folder in (compiled_folder, schema_folder, crd_folder):
         folder.mkdir(parents=True, exist_ok=True)
-    compile_pipeline(compiled_folder / "train_calorimeter_gan.yaml")
-    on_cluster.compile_pipeline(compiled_folder / "train_on_cluster.yaml")
+    for name in DEFAULTS:
+        compile_pipeline(compiled_folder / f"{name.replace('-', '_')}.yaml", name)
     write_schemas(schema_folder)
     write_custom_resource(crd_folder)
     write_node_pools(ROOT / "manifests/node-pools")

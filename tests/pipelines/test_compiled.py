@@ -8,12 +8,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from kfp.pipeline_spec import pipeline_spec_pb2  # noqa: F401 (fails early when kfp is broken)
+from kubernetes.utils import parse_quantity
 
-from caloscale.spec import parse_run
+from caloscale import stages
+from caloscale.errors import InputError
+from caloscale.spec import load_run, parse_run
+from caloscale.stages.record import recorded
+from components.cost_report.component import cost_report
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPONENTS = ["plan", "simulate", "preprocess", "train", "validate", "cost_report"]
@@ -93,13 +99,74 @@ def test_components_are_thin_adapters(name: str) -> None:
 
 
 def test_a_configuration_with_hardware_becomes_a_run_named_after_the_pipeline_run(compiled: dict) -> None:
-    """In both pipelines, which differ in name and default document: the placeholder is what the driver fills in."""
-    second = yaml.safe_load((ROOT / "pipelines/compiled/train_on_cluster.yaml").read_text())
+    """The placeholder is what the driver fills in."""
+    first, second = (
+        yaml.safe_load((ROOT / f"pipelines/compiled/{name}.yaml").read_text())
+        for name in ("train_calorimeter_gan", "train_on_cluster")
+    )
     inner = [each["components"]["comp-exit-handler-1"]["dag"]["tasks"] for each in (compiled, second)]
-    assert inner[0] == inner[1]
     given = inner[0]["train"]["inputs"]["parameters"]["pipeline_id"]
     assert given == {"runtimeValue": {"constant": "{{$.pipeline_job_uuid}}"}}
-    assert parse_run(second["root"]["inputDefinitions"]["parameters"]["run"]["defaultValue"]).hardware is not None
+    run = second["root"]["inputDefinitions"]["parameters"]["run"]
+    assert parse_run(run["defaultValue"]).hardware is not None
+    # One pipeline: the files differ in name and default, and in nothing else.
+    run["defaultValue"] = first["root"]["inputDefinitions"]["parameters"]["run"]["defaultValue"]
+    second["pipelineInfo"]["name"] = first["pipelineInfo"]["name"]
+    assert second == first
+
+
+def test_every_step_requests_resources_and_has_limits(compiled: dict) -> None:
+    for name, executor in compiled["deploymentSpec"]["executors"].items():
+        given = executor["container"]["resources"]
+        numbers = [given[key] for key in ("resourceCpuRequest", "resourceMemoryRequest")]
+        limits = [given[key] for key in ("resourceCpuLimit", "resourceMemoryLimit")]
+        assert all(numbers) and all(limits), name
+        assert parse_quantity(numbers[0]) < parse_quantity(limits[0])
+        assert parse_quantity(numbers[1]) < parse_quantity(limits[1])
+
+
+def test_a_configuration_that_cannot_be_read_leaves_a_report(tmp_path: Path) -> None:
+    """The command of the step, run as a process would run it; nothing is written into the workspace."""
+    made = {name: tmp_path / name for name in ("report", "bill")}
+    status = SimpleNamespace(state="FAILED", error_message="")
+    outputs = {name: SimpleNamespace(path=str(path)) for name, path in made.items()}
+    workspace = tmp_path / "run"
+    cost_report.python_func(
+        run="model: {preset: compct}", workspace=str(workspace), pipeline_id="", status=status, **outputs
+    )
+    page = made["report"].read_text()
+    assert "compct" in page and "compact" in page and "This run failed" in page
+    assert "no stage ran" in made["bill"].read_text() and not workspace.exists()
+
+
+def test_the_report_says_why_a_step_without_a_record_failed(tmp_path: Path) -> None:
+    run = load_run(preset="compact", overrides=["budget.pricedAs.machineType=n1-standard-3"])
+    with pytest.raises(InputError):
+        stages.plan(run, tmp_path)
+    made = stages.report(run, tmp_path, failure="a step failed")
+    assert made.summary.error is not None and "did you mean 'n1-standard-32'" in made.summary.error
+    assert "step plan" in made.html
+    stages.plan(load_run(preset="compact"), tmp_path / "other")
+    assert stages.report(load_run(preset="compact"), tmp_path / "other", failure="lost").summary.error == "lost"
+
+
+def test_data_and_simulation_are_reported_where_their_steps_hit_the_cache(tmp_path: Path) -> None:
+    """Their records are in the workspace of an earlier pipeline run; the training's has what its shards say."""
+    data = {"source": "geant4", "showers": 90, "validationShowers": 10}
+    simulation = {"source": "geant4", "showersPerSecond": 5.0, "coreSecondsPerShower": 0.4, "reused": True}
+    trained = {
+        "steps": 9,
+        "epochs": 1,
+        "showersPerSecond": 8.0,
+        "seconds": 9.0,
+        "selectedEpoch": 1,
+        "stopped": "epochs",
+    }
+    with recorded("train", tmp_path) as figures:
+        figures.update(trained, data=data, simulation=simulation)
+    summary = stages.report(load_run(preset="compact"), tmp_path).summary
+    assert summary.data is not None and (summary.data.showers, summary.data.validation_showers) == (90, 10)
+    assert summary.simulation is not None and summary.simulation.showers_per_second == 5.0
 
 
 @pytest.mark.parametrize("name", ["train_calorimeter_gan", "train_on_cluster"])

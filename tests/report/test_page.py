@@ -241,7 +241,14 @@ def test_cost_and_speed_are_shown():
     html = page(money_section(billed, "not converted"), provenance_section(PROVENANCE))
     Reader(html)
     rate = billed.nodes[0].usd_per_node_hour
-    for text in (*node.values(), f"{billed.usd:.4f}", f"{rate:.4f}", "2026-06-01", "not converted", "usdPerUnitHour"):
+    for text in (
+        *node.values(),
+        f"{billed.usd:.4f}",
+        f"{rate:.4f}",
+        "2026-06-01",
+        "not converted",
+        "The prices behind the rates",
+    ):
         assert text in html
     assert "ab" * 32 in html and "preset: compact" in html
     assert any(f"**{billed.usd:.4f}**" in line for line in markdown(*bill_blocks(billed)).splitlines())

@@ -112,7 +112,7 @@ def test_without_a_plan_the_page_shows_none(tmp_path: Path) -> None:
     keep(tmp_path, "simulate", 10, outcome="failed")
     billed = stages.report(COMPACT, tmp_path).summary.bill
     assert "The plan" not in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert billed == bill_of(tmp_path)
+    assert billed is not None and billed.usd == bill_of(tmp_path).usd
 
 
 @pytest.mark.parametrize("priced_as", ["machineType=n1-standard-3", "region=europe-west9"])
@@ -148,7 +148,7 @@ def test_rented_machines_have_one_bill_and_no_speed_of_them_is_priced_as_another
     made = stages.report(COMPACT, tmp_path)
     billed = bill_of(tmp_path)
     assert billed.usd > 50 and billed.per_million_showers is None
-    assert made.summary.bill == billed
+    assert made.summary.bill is not None and made.summary.bill.parts == billed.parts
     assert json.loads((tmp_path / "bill.json").read_text())["usd"] == billed.usd
     assert f"{billed.usd:.4f}" in made.bill and f"{billed.usd:.4f}" in made.html and NO_SPEED in made.html
     assert stages.print_outcome(tmp_path) == 0

@@ -19,6 +19,7 @@ from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.spec import Run
 from caloscale.spec.workspace_layout import DATASET, PLAN_FILE, TRAINED, USAGE_FILE
 from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.failure import failure_kept
 from caloscale.storage.objects import download, is_remote, read_object, upload, write_object
 
 log = logging.getLogger(__name__)
@@ -53,41 +54,42 @@ def train_on_cluster(
     delete the run, after a checkpoint. What was used goes into the workspace, for the bill.
     Raises ClusterError when the run fails.
     """
-    connected = connect() if connection is None else connection
-    where = namespace or active_namespace()
-    name = run_name(run, step)
-    if shards is not None and not is_remote(dataset):
-        dataset = share_shards(shards, f"{workspace.rstrip('/')}/{DATASET}")
-    cluster = run.cluster.model_copy(update={"workspace": workspace, "dataset": dataset})
-    configured = run.model_copy(update={"cluster": cluster})
-    pod = os.environ.get(POD_VARIABLE)
-    submit(connected, manifest_of(configured, name, where, follower=pod))
-    last: RunOnCluster | None = None
-    with ended_by_sigterm():
-        try:
-            for last in follow(connected, where, name):
-                log.info("%s", describe(last))
-        except (KeyboardInterrupt, Terminated):
-            if pod is None:
-                if last is not None:
-                    _write_use(last, configured, workspace)
-                delete(connected, where, name)
-            raise
-    if last is None:
-        raise ClusterError(f"{name} was never seen", remedy=f"see caloscale status {name} -n {where}")
-    _write_use(last, configured, workspace)
-    if last.status.phase != "Succeeded":
-        raise ClusterError(f"{name} failed: {last.status.message}", remedy=f"see caloscale logs {name} -n {where}")
-    source = f"{workspace.rstrip('/')}/{TRAINED}"
-    if is_remote(source):
-        download(source, model)
-    elif Path(source).is_dir():
-        shutil.copytree(source, model, dirs_exist_ok=True)
-    else:
-        raise StorageError(
-            "holds no trained networks", file=source, remedy="give a workspace that the workers see, too"
-        )
-    return last
+    with failure_kept("train", workspace):
+        connected = connect() if connection is None else connection
+        where = namespace or active_namespace()
+        name = run_name(run, step)
+        if shards is not None and not is_remote(dataset):
+            dataset = share_shards(shards, f"{workspace.rstrip('/')}/{DATASET}")
+        cluster = run.cluster.model_copy(update={"workspace": workspace, "dataset": dataset})
+        configured = run.model_copy(update={"cluster": cluster})
+        pod = os.environ.get(POD_VARIABLE)
+        submit(connected, manifest_of(configured, name, where, follower=pod))
+        last: RunOnCluster | None = None
+        with ended_by_sigterm():
+            try:
+                for last in follow(connected, where, name):
+                    log.info("%s", describe(last))
+            except (KeyboardInterrupt, Terminated):
+                if pod is None:
+                    if last is not None:
+                        _write_use(last, configured, workspace)
+                    delete(connected, where, name)
+                raise
+        if last is None:
+            raise ClusterError(f"{name} was never seen", remedy=f"see caloscale status {name} -n {where}")
+        _write_use(last, configured, workspace)
+        if last.status.phase != "Succeeded":
+            raise ClusterError(f"{name} failed: {last.status.message}", remedy=f"see caloscale logs {name} -n {where}")
+        source = f"{workspace.rstrip('/')}/{TRAINED}"
+        if is_remote(source):
+            download(source, model)
+        elif Path(source).is_dir():
+            shutil.copytree(source, model, dirs_exist_ok=True)
+        else:
+            raise StorageError(
+                "holds no trained networks", file=source, remedy="give a workspace that the workers see, too"
+            )
+        return last
 
 
 def record_use(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from caloscale.stages.planning import plan
     from caloscale.stages.preprocessing import preprocess
     from caloscale.stages.provision import provide_shards
-    from caloscale.stages.reporting import report
+    from caloscale.stages.reporting import report, report_of_refusal
     from caloscale.stages.sequence import new_run_folder, point_latest, print_outcome, run_all
     from caloscale.stages.simulation import simulate
     from caloscale.stages.training import train
@@ -35,6 +35,7 @@ __all__ = [
     "print_outcome",
     "provide_shards",
     "report",
+    "report_of_refusal",
     "run_all",
     "simulate",
     "train",
@@ -52,6 +53,7 @@ _MODULES = {
     "print_outcome": "sequence",
     "provide_shards": "provision",
     "report": "reporting",
+    "report_of_refusal": "reporting",
     "run_all": "sequence",
     "simulate": "simulation",
     "train": "training",

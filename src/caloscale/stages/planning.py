@@ -30,6 +30,7 @@ from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.stages.record import read_records
 from caloscale.stages.workspace import keep_configuration, open_workspace
 from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.failure import failure_kept
 
 NO_SPEED = (
     "A million showers have no price: how fast they are made was not measured by a worker on a machine of this bill."
@@ -59,7 +60,8 @@ class Planned:
 
 def plan(run: Run, workspace: str | Path) -> Planned:
     """Plan a run at today's prices and keep the plan in its folder, for the bill; raises what `plan_of` raises."""
-    made = plan_of(run)
+    with failure_kept("plan", str(workspace)):
+        made = plan_of(run)
     with open_workspace(workspace) as folder:
         keep_configuration(run, folder)
         if made is None:

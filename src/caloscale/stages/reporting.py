@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from caloscale import __version__
-from caloscale.errors import InputError
+from caloscale.errors import CaloscaleError, InputError
 from caloscale.physics import Evaluation
 from caloscale.planning.bill import Bill, bill
 from caloscale.planning.prices import load_prices, today
@@ -51,9 +51,11 @@ from caloscale.stages.summary import (
 from caloscale.stages.usage import own_use
 from caloscale.stages.workspace import keep_configuration, open_workspace
 from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.failure import read_failure
 
 FOR_THE_BILL = "for caloscale bill, with --prices FILE"
 """What can be done about a missing price once the run is over."""
+NOTHING_RAN = "no stage ran"
 OWN_MACHINE = (
     "Measured wall seconds at the rate of the machine above (budget.pricedAs); seconds are not converted between "
     "machines. Disks, network and a cluster's control plane are not in it."
@@ -74,8 +76,11 @@ class Report:
 def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Report:
     """Write report.html, summary.json, bill.json and usage.json of a run, also of one that failed.
 
-    Where there is no price there is no bill, never one of zero: summary, page and bill.json say why.
+    failure: why the run failed where no record of a stage says it; a reason that a step left in the workspace goes
+    before it. Where there is no price there is no bill, never one of zero: summary, page and bill.json say why.
     """
+    if failure is not None:
+        failure = read_failure(str(workspace)) or failure
     with open_workspace(workspace) as folder:
         with recorded("report", folder):
             keep_configuration(run, folder)
@@ -88,6 +93,19 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
             ):
                 _write(folder / name, text)
         return made
+
+
+def report_of_refusal(error: CaloscaleError, workspace: str | Path) -> Report:
+    """The page of a run whose configuration cannot be read; nothing is written into the workspace."""
+    name = str(workspace).rstrip("/").rpartition("/")[2]
+    summary = Summary(run=name, outcome="failed", error=str(error), stages={}, bill=None, no_price=NOTHING_RAN)
+    page = Page(
+        title=f"run {name}",
+        lead=_lead(summary, None),
+        notices=_notices(summary, None, {}),
+        sections=(money_section(NOTHING_RAN),),
+    )
+    return Report(summary, render(page), bill_markdown(summary))
 
 
 def keep_use(run: Run, folder: Path, day: date) -> None:
@@ -216,7 +234,7 @@ def _bill_json(summary: Summary) -> str:
 def _billed(folder: Path) -> Bill | str:
     """The bill of what the run used, compared with its plan, or why there is none."""
     if not (folder / USAGE_FILE).is_file():
-        return "no stage ran"
+        return NOTHING_RAN
     use, planned = read_use(folder), read_plan(folder)
     try:
         generation, monte_carlo = speeds_of(folder, use)
@@ -242,8 +260,10 @@ def _summarise(
     evaluation: Evaluation | None,
     money: Bill | str,
 ) -> Summary:
-    prepared, simulated = _figures_of(records, "preprocess"), _figures_of(records, "simulate")
     trained, validated = _figures_of(records, "train"), _figures_of(records, "validate")
+    # Where steps hit the cache of a pipeline and the workspace is new, the training knows what it was given.
+    prepared = _figures_of(records, "preprocess") or trained.get("data", {})
+    simulated = _figures_of(records, "simulate") or trained.get("simulation", {})
     return Summary(
         run=name,
         outcome="failed" if error else "succeeded",

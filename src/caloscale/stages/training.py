@@ -8,10 +8,13 @@ import tempfile
 from pathlib import Path
 
 from caloscale.models.legacy_keras import choose_keras
-from caloscale.showers.tfrecord.shard_folder import ShardFolder
+from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
+from caloscale.simulation.record import RECORD_NAME
 from caloscale.spec import Run
+from caloscale.spec.block import read_json
 from caloscale.spec.workspace_layout import CHECKPOINTS, TRAINED
 from caloscale.stages import load_tensorflow_quietly
+from caloscale.stages.preprocessing import figures_of
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_configuration, open_workspace
 from caloscale.storage.objects import is_remote
@@ -37,13 +40,17 @@ def train(
         # Worker 0 keeps all that is kept.
         with tempfile.TemporaryDirectory() as scratch:
             return train_networks(run, dataset, Path(scratch))
-    with open_workspace(workspace) as folder, recorded("train", folder) as figures:
+    with open_workspace(workspace) as folder, recorded("train", folder) as figures, open_shards(dataset) as shards:
         keep_configuration(run, folder)
-        record = train_networks(_with_place(run, str(workspace)), dataset, folder / "training")
+        record = train_networks(_with_place(run, str(workspace)), shards, folder / "training")
         trained = folder / TRAINED
         if model is not None:
             shutil.copytree(trained, model, dirs_exist_ok=True)
-        figures.update(record.model_dump(mode="json", by_alias=True))
+        figures.update(record.model_dump(mode="json", by_alias=True), data=figures_of(shards.manifest))
+        simulation = shards.path / RECORD_NAME
+        if simulation.is_file():
+            figures["simulation"] = read_json(simulation, remedy="delete it: the report then has no simulation")
+            figures["simulation"]["reused"] = True
         return record
 
 
