@@ -106,6 +106,10 @@ def test_shards_and_report_by_single_commands(
     assert reported.code == 0, reported.err
     assert json.loads(reported.out) == before == json.loads((folder / "summary.json").read_text())
     assert "<html" in (folder / "report.html").read_text() and drawn[0] > 15
+    for stage in ("simulate", "preprocess"):  # as where a pipeline's cache has their outputs, and the workspace is new
+        (folder / "stages" / f"{stage}.json").unlink()
+    cached = json.loads(command("report", "-w", folder, "--json").out)
+    assert cached["data"] == before["data"] and cached["simulation"] == {**before["simulation"], "reused": True}
 
 
 @pytest.mark.parametrize("gates", ["[]", "[{quantity: response, tolerance: 0.01}]"])
