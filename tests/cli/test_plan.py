@@ -5,6 +5,10 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import json
+import re
+import subprocess
+import sys
+import tomllib
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -19,6 +23,10 @@ model: {preset: variable-angle}
 train: {batchPerReplica: 96}
 hardware: {accelerator: nvidia-tesla-v100, count: 32, perNode: 8, region: europe-west4, purchase: spot}
 """
+ROOT = Path(__file__).parents[2]
+BLOCKED = ("train", "cpu", "gpu", "simulate", "infer", "pipeline")
+MODULES = {"scikit-learn": "sklearn", "tensorflow-cpu": "tensorflow"}
+"""Modules of packages that have another name."""
 NODE_HOUR_2026 = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443  # n1-standard-64 with 8 V100, europe-west4, spot
 HELD = {
     "machineType": "n1-standard-64",
@@ -166,6 +174,42 @@ def test_measuring_the_machine_at_hand(command, tmp_path):
     again = json.loads(command("plan", *options).out)
     assert made["ownTraining"]["seconds"] > 0 and again["making"] == made["making"]
     assert made["making"]["offers"][0]["hours"] > 0
+
+
+WITHOUT_EXTRAS = """
+import runpy, sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Absent())
+module = sys.argv.pop(1)
+runpy.run_module(module, run_name="imported" if "operator" in module else "__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["caloscale.cli.main", "plan", "run.yaml", "--generate", "1000", "--as-of", "2026-11-21"],
+        ["caloscale.cli.main", "bill", "own"],
+        ["caloscale.cli.main", "calibrate", "own", "-o", "mine.csv"],
+        ["caloscale.cli.main", "prices", "--region", "us-central1"],
+        ["caloscale.operator.__main__"],
+    ],
+    ids=lambda words: words[1] if len(words) > 1 else words[0],
+)
+def test_planner_and_operator_run_in_an_environment_without_the_extras(document, folder, command):
+    """Neither TensorFlow nor what the extras train, simulate, infer and pipeline bring can be imported."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    brought = {re.split(r"[^\w-]", each)[0] for name in BLOCKED for each in extras[name]}
+    modules = {MODULES.get(name, name.replace("-", "_")) for name in brought} | {"keras", "matplotlib"}
+    assert {"tensorflow", "kfp", "sklearn", "tensorboard"} <= modules
+    code = WITHOUT_EXTRAS.replace("{names}", repr(modules))
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command], cwd=document.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_tables_fit_a_terminal_of_80_columns(command):

@@ -178,7 +178,9 @@ def dependencies() -> Any:
     return module
 
 
-@pytest.mark.parametrize("extras", [["cpu"], ["gpu", "simulate"], ["tpu", "simulate", "infer"], ["cluster"]])
+@pytest.mark.parametrize(
+    "extras", [["train", "cpu"], ["gpu", "simulate"], ["tpu", "simulate", "infer"], ["operator", "pipeline"]]
+)
 def test_an_image_installs_what_the_package_says_that_it_needs(extras: list[str]) -> None:
     said = [Requirement(text) for text in metadata.requires("caloscale") or ()]
     wanted = {

@@ -26,8 +26,9 @@ def command(
 ) -> None:
     """Turn finished runs into measurements for plans: rented machines into --output, this one into --speeds."""
     from caloscale.cli.tables import console, table
+    from caloscale.planning.own_machine import speeds_file
     from caloscale.report.plan import describe_speed
-    from caloscale.stages.planning import calibrate_runs, speeds_file
+    from caloscale.stages.planning import calibrate_runs
 
     made = calibrate_runs(runs, output, measurements or (), speeds=speeds)
     if as_json:
