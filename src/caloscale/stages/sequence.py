@@ -138,11 +138,15 @@ def _verdict(physics: dict[str, Any]) -> list[tuple[str, str]]:
     return [("verdict", text), *(("gate", gate.statement) for gate in gates)]
 
 
+def _hours(hours: float) -> str:
+    return f"{hours:.2f} h" if hours >= 0.1 else f"{3600 * hours:.0f} s"
+
+
 def _bill(summary: dict[str, Any]) -> str:
     billed = summary["bill"]
     if billed is None:
         return f"none: {summary['noPrice']}"
-    nodes = ", ".join(f"{n['nodeHours']:.3g} h of {n['title']} ({n['purchase']})" for n in billed["nodes"])
+    nodes = ", ".join(f"{_hours(n['nodeHours'])} of {n['title']} ({n['purchase']})" for n in billed["nodes"])
     return f"{billed['usd']:.4f} USD for {nodes}"
 
 
