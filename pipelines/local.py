@@ -18,7 +18,7 @@ from pipelines.train_calorimeter_gan import build
 def run_here(given: argparse.Namespace) -> int:
     """Run the pipeline in ``runs/<name>``; prints a summary and the path of the report; returns the exit code."""
     try:
-        run = spec.load_run(given.document, preset=given.preset, overrides=given.overrides)
+        run = spec.load_run(given.configuration, preset=given.preset, overrides=given.overrides)
         folder = stages.new_run_folder(run, given.runs, given.name)
     except CaloscaleError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -52,7 +52,7 @@ def compile_pipeline(path: Path, name: str = "train-calorimeter-gan") -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Compile the pipeline, or run it on this machine; the exit code is that of the step that failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("document", nargs="?", type=Path, help="run configuration (YAML)")
+    parser.add_argument("configuration", nargs="?", type=Path, help="run configuration (YAML)")
     parser.add_argument("--preset", help="preset below the run configuration")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="a.b=c", help="override")
     parser.add_argument("--name", help="name of the run's folder")

@@ -115,9 +115,9 @@ def test_a_bad_cell_is_refused_with_file_line_and_column(tmp_path, field, value,
 
 
 def test_spot_above_on_demand_needs_a_waiver(tmp_path):
-    dear = {**GOOD, "usd_per_unit_hour": "2.7"}
+    expensive = {**GOOD, "usd_per_unit_hour": "2.7"}
     with pytest.raises(PriceError, match="not below on demand"):
-        load_prices([write(tmp_path / "mine.csv", dear)])
+        load_prices([write(tmp_path / "mine.csv", expensive)])
     text = (
         (tmp_path / "mine.csv")
         .read_text()

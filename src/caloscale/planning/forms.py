@@ -43,7 +43,7 @@ class Form:
     """The quantities whose coefficients, s, are fitted and must not be negative."""
 
 
-def crowding(s: Setups) -> Numbers:
+def oversubscription(s: Setups) -> Numbers:
     """Workers that share their node with others, w (w/m - 1): 0 when there is one a node."""
     return np.asarray(s.workers * (s.workers / s.nodes - 1))
 
@@ -56,22 +56,22 @@ def lone(s: Setups) -> Numbers:
 TWO_LEVEL = Form(
     "two-level ring",
     "a ring over all replicas: every step passes (replicas - workers) hops inside nodes and (workers - 1) between them",
-    lambda s: [s.replicas - s.workers, s.workers - 1, crowding(s), lone(s)],
+    lambda s: [s.replicas - s.workers, s.workers - 1, oversubscription(s), lone(s)],
 )
 FLAT = Form(
     "flat ring",
     "a ring over all replicas whose hops are all alike",
-    lambda s: [s.replicas - 1, crowding(s), lone(s)],
+    lambda s: [s.replicas - 1, oversubscription(s), lone(s)],
 )
 TREE = Form(
     "tree",
     "a tree over all replicas: the logarithm of their number",
-    lambda s: [np.log2(s.replicas), crowding(s), lone(s)],
+    lambda s: [np.log2(s.replicas), oversubscription(s), lone(s)],
 )
 STRAGGLERS = Form(
     "stragglers",
     "no latency, only waiting for the slowest replica: the root of the logarithm of their number",
-    lambda s: [np.sqrt(2 * np.log(s.replicas)), crowding(s), lone(s)],
+    lambda s: [np.sqrt(2 * np.log(s.replicas)), oversubscription(s), lone(s)],
 )
 FORMS = (TWO_LEVEL, FLAT, TREE, STRAGGLERS)
 """TensorFlow's and NCCL's all-reduce of small tensors is a ring, so TWO_LEVEL is used; the others show how much

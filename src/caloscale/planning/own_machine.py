@@ -203,7 +203,9 @@ def plan_making(
         if machine_type not in rented or any(speed for speed, _ in simulating):
             offers.append(_offer(run, showers, "Monte Carlo", machine_type, simulating, rate))
     unknown = math.inf
-    offers.sort(key=lambda o: (o.hours is None, unknown if o.usd is None else o.usd, o.hours or 0, o.method))
+    offers.sort(
+        key=lambda o: (o.hours is None, unknown if o.usd is None else o.usd, o.hours or 0, o.method != "generator")
+    )
     priced = run.budget.priced_as
     return Making(showers=showers, region=priced.region, purchase=priced.purchase, as_of=as_of, offers=tuple(offers))
 

@@ -1,6 +1,7 @@
 """Seconds of a training step, fitted to measurements, with an interval and the distance of extrapolations.
 
-t = (a + b B)(1 + cv m(w)) + 2 R [alpha_in (n - w) + alpha_out (w - 1)] + crowding + lone + 2 (w-1)/w S/beta
+t = (a + b B)(1 + cv m(w)) + 2 R [alpha_in (n - w) + alpha_out (w - 1)] + oversubscription + lone
+    + 2 (w-1)/w S/beta
 with B showers a replica, n replicas, w workers, R all-reduces of together S bytes, m(w) the expected maximum of w
 standard normals. a, b, the alphas and the two layout terms are fitted (non-negative least squares of relative
 errors); cv, the steps' own scatter in the quietest run, and beta are put in.
