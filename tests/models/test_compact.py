@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import stats
 
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.models import build, count_parameters, flops, latent, noise_size
-from caloscale.models.compact_layers import CellNoise, Deposit, FromAxis, Primary, Response, SeparableMaps
+from caloscale.models.compact_layers import CellNoise, Deposit, Exponentials, FromAxis, Primary, Response, SeparableMaps
 from caloscale.models.layers import EMPTY_ANGLE_RAD
 from caloscale.models.measurement_layers import CountsAbove, LogCells, Profile
 from caloscale.spec import load_run
@@ -45,7 +46,7 @@ def cells_of(shower):
 
 def test_size(networks):
     """Tens of MFLOP per shower, so that some thousand steps fit into minutes."""
-    assert [count_parameters(network) for network in networks] == [143_385, 87_170]
+    assert [count_parameters(network) for network in networks] == [148_465, 87_170]
     assert flops(networks.generator) < 35e6
     assert flops(networks.discriminator) < 12e6
 
@@ -101,6 +102,16 @@ def test_fluctuations_of_the_response_have_a_constant_and_a_stochastic_term():
     )
     np.testing.assert_allclose(constant[:, 0], [-2, -2, -2])
     np.testing.assert_allclose(stochastic[:, 0], [-1, -2, -2.5], rtol=1e-6)
+
+
+def test_sums_of_two_squares_are_exponentially_distributed():
+    """Kolmogorov-Smirnov of 20,000 numbers against the exponential distribution; they are independent."""
+    noise = np.random.default_rng(4).standard_normal((10_000, 5)).astype(np.float32)
+    found = np.asarray(Exponentials(2)(noise))
+    assert found.shape == (10_000, 2)
+    for column in found.T:
+        assert stats.kstest(column + 1, "expon").pvalue > 1e-3
+    assert abs(stats.spearmanr(*found.T).statistic) < 0.04  # 4 standard deviations
 
 
 def test_showers_fluctuate_with_the_noise_alone(networks):

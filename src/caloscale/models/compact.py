@@ -20,6 +20,7 @@ from caloscale.models.compact_layers import (
     CellNoise,
     Constant,
     Deposit,
+    Exponentials,
     FromAxis,
     Primary,
     Response,
@@ -46,6 +47,8 @@ from caloscale.spec import Data, Geometry, Model
 
 HIDDEN = 128
 """Units of the two dense layers behind the latent vector."""
+EXPONENTIALS = 8
+"""Exponentially distributed numbers that the generator makes of its noise."""
 TERMS = 16
 """Products of a function of x and a function of y that make the map of a layer."""
 POSITION_HIDDEN = 32
@@ -85,10 +88,11 @@ def _generator(model: Model, data: Data) -> tf.keras.Model:
     latent = tf.keras.Input((model.latent_size,), name="latent")
     primary = _primary(data)(latent)
     noise = Slice(2, name="noise")(latent)
-    style = layers.Concatenate(name="primary_and_noise")([primary, noise])
+    exponentials = Exponentials(min(EXPONENTIALS, noise.shape[1] // 2), name="exponentials")(noise)
+    style = layers.Concatenate(name="primary_and_noise")([primary, noise, exponentials])
     for number in (1, 2):
         style = layers.Dense(HIDDEN, activation="silu", name=f"style{number}")(style)
-    style = layers.Concatenate(name="style")([style, primary])
+    style = layers.Concatenate(name="style")([style, primary, exponentials])
 
     maps = _mean_maps(latent, primary, style, data)
     speckle = CellNoise(data.shape, name="cell_noise")(noise)

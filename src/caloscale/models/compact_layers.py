@@ -243,6 +243,29 @@ class Deposit(PlainLayer):
 
 
 @register
+class Exponentials(PlainLayer):
+    """Independent exponentially distributed numbers, less their mean of 1, from normal ones: (B, N) -> (B, count).
+
+    Half the sum of two squares, of the first 2 * count columns (Box & Muller, Ann. Math. Stat. 29 (1958) 610). The
+    depth at which a shower begins is exponentially distributed. Smooth functions of normal numbers have too short a
+    tail for late showers, which are short and lose energy behind the calorimeter.
+    """
+
+    def __init__(self, count: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.count = int(count)
+
+    def call(self, noise: tf.Tensor) -> tf.Tensor:
+        """Normal numbers (B, N), N >= 2 * count -> (B, count)."""
+        squares = tf.square(noise[:, : 2 * self.count])
+        return (squares[:, : self.count] + squares[:, self.count :]) / 2 - 1
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return self._with(count=self.count)
+
+
+@register
 class Slice(PlainLayer):
     """The columns of (B, N) from number `first`: (B, N - first)."""
 
