@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from caloscale.inference.exports import exported
+from caloscale.inference.export.runtimes import exported
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.spec import Geometry, LayerGroup
 from tests.inference.model_folders import COMPACT, shared_model

@@ -16,8 +16,9 @@ import pytest
 import tensorflow as tf
 
 from caloscale.errors import CheckpointError, InputError
-from caloscale.inference import exports, load_generator, open_runtime
-from caloscale.inference.exports import exported, is_exported
+from caloscale.inference import load_generator, open_runtime
+from caloscale.inference.export import runtimes
+from caloscale.inference.export.runtimes import exported, is_exported
 from caloscale.models import build
 from caloscale.random import latent_noise
 from caloscale.spec import build_run
@@ -215,7 +216,7 @@ def test_a_damaged_export_is_none(copy, name):
 def test_an_export_that_disagrees_is_refused(copy, monkeypatch):
     """No export can be closer than nothing: the check itself is what is seen here."""
     shutil.rmtree(copy / "exports")
-    monkeypatch.setattr(exports, "TOLERANCE", -1.0)
+    monkeypatch.setattr(runtimes, "TOLERANCE", -1.0)
     with pytest.raises(CheckpointError, match="differs from the network once it is exported to openvino"):
         exported(copy, "openvino")
     assert list((copy / "exports").iterdir()) == []
@@ -225,17 +226,17 @@ def test_what_counts_as_a_deviation(folder):
     card = load_generator(folder).card
     threshold = np.float32(card.preprocessing.threshold_gev)
     truth = np.full((2, 5, 4, 3), 0.5, np.float32)
-    assert exports.deviation(truth, truth, card) == 0
+    assert runtimes.deviation(truth, truth, threshold) == 0
     other = truth.copy()
     other[1, 0, 0, 0] = 0.4
-    assert exports.deviation(other, truth, card) == pytest.approx(0.2, rel=1e-6)
-    assert exports.deviation(truth * np.float32(1.001), truth, card) == pytest.approx(0.001, rel=1e-3)
+    assert runtimes.deviation(other, truth, threshold) == pytest.approx(0.2, rel=1e-6)
+    assert runtimes.deviation(truth * np.float32(1.001), truth, threshold) == pytest.approx(0.001, rel=1e-3)
     truth[0, 1, 1, 1], other = threshold, truth.copy()
     other[0, 1, 1, 1] = 0
-    assert exports.deviation(other, truth, card) == 0
+    assert runtimes.deviation(other, truth, threshold) == 0
     other[0, 1, 1, 1] = np.inf
-    assert np.isnan(exports.deviation(other, truth, card))
-    assert np.isnan(exports.deviation(other[:1], truth, card))
+    assert np.isnan(runtimes.deviation(other, truth, threshold))
+    assert np.isnan(runtimes.deviation(other[:1], truth, threshold))
 
 
 def test_a_signal_behind_two_runtimes_is_only_a_signal(folder):

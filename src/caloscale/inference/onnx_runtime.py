@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from caloscale.errors import InputError
-from caloscale.inference.exports import exported
+from caloscale.inference.export.runtimes import exported
 from caloscale.inference.folder import read_card
 from caloscale.inference.packages import load
 from caloscale.inference.runtime import Floats, Runtime, cores
@@ -34,11 +34,16 @@ class OnnxRuntime(Runtime):
         return cells
 
 
-def open_session(path: Path, *, threads: int | None, streams: int = 1) -> Any:
-    """A session on the CPU; several streams share the threads, each calling `run` from a thread of its own."""
+def open_session(path: Path, *, threads: int | None, streams: int = 1, optimise: bool = True) -> Any:
+    """A session on the CPU; several streams share the threads, each calling `run` from a thread of its own.
+
+    optimise: False as in simulations that compute the graph as it is.
+    """
     onnxruntime = load("onnxruntime")
     options = onnxruntime.SessionOptions()
     if threads is not None or streams > 1:
         options.intra_op_num_threads = max(1, (threads or cores()) // streams)
     # else one thread per core, each pinned: the default of ONNX Runtime
+    if not optimise:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from caloscale.errors import InputError
-from caloscale.inference.exports import exported
+from caloscale.inference.export.runtimes import exported
 from caloscale.inference.folder import read_card
 from caloscale.inference.packages import openvino_core
 from caloscale.inference.runtime import Floats, Runtime

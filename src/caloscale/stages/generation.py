@@ -15,7 +15,7 @@ from typing import Any, cast
 import caloscale
 from caloscale.errors import CaloscaleError, InputError, StorageError
 from caloscale.inference import Primaries, Runtime, open_runtime, parse_primaries, stream, suitable_batch
-from caloscale.inference.exports import Format, is_exported
+from caloscale.inference.export.runtimes import Format, is_exported
 from caloscale.inference.folder import read_card
 from caloscale.models.card import ModelCard
 from caloscale.progress import bar

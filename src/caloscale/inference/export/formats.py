@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from caloscale.inference.exports import BATCH, Format
+from caloscale.inference.export.runtimes import BATCH, Format
 from caloscale.inference.generator import Generator
 from caloscale.inference.packages import load, openvino_core
 
@@ -21,8 +21,8 @@ OPSET = 18
 Compute = Callable[..., Any]
 
 
-def exporter(format: Format) -> tuple[Callable[[Generator, Path, dict[str, str]], None], Compute, dict[str, str]]:
-    """How a format is written, how its file is computed, and the versions of what does it."""
+def exporter(format: Format) -> tuple[Callable[..., None], Compute, dict[str, str]]:
+    """How a format is written (generator, graph, path, properties), how its file is computed, and the versions."""
     write, compute, packages = {
         "onnx": (_write_onnx, _compute_onnx, ("tf2onnx", "onnx", "onnxruntime")),
         "openvino": (_write_openvino, _compute_openvino, ("openvino",)),
@@ -32,7 +32,7 @@ def exporter(format: Format) -> tuple[Callable[[Generator, Path, dict[str, str]]
     return write, compute, {"tensorflow": tf.__version__, **{name: version(name) for name in packages}}
 
 
-def _named(generator: Generator) -> Any:
+def named(generator: Generator) -> Any:
     """The graph from noise, energies and angles to GeV, its output with a name."""
     traced = generator.cells_gev
 
@@ -42,22 +42,44 @@ def _named(generator: Generator) -> Any:
     return tf.function(cells_gev, input_signature=traced.input_signature, autograph=False)
 
 
-def _write_onnx(generator: Generator, path: Path, properties: dict[str, str]) -> None:
+def _write_onnx(_: Generator, graph: Any, path: Path, properties: dict[str, str]) -> None:
     tf2onnx, onnx = load("tf2onnx"), load("onnx")
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
-    graph = _named(generator)
     model, _ = tf2onnx.convert.from_function(
         graph,
         input_signature=graph.input_signature,
         opset=OPSET,
         custom_op_handlers={"Expm1": (_expm1, [])},
     )
+    model = _optimised(model)
     model.producer_name = "caloscale"
     for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_param = BATCH
+        first = value.type.tensor_type.shape.dim[0]
+        if not first.dim_value:
+            first.dim_param = BATCH
     onnx.helper.set_model_props(model, properties)
     onnx.checker.check_model(model)
     onnx.save(model, str(path))
+
+
+def _optimised(model: Any) -> Any:
+    """The same graph, constants folded and operators merged, in operators of the ONNX standard alone.
+
+    Simulations run it with the optimisation of ONNX Runtime switched off.
+    """
+    onnx, onnxruntime = load("onnx"), load("onnxruntime")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "optimised.onnx"
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = str(path)
+        options.log_severity_level = 3
+        onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        optimised = onnx.load(str(path))
+    used = {node.domain for node in optimised.graph.node}
+    for name in [one.domain for one in optimised.opset_import if one.domain not in used]:
+        optimised.opset_import.remove(next(one for one in optimised.opset_import if one.domain == name))
+    return optimised
 
 
 def _expm1(context: Any, node: Any, name: str, _: Any) -> None:
@@ -79,7 +101,7 @@ def _compute_onnx(path: Path, noise: Any, energy_gev: Any, angle_rad: Any) -> An
     return open_session(path, threads=None).run(["cells_gev"], inputs)[0]
 
 
-def _write_openvino(generator: Generator, path: Path, properties: dict[str, str]) -> None:
+def _write_openvino(generator: Generator, graph: Any, path: Path, properties: dict[str, str]) -> None:
     openvino = load("openvino")
     # By way of a SavedModel: the converter of TensorFlow objects would report its use over the network.
     with tempfile.TemporaryDirectory() as folder:
@@ -87,7 +109,7 @@ def _write_openvino(generator: Generator, path: Path, properties: dict[str, str]
         # What the graph reads must be saved with it. Not the network: Keras would trace each of its layers.
         variables = generator.network.variables
         module.read = [one if isinstance(one, tf.Variable) else one.value for one in variables]
-        module.cells_gev = _named(generator)
+        module.cells_gev = graph
         signatures = {"serving_default": module.cells_gev.get_concrete_function()}
         tf.saved_model.save(module, folder, signatures=signatures)
         model = openvino_core().read_model(folder)

@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,18 +77,20 @@ def is_exported(folder: Path, format: Format) -> bool:
         record = ExportRecord.model_validate_json((target / RECORD).read_bytes(), by_alias=True, by_name=False)
     except (OSError, ValidationError):
         return False
-    return record.source == _source(folder) and record.content == _content(target)
+    return record.source == source_sha256(folder) and record.content == _content(target)
 
 
 def _export(folder: Path, format: Format, target: Path) -> None:
     from caloscale.inference.generator import load_generator
 
     generator = load_generator(folder)
-    write, compute, versions = _exporter(format)
+    from caloscale.inference.export import formats
+
+    write, compute, versions = formats.exporter(format)
     with atomic_writer(target, replace_folder=True) as temporary:
         temporary.mkdir()
         path = temporary / FILES[format]
-        write(generator, path, metadata(generator.card, generator.noise_size))
+        write(generator, formats.named(generator), path, metadata(generator.card, generator.noise_size))
         deviation = _deviation(generator, lambda *inputs: compute(path, *inputs))
         if not deviation <= TOLERANCE:
             raise CheckpointError(
@@ -98,7 +100,7 @@ def _export(folder: Path, format: Format, target: Path) -> None:
             )
         record = ExportRecord(
             format=format,
-            source=_source(folder),
+            source=source_sha256(folder),
             content=_content(temporary),
             deviation=deviation,
             tolerance=TOLERANCE,
@@ -125,13 +127,6 @@ def metadata(card: ModelCard, noise_size: int) -> dict[str, str]:
     }
 
 
-def _exporter(format: Format) -> tuple[Callable[..., None], Callable[..., Any], dict[str, str]]:
-    """How a format is written and computed, and the versions of what does it."""
-    from caloscale.inference import formats
-
-    return formats.exporter(format)
-
-
 def _deviation(generator: Generator, compute: Callable[..., NDArray[np.float32]]) -> float:
     """Largest deviation of an exported model on showers over the whole range that was trained on."""
     card = generator.card
@@ -139,28 +134,28 @@ def _deviation(generator: Generator, compute: Callable[..., NDArray[np.float32]]
     energy = np.geomspace(coldest, hottest, CHECKED).astype(np.float32)
     angle = np.radians(np.linspace(least, most, CHECKED)).astype(np.float32)
     noise = latent_noise(0, 0, CHECKED, generator.noise_size)
-    return deviation(compute(noise, energy, angle), generator.cells_gev(noise, energy, angle).numpy(), card)
+    truth = generator.cells_gev(noise, energy, angle).numpy()
+    return deviation(compute(noise, energy, angle), truth, card.preprocessing.threshold_gev)
 
 
-def deviation(ours: NDArray[np.floating], truth: NDArray[np.floating], card: ModelCard) -> float:
+def deviation(ours: NDArray[np.floating], truth: NDArray[np.floating], threshold: float) -> float:
     """Largest deviation of a cell in units of its shower's largest, or of a sum of a shower, relative.
 
-    A cell at the threshold that rounding moved below it is no deviation. NaN when a cell is not finite.
+    ours, truth: (N, ...) in the unit of `threshold`. A cell at the threshold that rounding moved to its other side is
+    no deviation: it differs by the threshold itself. NaN when a cell is not finite.
     """
     if ours.shape != truth.shape or not np.isfinite(ours).all():
         return math.nan
-    threshold = card.preprocessing.threshold_gev * (1 + TOLERANCE)
-    flipped = ((ours == 0) != (truth == 0)) & (np.maximum(ours, truth) <= threshold)
-    difference = np.where(flipped, 0, np.abs(ours.astype(np.float64) - truth))
-    axes = (1, 2, 3)
-    largest, total = truth.max(axis=axes), truth.sum(axis=axes, dtype=np.float64)
+    difference = (ours.astype(np.float64) - truth).reshape(len(truth), -1)
+    difference[np.abs(np.abs(difference) - threshold) <= TOLERANCE * threshold] = 0
+    cells = truth.reshape(len(truth), -1)
     smallest = np.finfo(np.float32).tiny
-    cells = difference.max(axis=axes) / np.maximum(largest, smallest)
-    sums = np.abs(np.where(flipped, 0, ours.astype(np.float64) - truth).sum(axis=axes)) / np.maximum(total, smallest)
-    return float(max(cells.max(), sums.max()))
+    largest, total = np.maximum(cells.max(axis=1), smallest), np.maximum(cells.sum(axis=1, dtype=float), smallest)
+    return float(max((np.abs(difference).max(axis=1) / largest).max(), (np.abs(difference.sum(axis=1)) / total).max()))
 
 
-def _source(folder: Path) -> str:
+def source_sha256(folder: Path) -> str:
+    """SHA-256 of the network, its card and the version of the software. Raises CheckpointError."""
     digest = hashlib.sha256(caloscale.__version__.encode())
     for name in (GENERATOR, CARD):
         try:

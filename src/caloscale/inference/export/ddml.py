@@ -1,0 +1,211 @@
+"""A file for DDML (key4hep), the fast simulation by networks in ddsim: its class RegularGridGANModel.
+
+Source: https://github.com/key4hep/DDML, commit a908dfb, src/RegularGridGANModel.cc, src/ONNXInference.cc.
+- Two inputs, in this order: numbers uniform in (-1, 1), (1, 100, 1, 1, 1), and the energy in GeV, (1, 1, 1, 1, 1).
+  The shapes are constants of the class: LatentVectorSize changes the numbers that are drawn, not the shape.
+- Output layer, x, y, in Geant4's unit of energy, MeV. Cell i of n lies at (i - floor(n / 2) + 1/2) cell sizes, half a
+  cell from its own position when n is odd. Along such an axis each cell is written as two halves.
+- No angle: it is 90 degrees in the graph. With CorrectForAngles, DDML shifts the layers along the direction.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.errors import InputError
+from caloscale.inference.export.target import Target, clamp
+from caloscale.inference.runtime import Floats
+from caloscale.models.card import ModelCard
+
+if TYPE_CHECKING:
+    from caloscale.inference.generator import Generator
+
+NUMBERS = 100
+"""Random numbers that DDML passes, whatever LatentVectorSize says."""
+PERPENDICULAR_DEG = 90.0
+_NEAREST_TO_ONE = float(np.nextafter(np.float32(1), np.float32(0)))
+_CENTRE = (
+    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
+    -0.00417768164, 0.246640727, 1.50140941,
+)  # fmt: skip
+_TAIL = (
+    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
+    0.00943887047, 1.00167406, 2.83297682,
+)  # fmt: skip
+
+
+class Ddml(Target):
+    """RegularGridGANModel of DDML, computed by its class ONNXInference."""
+
+    name = "ddml"
+
+    def __init__(self, card: ModelCard, noise_size: int) -> None:
+        super().__init__(card, noise_size)
+        if noise_size > NUMBERS:
+            raise InputError(
+                f"is too large for DDML, which passes {NUMBERS} random numbers",
+                field="model.latentSize",
+                value=card.latent_size,
+                remedy=f"train with --set model.latentSize={NUMBERS + card.latent_size - noise_size} or less, or use "
+                "--target onnx",
+            )
+        least, most = card.angle_deg
+        if not least <= PERPENDICULAR_DEG <= most:
+            raise InputError(
+                "does not contain 90 degrees, and DDML passes no angle",
+                field="data.angleDeg",
+                value=list(card.angle_deg),
+                remedy="train with a data.angleDeg that contains 90, or use --target onnx",
+            )
+        x, y, layers = card.shape
+        self._halved = (1 + x % 2, 1 + y % 2)
+        self.cells = (x * self._halved[0], y * self._halved[1], layers)
+        """NCellsX, NCellsY, NCellsZ."""
+        self.cell_mm = tuple(
+            card.geometry.cell_mm * card.preprocessing.rebin[axis] / self._halved[axis] for axis in (0, 1)
+        )
+        """CellSizeX, CellSizeY."""
+
+    def graph(self, generator: Generator) -> Any:
+        """From uniform numbers and GeV to MeV (1, layer, x, y)."""
+        import tensorflow as tf
+
+        traced, card, size = generator.cells_gev, self.card, self.noise_size
+        x, y, layers = card.shape
+        halved_x, halved_y = self._halved
+
+        def cells_mev(uniform: Any, energy_gev: Any) -> dict[str, Any]:
+            noise = normal_of_uniform(tf.reshape(uniform, (1, NUMBERS))[:, :size])
+            angle_rad = tf.constant([math.radians(PERPENDICULAR_DEG)], tf.float32)
+            energy, angle, scale = clamp(tf.reshape(energy_gev, (1,)), angle_rad, card)
+            cells = traced(noise, energy, angle) * (scale * (1000 / (halved_x * halved_y)))
+            cells = tf.reshape(tf.transpose(cells, (0, 3, 1, 2)), (1, layers, x, 1, y, 1))
+            cells = tf.tile(cells, (1, 1, 1, halved_x, 1, halved_y))
+            return {"cells_mev": tf.reshape(cells, (1, layers, x * halved_x, y * halved_y))}
+
+        signature = (
+            tf.TensorSpec((1, NUMBERS, 1, 1, 1), tf.float32, name="uniform"),
+            tf.TensorSpec((1, 1, 1, 1, 1), tf.float32, name="energy_gev"),
+        )
+        return tf.function(cells_mev, input_signature=signature, autograph=False)
+
+    def inputs(self, noise: Floats, energy_gev: float, angle_rad: float) -> list[Floats]:
+        """As RegularGridGANModel::prepareInput passes them; the uniform numbers are those of this noise."""
+        from scipy.special import erf
+
+        uniform = np.zeros(NUMBERS)
+        uniform[: self.noise_size] = erf(noise.astype(np.float64) / math.sqrt(2))
+        return [
+            uniform.astype(np.float32).reshape(1, NUMBERS, 1, 1, 1),
+            np.full((1, 1, 1, 1, 1), energy_gev, np.float32),
+        ]
+
+    def deposits(self, output: NDArray[np.floating], energy_gev: float) -> Floats:
+        """MeV as they are, as ONNXInference::runInference and convertOutput read them."""
+        return output.reshape(-1)[: math.prod(self.cells)].astype(np.float32)
+
+    def expected(self, cells_gev: Floats, energy_gev: float, angle_rad: float) -> Floats:
+        """MeV by layer, x, y; halves of cells along axes with an odd number of them."""
+        halves = cells_gev.repeat(self._halved[0], axis=0).repeat(self._halved[1], axis=1)
+        return (halves.transpose(2, 0, 1) * (1000 / math.prod(self._halved))).reshape(-1).astype(np.float32)
+
+    def threshold(self) -> float:
+        """MeV, of a half cell where cells are halved."""
+        return 1000 * self.card.preprocessing.threshold_gev / math.prod(self._halved)
+
+    def primaries(self, count: int) -> tuple[Floats, Floats]:
+        """All energies, 90 degrees."""
+        energy, angle = super().primaries(count)
+        return energy, np.full_like(angle, math.radians(PERPENDICULAR_DEG))
+
+    def properties(self) -> dict[str, str]:
+        """Inputs and output."""
+        x, y, layers = self.cells
+        return {
+            "caloscale.units.uniform": f"uniform random numbers in (-1, 1), (1, {NUMBERS}, 1, 1, 1); the first "
+            f"{self.noise_size} are used; the inverse normal distribution function is part of the graph",
+            "caloscale.units.energy_gev": "kinetic energy of the primary, GeV, (1, 1, 1, 1, 1)",
+            "caloscale.units.cells_mev": f"energy deposited in each cell, MeV, (1, layer {layers}, x {x}, y {y})",
+            "caloscale.cellMm": f"{self.cell_mm[0]:g} {self.cell_mm[1]:g}",
+            "caloscale.angle": "90 degrees, in the graph: DDML passes no angle",
+        }
+
+    def usage(self, file: str) -> str:
+        """Lines for ddsim's steering file."""
+        x, y, layers = self.cells
+        low, high = self.card.energy_gev
+        halves = " and ".join(name for name, factor in zip("xy", self._halved) if factor == 2)
+        halved = (
+            f"- The network has an odd number of cells along {halves}. DDML would put them half a cell off, so each is "
+            "written as two halves.\n"
+            if halves
+            else ""
+        )
+        return f"""In the steering file of ddsim, instead of DDML's `aiDance`, with the regions and detectors of ILD:
+
+```python
+def caloscale_showers(kernel):
+    from g4units import GeV, mm
+    from DDG4 import DetectorConstruction, Geant4, PhysicsList
+
+    seq = Geant4(kernel).detectorConstruction()
+    model = DetectorConstruction(kernel, "RegularGridGANPolyhedraBarrelONNXModel/CaloscaleBarrel")
+    model.RegionName = "EcalBarrelRegion"
+    model.Detector = "EcalBarrel"
+    model.Symmetry = 8
+    model.Enable = True
+    model.CorrectForAngles = True
+    model.ApplicableParticles = {{"e-", "e+"}}
+    model.Etrigger = {{"e-": {low:g} * GeV, "e+": {low:g} * GeV}}
+    model.ModelPath = "{file}"
+    model.OptimizeFlag = 0
+    model.IntraOpNumThreads = 1
+    model.LatentVectorSize = {NUMBERS}
+    model.NCellsX, model.NCellsY, model.NCellsZ = {x}, {y}, {layers}
+    model.CellSizeX, model.CellSizeY = {self.cell_mm[0]:g} * mm, {self.cell_mm[1]:g} * mm
+    model.enableUI()
+    seq.adopt(model)
+
+    physics = PhysicsList(kernel, "Geant4FastPhysics/FastPhysicsList")
+    physics.EnabledParticles = ["e-", "e+"]
+    physics.enableUI()
+    kernel.physicsList().adopt(physics)
+
+
+SIM.physics.setupUserPhysics(caloscale_showers)
+```
+
+The endcap is the same with `RegularGridGANEndcapONNXModel`, `EcalEndcapRegion`, `EcalEndcap` and no `Symmetry`.
+
+- Below {low:g} GeV `Etrigger` leaves the particle to Geant4; above {high:g} GeV the graph clamps.
+- DDML passes no angle. The graph computes 90 degrees; `CorrectForAngles` shifts the layers along the direction.
+- Layer l is put on sensor l of the detector ({layers} are needed). The showers are those of the detector that the
+  generator was trained for; another absorber or thickness needs another training.
+{halved}"""
+
+
+def normal_of_uniform(uniform: Any) -> Any:
+    """Normal numbers of numbers uniform in (-1, 1): sqrt(2) erfinv(u), float32 tensors of any shape.
+
+    A uniform number of type double may become -1 or 1 as float32: it counts as the nearest number within, so that the
+    result lies within 5.5 standard deviations. Polynomials for single precision of M. Giles, "Approximating the
+    erfinv function", GPU Computing Gems Jade Edition (2012), ch. 10, relative error 4e-7; ONNX has no such operator.
+    """
+    import tensorflow as tf
+
+    u = tf.clip_by_value(uniform, -_NEAREST_TO_ONE, _NEAREST_TO_ONE)
+    w = -tf.math.log((1 - u) * (1 + u))
+    near = _polynomial(_CENTRE, w - 2.5)
+    far = _polynomial(_TAIL, tf.sqrt(tf.maximum(w, 5.0)) - 3)
+    return math.sqrt(2) * u * tf.where(w < 5, near, far)
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
+    value = coefficients[0]
+    for coefficient in coefficients[1:]:
+        value = coefficient + value * x
+    return value

@@ -1,0 +1,322 @@
+"""Write a released generator for a target, and check a file by repeating the target's call."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+import caloscale
+from caloscale.errors import CheckpointError, InputError, StorageError
+from caloscale.inference.export.ddml import Ddml
+from caloscale.inference.export.par04 import Par04
+from caloscale.inference.export.plain import Onnx, OpenVino
+from caloscale.inference.export.runtimes import CHECKED, FILES, RECORD, TOLERANCE, deviation, metadata, source_sha256
+from caloscale.inference.export.target import Target, ranges
+from caloscale.inference.folder import VERDICT, read_card
+from caloscale.inference.packages import load, openvino_core
+from caloscale.progress import bar
+from caloscale.random import latent_noise
+from caloscale.spec.block import Block
+from caloscale.storage.atomic import atomic_writer
+
+TARGETS: dict[str, type[Target]] = {target.name: target for target in (Onnx, Par04, Ddml, OpenVino)}
+README = "README.md"
+PRIMARIES = 100
+"""Showers of a check."""
+_TOGETHER = 20
+"""Showers that the network computes at once in a check."""
+OUTSIDE = "clamped to the range in the graph; the shower is scaled to the primary's energy"
+"""What a file does with an energy that was not trained, in its metadata."""
+
+
+class TargetRecord(Block):
+    """What was written for a target: `export.json` in its folder."""
+
+    target: str
+    """The target."""
+    model: str
+    """Folder of the model that it was made from."""
+    source: str
+    """SHA-256 of its network and card."""
+    files: tuple[str, ...]
+    """All files of the folder, but for this one."""
+    deviation: float = Field(ge=0)
+    """Largest deviation from the network, see `runtimes.deviation`."""
+    versions: dict[str, str]
+    """Software that made it."""
+
+
+class Check(Block):
+    """How a file agrees with its network in the target's own call."""
+
+    file: str
+    """The file."""
+    target: str
+    """The target."""
+    showers: int
+    """Showers that were compared: batch 1, one thread, optimisation of the graph off."""
+    deviation: float
+    """Largest deviation of a cell, in its shower's largest, or of a sum, relative."""
+    tolerance: float
+    """What is allowed."""
+    milliseconds_per_shower: float
+    """Median of the calls."""
+
+
+def export_model(model: Path, target: str, output: Path) -> TargetRecord:
+    """Write the generator of a model folder for a target into a folder of its own, with a README.
+
+    Raises InputError for a target that is not known or cannot hold the generator, CheckpointError for a folder that is
+    no model and for a file that disagrees with the network, StorageError for an output folder with other files.
+    """
+    kind = _target(target)
+    card = read_card(model)
+    _refuse_foreign(output)
+    for package in ("openvino",) if kind.format == "openvino" else ("onnx", "onnxruntime", "tf2onnx"):
+        load(package)
+    from caloscale.inference.export import formats
+    from caloscale.inference.generator import load_generator
+
+    generator = load_generator(model)
+    chosen = kind(card, generator.noise_size)
+    write, _, versions = formats.exporter(kind.format)
+    name, source = FILES[kind.format], source_sha256(model)
+    with atomic_writer(output, replace_folder=True) as folder:
+        folder.mkdir()
+        properties = _properties(chosen, model, source)
+        write(generator, chosen.graph(generator), folder / name, properties)
+        found, _ = _compare(chosen, folder / name, generator, CHECKED)
+        if not found <= TOLERANCE:
+            raise _disagrees(found, model, target)
+        (folder / README).write_text(_readme(chosen, name, properties), encoding="utf-8")
+        record = TargetRecord(
+            target=target,
+            model=str(model.resolve()),
+            source=source,
+            files=tuple(sorted(path.name for path in folder.iterdir())),
+            deviation=found,
+            versions=versions,
+        )
+        (folder / RECORD).write_text(record.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+    return record
+
+
+def check_file(file: Path, model: Path | None = None) -> Check:
+    """Repeat the target's call of a file for 100 primaries and compare with the network of its model folder.
+
+    model: absent, the folder that `export.json` beside the file names. Raises InputError for a file that is none of
+    ours or of another version, CheckpointError for another network and for a file that disagrees.
+    """
+    said = _metadata(file)
+    if "caloscale.target" not in said:
+        raise InputError(
+            "was not written by caloscale export",
+            file=file,
+            remedy="give generator.onnx or generator.xml of its folder",
+        )
+    if said["caloscale.version"] != caloscale.__version__:
+        raise InputError(
+            f"was written by another version, this is {caloscale.__version__}",
+            file=file,
+            field="caloscale.version",
+            value=said["caloscale.version"],
+            remedy="export the model again, or check with that version",
+        )
+    kind = _target(said["caloscale.target"])
+    folder = model or _model_of(file)
+    if source_sha256(folder) != said["caloscale.source"]:
+        raise CheckpointError(
+            f"is not the model that {file} was made from",
+            file=folder,
+            remedy="give that model with --model, or export this one again",
+        )
+    from caloscale.inference.generator import load_generator
+
+    generator = load_generator(folder)
+    chosen = kind(generator.card, generator.noise_size)
+    found, milliseconds = _compare(chosen, file, generator, PRIMARIES)
+    if not found <= TOLERANCE:
+        raise _disagrees(found, file, kind.name)
+    return Check(
+        file=str(file),
+        target=kind.name,
+        showers=PRIMARIES,
+        deviation=found,
+        tolerance=TOLERANCE,
+        milliseconds_per_shower=round(milliseconds, 3),
+    )
+
+
+def _target(name: str) -> type[Target]:
+    if name not in TARGETS:
+        raise InputError("is not known", field="target", value=name, remedy="choose " + " or ".join(TARGETS))
+    return TARGETS[name]
+
+
+def _refuse_foreign(output: Path) -> None:
+    """An output folder is new, empty, or an earlier export."""
+    if output.exists() and not output.is_dir():
+        raise StorageError("is a file", file=output, remedy="give a folder that is new or empty")
+    names = sorted(path.name for path in output.iterdir()) if output.is_dir() else []
+    record = _record(output / RECORD)
+    foreign = [name for name in names if record is None or name not in (*record.files, RECORD)]
+    if foreign:
+        raise StorageError(
+            f"holds files of others: {', '.join(foreign[:3])}{' ...' if len(foreign) > 3 else ''}",
+            file=output,
+            field="--output",
+            remedy="give a folder that is new or empty, or an earlier export",
+        )
+
+
+def _record(path: Path) -> TargetRecord | None:
+    try:
+        return TargetRecord.model_validate_json(path.read_bytes(), by_alias=True, by_name=False)
+    except (OSError, ValidationError):
+        return None
+
+
+def _model_of(file: Path) -> Path:
+    record = _record(file.parent / RECORD)
+    if record is None or not Path(record.model).is_dir():
+        raise InputError(
+            "the model that it was made from is not known" if record is None else "its model is not there any more",
+            file=file,
+            field="--model",
+            value=None if record is None else record.model,
+            remedy="give the model folder with --model",
+        )
+    return Path(record.model)
+
+
+def _metadata(file: Path) -> dict[str, str]:
+    """What a file says about itself. Raises InputError."""
+    remedy = "give generator.onnx or generator.xml of an export"
+    if not file.is_file():
+        raise InputError("is not a file", file=file, remedy=remedy)
+    if file.suffix not in (".onnx", ".xml"):
+        raise InputError("is neither ONNX nor OpenVINO", file=file, value=file.suffix, remedy=remedy)
+    try:
+        if file.suffix == ".xml":
+            info = openvino_core().read_model(file).get_rt_info()
+            if "caloscale" not in info:
+                return {}
+            return {
+                f"caloscale.{name}": info["caloscale"][name].astype(str) for name in ("target", "version", "source")
+            }
+        return {one.key: one.value for one in load("onnx").load(str(file)).metadata_props}
+    except InputError:
+        raise
+    except Exception as error:  # protobuf and OpenVINO raise their own
+        raise InputError(f"cannot be read: {' '.join(str(error).split())[:200]}", file=file, remedy=remedy) from error
+
+
+def _properties(target: Target, model: Path, source: str) -> dict[str, str]:
+    """The metadata of a file: text by name."""
+    card = target.card
+    said = metadata(card, target.noise_size)
+    own = target.properties()
+    if own:  # names, shapes and units are the target's
+        said = {name: text for name, text in said.items() if not name.startswith("caloscale.units.")}
+    low, high = card.energy_gev
+    return {
+        **said,
+        **own,
+        "caloscale.target": target.name,
+        "caloscale.source": source,
+        "caloscale.energyRangeGev": f"{low:g} {high:g}",
+        "caloscale.angleRangeDeg": "{:g} {:g}".format(*card.angle_deg),
+        "caloscale.outsideRange": OUTSIDE,
+        "caloscale.noise": "from the caller",
+        "caloscale.verdict": _verdict(model),
+    }
+
+
+def _verdict(model: Path) -> str:
+    """What the validation decided, as JSON; a folder that no validation has written is not assessed."""
+    try:
+        decided = json.loads((model / VERDICT).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        decided = {"decision": "not assessed", "reasons": [f"the model folder has no {VERDICT}"]}
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"cannot be read: {error}", file=model / VERDICT, remedy="validate again, or copy the whole model folder"
+        ) from error
+    return json.dumps(decided)
+
+
+def _readme(target: Target, file: str, said: dict[str, str]) -> str:
+    verdict = json.loads(said["caloscale.verdict"])
+    units = "\n".join(
+        f"| `{name.removeprefix('caloscale.units.')}` | {text} |"
+        for name, text in said.items()
+        if name.startswith("caloscale.units.")
+    )
+    return f"""# A shower generator for {target.name}
+
+`{file}`, written by caloscale {caloscale.__version__}.
+
+- Electrons of {ranges(target.card)}.
+- Verdict of the validation: {verdict["decision"]}.
+- Energies and angles outside of the trained range are {OUTSIDE}.
+- Random numbers come from the caller.
+
+| tensor | float32 |
+|---|---|
+{units}
+
+{target.usage(file)}
+`caloscale export --check {file}` repeats the target's call for {PRIMARIES} primaries and compares with the network.
+"""
+
+
+def _caller(target: Target, file: Path) -> Callable[..., Any]:
+    """The call of the target: batch 1, one thread, no optimisation of the graph; inputs in their order."""
+    if target.format == "openvino":
+        compiled = openvino_core().compile_model(
+            file, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
+        )
+        names = ("noise", "energy_gev", "angle_rad")
+        return lambda *inputs: compiled(dict(zip(names, inputs)))["cells_gev"]
+    from caloscale.inference.onnx_runtime import open_session
+
+    session = open_session(file, threads=1, optimise=False)
+    names = tuple(value.name for value in session.get_inputs())
+    outputs = [value.name for value in session.get_outputs()]
+    return lambda *inputs: session.run(outputs, dict(zip(names, inputs, strict=True)))[0]
+
+
+def _compare(target: Target, file: Path, generator: Any, count: int) -> tuple[float, float]:
+    """Largest deviation of a file from the network, and the median of the calls in milliseconds."""
+    energy, angle = target.primaries(count)
+    noise = latent_noise(0, 0, count, target.noise_size)
+    call, seconds, worst = _caller(target, file), [], 0.0
+    threshold = target.threshold()
+    with bar("check", count, "showers", disable=count < PRIMARIES) as shown:
+        for first in range(0, count, _TOGETHER):
+            batch = slice(first, first + _TOGETHER)
+            network = generator.cells_gev(noise[batch], energy[batch], angle[batch]).numpy()
+            for number, cells in enumerate(network, start=first):
+                given = float(energy[number]), float(angle[number])
+                inputs = target.inputs(noise[number], *given)
+                started = time.perf_counter()
+                output = call(*inputs)
+                seconds.append(time.perf_counter() - started)
+                ours, truth = target.deposits(output, given[0]), target.expected(cells, *given)
+                worst = float(np.maximum(worst, deviation(ours[None], truth[None], threshold)))  # keeps NaN
+                shown.update(1)
+    return worst, float(np.median(seconds)) * 1000
+
+
+def _disagrees(found: float, file: Path, target: str) -> CheckpointError:
+    return CheckpointError(
+        f"differs from the network in the call of {target}: by {found:.1e}, allowed {TOLERANCE:g}",
+        file=file,
+        remedy="export the model again; if it stays, report it with the versions in export.json",
+    )

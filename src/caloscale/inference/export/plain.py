@@ -1,0 +1,93 @@
+"""A file for programs of one's own: noise, energy and angle in, GeV per cell out, any batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.inference.export.target import Target, clamp
+from caloscale.inference.runtime import Floats
+
+if TYPE_CHECKING:
+    from caloscale.inference.generator import Generator
+
+
+class Onnx(Target):
+    """ONNX Runtime in a program of one's own."""
+
+    name = "onnx"
+
+    def graph(self, generator: Generator) -> Any:
+        """From noise (batch, n), energy in GeV and angle in rad (batch,) to GeV (batch, X, Y, Z)."""
+        import tensorflow as tf
+
+        traced, card = generator.cells_gev, self.card
+
+        def cells_gev(noise: Any, energy_gev: Any, angle_rad: Any) -> dict[str, Any]:
+            energy, angle, scale = clamp(energy_gev, angle_rad, card)
+            return {"cells_gev": traced(noise, energy, angle) * tf.reshape(scale, (-1, 1, 1, 1))}
+
+        return tf.function(cells_gev, input_signature=traced.input_signature, autograph=False)
+
+    def inputs(self, noise: Floats, energy_gev: float, angle_rad: float) -> list[Floats]:
+        """noise (1, n), energy_gev (1,), angle_rad (1,)."""
+        return [noise[None], np.array([energy_gev], np.float32), np.array([angle_rad], np.float32)]
+
+    def deposits(self, output: NDArray[np.floating], energy_gev: float) -> Floats:
+        """GeV per cell as they are."""
+        return output.reshape(-1).astype(np.float32)
+
+    def expected(self, cells_gev: Floats, energy_gev: float, angle_rad: float) -> Floats:
+        """GeV per cell as they are."""
+        return cells_gev.reshape(-1)
+
+    def threshold(self) -> float:
+        """GeV."""
+        return self.card.preprocessing.threshold_gev
+
+    def properties(self) -> dict[str, str]:
+        """Those of `runtimes.metadata` are enough."""
+        return {}
+
+    def usage(self, file: str) -> str:
+        """Lines of Python."""
+        return f"""```python
+import numpy as np
+import onnxruntime
+
+session = onnxruntime.InferenceSession("{file}", providers=["CPUExecutionProvider"])
+noise = np.random.default_rng(1).standard_normal((10, {self.noise_size}), np.float32)
+energy_gev = np.full(10, {_middle(self.card.energy_gev)}, np.float32)
+angle_rad = np.radians(np.full(10, {_middle(self.card.angle_deg)}, np.float32))
+(cells_gev,) = session.run(["cells_gev"], {{"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad}})
+```
+"""
+
+
+class OpenVino(Onnx):
+    """OpenVINO in a program of one's own. Its format has two files: `generator.xml` and `generator.bin`."""
+
+    name = "openvino"
+    format = "openvino"
+
+    def usage(self, file: str) -> str:
+        """Lines of Python."""
+        return f"""`{file}` and `generator.bin` belong together: the format has two files.
+
+```python
+import numpy as np
+import openvino
+
+model = openvino.Core().compile_model("{file}", "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})
+noise = np.random.default_rng(1).standard_normal((10, {self.noise_size}), np.float32)
+energy_gev = np.full(10, {_middle(self.card.energy_gev)}, np.float32)
+angle_rad = np.radians(np.full(10, {_middle(self.card.angle_deg)}, np.float32))
+cells_gev = model({{"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad}})["cells_gev"]
+```
+"""
+
+
+def _middle(span: tuple[float, float]) -> float:
+    return round((span[0] + span[1]) / 2, 3)

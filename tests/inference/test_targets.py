@@ -1,0 +1,109 @@
+"""What the targets of an export make of a generator's cells: positions in Par04, numbers of DDML, refusals."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import ndtri
+
+from caloscale.detector.geometry import sensor_depth_mm
+from caloscale.errors import InputError
+from caloscale.inference.export import par04
+from caloscale.inference.export.ddml import Ddml, normal_of_uniform
+from caloscale.inference.export.par04 import Par04
+from caloscale.models.card import ModelCard
+from caloscale.spec import load_run
+
+from .model_folders import COMPACT
+
+
+def card(*overrides, preset="compact"):
+    run = load_run(preset=preset, overrides=(*(COMPACT if preset == "compact" else ()), *overrides))
+    return ModelCard.of(run, source="geant4", versions={}, parameters={})
+
+
+def test_uniform_numbers_become_normal_ones():
+    """Against SciPy, and at the ends, which float32 reaches: -1 and 1 are as finite as their neighbours."""
+    inner = np.nextafter(np.float32(1), np.float32(0))
+    uniform = np.concatenate([np.linspace(-1, 1, 20_001), 1 - np.geomspace(1e-7, 1, 500), [0, inner, 1, -inner, -1]])
+    uniform = uniform.astype(np.float32)
+    normal = normal_of_uniform(tf.constant(uniform)).numpy()
+    within = np.clip(uniform.astype(np.float64), -float(inner), float(inner))
+    truth = np.where(within > 0, -ndtri((1 - within) / 2), ndtri((1 + within) / 2))
+    np.testing.assert_allclose(normal, truth, rtol=2e-6, atol=1e-7)
+    assert normal.min() == -normal.max() and 5 < normal.max() < 5.5
+
+
+def par04_positions(mesh, entry, theta):
+    """Par04InferenceSetup::GetPositions, as written there: CLHEP's rotateZ, rotateY, inverse; azimuth 90 degrees."""
+
+    def rotate_z(angle):
+        return np.array([[math.cos(angle), -math.sin(angle), 0], [math.sin(angle), math.cos(angle), 0], [0, 0, 1]])
+
+    def rotate_y(angle):
+        return np.array([[math.cos(angle), 0, math.sin(angle)], [0, 1, 0], [-math.sin(angle), 0, math.cos(angle)]])
+
+    inverse = (rotate_y(-theta) @ rotate_z(-math.pi / 2)).T
+    rho, phi, z = np.meshgrid(*(np.arange(count) for count in mesh.cells), indexing="ij")
+    angle = (phi + 0.5) * 2 * math.pi / mesh.cells[1] - math.pi
+    radius = (rho + 0.5) * mesh.rho_mm
+    local = np.stack([radius * np.cos(angle), radius * np.sin(angle), (z + 0.5) * mesh.z_mm], axis=-1)
+    return entry + local.reshape(-1, 3) @ inverse.T
+
+
+@pytest.mark.parametrize("theta_deg", [60, 83, 90, 120])
+def test_par04_puts_the_cells_where_they_are(theta_deg):
+    """In the detector: face parallel to the beam (z), electrons at azimuth 90 degrees aim 15 mm behind it."""
+    of_grid = card("data.geometry.cells=[9, 8, 3]")
+    target, theta = Par04(of_grid, 4), math.radians(theta_deg)
+    entry = np.array([0.0, 800.0, 800 / math.tan(theta)])
+    x, y = (np.arange(9) - 4) * 5.1, (np.arange(8) - 3.5) * 5.1
+    aim_z = entry[2] + 15 / math.tan(theta)
+    grid = np.array(
+        [
+            [[[-across, 800 + depth, aim_z + along] for depth in sensor_depth_mm(of_grid.geometry)] for across in y]
+            for along in x
+        ]
+    )
+    cells = np.random.default_rng(1).exponential(size=(9, 8, 3)).astype(np.float32)
+    deposits = target.expected(cells, 10.0, theta)
+    assert deposits.sum() == pytest.approx(1000 * cells.sum(), rel=1e-5)
+    positions = par04_positions(target.mesh, entry, theta)
+    for cell in np.ndindex(9, 8, 3):
+        one = np.zeros((9, 8, 3), np.float32)
+        one[cell] = 1
+        (where,) = target.expected(one, 10.0, theta).nonzero()
+        half = [target.mesh.rho_mm, 2 * math.pi / target.mesh.cells[1] * np.hypot(*target_uv(grid[cell], entry, theta))]
+        reach = math.hypot(*(size / 2 for size in (*half, target.mesh.z_mm))) + target.mesh.rho_mm / 2
+        distance = np.linalg.norm(positions[where[0]] - grid[cell])
+        assert len(where) == 1 and distance <= reach + outside(grid[cell], entry, theta)
+    mean, largest = target.displacement_mm
+    assert 0 < mean < largest < 5.1 * 2
+
+
+def target_uv(position, entry, theta):
+    """Distances from the axis of the particle, along growing theta and across."""
+    along = np.array([0, math.sin(theta), math.cos(theta)])
+    across = position - entry - along * np.dot(position - entry, along)
+    return np.linalg.norm(across), 0
+
+
+def outside(position, entry, theta):
+    """How far a position lies in front of the mesh, which begins at the entry: it goes to its first layer."""
+    return max(0.0, -float(np.dot(position - entry, [0, math.sin(theta), math.cos(theta)])))
+
+
+@pytest.mark.parametrize(
+    ("kind", "noise_size", "overrides", "field"),
+    [
+        (Ddml, 254, ("model.latentSize=256",), "model.latentSize"),
+        (Ddml, 4, ("data.angleDeg=[60, 80]",), "data.angleDeg"),
+        (Par04, 4, (), "data.preprocessing.rebin"),
+    ],
+)
+def test_what_a_target_cannot_hold(kind, noise_size, overrides, field, monkeypatch):
+    monkeypatch.setattr(par04, "MOST_CELLS", 100)
+    with pytest.raises(InputError) as error:
+        kind(card(*overrides), noise_size)
+    assert error.value.field == field and error.value.remedy and error.value.exit_code == 2
