@@ -117,6 +117,13 @@ class Ddml(Target):
         """MeV, of a half cell where cells are halved."""
         return 1000 * self.card.preprocessing.threshold_gev / math.prod(self._halved)
 
+    def noise(self, count: int) -> Floats:
+        """The exact normal numbers of uniform numbers of type float32, whose steps are wide far from 0."""
+        from scipy.special import erf, erfinv
+
+        uniform = erf(super().noise(count).astype(np.float64) / math.sqrt(2)).astype(np.float32)
+        return (math.sqrt(2) * erfinv(uniform.astype(np.float64))).astype(np.float32)
+
     def primaries(self, count: int) -> tuple[Floats, Floats]:
         """All energies, 90 degrees."""
         energy, angle = super().primaries(count)

@@ -21,7 +21,6 @@ from caloscale.inference.export.target import Target, ranges
 from caloscale.inference.folder import VERDICT, read_card
 from caloscale.inference.packages import load, openvino_core
 from caloscale.progress import bar
-from caloscale.random import latent_noise
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import atomic_writer
 
@@ -295,7 +294,7 @@ def _caller(target: Target, file: Path) -> Callable[..., Any]:
 def _compare(target: Target, file: Path, generator: Any, count: int) -> tuple[float, float]:
     """Largest deviation of a file from the network, and the median of the calls in milliseconds."""
     energy, angle = target.primaries(count)
-    noise = latent_noise(0, 0, count, target.noise_size)
+    noise = target.noise(count)
     call, seconds, worst = _caller(target, file), [], 0.0
     threshold = target.threshold()
     with bar("check", count, "showers", disable=count < PRIMARIES) as shown:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from caloscale.inference.export.runtimes import Format
 from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
+from caloscale.random import latent_noise
 
 if TYPE_CHECKING:
     from caloscale.inference.generator import Generator
@@ -57,6 +58,10 @@ class Target(ABC):
     @abstractmethod
     def usage(self, file: str) -> str:
         """How the file is used (Markdown): the lines to paste and the limits."""
+
+    def noise(self, count: int) -> Floats:
+        """Normal random numbers for the check, (count, noise_size), such as the target can pass."""
+        return latent_noise(0, 0, count, self.noise_size)
 
     def primaries(self, count: int) -> tuple[Floats, Floats]:
         """Energies, GeV, and angles, rad, (count,), over all that was trained on, for the check."""
