@@ -104,7 +104,7 @@ class Access(ABC):
                 raise ClusterError(
                     f"waited {seconds:.0f} s in vain: {what}{ended}", remedy=f"logs are in {self.folder}"
                 )
-            time.sleep(0.1)
+            time.sleep(0.2)
 
     def ended_programs(self) -> list[str]:
         """Programs of the cluster that should run and do not, as far as that can be seen from here."""

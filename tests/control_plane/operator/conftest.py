@@ -70,7 +70,7 @@ class Runs:
         while not holds(status := self.status(name)):
             if time.monotonic() > end:
                 raise AssertionError(f"{name}: {what} never came to pass; the status is {status}")
-            time.sleep(0.1)
+            time.sleep(0.2)
         return status
 
     def phase(self, name: str, *phases: str, seconds: float = 600) -> dict[str, Any]:
