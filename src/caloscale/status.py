@@ -284,7 +284,7 @@ class RunStatus(StatusBlock):
     """Since when the planned machines have been missing."""
     not_before: Time | None = None
     """The next start is not before this (back-off)."""
-    room_since: Time | None = None
+    capacity_since: Time | None = None
     """Since when the planned nodes could be had again, while it runs on fewer."""
     unfollowed_since: Time | None = None
     """Since when the pod that is to follow the run (a pipeline's step) has been gone."""

@@ -1,4 +1,4 @@
-"""A run's life without a cluster: phases, recovery, money, and an operator that ends anywhere."""
+"""The phases of a run without a cluster: phases, recovery, money, and an operator that ends anywhere."""
 
 from __future__ import annotations
 

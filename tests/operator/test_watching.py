@@ -131,7 +131,7 @@ ON_DEMAND = {f"d{i}": ex.node(f"d{i}", "on-demand") for i in range(4)}
 
 
 def sold_out(purchase: str | None, **budget: float) -> World:
-    """Spot nodes are gone for good, and an on-demand pool has room."""
+    """Spot nodes are gone for good, and an on-demand pool has free nodes."""
     w = world({"hardware": {"purchase": purchase}, "recovery": {"minNodes": 4}, "budget": budget}, steps=1000)
     w.until(lambda w: w.phase == "Running" and w.step > 100)
     assert w.status["placement"]["purchase"] == "spot"

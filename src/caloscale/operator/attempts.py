@@ -94,7 +94,7 @@ def _placement(draft: Draft, run: Run) -> Placed | None:
     missing = shortage(placed, pools)
     if missing is None or (run.cluster.add_nodes and not _came_too_few(draft)):
         return placed
-    return _wait_for_room(draft, run, placed, missing)
+    return _wait_for_capacity(draft, run, placed, missing)
 
 
 def _came_too_few(draft: Draft) -> bool:
@@ -117,7 +117,7 @@ def _plan(draft: Draft, placed: Placed) -> None:
         draft.condition("Planned", "True", "Planned", message)
 
 
-def _wait_for_room(draft: Draft, run: Run, placed: Placed, missing: str) -> Placed | None:
+def _wait_for_capacity(draft: Draft, run: Run, placed: Placed, missing: str) -> Placed | None:
     if pool_of(placed, draft.seen.pools()[0]) is None and (moved := _moved(draft, run, placed, same_price=True)):
         return moved
     since = draft.status.waiting_since or draft.now
@@ -138,14 +138,16 @@ def _wait_for_room(draft: Draft, run: Run, placed: Placed, missing: str) -> Plac
 
 
 def _moved(draft: Draft, run: Run, placed: Placed, *, same_price: bool = False) -> Placed | None:
-    """The placement in another pool that has room, within the budget; ``same_price``: in one of equal machines only."""
+    """The placement in another pool with free nodes, within the budget; ``same_price``: of equal machines only."""
     if draft.problem is not None or any(attempt.node_usage for attempt in draft.status.attempts):
         return None  # nodes in use are billed as those of the placement
     for moved in move(run, placed, draft.seen.pools()[0], draft.seen.catalogue):
         kinds = [(one.machine_type, one.region, one.purchase) for one in (placed, moved)]
         if (same_price and kinds[0] != kinds[1]) or not affordable(draft, run, moved):
             continue
-        message = f"pool {placed.pool} has no room; {moved.nodes} nodes ({moved.purchase}) of pool {moved.pool}"
+        message = (
+            f"pool {placed.pool} has too few free nodes; {moved.nodes} nodes ({moved.purchase}) of pool {moved.pool}"
+        )
         draft.event("Normal", "Moved", message)
         draft.condition("Planned", "True", "Moved", message)
         return moved
@@ -298,15 +300,15 @@ def _growth(draft: Draft, run: Run, live: AttemptStatus) -> Outcome | None:
         return None
     full = resize(run, placed, placed.planned_nodes)
     if full is None or shortage(full, draft.seen.pools()[0]) is not None:
-        draft.put(room_since=None)
+        draft.put(capacity_since=None)
         return None
-    since = draft.status.room_since or draft.now
-    draft.put(room_since=since)
+    since = draft.status.capacity_since or draft.now
+    draft.put(capacity_since=since)
     due = since + dt.timedelta(seconds=seconds_of(run.recovery.grow_after))
     if draft.now < due:
         draft.times.append(due)
         return None
-    draft.put(placement=full, room_since=None)
+    draft.put(placement=full, capacity_since=None)
     return Outcome("ScaledUp", f"{full.nodes} nodes can be had again")
 
 

@@ -61,7 +61,7 @@ class Store:
     # --- events
 
     def put(self, kind: str, raw: Mapping[str, Any], *, gone: bool = False) -> set[RunKey]:
-        """Take in an object as an event has it; returns the runs that it concerns, waiting ones for new room included.
+        """Take in an object as an event has it; returns the runs that it concerns, with those that wait for capacity.
 
         What is not newer than what is known is left aside: events and answers to our own writes overtake.
         """
@@ -264,12 +264,12 @@ class Store:
         return pools_of(self.nodes.values(), uses, coming)
 
     def _is_queued(self, run: RunKey, kind: str, name: str) -> bool:
-        """Whether a queue keeps the job back: it will take nodes when it is admitted, not before."""
+        """Whether the job is suspended by a queue: it uses nodes only when it is admitted."""
         job = self.jobs.get((kind, run.namespace, name))
         return job is not None and job.state == "suspended"
 
     def pending_runs(self) -> set[RunKey]:
-        """Runs that more room concerns: those that wait for it, or run on fewer nodes than planned."""
+        """Runs that more capacity concerns: those that wait for it, or run on fewer nodes than planned."""
         return {
             key
             for key, known in self.runs.items()
@@ -355,7 +355,7 @@ WATCHED: dict[str, dict[str, str]] = {
 }
 """Kinds that are followed, and which of their objects."""
 WHOLE_CLUSTER = ("Node", "Pod")
-"""Kinds that are followed everywhere: whoever runs on a node takes room."""
+"""Kinds that are watched in all namespaces: all pods use capacity."""
 
 
 Notice = Callable[[str, dict[str, Any], bool], None]

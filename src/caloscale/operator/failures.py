@@ -323,7 +323,7 @@ def _recover(draft: Draft, run: Run, ended: AttemptStatus, outcome: Outcome) -> 
         message=outcome.message,
         restarts=restarts,
         waiting_since=None,
-        room_since=None,
+        capacity_since=None,
         not_before=draft.now + dt.timedelta(seconds=pause),
     )
     lost = f", {ended.steps_lost} steps lost" if ended.steps_lost else ""
@@ -332,7 +332,7 @@ def _recover(draft: Draft, run: Run, ended: AttemptStatus, outcome: Outcome) -> 
 
 
 def _contradicted(draft: Draft, run: Run, outcome: Outcome) -> bool:
-    """Whether the scheduler found no room where by our count there is some, and nobody is to add any.
+    """Whether the scheduler found too few nodes although by our count there are enough, and none are to be added.
 
     What it knows (a volume's zone, say) we do not, so another attempt may pay for some of the nodes in vain, too.
     """

@@ -126,7 +126,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 def test_without_any_right_something_is_denied(
     runs: Runs, operator: OperatorProcess, control_plane: ControlPlane, add_nodes: Callable[..., list[str]]
 ) -> None:
-    """Each is taken away in turn from an operator that starts and meets a life of every kind."""
+    """Each is taken away from an operator that starts and reconciles a run of every kind."""
     add_nodes("v100", 4)
     runs.imitate("5s")
     superfluous = []

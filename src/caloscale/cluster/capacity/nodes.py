@@ -173,7 +173,7 @@ class Pool:
 
     @functools.cached_property
     def worker_cpus(self) -> float:
-        """Processors that a worker with a whole node asks for: room is left for the node's own pods."""
+        """Processors that a worker with a whole node asks for: the rest is for the node's own pods."""
         return _share(min((node.cpus for node in self.nodes), default=1.0))
 
     @functools.cached_property

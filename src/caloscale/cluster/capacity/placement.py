@@ -25,7 +25,7 @@ class Choice:
 
 
 def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> Choice:
-    """Where a run goes: pools that have room first, then what the planner takes (cheapest, or fastest in the budget).
+    """The placement of a run: pools with enough free nodes first, then the cheapest (or the fastest in the budget).
 
     Never raises for a valid run configuration: the reasons against a pool are in the message.
     """

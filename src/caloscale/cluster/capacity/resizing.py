@@ -32,7 +32,7 @@ def shrink(run: Run, placed: Placed, pools: Sequence[Pool]) -> Placed | None:
 
 
 def move(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) -> list[Placed]:
-    """The planned layout in other pools that the run configuration allows and that have room, the cheapest first.
+    """The planned layout in other pools that are allowed and have enough free nodes, the cheapest first.
 
     Same accelerators on as many nodes, so the same global batch and results. Spot and on-demand are both allowed where
     hardware.purchase is not given. A pool without a price comes last.

@@ -1,4 +1,4 @@
-"""Lives of runs through the upstream operators."""
+"""Phases of runs through the upstream operators."""
 
 from __future__ import annotations
 
