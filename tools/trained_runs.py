@@ -35,7 +35,8 @@ NO_LIMIT = "train.maxMinutes=null"
 def trained(*, preset: str, overrides: Sequence[str] = ()) -> Path:
     """Folder of the finished run of a preset with these overrides; it is made, or resumed, if it is not finished.
 
-    Benches that need the same training share it. A run of another configuration (an edited preset) has another name.
+    Benches that need the same training share it. A run of another configuration (an edited preset) has another name;
+    after a change of the networks' code delete runs/trained.
     """
     folder = TRAINED_RUNS / f"{preset}-{identity(load_run(preset=preset, overrides=overrides))}"
     if not (folder / "validation" / "physics.json").is_file():
