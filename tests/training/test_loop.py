@@ -114,7 +114,7 @@ def test_an_interrupted_training_equals_an_undisturbed_one(whole, shards, tmp_pa
 @pytest.mark.usefixtures("eagerly")
 def test_the_last_epoch_is_compared_once(shards, tmp_path, monkeypatch):
     """Also where its generator is not selected."""
-    monkeypatch.setattr(trainer, "is_selected", lambda deviation, lowest: False)
+    monkeypatch.setattr(trainer, "is_selected", lambda *_: False)
     record = train(small_run(*QUICK, "train.epochs=2"), shards, tmp_path)
     assert record.selected_epoch == 1
     assert json.loads((tmp_path / "history.json").read_text())["validation"]["epoch"] == [1, 2]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from caloscale.models import latent, noise_size
 from caloscale.showers.arrays import Showers
 from caloscale.showers.preprocessing import to_gev
-from caloscale.spec import Run
+from caloscale.spec import Run, Train
 
 MOST_SHOWERS = 400
 """Showers that are compared, at most: a fraction of a second."""
@@ -21,6 +22,9 @@ SHARE = 0.25
 """Fraction of the validation showers that selects the epoch; the others validate it."""
 TOLERANCE = 0.5
 """Relative difference of two deviations that is not significant with so few showers."""
+SETTLED = 0.75
+"""Fraction of the epochs behind which a learning rate that decays as a cosine is below 15%: before, the networks swing
+around each other, and the few showers that select would choose an epoch by chance."""
 ENERGY_BINS = 3
 """Ranges of energy, with equal numbers of showers."""
 AT_ONCE = 64
@@ -44,13 +48,18 @@ def selection_showers(shards: Sequence[int]) -> NDArray[np.intp]:
     return np.sort(np.random.default_rng(0).choice(pool, wanted, replace=False))
 
 
-def is_selected(deviation: float, lowest: float | None) -> bool:
+def is_selected(epoch: int, deviation: float, earlier: Mapping[int, float], train: Train) -> bool:
     """Whether the newest generator replaces the one that is selected so far.
 
-    lowest: least deviation of all earlier epochs; None: there is none. A later epoch is preferred unless it is
-    significantly worse.
+    earlier: deviations of earlier epochs. A later epoch is preferred unless it is significantly worse than one whose
+    learning rate has decayed as well.
     """
-    return lowest is None or deviation <= (1 + TOLERANCE) * lowest
+    lowest = min((value for number, value in earlier.items() if _is_settled(number, train)), default=None)
+    return not math.isnan(deviation) and (lowest is None or deviation <= (1 + TOLERANCE) * lowest)
+
+
+def _is_settled(epoch: int, train: Train) -> bool:
+    return train.decay != "cosine" or epoch > SETTLED * train.epochs
 
 
 def generate_like(like: Showers, generator: Any, run: Run) -> Showers:

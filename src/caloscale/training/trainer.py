@@ -122,10 +122,12 @@ class Trainer:
             return
         epoch = self.calendar.epoch(step)
         figures = physics_deviation(self.validation, generate_like(self.validation, self.state.released, self.run))
-        earlier = [d for d in self.history.content["validation"].get("deviation", []) if d is not None]
+        known = self.history.content["validation"]
+        pairs = zip(known.get("epoch", []), known.get("deviation", []))
+        earlier = {number: deviation for number, deviation in pairs if deviation is not None}
         self.history.add_validation(epoch, figures)
         self.monitor.validation(step, figures)
-        if self.selected is None or is_selected(figures["deviation"], min(earlier, default=None)):
+        if self.selected is None or is_selected(epoch, figures["deviation"], earlier, self.run.train):
             self.selected = self._progress().model_copy(
                 update={"selected_epoch": epoch, "selected_step": step, "selected_deviation": figures["deviation"]}
             )
