@@ -16,6 +16,7 @@ from caloscale.operator.metrics import Metrics
 from caloscale.operator.settings import Settings
 from caloscale.status import RunStatus
 from tests.cluster import examples as ex
+from tests.operator.test_cache import pod
 
 RUN = RunKey("physics", "gan", "u")
 HARDWARE = {"accelerator": "nvidia-tesla-v100", "count": 8, "purchase": "spot", "region": "europe-west4"}
@@ -187,3 +188,26 @@ def test_a_run_is_deleted_as_it_was_decided_and_in_no_other_version(controller: 
     (*what, uid, version) = server.deleted[-1]
     assert what == ["TrainingRun", "physics", "gan"] and uid == "u"
     assert version == controller.store.runs[RUN].raw["metadata"]["resourceVersion"] == str(server.version)
+
+
+@pytest.mark.parametrize(("state", "phase"), [("Succeeded", "Succeeded"), ("Running", "Recovering")])
+def test_a_worker_that_is_gone_is_lost_only_when_the_newest_state_of_its_job_says_no_success(
+    controller: Controller, server: Server, state: str, phase: str
+) -> None:
+    """The controller of a job that has succeeded deletes workers; the watch of pods may be quicker than that of jobs."""
+    controller._reconcile(RUN)
+    (job,) = controller.store.jobs_of(RUN)
+    controller.store.put("Pod", pod("gan-1-worker-0", 50))
+    controller._reconcile(RUN)
+    condition = {"type": state, "status": "True"}
+    owner = {"kind": "TrainingRun", "name": "gan", "uid": "u", "controller": True}
+    labels = {"caloscale.dev/attempt": "1"}
+    metadata = {"name": job.name, "namespace": RUN.namespace, "uid": job.uid, "resourceVersion": "60"}
+    server.foreign["TFJob", job.name] = {
+        "kind": "TFJob",
+        "metadata": {**metadata, "ownerReferences": [owner], "labels": labels},
+        "status": {"conditions": [condition]},
+    }
+    controller.store.put("Pod", pod("gan-1-worker-0", 61), gone=True)
+    controller._reconcile(RUN)
+    assert status(controller).phase == phase, status(controller).message

@@ -24,7 +24,7 @@ from caloscale.connection import CONFLICT, Connection, FencedError, is_passing, 
 from caloscale.errors import PriceError
 from caloscale.operator.cache import Store, Watches, follower_of
 from caloscale.operator.context import Action, Create, Decision, Delete, RunEvent, Snapshot
-from caloscale.operator.failures import NAME_TAKEN, REFUSED, diagnostics_of, wants_warnings
+from caloscale.operator.failures import NAME_TAKEN, REFUSED, diagnostics_of, job_in_doubt, wants_warnings
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
@@ -124,14 +124,21 @@ class Controller:
     def _reconcile(self, run: RunKey) -> float | None:
         """One reconcile: decide, write the status, act. Returns in how many seconds to look again."""
         first = self._first_event.pop(run, None)
-        with self._deciding:  # two runs must not take the same node
-            observed = self._observe(run)
-            if observed is None:
-                return None
-            seen, version = observed
-            now = dt.datetime.now(dt.UTC)
-            decision = reconcile(seen, now)
-            self.store.assume(run, decision.status, version)
+        confirmed = False
+        while True:
+            with self._deciding:  # two runs must not take the same node
+                observed = self._observe(run)
+                if observed is None:
+                    return None
+                seen, version = observed
+                now = dt.datetime.now(dt.UTC)
+                decision = reconcile(seen, now)
+                if confirmed or (job := job_in_doubt(seen, decision.status)) is None:
+                    self.store.assume(run, decision.status, version)
+                    break
+            confirmed = True
+            for newest in self.connection.each(job.kind, run.namespace, fields=f"metadata.name={job.name}"):
+                self.notice(job.kind, newest)
         if decision.status != seen.status:
             try:
                 version = self._write(run, version, decision.status)

@@ -14,7 +14,7 @@ from caloscale.cluster.accounting import COUNTED, HOUR, first_usage, settle, wit
 from caloscale.cluster.capacity.placement import shortage
 from caloscale.cluster.capacity.pods import ENDED, IMAGE_REASONS, Diagnostic, Job, Pod
 from caloscale.errors import PeerLostError, with_remedy
-from caloscale.operator.context import Delete, Draft
+from caloscale.operator.context import Delete, Draft, Snapshot
 from caloscale.spec import Run, seconds_of
 from caloscale.status import AttemptStatus, Placed, Reason, RunStatus
 
@@ -175,6 +175,18 @@ def judge(
     if job is None and attempt.node_usage:
         return Outcome("JobLost", f"{attempt.job} was deleted by somebody")
     return None
+
+
+def job_in_doubt(seen: Snapshot, status: RunStatus) -> Job | None:
+    """The job whose newest state has to be read before its attempt ends as lost; None: nothing is in doubt.
+
+    When a job has succeeded, its controller deletes the workers that still run (cleanPodPolicy). Pods and jobs have
+    a watch each, and that of the pods may be the quicker one.
+    """
+    live = seen.status.live
+    if live is None or not any(each.number == live.number and each.reason in COUNTED for each in status.attempts):
+        return None
+    return next((job for job in seen.jobs if job.attempt == live.number), None)
 
 
 def awaited_until(pods: Sequence[Pod], now: dt.datetime) -> dt.datetime | None:
