@@ -26,9 +26,8 @@ def command(
 ) -> None:
     """Turn finished runs into measurements for plans: rented machines into --output, this one into --speeds."""
     from caloscale.cli.tables import console, table
-    from caloscale.planning.own_machine import speeds_file
     from caloscale.report.plan import describe_speed
-    from caloscale.stages.planning import calibrate_runs
+    from caloscale.stages.planning import calibrate_runs, speeds_file
 
     made = calibrate_runs(runs, output, measurements or (), speeds=speeds)
     if as_json:

@@ -52,10 +52,10 @@ def command(
     when nothing can be chosen, or nothing meets budget.maxUsd and budget.deadline.
     """
     from caloscale.planning.measurements import load_measurements
-    from caloscale.planning.own_machine import keep_speeds, load_speeds
     from caloscale.planning.plan import plan
     from caloscale.planning.prices import load_prices
     from caloscale.report.plan import describe_speed, is_met
+    from caloscale.stages.planning import keep_speeds, load_speeds
 
     if figure is not None and figure.suffix not in FIGURES:
         raise StorageError("is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(FIGURES)}")

@@ -6,13 +6,11 @@ import datetime as dt
 import hashlib
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
-import platformdirs
 from pydantic import Field
 
 from caloscale.errors import InputError
-from caloscale.planning.catalogue import SourcedRow, read_rows, rows_csv
+from caloscale.planning.catalogue import SourcedRow
 from caloscale.planning.machines import find_machine
 from caloscale.planning.money import usd_of
 from caloscale.planning.offers import node_rate
@@ -20,7 +18,6 @@ from caloscale.planning.prices import Prices, Purchase
 from caloscale.planning.rates import Rate
 from caloscale.spec import Data, Run
 from caloscale.spec.block import Block
-from caloscale.storage.atomic import atomic_writer
 
 HOUR = 3600.0  # s
 
@@ -119,31 +116,6 @@ def detector_of(data: Data) -> str:
     """Twelve digits that differ for another geometry, other energies, angles or cuts: Geant4 has another speed then."""
     described = (data.geometry, data.energy_gev, data.angle_deg, data.simulation.cut_mm)
     return hashlib.sha256(repr(described).encode()).hexdigest()[:12]
-
-
-def speeds_file() -> Path:
-    """Where the speeds of machines at hand are kept: a CSV in the user's data folder."""
-    return Path(platformdirs.user_data_dir("caloscale")) / "machines.csv"
-
-
-def load_speeds(file: Path | None = None) -> tuple[MachineSpeed, ...]:
-    """The measured machines at hand; raises InputError for a file that is nonsense, or that was named and is absent."""
-    path = file or speeds_file()
-    if file is None and not path.exists():
-        return ()
-    return tuple(row for _, row in read_rows(path, MachineSpeed, InputError))
-
-
-def keep_speeds(new: Sequence[MachineSpeed], file: Path | None = None) -> Path:
-    """Add measurements to the file of machines at hand; returns its path."""
-    path = file or speeds_file()
-    held = load_speeds(path) if path.exists() else ()
-    keys = {row.key for row in new}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_writer(path) as temporary:
-        rows = [*(row for row in held if row.key not in keys), *new]
-        temporary.write_text(rows_csv(MachineSpeed, rows), encoding="utf-8")
-    return path
 
 
 def plan_training(run: Run, speeds: Sequence[MachineSpeed], prices: Prices, as_of: dt.date) -> OwnTraining | None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
+
 from caloscale.cluster.capacity.nodes import CPU
 from caloscale.errors import InputError
 from caloscale.planning.bill import Bill, Speed, bill
@@ -14,7 +16,7 @@ from caloscale.planning.calibration import Calibration, calibrate
 from caloscale.planning.catalogue import read_rows, rows_csv
 from caloscale.planning.machines import find_machine
 from caloscale.planning.measurements import Measurement, load_measurements
-from caloscale.planning.own_machine import MachineSpeed, cells_of, detector_of, keep_speeds
+from caloscale.planning.own_machine import MachineSpeed, cells_of, detector_of
 from caloscale.planning.plan import Plan
 from caloscale.planning.plan import plan as make_plan
 from caloscale.planning.prices import load_prices, today
@@ -176,6 +178,31 @@ def _speed_of(folder: Path, stage: str, *, on_worker: bool = False) -> tuple[flo
         return None
     per_second = record.figures.get("showersPerSecond")
     return (float(per_second), record.machine.cores) if per_second else None
+
+
+def speeds_file() -> Path:
+    """Where the speeds of machines at hand are kept: a CSV in the user's data folder."""
+    return Path(platformdirs.user_data_dir("caloscale")) / "machines.csv"
+
+
+def load_speeds(file: Path | None = None) -> tuple[MachineSpeed, ...]:
+    """The measured machines at hand; raises InputError for a file that is nonsense, or that was named and is absent."""
+    path = file or speeds_file()
+    if file is None and not path.exists():
+        return ()
+    return tuple(row for _, row in read_rows(path, MachineSpeed, InputError))
+
+
+def keep_speeds(new: Sequence[MachineSpeed], file: Path | None = None) -> Path:
+    """Add measurements to the file of machines at hand; returns its path."""
+    path = file or speeds_file()
+    held = load_speeds(path) if path.exists() else ()
+    keys = {row.key for row in new}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_writer(path) as temporary:
+        rows = [*(row for row in held if row.key not in keys), *new]
+        temporary.write_text(rows_csv(MachineSpeed, rows), encoding="utf-8")
+    return path
 
 
 def calibrate_runs(
