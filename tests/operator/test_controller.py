@@ -194,7 +194,7 @@ def test_a_run_is_deleted_as_it_was_decided_and_in_no_other_version(controller: 
 def test_a_worker_that_is_gone_is_lost_only_when_the_newest_state_of_its_job_says_no_success(
     controller: Controller, server: Server, state: str, phase: str
 ) -> None:
-    """The controller of a job that has succeeded deletes workers; the watch of pods may be quicker than that of jobs."""
+    """The controller of a job that has succeeded deletes workers; pods and jobs have a watch each."""
     controller._reconcile(RUN)
     (job,) = controller.store.jobs_of(RUN)
     controller.store.put("Pod", pod("gan-1-worker-0", 50))
