@@ -72,11 +72,11 @@ def test_showers_in_the_order_of_their_energies_select_by_all_energies(shards):
 
 def test_later_epochs_are_preferred_within_the_noise():
     train = load_run(preset="compact", overrides=["train.epochs=8", "train.decay=constant"]).train
-    assert is_selected(1, 0.5, {}, train)
-    assert is_selected(2, 0.3, {1: 0.5}, train)
-    assert is_selected(2, 0.55, {1: 0.5}, train)
-    assert not is_selected(2, 0.8, {1: 0.5}, train)
-    assert not is_selected(2, float("nan"), {1: 0.5}, train)
+    assert is_selected(0.5, {}, train)
+    assert is_selected(0.3, {1: 0.5}, train)
+    assert is_selected(0.55, {1: 0.5}, train)
+    assert not is_selected(0.8, {1: 0.5}, train)
+    assert not is_selected(float("nan"), {1: 0.5}, train)
 
 
 def test_an_epoch_before_the_learning_rate_has_decayed_is_not_selected_by_chance():
@@ -84,7 +84,7 @@ def test_an_epoch_before_the_learning_rate_has_decayed_is_not_selected_by_chance
     train = load_run(preset="compact").train
     assert train.decay == "cosine" and train.epochs == 28
     chance = {13: 0.15}
-    assert is_selected(14, 0.38, chance, train)
-    assert is_selected(22, 0.38, chance, train)
-    assert not is_selected(28, 0.38, {**chance, 22: 0.2}, train)
-    assert is_selected(28, 0.29, {**chance, 22: 0.2}, train)
+    assert is_selected(0.38, chance, train)
+    assert is_selected(0.38, chance, train)
+    assert not is_selected(0.38, {**chance, 22: 0.2}, train)
+    assert is_selected(0.29, {**chance, 22: 0.2}, train)

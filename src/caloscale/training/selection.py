@@ -48,7 +48,7 @@ def selection_showers(shards: Sequence[int]) -> NDArray[np.intp]:
     return np.sort(np.random.default_rng(0).choice(pool, wanted, replace=False))
 
 
-def is_selected(epoch: int, deviation: float, earlier: Mapping[int, float], train: Train) -> bool:
+def is_selected(deviation: float, earlier: Mapping[int, float], train: Train) -> bool:
     """Whether the newest generator replaces the one that is selected so far.
 
     earlier: deviations of earlier epochs. A later epoch is preferred unless it is significantly worse than one whose

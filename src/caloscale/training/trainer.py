@@ -127,7 +127,7 @@ class Trainer:
         earlier = {number: deviation for number, deviation in pairs if deviation is not None}
         self.history.add_validation(epoch, figures)
         self.monitor.validation(step, figures)
-        if self.selected is None or is_selected(epoch, figures["deviation"], earlier, self.run.train):
+        if self.selected is None or is_selected(figures["deviation"], earlier, self.run.train):
             self.selected = self._progress().model_copy(
                 update={"selected_epoch": epoch, "selected_step": step, "selected_deviation": figures["deviation"]}
             )
