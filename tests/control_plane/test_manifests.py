@@ -236,14 +236,42 @@ def test_tfjobs_that_are_not_their_plan_are_refused(
 ) -> None:
     job = aligned()
     changed(job)
-    with pytest.raises(ApiException, match=r"(?s)caloscale-aligned-tfjobs.*" + message + ".*remedy: "):
-        create_tfjob(deployed, namespace, job)
+    with pytest.raises(ApiException, match=r"(?s)caloscale-aligned-jobs.*" + message + ".*remedy: "):
+        create_job(deployed, namespace, job)
 
 
-def create_tfjob(plane: ControlPlane, namespace: str, job: dict[str, Any]) -> None:
+SETS = "spec|replicatedJobs"
+JOB_POD = f"{SETS}|0|template|spec|template|spec"
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "message"),
+    [
+        ("gpu", change("metadata|annotations", None), "carries the annotations"),
+        ("gpu", change(f"{SETS}|0|template|spec|parallelism", 1), "the plan has 2 workers"),
+        ("tpu-slice", change(f"{SETS}|0|replicas", 2), "the plan has 4 workers"),
+        ("gpu", change(f"{SETS}|0|name", "leader"), "workers only"),
+        ("gpu", change(f"{JOB_POD}|containers|0|resources|limits|nvidia.com/gpu", "4"), "the plan has 8 accelerators"),
+        ("tpu-host", change(f"{JOB_POD}|containers|0|resources|limits|google.com/tpu", "1"), "google.com/tpu: 4"),
+        ("gpu", change(f"{JOB_POD}|affinity", None), "two workers could share a node"),
+    ],
+)
+def test_jobsets_that_are_not_their_plan_are_refused(
+    name: str, changed: Callable[[dict[str, Any]], None], message: str, deployed: ControlPlane, namespace: str
+) -> None:
+    job = next(each for each in read(ROOT / f"tests/golden/cluster/jobset-{name}.yaml") if each["kind"] == "JobSet")
+    job["metadata"]["namespace"] = namespace
+    create_job(deployed, namespace, job)
+    changed(job)
+    with pytest.raises(ApiException, match=r"(?s)caloscale-aligned-jobs.*" + message + ".*remedy: "):
+        create_job(deployed, namespace, job)
+
+
+def create_job(plane: ControlPlane, namespace: str, job: dict[str, Any]) -> None:
     """Ask the server whether it would take a job."""
-    custom = client.CustomObjectsApi(plane.client())
-    custom.create_namespaced_custom_object("kubeflow.org", "v1", namespace, "tfjobs", job, dry_run="All")
+    custom, (group, _, version_) = client.CustomObjectsApi(plane.client()), job["apiVersion"].partition("/")
+    plural = f"{job['kind'].lower()}s"
+    custom.create_namespaced_custom_object(group, version_, namespace, plural, job, dry_run="All")
 
 
 def test_jobs_that_are_their_plan_or_not_ours_are_let_in(deployed: ControlPlane, namespace: str) -> None:
@@ -257,7 +285,7 @@ def test_jobs_that_are_their_plan_or_not_ours_are_let_in(deployed: ControlPlane,
     change("metadata|labels", None)(foreign)
     change("metadata|annotations", None)(foreign)
     for job in (aligned(), cpu, free, foreign):
-        create_tfjob(deployed, namespace, job)
+        create_job(deployed, namespace, job)
 
 
 @pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
