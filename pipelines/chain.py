@@ -56,6 +56,7 @@ def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
         trained.set_caching_options(False)  # what is done is in the workspace, and another run has another id
         judged = validate(run=run, workspace=workspace, dataset=dataset, trained=trained.outputs["trained"])
         judged.set_display_name("Validate against Monte Carlo")
+        judged.set_caching_options(False)  # a key holds the id of the trained artifact, which is another each time
         if not here:
             for task in (planned, simulated, prepared, trained, judged):
                 task.set_retry(RETRIES[task.name], "60s", 2.0, LONGEST_RETRY)

@@ -18,7 +18,6 @@ from caloscale.bench.ports import free_ports
 from caloscale.bench.results import AllReduceBench, AllReduceTime
 from caloscale.bench.rounds import timing
 from caloscale.errors import BenchError
-from caloscale.planning.collective import ring_seconds
 from caloscale.progress import bar
 from caloscale.spec import Run
 from caloscale.stages import load_tensorflow_quietly
@@ -180,3 +179,12 @@ def _receive(connection: socket.socket, count: int) -> None:
         if not got:
             raise ConnectionError("the other side closed")
         count -= got
+
+
+def ring_seconds(size_bytes: float, members: int, alpha_seconds: float, bytes_per_second: float) -> float:
+    """Time of a ring all-reduce: 2(n-1) alpha + 2((n-1)/n) S/beta.
+
+    Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009) 117. One member needs none.
+    """
+    hops = 2 * (members - 1)
+    return hops * alpha_seconds + hops / members * size_bytes / bytes_per_second

@@ -161,7 +161,7 @@ def _predict(
     of_key = np.array([keys.index(key) for key in keys])[index]
     for first in np.unique(of_key):
         chosen = np.flatnonzero(of_key == first)
-        predicted = timings.of(*keys[first]).predict(setups[chosen], run.data.showers or 0, run.train.epochs)
+        predicted = timings.of(*keys[first]).predict(setups[chosen], run.data.showers or 0)
         for name, column in columns.items():
             column[chosen] = getattr(predicted, name)
         outside[chosen] = predicted.outside

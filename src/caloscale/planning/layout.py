@@ -78,7 +78,7 @@ def rank_layouts(
         np.array([float(nodes) for nodes, _, _ in divided]),
         np.full(len(divided), float(batch)),
     )
-    times = timing.predict(setups, showers, 1)
+    times = timing.predict(setups, showers)
     scatter = [_scatter(measurements, accelerator, count, count // part, nodes) for nodes, _, part in divided]
     order = sorted(range(len(divided)), key=lambda i: (times.epoch_seconds[i], scatter[i] or np.inf))
     best = times.epoch_seconds[order[0]]

@@ -29,14 +29,8 @@ class Interrupted:
     """Expected time to the end, s; infinite where the job cannot get past its interruptions."""
     interruptions: Numbers
     """Expected number of interruptions."""
-    lost_seconds: Numbers
-    """Work that is done again, s."""
-    restart_seconds: Numbers
-    """Waiting for machines and starting again, s."""
     waiting_seconds: Numbers
     """Waiting for machines alone, s."""
-    saving_seconds: Numbers
-    """Writing checkpoints, s."""
 
 
 def daly_seconds(save_seconds: ArrayLike, between_failures: ArrayLike) -> Numbers:
@@ -84,18 +78,12 @@ def expected(
     total = np.where(never, work, total)
     with np.errstate(invalid="ignore"):
         failures = np.where(never, 0.0, total / _mean_lifetime(mean, lifetime))
-        saving = np.where(never, 0.0, work / tau * save)
-        again = np.where(never, 0.0, failures * _mean_lifetime(mean, np.minimum(restart, lifetime)))
         waiting = np.where(never, 0.0, failures * _mean_lifetime(mean, np.minimum(provisioning, lifetime)))
-        lost = np.where(np.isinf(total), np.inf, np.maximum(total - work - saving - again, 0))
     return Interrupted(
         checkpoint_seconds=np.where(never, np.inf, tau),
         seconds=total,
         interruptions=failures,
-        lost_seconds=lost,
-        restart_seconds=again,
         waiting_seconds=waiting,
-        saving_seconds=saving,
     )
 
 

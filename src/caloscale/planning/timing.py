@@ -37,10 +37,6 @@ class RunTimes:
     """Steps of an epoch; 0 where the global batch is larger than the data."""
     step_seconds: Numbers
     """Mean step, s."""
-    train_seconds: Numbers
-    """Training part of an epoch, s."""
-    test_seconds: Numbers
-    """Test pass of an epoch, s."""
     epoch_seconds: Numbers
     """An epoch: training, test pass and fixed cost, s."""
     epoch_low: Numbers
@@ -49,8 +45,6 @@ class RunTimes:
     """Upper end, s."""
     start_up_seconds: Numbers
     """Building, tracing and the first step, s; a restart costs it again."""
-    total_seconds: Numbers
-    """Start-up and all epochs without interruptions, s."""
     outside: NDArray[np.bool_]
     """Whether each is outside what was measured."""
 
@@ -72,8 +66,8 @@ class Timing:
     caveats: tuple[str, ...] = ()
     """What is assumed beyond the fit; makes every prediction an extrapolation."""
 
-    def predict(self, setups: Setups, showers: int, epochs: int) -> RunTimes:
-        """Times of ``epochs`` epochs over ``showers`` training showers."""
+    def predict(self, setups: Setups, showers: int) -> RunTimes:
+        """Times with ``showers`` training showers in an epoch."""
         step = self.models[0].predict(setups)
         low, high = step.low.copy(), step.high.copy()
         for other in self.models[1:]:  # beyond the measurements the form itself is in doubt
@@ -83,18 +77,13 @@ class Timing:
         steps = np.floor(showers / (setups.replicas * setups.batch))
         test = self.test[0] + self.test[1] * showers / setups.replicas
         fixed = test + EPOCH_OVERHEAD_SECONDS
-        epoch = steps * step.seconds + fixed
-        start = self.start[0] + self.start[1] * setups.replicas / setups.workers
         return RunTimes(
             steps=steps,
             step_seconds=step.seconds,
-            train_seconds=steps * step.seconds,
-            test_seconds=test,
-            epoch_seconds=epoch,
+            epoch_seconds=steps * step.seconds + fixed,
             epoch_low=steps * low + (1 - TEST_PASS_ERROR) * fixed,
             epoch_high=steps * high + (1 + TEST_PASS_ERROR) * fixed,
-            start_up_seconds=start,
-            total_seconds=start + epochs * epoch,
+            start_up_seconds=self.start[0] + self.start[1] * setups.replicas / setups.workers,
             outside=step.outside | bool(self.caveats),
         )
 

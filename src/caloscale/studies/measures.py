@@ -16,12 +16,12 @@ from pydantic import ValidationError
 
 from caloscale import __version__
 from caloscale.errors import ConfigurationError
-from caloscale.planning.compare import EpochCost, cost_ratio, epoch_cost
 from caloscale.planning.measurements import Measurement, load_measurements
 from caloscale.planning.plan import Candidate, plan
 from caloscale.planning.prices import Prices, Purchase, load_prices
 from caloscale.spec import Run, build_run
 from caloscale.spec.block import Block
+from caloscale.studies.epochs import EpochCost, cost_ratio, epoch_cost
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from caloscale.cluster.names import GKE_SPOT
 from caloscale.planning.machines import load_machines
+from caloscale.planning.prices import Purchase
 from caloscale.planning.slices import Slice, load_slices
-
-Purchase = Literal["spot", "on-demand"]
 
 # The families that may be placed close together (GKE: compact placement); n1 may not.
 COMPACT_FAMILIES = ("a2", "a3", "a4", "g2")
@@ -60,12 +59,13 @@ class NodePool:
         return self.topology is None
 
 
-def catalogue_pools(accelerators: Iterable[str] | None = None) -> list[NodePool]:
-    """A pool for each usual GPU host and each TPU slice of the catalogue, on demand and spot."""
+def catalogue_pools(accelerators: Iterable[str] | None = None, machine_type: str | None = None) -> list[NodePool]:
+    """A pool for each GPU host that is usual or of ``machine_type``, and each TPU slice, on demand and spot."""
     wanted = None if accelerators is None else set(accelerators)
     pools = []
     for machine in load_machines():
-        if machine.provider == "gcp" and machine.accelerator and machine.usual:
+        usual = machine.usual or machine.machine_type == machine_type
+        if machine.provider == "gcp" and machine.accelerator and usual:
             purchases: tuple[Purchase, ...] = ("spot",) if machine.machine_type in SPOT_ONLY else ("on-demand", "spot")
             pools += [NodePool(machine.accelerator, machine.machine_type, machine.per_node, each) for each in purchases]
     for piece in load_slices():

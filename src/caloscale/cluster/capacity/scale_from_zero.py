@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from caloscale.cluster.capacity.gke_pools import NodePool, catalogue_pools
 from caloscale.cluster.capacity.nodes import Node, Pool, PoolKey
 from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO
 from caloscale.cluster.names import GKE_ACCELERATOR, GKE_SPOT, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, INSTANCE_TYPE
-from caloscale.planning.machines import load_machines
-from caloscale.planning.prices import Purchase
-from caloscale.planning.slices import load_slices
+from caloscale.planning.machines import find_machine
+from caloscale.planning.slices import find_slices
 from caloscale.spec import Hardware, Run
 
 USABLE = 0.9
@@ -25,46 +25,25 @@ def scale_from_zero_pools(run: Run, pools: Sequence[Pool]) -> list[Pool]:
         return []
     there = {(pool.key.accelerator, pool.key.per_node, pool.key.topology, pool.key.purchase) for pool in pools}
     region = hardware.region or next((pool.key.region for pool in pools if pool.key.region), "")
-    return [
-        Pool(node.key, (node,), {node.name: (0, 0.0, 0.0)})
-        for node in _kinds(hardware, region)
-        if (node.key.accelerator, node.key.per_node, node.key.topology, node.key.purchase) not in there
+    nodes = [
+        _node(kind, region)
+        for kind in catalogue_pools(machine_type=hardware.machine_type)
+        if hardware.purchase in (None, kind.purchase)
+        and (kind.accelerator, kind.per_node, kind.topology, kind.purchase) not in there
     ]
+    return [Pool(node.key, (node,), {node.name: (0, 0.0, 0.0)}) for node in nodes]
 
 
-def _kinds(hardware: Hardware, region: str) -> Iterator[Node]:
-    """A node of each kind that fits, as it would come."""
-    purchases: tuple[Purchase, ...] = (hardware.purchase,) if hardware.purchase else ("spot", "on-demand")
-    for purchase in purchases:
-        spot = ((GKE_SPOT[0], "true"),) if purchase == "spot" else ()
-        for machine in load_machines():
-            if machine.provider != "gcp" or not machine.accelerator:
-                continue
-            if not (machine.usual or machine.machine_type == hardware.machine_type):
-                continue
-            key = PoolKey(
-                f"{SCALE_FROM_ZERO}{machine.machine_type}",
-                machine.accelerator,
-                machine.per_node,
-                machine.machine_type,
-                None,
-                region,
-                purchase,
-            )
-            labels = ((GKE_ACCELERATOR, machine.accelerator), (INSTANCE_TYPE, machine.machine_type), *spot)
-            size = (machine.vcpus * USABLE, machine.memory_gib * USABLE)
-            yield Node(key.name, key, labels, *size, ready=True, open=True, shared=None)
-        for piece in load_slices():
-            if not piece.label or piece.retired:
-                continue
-            key = PoolKey(
-                f"{SCALE_FROM_ZERO}{piece.machine_type} {piece.topology}",
-                piece.accelerator,
-                piece.chips_per_host,
-                piece.machine_type,
-                piece.topology,
-                region,
-                purchase,
-            )
-            labels = ((GKE_TPU_ACCELERATOR, piece.label), (GKE_TPU_TOPOLOGY, piece.topology), *spot)
-            yield Node(key.name, key, labels, *TPU_HOST, ready=True, open=True, shared=None)
+def _node(kind: NodePool, region: str) -> Node:
+    """A node of a pool as it would come."""
+    name = f"{SCALE_FROM_ZERO}{kind.machine_type}" + (f" {kind.topology}" if kind.topology else "")
+    key = PoolKey(name, kind.accelerator, kind.per_node, kind.machine_type, kind.topology, region, kind.purchase)
+    labels: tuple[tuple[str, str], ...] = ((GKE_SPOT[0], "true"),) if kind.purchase == "spot" else ()
+    if kind.topology is None:
+        machine = find_machine(kind.machine_type, accelerator=kind.accelerator, per_node=kind.per_node)
+        labels = ((GKE_ACCELERATOR, kind.accelerator), (INSTANCE_TYPE, kind.machine_type), *labels)
+        size = (machine.vcpus * USABLE, machine.memory_gib * USABLE)
+    else:
+        label = find_slices(kind.accelerator, topology=kind.topology, machine_type=kind.machine_type)[0].label
+        labels, size = ((GKE_TPU_ACCELERATOR, label), (GKE_TPU_TOPOLOGY, kind.topology), *labels), TPU_HOST
+    return Node(name, key, labels, *size, ready=True, open=True, shared=None)

@@ -7,11 +7,11 @@ import datetime as dt
 import numpy as np
 import pytest
 
-from caloscale.planning.compare import cost_ratio, epoch_cost
 from caloscale.planning.forms import Setups
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.prices import load_prices
 from caloscale.planning.timing import Timings
+from caloscale.studies.epochs import cost_ratio, epoch_cost
 
 STUDY, TODAY = dt.date(2022, 6, 1), dt.date(2026, 11, 21)
 PRICES = load_prices()
@@ -54,7 +54,8 @@ def test_from_days_to_an_hour():
     """One V100 against 128: about five days and an hour for 120 epochs, half of each for 60."""
     timing = Timings(MEASURED, "variable-angle").of("gcp", "nvidia-tesla-v100")
     setups = Setups(*(np.array(x, float) for x in ([1, 128], [1, 16], [1, 16], [96, 96])))
-    hours = timing.predict(setups, 124_950, 120).total_seconds / 3600
+    times = timing.predict(setups, 124_950)
+    hours = (times.start_up_seconds + 120 * times.epoch_seconds) / 3600
     assert hours[0] == pytest.approx(120, rel=0.1)
     assert hours[1] == pytest.approx(120 * (33.22 + 1.59 + 4) / 3600, rel=0.1)
-    assert timing.predict(setups, 124_950, 60).outside.tolist() == [True, False]
+    assert times.outside.tolist() == [True, False]
