@@ -11,19 +11,34 @@ from typing import TYPE_CHECKING
 from caloscale.errors import ConfigurationError
 from caloscale.sagips.exchange.all_reduce import AllReduce
 from caloscale.sagips.exchange.base import Counts, Exchange
+from caloscale.sagips.exchange.central import Central
+from caloscale.sagips.exchange.chunked_ring import ChunkedRing
+from caloscale.sagips.exchange.double_binary_tree import DoubleBinaryTree
 from caloscale.sagips.exchange.grouped_ring import GroupedRing
 from caloscale.sagips.exchange.grouped_rma import GroupedRma
 from caloscale.sagips.exchange.groups import Groups, Leader, equal_groups, groups_of_sizes, node_groups
+from caloscale.sagips.exchange.hierarchical import Hierarchical
 from caloscale.sagips.exchange.none import NoExchange
 from caloscale.sagips.exchange.ring import Ring
+from caloscale.sagips.exchange.torus import Torus
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["METHODS", "Counts", "Exchange", "make_exchange"]
+__all__ = ["COMPARED", "METHODS", "Counts", "Exchange", "make_exchange"]
 
+_OVER_ALL: dict[str, Callable[[MPI.Intracomm], Exchange]] = {
+    "all-reduce": AllReduce,
+    "ring": Ring,
+    "central": Central,
+    "chunked-ring": ChunkedRing,
+    "double-binary-tree": DoubleBinaryTree,
+    "torus": Torus,
+}
 METHODS = ("none", "all-reduce", "ring", "grouped-ring", "grouped-rma")
-"""Names of the methods."""
+"""Methods of the paper, and the synchronous baseline."""
+COMPARED = ("central", "chunked-ring", "double-binary-tree", "torus", "hierarchical")
+"""Other synchronous methods, for comparison."""
 
 
 def make_exchange(
@@ -40,19 +55,18 @@ def make_exchange(
     groups: sizes of groups of consecutive ranks, or their number, or None: a group is the ranks of a node. outer_every:
     epochs between two exchanges of the group leaders. seed: that of random leaders. Raises ConfigurationError.
     """
-    simple: dict[str, Callable[[], Exchange]] = {
-        "none": NoExchange,
-        "all-reduce": lambda: AllReduce(communicator),
-        "ring": lambda: Ring(communicator),
-    }
+    if outer_every < 1:
+        raise ConfigurationError(
+            "must be at least 1", field="solver.outerEvery", value=outer_every, remedy="write 1 or more"
+        )
+    if method == "none":
+        return NoExchange()
+    if method in _OVER_ALL:
+        return _OVER_ALL[method](communicator)
+    if method == "hierarchical":
+        return Hierarchical(communicator, _groups(groups, communicator))
     grouped = {"grouped-ring": GroupedRing, "grouped-rma": GroupedRma}
-    if method in simple:
-        return simple[method]()
     if method in grouped:
-        if outer_every < 1:
-            raise ConfigurationError(
-                "must be at least 1", field="solver.outerEvery", value=outer_every, remedy="write 1 or more"
-            )
         return grouped[method](
             communicator, _groups(groups, communicator), outer_every=outer_every, leader=leader, seed=seed
         )
@@ -60,7 +74,7 @@ def make_exchange(
         "is not a method of exchange",
         field="solver.exchange",
         value=method,
-        remedy=f"write one of {', '.join(METHODS)}",
+        remedy=f"write one of {', '.join((*METHODS, *COMPARED))}",
     )
 
 

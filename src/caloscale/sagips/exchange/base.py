@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 Floats = NDArray[np.float32]
 
@@ -102,3 +105,15 @@ class SumExchange(ABC):
     @abstractmethod
     def close(self) -> None:
         """See `Exchange.close`."""
+
+
+class MessageExchange(SumExchange):
+    """A `SumExchange` whose messages have a communicator of their own. All ranks make it together."""
+
+    def __init__(self, communicator: MPI.Intracomm) -> None:
+        super().__init__()
+        self.communicator = communicator.Dup()
+
+    def close(self) -> None:
+        """Free the communicator."""
+        self.communicator.Free()

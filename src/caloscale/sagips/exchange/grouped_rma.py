@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.sagips.exchange.base import Counts, Floats, SumExchange
+from caloscale.sagips.exchange.base import Counts, Floats, MessageExchange
 from caloscale.sagips.exchange.groups import Groups, Leader, group_of
 from caloscale.sagips.exchange.outer import OuterRing
 
@@ -125,18 +125,17 @@ def _views(slot: NDArray[np.uint8], size: int) -> tuple[NDArray[np.int64], Float
     return slot[:8].view(np.int64), slot[_HEADER_BYTES:end].view(np.float32)
 
 
-class GroupedRma(SumExchange):
+class GroupedRma(MessageExchange):
     """A `WindowRing` over the rank's group, then the `OuterRing`, of messages."""
 
     def __init__(
         self, communicator: MPI.Intracomm, groups: Groups, *, outer_every: int, leader: Leader, seed: int
     ) -> None:
-        super().__init__()
-        self._communicator = communicator.Dup()
+        super().__init__(communicator)
         own = group_of(communicator.rank, groups)
-        self._group = cast("MPI.Intracomm", self._communicator.Split(groups.index(own), communicator.rank))
+        self._group = cast("MPI.Intracomm", self.communicator.Split(groups.index(own), communicator.rank))
         self._inner = WindowRing(self._group)
-        self._outer = OuterRing(self._communicator, groups, outer_every, leader, seed)
+        self._outer = OuterRing(self.communicator, groups, outer_every, leader, seed)
 
     @property
     def counts(self) -> Counts:
@@ -153,4 +152,4 @@ class GroupedRma(SumExchange):
         """Free window and communicators."""
         self._inner.close()
         self._group.Free()
-        self._communicator.Free()
+        super().close()
