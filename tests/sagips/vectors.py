@@ -61,7 +61,7 @@ PLANS = {
     "double-binary-tree-short": PlannedExchange("double-binary-tree", size=1),
     "torus-short": PlannedExchange("torus", size=3),
     "hierarchical": PlannedExchange("hierarchical", sizes=uneven),
-    "hierarchical-single": PlannedExchange("hierarchical", sizes=single),
+    "grouped-ring-pairs": PlannedExchange("grouped-ring", sizes=pairs),
     **{
         f"{method}-{name}": PlannedExchange(method, **options)
         for method in ("grouped-ring", "grouped-rma")
@@ -71,7 +71,6 @@ PLANS = {
             "single": {"sizes": single, "outer_every": 2},
             "uneven": {"sizes": uneven, "outer_every": 3},
             "random": {"sizes": uneven, "outer_every": 2, "leader": "random", "seed": 5},
-            "pairs": {"sizes": pairs},
         }.items()
     },
 }
