@@ -16,7 +16,7 @@ import yaml
 from kfp import compiler
 
 from caloscale.cluster.api.crd import custom_resource_definition
-from caloscale.spec import Run
+from caloscale.spec import Run, SolverRun
 from caloscale.stages.summary import Summary
 from components.cost_report.component import cost_report
 from components.plan.component import plan
@@ -41,10 +41,10 @@ def paths() -> list[str]:
 
 
 def write_schemas(folder: Path) -> None:
-    """JSON schemas of the run document and of summary.json."""
-    for name, block in (("run", Run), ("summary", Summary)):
+    """JSON schemas of the run configurations and of summary.json."""
+    for name, block in (("run", Run), ("solver-run", SolverRun), ("summary", Summary)):
         schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$comment": GENERATED}
-        schema |= block.model_json_schema(by_alias=True, mode="validation" if block is Run else "serialization")
+        schema |= block.model_json_schema(by_alias=True, mode="serialization" if block is Summary else "validation")
         text = json.dumps(schema, indent=2, ensure_ascii=False)
         (folder / f"{name}.schema.json").write_text(text + "\n", encoding="utf-8")
 

@@ -15,6 +15,7 @@ CaloscaleError
 ├── BenchError              what is measured, or its reference, failed: exit code 6
 ├── GenerationError         a runtime does not compute: exit code 9
 ├── PeerLostError           another worker is lost: exit code 138, restart from the checkpoint
+├── RankLostError           a rank of a solver was killed: exit code 138, the same command resumes
 └── DeviceError             assigned accelerators are missing: exit code 140, restart elsewhere
 
 Terminated                  stopped by SIGTERM: exit code 143; not an error, as Ctrl-C (exit code 130)
@@ -173,6 +174,24 @@ class PeerLostError(CaloscaleError):
         super().__init__(
             f"{who} {reason}; this one cannot continue alone",
             remedy="start all workers again; they resume from the last checkpoint",
+        )
+
+
+class RankLostError(CaloscaleError):
+    """A rank of a solver ended without saying why: it was killed, say. All ranks have ended then.
+
+    rank: its number, where known; signal: that killed it, where known; epoch: the newest that all ranks have saved.
+    """
+
+    exit_code = 138
+
+    def __init__(self, rank: int | None, signal: int | None, epoch: int, log: object) -> None:
+        who = "a rank" if rank is None else f"rank {rank}"
+        how = "ended without a message" if signal is None else f"was killed by signal {signal}"
+        super().__init__(
+            f"{who} {how}; all ranks have ended",
+            file=log,
+            remedy=f"the same command, with the --name of this run, resumes from epoch {epoch}",
         )
 
 

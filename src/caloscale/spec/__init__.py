@@ -3,22 +3,34 @@
 from caloscale.spec.budget import Budget, PricedMachine
 from caloscale.spec.checkpoint import Checkpoint
 from caloscale.spec.cluster import Cluster
-from caloscale.spec.configuration import PRESETS, build_run, dump_run, load_preset, load_run, parse_run
+from caloscale.spec.configuration import (
+    PRESETS,
+    SOLVER_PRESETS,
+    build_run,
+    dump_run,
+    load_preset,
+    load_run,
+    load_solver_run,
+    parse_run,
+)
 from caloscale.spec.data import Data, Geometry, LayerGroup, Preprocessing, Simulation
 from caloscale.spec.duration import Duration, seconds_of
 from caloscale.spec.hardware import Hardware
 from caloscale.spec.model import Model
 from caloscale.spec.recovery import Recovery
 from caloscale.spec.run import Run
+from caloscale.spec.solver import DataSet, Solver, SolverRun
 from caloscale.spec.train import LossWeights, Train
 from caloscale.spec.validation import Gate, Validation
 
 __all__ = [
     "PRESETS",
+    "SOLVER_PRESETS",
     "Budget",
     "Checkpoint",
     "Cluster",
     "Data",
+    "DataSet",
     "Duration",
     "Gate",
     "Geometry",
@@ -31,12 +43,15 @@ __all__ = [
     "Recovery",
     "Run",
     "Simulation",
+    "Solver",
+    "SolverRun",
     "Train",
     "Validation",
     "build_run",
     "dump_run",
     "load_preset",
     "load_run",
+    "load_solver_run",
     "parse_run",
     "seconds_of",
 ]

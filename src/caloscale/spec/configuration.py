@@ -9,17 +9,38 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Generic, TypeVar, get_args
 
 import yaml
 from pydantic import ValidationError
 
 from caloscale.errors import ConfigurationError
+from caloscale.spec.block import Block
 from caloscale.spec.model import Preset
 from caloscale.spec.problem import Location, list_problems, suggest
 from caloscale.spec.run import Run
+from caloscale.spec.solver import SolverPreset, SolverRun
 
 PRESETS: tuple[str, ...] = get_args(Preset)
+SOLVER_PRESETS: tuple[str, ...] = get_args(SolverPreset)
+_B = TypeVar("_B", bound=Block)
+
+
+@dataclass(frozen=True)
+class _Workload(Generic[_B]):
+    """A kind of run configuration: it has a block of its own, with presets, that the others do not have."""
+
+    configuration: type[_B]
+    block: str
+    presets: tuple[str, ...]
+    default: str
+    commands: str
+    """Commands that run it."""
+
+
+_TRAINING = _Workload(Run, "model", PRESETS, "variable-angle", "caloscale run")
+_SOLVING = _Workload(SolverRun, "solver", SOLVER_PRESETS, "proxy", "caloscale solve")
+_WORKLOADS: tuple[_Workload[Any], ...] = (_TRAINING, _SOLVING)
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -45,6 +66,23 @@ def load_run(
 
     Raises ConfigurationError naming file, field, value and remedy.
     """
+    return _load(_TRAINING, file, preset, overrides)
+
+
+def load_solver_run(
+    file: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    overrides: Iterable[str] = (),
+) -> SolverRun:
+    """The solver run of a YAML file and/or a preset, changed by overrides such as ``solver.ranks=2``.
+
+    Raises ConfigurationError naming file, field, value and remedy.
+    """
+    return _load(_SOLVING, file, preset, overrides)
+
+
+def _load(workload: _Workload[_B], file: str | Path | None, preset: str | None, overrides: Iterable[str]) -> _B:
     layers: list[_Layer] = []
     if file is not None:
         try:
@@ -58,12 +96,13 @@ def load_run(
         layers.append(_Layer(str(file), *_read_yaml(text, file)))
     elif preset is None:
         raise ConfigurationError(
-            "no run configuration and no preset", remedy=f"give a file, or --preset with one of: {', '.join(PRESETS)}"
+            "no run configuration and no preset",
+            remedy=f"give a file, or --preset with one of: {', '.join(workload.presets)}",
         )
     if preset is not None:
-        layers.append(_Layer("--preset", {"model": {"preset": preset}}))
+        layers.append(_Layer("--preset", {workload.block: {"preset": preset}}))
     layers.append(_Layer("--set", parse_overrides(overrides)))
-    return _build(layers, file)
+    return _build(workload, layers, file)
 
 
 def parse_run(text: str) -> Run:
@@ -112,7 +151,7 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
 
 def build_run(raw: Mapping[str, Any], *, file: object = None) -> Run:
     """The run of a raw mapping: the preset beneath, then validated as a whole."""
-    return _build([_Layer("" if file is None else str(file), raw)], file)
+    return _build(_TRAINING, [_Layer("" if file is None else str(file), raw)], file)
 
 
 @dataclass(frozen=True)
@@ -145,26 +184,48 @@ def _child(node: Any, part: int | str) -> Any:
     return next((value for key, value in pairs if key.value == part), None)
 
 
-def _build(layers: Sequence[_Layer], file: object) -> Run:
+def _build(workload: _Workload[_B], layers: Sequence[_Layer], file: object) -> _B:
     """The run of layers, the last above the others and a preset beneath all."""
     raw: dict[str, Any] = {}
     for layer in layers:
         raw = _merge(raw, layer.values)
-    model = raw.get("model") or {}
-    preset = model.get("preset", "variable-angle") if isinstance(model, Mapping) else "variable-angle"
-    if preset not in PRESETS:
+    _refuse_other_workloads(workload, raw, layers, file)
+    block = raw.get(workload.block) or {}
+    preset = block.get("preset", workload.default) if isinstance(block, Mapping) else workload.default
+    if preset not in workload.presets:
         raise ConfigurationError(
             "is not a preset",
-            file=_source(layers, ("model", "preset"), file),
-            field="model.preset",
+            file=_source(layers, (workload.block, "preset"), file),
+            field=f"{workload.block}.preset",
             value=preset,
-            remedy=suggest(str(preset), PRESETS) or f"one of: {', '.join(PRESETS)}",
+            remedy=suggest(str(preset), workload.presets) or f"one of: {', '.join(workload.presets)}",
         )
     layers = [_Layer(f"preset {preset}", load_preset(preset)), *layers]
     try:
-        return Run.model_validate(_merge(layers[0].values, raw), by_alias=True, by_name=False)
+        return workload.configuration.model_validate(_merge(layers[0].values, raw), by_alias=True, by_name=False)
     except ValidationError as error:
-        raise _configuration_error(error, layers, file) from error
+        raise _configuration_error(error, workload.configuration, layers, file) from error
+
+
+def _refuse_other_workloads(
+    workload: _Workload[_B], raw: Mapping[str, Any], layers: Sequence[_Layer], file: object
+) -> None:
+    """A run configuration has exactly one of the blocks model and solver."""
+    for other in _WORKLOADS:
+        if other is workload or other.block not in raw:
+            continue
+        both = workload.block in raw
+        raise ConfigurationError(
+            f"a run configuration has either {workload.block} or {other.block}, not both"
+            if both
+            else f"this is a run configuration for {other.commands}",
+            file=_source(layers, (other.block,), file),
+            field=other.block,
+            remedy=f"remove one of the two blocks: {workload.commands} reads {workload.block}, {other.commands} reads "
+            f"{other.block}"
+            if both
+            else f"run {other.commands}, or replace {other.block} by {workload.block}",
+        )
 
 
 def _source(layers: Sequence[_Layer], location: Location, file: object) -> str | None:
@@ -190,7 +251,7 @@ def _read_preset(name: str) -> dict[str, Any]:
     return parse_yaml(text, file=f"preset {name}")
 
 
-def dump_run(run: Run) -> str:
+def dump_run(run: Run | SolverRun) -> str:
     """The resolved configuration as YAML, with every field, so that presets may change later."""
     return yaml.safe_dump(run.model_dump(mode="json", by_alias=True), sort_keys=False, allow_unicode=True)
 
@@ -203,7 +264,9 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _configuration_error(error: ValidationError, layers: Sequence[_Layer], file: object) -> ConfigurationError:
+def _configuration_error(
+    error: ValidationError, block: type[Block], layers: Sequence[_Layer], file: object
+) -> ConfigurationError:
     """All problems of a configuration in one error; the first gives its source, field, value and remedy."""
     first, *others = (
         ConfigurationError(
@@ -213,7 +276,7 @@ def _configuration_error(error: ValidationError, layers: Sequence[_Layer], file:
             value=problem.value,
             remedy=problem.remedy,
         )
-        for problem in list_problems(error, Run)
+        for problem in list_problems(error, block)
     )
     first.also = tuple(others)
     return first

@@ -20,7 +20,7 @@ from caloscale.errors import CaloscaleError, InputError, PeerLostError, StorageE
 from caloscale.spec.block import Block, read_block
 from caloscale.storage.atomic import atomic_writer
 
-STAGES = ("simulate", "preprocess", "train", "validate", "report")
+STAGES = ("simulate", "preprocess", "train", "solve", "validate", "report")
 EARLIER_FILE = "earlier.json"
 """Beside the records: those of earlier attempts, which are paid for, too."""
 

@@ -31,14 +31,7 @@ def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
     configuration, StorageError where nothing can be written, and what `plan_of` raises; nothing is made for a run that
     cannot be planned.
     """
-    name = name or f"{run.model.preset}-{datetime.now():%Y%m%d-%H%M%S}"
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name) or name == "latest":
-        raise ConfigurationError(
-            "is not a name for a run",
-            field="--name",
-            value=name,
-            remedy="use letters, digits, '.', '_' and '-', at most 63, and not 'latest'",
-        )
+    name = folder_name(name, run.model.preset)
     plan_of(run)
     folder = runs / name
     try:
@@ -49,11 +42,29 @@ def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
     return folder
 
 
+def folder_name(name: str | None, preset: str) -> str:
+    """The name of a run's folder; without a name, preset and time. Raises ConfigurationError for no folder name."""
+    name = name or f"{preset}-{datetime.now():%Y%m%d-%H%M%S}"
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name) or name == "latest":
+        raise ConfigurationError(
+            "is not a name for a run",
+            field="--name",
+            value=name,
+            remedy="use letters, digits, '.', '_' and '-', at most 63, and not 'latest'",
+        )
+    return name
+
+
 def point_latest(folder: Path) -> None:
     """Point ``runs/latest`` at a run that has made shards: one that failed before leaves ``latest`` where it is."""
     prepared = read_records(folder).get("preprocess")
     if prepared is None or prepared.outcome != "succeeded":
         return
+    point_latest_at(folder)
+
+
+def point_latest_at(folder: Path) -> None:
+    """Point ``runs/latest`` at a run."""
     temporary = folder.with_name(f".latest-{os.getpid()}")
     try:
         temporary.unlink(missing_ok=True)

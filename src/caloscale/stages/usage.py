@@ -27,7 +27,7 @@ def own_use(
     that the catalogue does not have stays by its name, as the seconds are known all the same: the bill refuses it.
     """
     last = tuple(records)
-    epochs = next((r.figures.get("epochs", 0) for r in last if r.stage == "train"), 0)
+    epochs = next((r.figures.get("epochs", 0) for r in last if r.stage in ("train", "solve")), 0)
     tries = [_attempt(attempt.stages, priced_as) for attempt in earlier]
     if last:
         tries.append(_attempt(last, priced_as))
@@ -38,7 +38,7 @@ def own_use(
 
 def _attempt(records: Sequence[StageRecord], priced_as: PricedMachine) -> Attempt:
     seconds = {record.stage: record.seconds for record in records}
-    training = seconds.get("train", 0.0)
+    training = seconds.get("train", 0.0) + seconds.get("solve", 0.0)
     first_step = next((r.figures.get("secondsFirstStep", 0.0) for r in records if r.stage == "train"), 0.0)
     start_up = min(first_step, training)
     return Attempt(

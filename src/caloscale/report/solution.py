@@ -1,0 +1,180 @@
+"""The report of a solver run: residuals, losses, exchange, bill."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from caloscale import __version__
+from caloscale.planning.bill import Bill
+from caloscale.report.blocks import Block, Fact, Facts, Notice, Page, Section, Table
+from caloscale.report.drawing import GENERATED, MONTE_CARLO_EDGE, Drawing, new_page, save_figures
+from caloscale.report.html import render
+from caloscale.report.run_sections import money_section, provenance_section
+from caloscale.sagips.analysis import Residuals
+from caloscale.sagips.saves import Progress, read_problem
+from caloscale.spec import SolverRun, dump_run
+
+
+def solution_page(
+    run: SolverRun,
+    folder: Path,
+    summary: Mapping[str, Any],
+    over_time: Sequence[Residuals],
+    records: Sequence[Progress],
+    money: Bill | str,
+    *,
+    note: str,
+    notices: tuple[Notice, ...],
+) -> str:
+    """The page as HTML; figures are written into ``folder``/figures. summary: of summary.json, empty for a failed run.
+
+    over_time: residuals at the checkpoints; records: progress of each rank at its end; note: below the bill.
+    """
+    solver = run.solver
+    drawings = []
+    names = read_problem(folder).parameters if over_time else ()
+    if over_time:
+        drawings += [partial(residual_curves, over_time, names), partial(last_residuals, over_time[-1], names)]
+    if records and records[0].history:
+        drawings.append(partial(loss_curves, records))
+    figures = {figure.name: figure for figure in save_figures(folder / "figures", drawings)}
+    sections = []
+    if over_time:
+        shown: list[Block] = [
+            figures["residuals"],
+            figures["last_residuals"],
+            _residual_table(over_time[-1], names),
+        ]
+        sections.append(Section("Residuals", tuple(shown)))
+    if "losses" in figures:
+        sections.append(Section("Losses", (figures["losses"],)))
+    if summary:
+        sections.append(Section("Ranks and exchange", (Facts(_facts(summary)), *_rank_table(records))))
+    sections += [money_section(money, note=note), provenance_section(_provenance(run))]
+    page = Page(
+        title=f"inverse problem {solver.preset}: run {folder.name}",
+        lead=f"{solver.ranks} rank{'s' if solver.ranks > 1 else ''}, exchange {solver.exchange}, "
+        f"{solver.events_per_rank:,} events a rank and epoch. caloscale {__version__}.",
+        notices=notices,
+        sections=tuple(sections),
+    )
+    return render(page)
+
+
+def _facts(summary: Mapping[str, Any]) -> tuple[Fact, ...]:
+    seconds, exchange = summary["secondsPerEpoch"], summary["exchangeSecondsPerEpoch"]
+    share = f"{100 * exchange / seconds:.2g} % of it" if seconds else ""
+    return (
+        Fact("epoch", f"{1000 * seconds:.3g} ms", f"{summary['epochs']:,} epochs, mean over the ranks"),
+        Fact("exchange in an epoch", f"{1000 * exchange:.3g} ms", share),
+        Fact("analysis rate", f"{summary['analysisRate']:.4g} events/s", "all ranks together"),
+        Fact("stale gradients", f"{summary['stale']:,}", "of an earlier epoch; they were used"),
+        Fact("dropped gradients", f"{summary['dropped']:,}", "not finite; they were left out"),
+    )
+
+
+def _rank_table(records: Sequence[Progress]) -> tuple[Block, ...]:
+    """A row for each rank, of at most 64."""
+    rows = tuple(
+        (
+            str(rank),
+            f"{record.epoch:,}",
+            f"{1000 * record.timed_seconds / max(record.timed_epochs, 1):.3g}",
+            f"{1000 * record.exchange_seconds / max(record.timed_epochs, 1):.3g}",
+            f"{record.contributions:,}",
+            f"{record.stale:,}",
+            f"{record.repeated:,}",
+            f"{record.missing:,}",
+            f"{record.dropped:,}",
+        )
+        for rank, record in enumerate(records[:64])
+    )
+    columns = ("rank", "epochs", "ms an epoch", "ms of exchange", "received", "stale", "repeated", "missing", "dropped")
+    note = "received: gradients of other ranks in the averages; repeated and missing: slots without a new gradient."
+    return (Table("Ranks", columns, rows, note=note),) if rows else ()
+
+
+def _residual_table(last: Residuals, names: Sequence[str]) -> Table:
+    rows = tuple(
+        (name, f"{m:+.4f}", f"{s:.4f}", f"{n:.4f}") for name, m, s, n in zip(names, last.mean, last.spread, last.noise)
+    )
+    note = f"Mean absolute residual {last.mean_absolute:.4f} after {last.epoch:,} epochs and {last.seconds:.0f} s."
+    columns = ("parameter", "residual", "spread of the generators", "spread over the noise")
+    return Table("Residuals (p - p^) / p of the normalised parameters", columns, rows, note=note)
+
+
+def residual_curves(over_time: Sequence[Residuals], names: Sequence[str]) -> Drawing:
+    """A panel for each parameter: residual against wall time, with the spread of the generators."""
+    columns = min(3, len(names))
+    lines = -(-len(names) // columns)
+    page = new_page(4.2 * columns, 2.9 * lines)
+    axes = page.subplots(lines, columns, squeeze=False, sharex=True)
+    x = np.array([point.seconds for point in over_time])
+    for ax in axes.flat[len(names) :]:
+        ax.set_axis_off()
+    for index, (ax, name) in enumerate(zip(axes.flat, names)):
+        mean = np.array([point.mean[index] for point in over_time])
+        spread = np.array([point.spread[index] for point in over_time])
+        ax.axhline(0, color=MONTE_CARLO_EDGE, linewidth=0.9)
+        ax.fill_between(x, mean - spread, mean + spread, color=GENERATED, alpha=0.25, linewidth=0)
+        ax.plot(x, mean, "o-", color=GENERATED, markersize=3, linewidth=1.4)
+        ax.set_title(name, fontsize=12)
+    for ax in axes[-1]:
+        ax.set_xlabel("wall time, s")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("residual")
+    seen = [f"{name} {over_time[0].mean[i]:+.2f} to {over_time[-1].mean[i]:+.3f}" for i, name in enumerate(names)]
+    return Drawing(
+        "residuals",
+        "Residuals against wall time",
+        "Mean over generators and noise; the band is the standard deviation over the generators.",
+        f"From the first to the last checkpoint: {', '.join(seen)}.",
+        page,
+    )
+
+
+def last_residuals(last: Residuals, names: Sequence[str]) -> Drawing:
+    """The residuals of the last checkpoint with both spreads."""
+    page = new_page(8, 4)
+    ax = page.subplots()
+    x = np.arange(len(names))
+    ax.axhline(0, color=MONTE_CARLO_EDGE, linewidth=0.9)
+    ax.errorbar(x - 0.08, last.mean, yerr=last.spread, fmt="o", color=GENERATED, label="spread of the generators")
+    ax.errorbar(x + 0.08, last.mean, yerr=last.noise, fmt="s", color=MONTE_CARLO_EDGE, label="spread over the noise")
+    ax.set_xticks(x, names)
+    ax.set_ylabel("residual (p - p^) / p")
+    ax.legend(loc="best")
+    seen = [f"{name} {m:+.3f}" for name, m in zip(names, last.mean)]
+    return Drawing(
+        "last_residuals",
+        "Residuals at the end",
+        f"After {last.epoch:,} epochs; mean absolute residual {last.mean_absolute:.4f}.",
+        f"Points with error bars: {', '.join(seen)}.",
+        page,
+    )
+
+
+def loss_curves(records: Sequence[Progress]) -> Drawing:
+    """A panel for each loss, a line for each rank, of at most 16."""
+    losses = [name for name in records[0].history if name not in ("epoch", "seconds")]
+    page = new_page(4.2 * len(losses), 3.2)
+    axes = page.subplots(1, len(losses), squeeze=False)[0]
+    for ax, name in zip(axes, losses):
+        for record in records[:16]:
+            ax.plot(record.history["epoch"], record.history[name], linewidth=0.9, alpha=0.8)
+        if all(value > 0 for record in records for value in record.history[name]):
+            ax.set_yscale("log")
+        ax.set_title(name, fontsize=12)
+        ax.set_xlabel("epoch")
+    first = records[0].history
+    seen = [f"{name} {first[name][0]:.3g} to {first[name][-1]:.3g}" for name in losses]
+    return Drawing("losses", "Losses", "A line for each rank.", f"Of rank 0: {', '.join(seen)}.", page)
+
+
+def _provenance(run: SolverRun) -> dict[str, Any]:
+    return {"caloscale": __version__, "run configuration": dump_run(run)}

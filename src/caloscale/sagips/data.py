@@ -1,0 +1,121 @@
+"""Measured events: made from the true parameters, or read from HDF5."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from caloscale.errors import ConfigurationError, InputError
+from caloscale.random import EventDraws
+from caloscale.sagips.environment import EVENTS, NORMS, PARAMETERS, Environment, make_environment
+from caloscale.spec import DataSet, Solver
+
+DEFAULT_EVENTS = 1_000_000
+_PER_ROW = 1000
+"""Events that are made from the truth in one row of parameters."""
+_SECTION = 255
+"""Section of the random numbers of measured events; those of an epoch are from 0 on."""
+
+
+def measured_events(data: DataSet, index: int, seed: int) -> NDArray[np.float32]:
+    """All measured events (events, observables) of a data set. index: its number in the run configuration.
+
+    Raises ConfigurationError where the truth is not known, InputError naming the file and what is wrong with it.
+    """
+    field = f"solver.dataSets.{index}"
+    environment = make_environment(data.environment, data.options, _PER_ROW, f"{field}.environment")
+    if data.source != "truth":
+        return _read(Path(data.source), data, len(environment.observables), f"{field}.source")
+    truth = _truth(environment, data, f"{field}.source")
+    wanted = data.events or DEFAULT_EVENTS
+    rows = -(-wanted // _PER_ROW)
+    draws = EventDraws(seed + index, 0, _SECTION, 0, rows)
+    made = environment({PARAMETERS: tf.repeat(truth, rows, axis=0)}, draws)
+    events: NDArray[np.float32] = tf.reshape(made[EVENTS], (rows * _PER_ROW, -1))[:wanted].numpy()
+    return events
+
+
+def measured_norms(environment: Environment) -> tf.Tensor | None:
+    """Norms (norms,) of the true parameters; None where the pipeline or its truth has none."""
+    if environment.truth is None:
+        return None
+    values = environment({PARAMETERS: tf.constant([environment.truth], tf.float32)}, EventDraws(0, 0, _SECTION, 0, 1))
+    return values[NORMS][0] if NORMS in values else None
+
+
+def _truth(environment: Environment, data: DataSet, field: str) -> tf.Tensor:
+    if environment.truth is None:
+        raise ConfigurationError(
+            f"the truth of {data.environment} is not known",
+            field=field,
+            value=data.source,
+            remedy="write the path of an HDF5 file with measured events",
+        )
+    return tf.constant([environment.truth], tf.float32)
+
+
+def _read(file: Path, data: DataSet, observables: int, field: str) -> NDArray[np.float32]:
+    import h5py
+
+    if not file.is_file():
+        raise InputError(
+            "does not exist on this machine",
+            file=file,
+            field=field,
+            remedy="copy it to this path on the machine of each rank",
+        )
+    try:
+        with h5py.File(file) as opened:
+            array = opened.get(data.dataset)
+            if not isinstance(array, h5py.Dataset):
+                raise InputError(
+                    f"has no array {data.dataset!r}",
+                    file=file,
+                    field=field.replace("source", "dataset"),
+                    remedy=f"write one of: {', '.join(opened)}",
+                )
+            if array.ndim != 2 or array.shape[1] != observables or not array.shape[0]:
+                raise InputError(
+                    f"the array {data.dataset!r} has the shape {array.shape}, not (events, {observables})",
+                    file=file,
+                    field=field,
+                    remedy=f"write an array with {observables} columns: the observables of {data.environment}",
+                )
+            events = np.asarray(array[: data.events], np.float32)
+    except OSError as error:
+        raise InputError(
+            f"is not a readable HDF5 file: {error}", file=file, field=field, remedy="copy it again"
+        ) from error
+    if not np.isfinite(events).all():
+        raise InputError(
+            f"the array {data.dataset!r} has values that are not finite",
+            file=file,
+            field=field,
+            remedy="remove these events",
+        )
+    return events
+
+
+def share_of_rank(
+    events: NDArray[np.float32], solver: Solver, rank: int, random: np.random.Generator
+) -> NDArray[np.float32]:
+    """The events (events, observables) that a rank may use: its shard, of that a fraction drawn without replacement.
+
+    Raises ConfigurationError when nothing is left.
+    """
+    if solver.data == "sharded":
+        events = events[rank :: solver.ranks]
+    kept = round(solver.data_fraction * len(events))
+    if kept == 0:
+        raise ConfigurationError(
+            f"rank {rank} has no measured events",
+            field="solver.dataFraction",
+            value=solver.data_fraction,
+            remedy="use fewer ranks, data: broadcast, or a larger dataFraction",
+        )
+    if kept == len(events):
+        return events
+    return events[np.sort(random.choice(len(events), kept, replace=False))]

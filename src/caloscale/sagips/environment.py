@@ -1,0 +1,102 @@
+"""What an inverse problem is: a pipeline of modules from parameters to events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from caloscale.errors import ConfigurationError
+from caloscale.random import EventDraws
+
+Values = dict[str, tf.Tensor]
+"""Tensors by name, as they pass through a pipeline."""
+PARAMETERS, EVENTS, NORMS = "parameters", "events", "norms"
+"""Names that the solver reads and writes: normalised parameters (samples, parameters) in (0, 1), events (samples,
+events, observables), and, where a pipeline has them, norms (samples, norms), which a loss may add
+(`solver.normTerms`)."""
+
+
+class Module(Protocol):
+    """A differentiable part of a pipeline."""
+
+    def __call__(self, values: Values, draws: EventDraws) -> Values:
+        """The tensors that it adds or replaces, computed from those before it.
+
+        draws: random numbers; a row of a draw belongs to a row of the parameters.
+        """
+        ...
+
+
+class Environment(Module, Protocol):
+    """A pipeline from `PARAMETERS` to `EVENTS`.
+
+    It is constructed with events_per_sample, the events to make from each parameter vector, and the options of its data
+    set.
+    """
+
+    parameters: Sequence[str]
+    """Names of the parameters."""
+    observables: Sequence[str]
+    """Names of the columns of the events."""
+    truth: Sequence[float] | None
+    """True parameters, normalised; None where they are not known."""
+
+
+class Chain:
+    """Modules one after the other."""
+
+    def __init__(self, *modules: Module) -> None:
+        self.modules = modules
+
+    def __call__(self, values: Values, draws: EventDraws) -> Values:
+        """All tensors: the given ones and those of the modules."""
+        for module in self.modules:
+            values = {**values, **module(values, draws)}
+        return values
+
+
+def load_class(name: str, field: str) -> Any:
+    """The class of a name such as ``mypackage.detector.Smeared``. Raises ConfigurationError naming the field."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        return getattr(import_module(module), attribute)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"cannot be imported: {error}",
+            field=field,
+            value=name,
+            remedy="install the package on all ranks, or add its folder to PYTHONPATH",
+        ) from error
+    except AttributeError:
+        raise ConfigurationError(
+            f"the module {module} has no class {attribute}",
+            field=field,
+            value=name,
+            remedy="write the module and the class as package.module.Class",
+        ) from None
+
+
+def make_environment(name: str, options: dict[str, Any], events_per_sample: int, field: str) -> Environment:
+    """An environment of a run configuration. Raises ConfigurationError for options that its class does not take."""
+    kind = load_class(name, field)
+    try:
+        made: Environment = kind(events_per_sample=events_per_sample, **options)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"cannot be constructed with these options: {error}",
+            field=field,
+            value=name,
+            remedy="write the options that its constructor has, beside events_per_sample",
+        ) from error
+    missing = [a for a in ("parameters", "observables", "truth") if not hasattr(made, a)]
+    if missing or not callable(made):
+        raise ConfigurationError(
+            f"is not an environment: it has no {', '.join(missing) or '__call__'}",
+            field=field,
+            value=name,
+            remedy="see caloscale.sagips.environment.Environment",
+        )
+    return made

