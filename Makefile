@@ -36,13 +36,13 @@ $(VENV)/.run: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory check-machine
 	@echo "installing into $(VENV) (once, about 2 GB, two to five minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[train,cpu,simulate,pipeline]'
+	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[train,cpu,simulate,pipeline,solver]'
 	@touch $@
 
 # What developing needs on top. tf_keras asks for the package `tensorflow`, which is here already as tensorflow-cpu.
 $(VENV)/.dev: $(VENV)/.run
 	@echo "installing the development tools into $(VENV)"
-	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[train,cpu,simulate,infer,azure,operator,pipeline,dev]'
+	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[train,cpu,simulate,infer,azure,operator,pipeline,solver,dev]'
 	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --no-deps tf_keras
 	@touch $@
 

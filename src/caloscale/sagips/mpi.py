@@ -36,7 +36,8 @@ def mpiexec_command(ranks: int, arguments: Sequence[str]) -> list[str]:
     An exception in one rank ends the whole job (`python -m mpi4py`). Raises TrainingError where mpiexec is missing.
     """
     python = (sys.executable, "-m", "mpi4py")
-    return [_mpiexec(), "--oversubscribe", "-n", str(ranks), *python, *arguments]
+    # Each rank computes with several threads: it must not be bound to one core.
+    return [_mpiexec(), "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *python, *arguments]
 
 
 def _mpiexec() -> str:

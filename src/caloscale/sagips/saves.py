@@ -130,7 +130,7 @@ def checkpoint_file(folder: Path, epoch: int, rank: int) -> Path:
 
 def write_checkpoint(folder: Path, rank: int, epoch: int, seconds: float, parameters: Any, generator: Arrays) -> None:
     """Copy a generator, with time stamps."""
-    stamps = {"epoch": np.int64(epoch), "seconds": np.float64(seconds), "written": np.float64(time.time())}
+    stamps = {"epoch": np.array(epoch), "seconds": np.array(seconds), "written": np.array(time.time())}
     _write(checkpoint_file(folder, epoch, rank), {**generator, **stamps, "parameters": np.asarray(parameters)})
 
 
@@ -149,7 +149,7 @@ def read_checkpoint(folder: Path, epoch: int, rank: int) -> GeneratorCheckpoint:
 
 def _write(file: Path, arrays: Arrays) -> None:
     with atomic_writer(file) as temporary, temporary.open("wb") as opened:
-        np.savez(opened, **arrays)
+        np.savez(opened, **arrays)  # type: ignore[arg-type]
 
 
 def _write_json(file: Path, values: Mapping[str, Any]) -> None:

@@ -1,0 +1,58 @@
+"""The run configuration of the inverse-problem workload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from caloscale import spec
+from caloscale.errors import ConfigurationError
+
+
+@pytest.mark.parametrize("preset", spec.SOLVER_PRESETS)
+def test_resolved_configuration_is_the_same_run(preset: str, tmp_path: Path) -> None:
+    run = spec.load_solver_run(preset=preset)
+    assert run.solver.preset == preset
+    (tmp_path / "run.yaml").write_text(spec.dump_run(run))
+    assert spec.load_solver_run(tmp_path / "run.yaml") == run
+
+
+def test_preset_of_the_paper_has_the_published_values() -> None:
+    solver = spec.load_solver_run(preset="proxy-paper").solver
+    assert (solver.epochs, solver.parameter_samples, solver.events_per_sample) == (100_000, 1024, 100)
+    assert (solver.generator.learning_rate, solver.discriminator.learning_rate) == (1e-5, 1e-4)
+    assert len(solver.checkpoint_epochs) == 21 and solver.checkpoint_epochs[-1] == solver.epochs
+
+
+@pytest.mark.parametrize(
+    ("load", "text", "words"),
+    [
+        (spec.load_run, "solver: {ranks: 2}", "caloscale solve"),
+        (spec.load_solver_run, "model: {preset: compact}", "caloscale run"),
+        (spec.load_run, "model: {preset: compact}\nsolver: {ranks: 2}", "not both"),
+        (spec.load_solver_run, "solver: {ranks: 2}\nmodel: {preset: compact}", "not both"),
+        (spec.load_solver_run, "solver: {ranks: 2, groups: 3}", "a group needs a rank"),
+        (spec.load_solver_run, "solver: {optimizer: bayesian, ranks: 1}", "energy-distance"),
+        (spec.load_solver_run, "solver: {objective: likelyhood}", "likelihood"),
+        (spec.load_solver_run, "solver: {dataSets: [{name: a}, {name: a}]}", "the same name twice"),
+        (spec.load_solver_run, "solver: {preset: proxi}", "did you mean 'proxy'?"),
+    ],
+)
+def test_impossible_configurations_are_refused_with_a_remedy(load, text: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        load(file)
+    assert caught.value.remedy
+    assert str(file) in str(caught.value)
+
+
+def test_scaled_samples_divide_the_batch_by_the_ranks() -> None:
+    overrides = ["solver.ranks=4", "solver.parameterSamples=1024", "solver.eventsPerSample=100"]
+    solver = spec.load_solver_run(preset="proxy", overrides=overrides).solver
+    assert solver.events_per_rank == 102_400
+    scaled = spec.load_solver_run(preset="proxy", overrides=[*overrides, "solver.scaleSamples=true"]).solver
+    assert scaled.events_per_rank == 25_600
+    assert yaml.safe_load(spec.dump_run(spec.load_solver_run(preset="proxy")))["solver"]["ranks"] == 4
