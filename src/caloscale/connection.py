@@ -57,7 +57,7 @@ RESOURCES: dict[str, Resource] = {
     "Pod": Resource("v1", "pods"),
     "ConfigMap": Resource("v1", "configmaps"),
     "ServiceAccount": Resource("v1", "serviceaccounts"),
-    "Event": Resource("v1", "events"),
+    "Event": Resource("events.k8s.io/v1", "events"),
     "Role": Resource("rbac.authorization.k8s.io/v1", "roles"),
     "RoleBinding": Resource("rbac.authorization.k8s.io/v1", "rolebindings"),
     "TFJob": Resource("kubeflow.org/v1", "tfjobs"),

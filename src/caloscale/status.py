@@ -10,10 +10,12 @@ from pydantic import ConfigDict, Field, PlainSerializer
 from caloscale.spec.block import Block
 from caloscale.spec.cluster import Backend
 
-Phase = Literal["Pending", "Waiting", "Starting", "Running", "Recovering", "Succeeded", "Failed", "Suspended"]
+Phase = Literal[
+    "Pending", "Waiting", "Starting", "Running", "Recovering", "Suspending", "Suspended", "Succeeded", "Failed"
+]
 """Pending: not yet planned. Waiting: planned, the machines are not there. Starting: launched, not all workers run.
-Recovering: interrupted, resumes soon. Suspended: stopped on request, or because the pipeline step that followed it has
-gone."""
+Recovering: interrupted, resumes soon. Suspending: stopped on request, or because the pipeline step that followed it has
+gone; its workers save and end. Suspended: they have ended."""
 FINISHED: tuple[Phase, ...] = ("Succeeded", "Failed")
 """Phases that a run does not leave by itself."""
 MENDABLE = ("Budget", "Deadline", "RestartBudget", "StartupFailed")
@@ -269,7 +271,7 @@ class RunStatus(StatusBlock):
         tuple[Condition, ...],
         Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = ()
-    """SpecParsed, Planned, Launched, PlacementVerified, Priced, Blocked, Succeeded, Failed."""
+    """SpecParsed, Planned, Launched, PlacementVerified, Priced, Blocked, Suspended; Succeeded or Failed at the end."""
     placement: Placed | None = None
     """Where the workers are to run, or run."""
     progress: RunProgress | None = None

@@ -69,6 +69,12 @@ def template_of(manifest: dict[str, Any]) -> dict[str, Any]:
     return manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
 
 
+@pytest.mark.parametrize("backend", ["TFJob", "JobSet"])
+def test_workers_have_the_priority_class_of_the_run(backend: str) -> None:
+    run = ex.run_of(*V100, "hardware.count=8", f"cluster.backend={backend}", "cluster.priorityClassName=physics")
+    assert template_of(render(ex.launch_of(run, ex.node("n0"))))["spec"]["priorityClassName"] == "physics"
+
+
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_golden(name: str) -> None:
     """CALOSCALE_WRITE_GOLDEN=1 writes the files anew; read the difference before committing it."""

@@ -199,7 +199,7 @@ def test_without_a_price_it_is_placed_but_not_with_a_budget() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 8), st.integers(1, 4), st.sampled_from([64, 96, 30, 7]))
 def test_fewer_nodes_keep_the_global_batch(free: int, least: int, batch: int) -> None:
-    run = ex.run_of(*V100, "hardware.count=64", f"recovery.minNodes={least}", f"train.batchPerReplica={batch}")
+    run = ex.run_of(*V100, "hardware.count=64", f"recovery.elastic.minNodes={least}", f"train.batchPerReplica={batch}")
     raw = [ex.node(f"n{i}", "X") for i in range(8)]
     placed = choose_placement(run, ex.pools(*raw), ex.CATALOGUE).placed
     assert placed is not None

@@ -43,7 +43,7 @@ class Server:
 
     def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
         if manifest["kind"] == "Event":
-            self.events.append((manifest["reason"], manifest["message"]))
+            self.events.append((manifest["reason"], manifest["note"]))
             return manifest
         if (manifest["kind"], manifest["metadata"]["name"]) in self.foreign:
             raise ApiException(status=409, reason="AlreadyExists")
@@ -181,7 +181,7 @@ def test_what_the_run_has_already_is_taken_as_it_is(controller: Controller, serv
 
 def test_a_run_is_deleted_as_it_was_decided_and_in_no_other_version(controller: Controller, server: Server) -> None:
     ended = {**run(), "status": {"phase": "Succeeded", "finished": "2026-11-21T10:00:00Z"}}
-    ended["spec"] = {**ended["spec"], "cluster": {"keepFinished": "1s"}}
+    ended["spec"] = {**ended["spec"], "cluster": {"ttlSecondsAfterFinished": 1}}
     ended["metadata"] = {**ended["metadata"], "resourceVersion": "5"}
     controller.store.put("TrainingRun", ended)
     controller._reconcile(RUN)

@@ -16,10 +16,10 @@ def event(name: str, seconds: int, kind: str = "Warning", **stamps: Any) -> dict
     moment = (NOW + dt.timedelta(seconds=seconds)).isoformat()
     return {
         "metadata": {"creationTimestamp": moment},
-        "involvedObject": {"name": name},
+        "regarding": {"name": name},
         "type": kind,
         "reason": "FailedMount",
-        "message": f"at {seconds}",
+        "note": f"at {seconds}",
         **stamps,
     }
 
@@ -37,7 +37,7 @@ def test_only_new_warnings_about_this_attempt_count_the_newest_first() -> None:
         event("gan-12-worker-0", 7),
         event("gan-1-1-worker-0", 7),  # of a run by the name of our job
         event("gan-1-worker-0", 8, "Normal"),
-        event("gan-1-worker-0", 6, lastTimestamp=None, eventTime=None),
+        event("gan-1-worker-0", 6, deprecatedLastTimestamp=None, eventTime=None),
     ]
     assert [diagnostic.message for diagnostic in diagnostics_of(events, "gan-1", NOW)] == ["at 9", "at 6", "at 5"]
 

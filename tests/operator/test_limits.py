@@ -45,7 +45,7 @@ def test_a_deadline_ends_a_run() -> None:
 
 def test_a_deadline_passes_also_while_nothing_can_be_had() -> None:
     """Nobody waits for a run whose time is over, and nothing is launched for it when the nodes come back."""
-    w = world({"budget": {"deadline": "6h"}, "recovery": {"minNodes": 4, "backoff": "5s"}}, steps=100_000)
+    w = world({"budget": {"deadline": "6h"}, "recovery": {"elastic": {"minNodes": 4}, "backoff": "5s"}}, steps=100_000)
     w.until(lambda w: w.phase == "Running")
     w.lose_node("n0")
     w.until(lambda w: w.phase == "Recovering" and not w.pods)

@@ -35,7 +35,6 @@ def test_a_quiet_life() -> None:
         "PlacementVerified": "True",
         "Priced": "True",
         "Succeeded": "True",
-        "Failed": "False",
     }
     assert w.status["layout"] == "4x8" and w.removed == []
 
@@ -175,9 +174,10 @@ def test_suspend_saves_gives_back_and_resumes() -> None:
     w.until(lambda w: w.step >= 130)
     w.spec["cluster"] = {"suspend": True}
     w.generation = 2
-    w.until(lambda w: w.phase == "Suspended" and not w.pods)
-    saved = w.saved
-    assert saved >= 130 and not w.jobs
+    w.until(lambda w: w.phase == "Suspending")
+    assert "save a checkpoint" in w.status["message"]
+    w.until(lambda w: w.phase == "Suspended")
+    assert not w.pods and not w.jobs and w.saved >= 130  # not before its workers have ended
     for _ in range(100):
         w.reconcile()
         w.tick()
@@ -186,6 +186,8 @@ def test_suspend_saves_gives_back_and_resumes() -> None:
     w.generation = 3
     w.until(settled)
     assert w.phase == "Succeeded" and w.status["restarts"] == 0 and w.status["observedGeneration"] == 3
+    conditions = {c["type"]: c["status"] for c in w.status["conditions"]}
+    assert conditions["Suspended"] == "False" and conditions["Succeeded"] == "True" and "Failed" not in conditions
 
 
 def test_a_run_whose_pipeline_step_has_gone_stops_and_resumes_with_another() -> None:
@@ -193,7 +195,8 @@ def test_a_run_whose_pipeline_step_has_gone_stops_and_resumes_with_another() -> 
     w = world(steps=600)
     w.until(lambda w: w.step >= 130)
     w.followed, left = False, w.now
-    w.until(lambda w: w.phase == "Suspended" and not w.pods)
+    w.until(lambda w: w.phase == "Suspended")
+    assert not w.pods
     assert 60 <= (w.now - left).total_seconds() <= 90 and w.saved >= 130 and not w.jobs
     message = w.status["message"]
     assert "the pipeline step that follows it, pod step, has ended" in message
@@ -306,7 +309,7 @@ def test_to_stop_a_run_that_has_failed_is_no_wish_to_go_on() -> None:
 
 
 def test_a_finished_run_is_removed_when_it_has_been_kept() -> None:
-    w = world({"cluster": {"keepFinished": "1h"}})
+    w = world({"cluster": {"ttlSecondsAfterFinished": 3600}})
     w.until(settled)
     assert "TrainingRun/gan" not in w.removed
     w.now += dt.timedelta(hours=1)
@@ -316,7 +319,7 @@ def test_a_finished_run_is_removed_when_it_has_been_kept() -> None:
 
 def test_a_finished_run_is_removed_although_nothing_happens_any_more() -> None:
     """No event comes after the last status: the operator must have set itself a time."""
-    w = world({"cluster": {"keepFinished": "1h"}}).until(ended)
+    w = world({"cluster": {"ttlSecondsAfterFinished": 3600}}).until(ended)
     for _ in range(200):
         if "TrainingRun/gan" in w.removed:
             break

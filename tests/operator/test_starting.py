@@ -36,7 +36,9 @@ def test_what_an_autoscaler_could_not_make_is_given_back() -> None:
 
 def test_an_autoscaler_without_machines_is_asked_less_and_less_often() -> None:
     """Each attempt holds, and pays, what it is given until the rest is given up."""
-    w = world({"cluster": {"addNodes": True}, "recovery": {"waitForCapacity": "60s", "minNodes": 4}}, nodes=1)
+    w = world(
+        {"cluster": {"addNodes": True}, "recovery": {"waitForCapacity": "60s", "elastic": {"minNodes": 4}}}, nodes=1
+    )
     for _ in range(8 * 3600):
         if (w.again is not None and w.now >= w.again) or w.again is None:
             w.reconcile()

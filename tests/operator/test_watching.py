@@ -32,7 +32,7 @@ def test_it_shrinks_when_the_capacity_stays_away_and_grows_back() -> None:
 
 
 def test_it_does_not_grow_where_the_document_forbids() -> None:
-    w = world({"recovery": {"backoff": "5s", "waitForCapacity": "60s", "growBack": False}}, steps=1500)
+    w = world({"recovery": {"backoff": "5s", "waitForCapacity": "60s", "elastic": {"scaleUp": False}}}, steps=1500)
     w.until(lambda w: w.phase == "Running")
     w.lose_node("n0")
     w.lose_node("n1")
@@ -102,7 +102,7 @@ def test_it_does_not_grow_while_worker_0_validates() -> None:
 
 
 def test_below_min_nodes_it_waits() -> None:
-    w = world({"recovery": {"backoff": "5s", "waitForCapacity": "60s", "minNodes": 3}}, steps=1500)
+    w = world({"recovery": {"backoff": "5s", "waitForCapacity": "60s", "elastic": {"minNodes": 3}}}, steps=1500)
     w.until(lambda w: w.phase == "Running")
     w.lose_node("n0")
     w.lose_node("n1")
@@ -132,7 +132,9 @@ ON_DEMAND = {f"d{i}": ex.node(f"d{i}", "on-demand") for i in range(4)}
 
 def sold_out(purchase: str | None, **budget: float) -> World:
     """Spot nodes are gone for good, and an on-demand pool has free nodes."""
-    w = world({"hardware": {"purchase": purchase}, "recovery": {"minNodes": 4}, "budget": budget}, steps=1000)
+    w = world(
+        {"hardware": {"purchase": purchase}, "recovery": {"elastic": {"minNodes": 4}}, "budget": budget}, steps=1000
+    )
     w.until(lambda w: w.phase == "Running" and w.step > 100)
     assert w.status["placement"]["purchase"] == "spot"
     for name in list(w.nodes):

@@ -30,7 +30,7 @@ def test_durations(text, seconds):
         ("budget.deadline=0s", "budget.deadline"),
         ("budget.deadline=30m6h", "budget.deadline"),
         ("budget.deadline=9999999d", "budget.deadline"),
-        ("cluster.keepFinished=3650d1s", "cluster.keepFinished"),
+        ("cluster.ttlSecondsAfterFinished=315360001", "cluster.ttlSecondsAfterFinished"),
         ("budget.maxUsd=-5", "budget.maxUsd"),
         ("hardware.count=0", "hardware.count"),
         ("hardware.topology=two by two", "hardware.topology"),

@@ -110,7 +110,7 @@ def test_a_signal_while_showers_cannot_be_read_does_not_wait(
     output = tmp_path / "out"
     behind_checkpoint(2, lambda: tear(fragile))
     with at_unreadable_showers(lambda: os.kill(os.getpid(), number)), pytest.raises(raised):
-        train(small_run(*QUICK, "train.epochs=30", "cluster.graceSeconds=600"), fragile, output)
+        train(small_run(*QUICK, "train.epochs=30", "cluster.terminationGracePeriodSeconds=600"), fragile, output)
     assert newest_step(output) >= 2
     assert f"step {newest_step(output) + 1}: showers cannot be read" in caplog.text
 

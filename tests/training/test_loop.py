@@ -94,7 +94,7 @@ def test_an_interrupted_training_equals_an_undisturbed_one(whole, shards, tmp_pa
     for number, raised in stops:
         behind_checkpoint(stopped_at + 2, lambda: os.kill(os.getpid(), number))  # noqa: B023
         with pytest.raises(raised):
-            train(small_run(*QUICK, "cluster.graceSeconds=600"), shards, tmp_path)
+            train(small_run(*QUICK, "cluster.terminationGracePeriodSeconds=600"), shards, tmp_path)
         assert stopped_at + 2 <= newest_step(tmp_path) < STEPS
         stopped_at = newest_step(tmp_path)
     assert limits == [598], "time that a step has after SIGTERM"

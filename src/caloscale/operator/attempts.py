@@ -24,6 +24,7 @@ from caloscale.operator.failures import (
     awaited_until,
     blocking,
     end,
+    is_left_over,
     judge,
     limit_reached,
     sentence,
@@ -32,8 +33,6 @@ from caloscale.operator.failures import (
 from caloscale.spec import Run, seconds_of
 from caloscale.status import AttemptStatus, Phase, Placed
 
-LOOK_AGAIN_SECONDS = 30.0
-"""While objects are deleted, look again after so long even without an event, s."""
 AUTOSCALER_SECONDS, LONGEST_AUTOSCALER_SECONDS = 600.0, 3600.0
 """An autoscaler that had no machines is asked again after so long, doubled each time up to an hour, s: the nodes that
 it does add are billed until the attempt is given up."""
@@ -41,8 +40,7 @@ it does add are billed until the attempt is given up."""
 
 def start(draft: Draft, run: Run) -> None:
     """Launch the next attempt, or report what it waits for."""
-    if _left_over(draft):
-        draft.later(LOOK_AGAIN_SECONDS)
+    if is_left_over(draft, (*draft.seen.pods, *draft.seen.namesakes)):
         return
     if draft.status.not_before is not None and draft.now < draft.status.not_before:
         draft.times.append(draft.status.not_before)
@@ -50,22 +48,6 @@ def start(draft: Draft, run: Run) -> None:
     placed = _placement(draft, run)
     if placed is not None:
         _launch(draft, run, placed)
-
-
-def _left_over(draft: Draft) -> bool:
-    """Whether something of an earlier attempt, or of an earlier run of this name, is still there.
-
-    Two attempts must not write one checkpoint.
-    """
-    draft.remove_jobs()
-    pods = (*draft.seen.pods, *draft.seen.namesakes)
-    return bool(draft.seen.jobs) or any(pod.alive and not _is_dead(draft, pod) for pod in pods)
-
-
-def _is_dead(draft: Draft, pod: Pod) -> bool:
-    """A pod whose node is gone, or has not been well beyond the pod's grace, runs no more."""
-    ready = draft.seen.nodes.get(pod.node) if pod.node else True
-    return ready is None or (not ready and pod.deleting is not None and pod.deleting <= draft.now)
 
 
 def _placement(draft: Draft, run: Run) -> Placed | None:
@@ -185,8 +167,6 @@ def _launch(draft: Draft, run: Run, placed: Placed) -> None:
         not_before=None,
     )
     draft.condition("Launched", "True", "Launched", f"attempt {number}: {layout} in pool {placed.pool}")
-    for kind in ("Succeeded", "Failed"):
-        draft.condition(kind, "False", "Running", f"attempt {number} is on its way")
     draft.event("Normal", "Launched", f"attempt {number}: {layout} on {placed.nodes} nodes of pool {placed.pool}")
     make_objects(draft, run, attempt)
 
@@ -294,7 +274,7 @@ def _verify(draft: Draft, placed: Placed, pods: list[Pod]) -> None:
 def _growth(draft: Draft, run: Run, live: AttemptStatus) -> Outcome | None:
     """Whether a run on fewer nodes goes back to the planned ones."""
     placed = draft.status.placement
-    if placed is None or placed.nodes >= placed.planned_nodes or not run.recovery.grow_back or draft.problem:
+    if placed is None or placed.nodes >= placed.planned_nodes or not run.recovery.elastic.scale_up or draft.problem:
         return None
     if draft.status.phase != "Running" or not _pays(draft, live, placed):
         return None
@@ -304,7 +284,7 @@ def _growth(draft: Draft, run: Run, live: AttemptStatus) -> Outcome | None:
         return None
     since = draft.status.capacity_since or draft.now
     draft.put(capacity_since=since)
-    due = since + dt.timedelta(seconds=seconds_of(run.recovery.grow_after))
+    due = since + dt.timedelta(seconds=seconds_of(run.recovery.elastic.scale_up_after))
     if draft.now < due:
         draft.times.append(due)
         return None

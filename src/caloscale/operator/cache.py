@@ -304,7 +304,7 @@ class Store:
 
     def _warned_of(self, namespace: str, raw: Mapping[str, Any]) -> RunKey | None:
         """The live run whose job or worker a warning is about."""
-        match = WORKER.fullmatch((raw.get("involvedObject") or {}).get("name", ""))
+        match = WORKER.fullmatch((raw.get("regarding") or {}).get("name", ""))
         run = self._named.get((namespace, match[1])) if match else None
         return run if run is not None and self.runs[run].status.phase not in FINISHED else None
 

@@ -188,7 +188,6 @@ class Draft:
     def finish(self, phase: Phase, reason: str, message: str) -> None:
         """The run's last phase."""
         self.put(phase=phase, message=message, finished=self.now, waiting_since=None, not_before=None)
+        self.condition(phase, "True", reason, message)
         won = phase == "Succeeded"
-        self.condition("Succeeded", "True" if won else "False", reason, message)
-        self.condition("Failed", "False" if won else "True", reason, message)
         self.event("Normal" if won else "Warning", phase if won else reason, message)

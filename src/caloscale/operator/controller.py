@@ -251,12 +251,11 @@ class Controller:
 
     def _record(self, run: RunKey, seen: Snapshot, kind: str, reason: str, message: str) -> None:
         """An event; losing one is no harm."""
-        moment = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {
-            "apiVersion": "v1",
+            "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"generateName": f"{run.name}.", "namespace": run.namespace},
-            "involvedObject": {
+            "regarding": {
                 "apiVersion": names.API_VERSION,
                 "kind": names.KIND,
                 "name": run.name,
@@ -265,12 +264,10 @@ class Controller:
             },
             "type": kind,
             "reason": reason,
-            "message": message[:1000],
-            "firstTimestamp": moment,
-            "lastTimestamp": moment,
-            "count": 1,
-            "source": {"component": names.FIELD_MANAGER},
-            "reportingComponent": names.FIELD_MANAGER,
+            "action": "Reconcile",
+            "note": message[:1000],
+            "eventTime": dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": names.FIELD_MANAGER,
             "reportingInstance": self.settings.identity,
         }
         try:

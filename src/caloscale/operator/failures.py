@@ -16,7 +16,7 @@ from caloscale.cluster.capacity.pods import ENDED, IMAGE_REASONS, Diagnostic, Jo
 from caloscale.errors import PeerLostError, with_remedy
 from caloscale.operator.context import Delete, Draft, Snapshot
 from caloscale.spec import Run, seconds_of
-from caloscale.status import AttemptStatus, Placed, Reason, RunStatus
+from caloscale.status import AttemptStatus, Phase, Placed, Reason, RunStatus
 
 PATIENCE_SECONDS = 10.0
 """Workers have so long to start before anybody asks for warnings, and again between two questions, s."""
@@ -46,11 +46,13 @@ def diagnostics_of(events: Iterable[Mapping[str, Any]], job: str, since: dt.date
     # a run by the name of our job has jobs and pods that begin with it, too: after ours comes a letter
     ours = re.compile(rf"{re.escape(job)}(-[a-z].*)?")
     for event in events:
-        name = event["involvedObject"].get("name", "")
-        moment = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
+        name = event["regarding"].get("name", "")
+        series = event.get("series") or {}  # kubelet and scheduler still write the fields of the older API
+        times = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"), event.get("eventTime"))
+        moment = next(filter(None, times), None) or event["metadata"].get("creationTimestamp")
         last = dt.datetime.fromisoformat(moment) if moment else None
         if event.get("type") == "Warning" and ours.fullmatch(name) and last is not None and last >= since:
-            found.append((last, Diagnostic(name, event.get("reason", ""), event.get("message", ""), last)))
+            found.append((last, Diagnostic(name, event.get("reason", ""), event.get("note", ""), last)))
     return [diagnostic for _, diagnostic in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
 
@@ -279,7 +281,8 @@ def _usd(draft: Draft) -> float | None:
 LONGEST_BACKOFF_SECONDS = 300.0
 """Longest pause before a restart, s."""
 LINGER_SECONDS = 30.0
-"""Workers of a run that has failed may end by themselves for so long (logs), s."""
+"""Workers of a run that has failed may end by themselves for so long (logs); while objects are deleted, it is looked at
+again after so long even without an event, s."""
 
 
 def end(draft: Draft, run: Run, live: AttemptStatus, outcome: Outcome) -> None:
@@ -370,14 +373,35 @@ def attempts_in_vain(status: RunStatus) -> int:
 
 
 def suspend(draft: Draft, why: str, remedy: str) -> None:
-    """Stop after a checkpoint, and say why and what resumes it."""
+    """Stop after a checkpoint, and say why and what resumes it; it is suspended when its workers have ended."""
     live = draft.status.live
     if live is not None:
         settle_end(draft, live, "Suspended", why)
+    ending = is_left_over(draft, draft.seen.pods)
+    phase: Phase = "Suspending" if ending else "Suspended"
+    if draft.status.phase not in (phase, "Suspended"):
+        message = f"{why}; its workers save a checkpoint and end" if ending else f"{why}; {remedy}"
+        draft.put(phase=phase, message=message, waiting_since=None, not_before=None)
+        draft.condition("Suspended", "False" if ending else "True", phase, message)
+        draft.event("Normal", phase, message)
+
+
+def is_left_over(draft: Draft, pods: Iterable[Pod]) -> bool:
+    """Whether a job of the run, or one of the pods, is still there; jobs are deleted, and it is looked at again later.
+
+    Two attempts must not write one checkpoint.
+    """
     draft.remove_jobs()
-    if draft.status.phase != "Suspended":
-        draft.put(phase="Suspended", message=f"{why}; {remedy}", waiting_since=None, not_before=None)
-        draft.event("Normal", "Suspended", f"stopped: {why}; {remedy}")
+    there = bool(draft.seen.jobs) or any(pod.alive and not _is_dead(draft, pod) for pod in pods)
+    if there:
+        draft.later(LINGER_SECONDS)
+    return there
+
+
+def _is_dead(draft: Draft, pod: Pod) -> bool:
+    """A pod whose node is gone, or has not been well beyond the pod's grace, runs no more."""
+    ready = draft.seen.nodes.get(pod.node) if pod.node else True
+    return ready is None or (not ready and pod.deleting is not None and pod.deleting <= draft.now)
 
 
 def clear(draft: Draft) -> None:
@@ -392,8 +416,8 @@ def clear(draft: Draft) -> None:
 
 def expire(draft: Draft, run: Run) -> None:
     """Remove the run itself when it has been kept long enough after its end."""
-    if run.cluster.keep_finished is not None:
-        end = (draft.status.finished or draft.now) + dt.timedelta(seconds=seconds_of(run.cluster.keep_finished))
+    if run.cluster.ttl_seconds_after_finished is not None:
+        end = (draft.status.finished or draft.now) + dt.timedelta(seconds=run.cluster.ttl_seconds_after_finished)
         if draft.now >= end:
             draft.actions.append(Delete(names.KIND, draft.seen.run.name, draft.seen.run.uid))
         else:

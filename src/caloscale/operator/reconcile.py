@@ -99,8 +99,7 @@ def _reopen(draft: Draft, run: Run) -> None:
     ):
         phase: Phase = "Recovering" if draft.status.attempts else "Pending"
         draft.put(phase=phase, message="the spec was changed", finished=None)
-        for kind in ("Failed", "Succeeded"):
-            draft.condition(kind, "False", "Reopened", "the spec was changed")
+        draft.condition("Failed", "False", "Reopened", "the spec was changed")
 
 
 def _observe(draft: Draft) -> None:
@@ -129,8 +128,9 @@ def _stepped(draft: Draft, attempt: AttemptStatus) -> AttemptStatus:
 
 
 def _proceed(draft: Draft, run: Run) -> None:
-    if draft.status.phase == "Suspended":
+    if draft.status.phase in ("Suspending", "Suspended"):
         draft.put(phase="Recovering" if draft.status.attempts else "Pending", message="resumed")
+        draft.condition("Suspended", "False", "Resumed", "resumes from the last checkpoint")
         draft.event("Normal", "Resumed", "resumes from the last checkpoint")
     live = draft.status.live
     if live is not None:

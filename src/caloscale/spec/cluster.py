@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from caloscale.spec.block import Block
-from caloscale.spec.duration import Duration
+from caloscale.spec.duration import MOST_DAYS
 
 Backend = Literal["auto", "TFJob", "JobSet"]
 
@@ -39,8 +39,10 @@ class Cluster(Block):
     credentials_secret: str | None = Field(default=None, max_length=253)
     """Secret of the run's namespace that holds a key of Google Cloud as key.json, for workers elsewhere. Google's own
     clusters need none (Workload Identity)."""
-    grace_seconds: int = Field(default=60, ge=30, le=3600)
+    termination_grace_period_seconds: int = Field(default=60, ge=30, le=3600)
     """Time from SIGTERM until a worker is killed, s: a step may take 2 s less, the checkpoint included. A spot node
     gives 15 to 120 s, whatever is set here."""
-    keep_finished: Duration | None = None
-    """The run is deleted from the cluster this long after it has finished (its bucket stays); absent: never."""
+    ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=MOST_DAYS * 86_400)
+    """The run is deleted from the cluster this long after it has finished, s (its bucket stays); absent: never."""
+    priority_class_name: str | None = Field(default=None, max_length=253)
+    """PriorityClass of the workers: the scheduler preempts pods of lower priority for them. Absent: the default."""

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them."""
+"""Lengths of time as people write them: the grammar of Prometheus, from days to seconds."""
 
 from __future__ import annotations
 

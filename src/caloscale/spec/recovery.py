@@ -8,6 +8,17 @@ from caloscale.spec.block import Block
 from caloscale.spec.duration import Duration
 
 
+class Elastic(Block):
+    """Running on fewer nodes than planned, at the same global batch."""
+
+    min_nodes: int = Field(default=1, ge=1)
+    """Fewest nodes with which the run continues."""
+    scale_up: bool = True
+    """Return to the planned nodes when they can be had again."""
+    scale_up_after: Duration = "1m"
+    """How long the planned nodes must have been there before the run returns to them: it costs a restart."""
+
+
 class Recovery(Block):
     """Restarts after interruptions, and how long to wait for machines."""
 
@@ -17,12 +28,8 @@ class Recovery(Block):
     """How long to wait for the machines of the plan before planning with fewer."""
     backoff: Duration = "10s"
     """Pause before the first restart; it doubles with each restart that kept no step, up to five minutes."""
-    min_nodes: int = Field(default=1, ge=1)
-    """Fewest nodes with which the run continues."""
-    grow_back: bool = True
-    """Return to the planned nodes when they can be had again."""
-    grow_after: Duration = "1m"
-    """How long the planned nodes must have been there before the run returns to them: it costs a restart."""
+    elastic: Elastic = Elastic()
+    """Fewer nodes for the time being."""
     save_seconds: float = Field(default=5.0, gt=0)
     """Seconds that a checkpoint stops the training: an assumption for about 20 MB (weights and optimiser of the
     variable-angle network) into a bucket, until a run has measured it."""

@@ -42,7 +42,7 @@ def train(run: Run, dataset: str | Path | ShardFolder, output: Path) -> Training
         tf.config.experimental.enable_op_determinism()
     # Several workers must be set up before TensorFlow does anything else.
     with (
-        StopSignals(run.cluster.grace_seconds) as signals,
+        StopSignals(run.cluster.termination_grace_period_seconds) as signals,
         connected_worker(run, signals) as (distribution, peers),
         open_shards(dataset) as shards,
     ):

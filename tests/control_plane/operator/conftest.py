@@ -17,7 +17,7 @@ from tools.cluster import ControlPlane, machines
 SPEC: dict[str, Any] = {
     "model": {"preset": "variable-angle"},
     "hardware": {"accelerator": "nvidia-tesla-v100", "count": 16, "perNode": 8, "region": "europe-west4"},
-    "recovery": {"backoff": "1s", "waitForCapacity": "5s", "growAfter": "2s"},
+    "recovery": {"backoff": "1s", "waitForCapacity": "5s", "elastic": {"scaleUpAfter": "2s"}},
 }
 
 

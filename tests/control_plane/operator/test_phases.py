@@ -124,8 +124,15 @@ def test_a_users_error_fails_at_once(runs: Runs, add_nodes: Add) -> None:
     assert status["attempts"][0]["exitCode"] == 2 and len(status["attempts"]) == 1
     failed = next(c for c in status["conditions"] if c["type"] == "Failed")
     assert failed["reason"] == "UserError" and "exit code 2" in failed["message"]
-    events = runs.plane.get("events", "-n", runs.namespace)["items"]
-    assert {"Launched", "Running", "UserError"} <= {e["reason"] for e in events if e["involvedObject"]["name"] == "gan"}
+    events = runs.plane.get("events.v1.events.k8s.io", "-n", runs.namespace)["items"]
+    of_run = [
+        e
+        for e in events
+        if e["regarding"].get("uid") == runs.plane.get("trainingrun", "gan", "-n", runs.namespace)["metadata"]["uid"]
+    ]
+    assert {"Launched", "Running", "UserError"} <= {e["reason"] for e in of_run}
+    assert {e["apiVersion"] for e in of_run} == {"events.k8s.io/v1"} and all(e["eventTime"] for e in of_run)
+    assert not [c for c in status["conditions"] if c["type"] == "Succeeded"]  # it is not the complement of Failed
 
 
 def test_a_quota_that_is_too_small_is_reported_with_the_remedy(runs: Runs, add_nodes: Add) -> None:
@@ -150,7 +157,7 @@ def test_suspend_and_resume(runs: Runs, add_nodes: Add) -> None:
     patch = ["patch", "trun", "gan", "-n", runs.namespace, "--type=merge", "-p"]
     runs.plane.kubectl(*patch, '{"spec": {"cluster": {"suspend": true}}}')
     runs.phase("gan", "Suspended")
-    runs.plane.wait_until(lambda: not runs.pods("gan"), "the pods are gone")
+    assert not [pod for pod in runs.pods("gan") if pod["status"]["phase"] == "Running"]
     runs.imitate("1s")
     runs.plane.kubectl(*patch, '{"spec": {"cluster": {"suspend": false}}}')
     status = runs.phase("gan", "Succeeded")

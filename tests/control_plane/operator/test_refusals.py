@@ -42,10 +42,10 @@ REFUSED: list[tuple[str, dict[str, Any] | None, str]] = [
     ("budget", {"deadline": "6 hours"}, "is not a duration; remedy: write it as 90s, 10m"),
     ("budget", {"deadline": "9999999d"}, "is longer than ten years; remedy: write 3650d or less"),
     ("budget", {"deadline": "3650d1s"}, "is longer than ten years; remedy"),
-    ("recovery", {"growAfter": "99999999999999999999s"}, "is longer than ten years; remedy"),
+    ("recovery", {"elastic": {"scaleUpAfter": "99999999999999999999s"}}, "is longer than ten years; remedy"),
     ("budget", {"maxUsd": 0}, "spec.budget.maxUsd"),
     ("recovery", {"waitForCapacity": "5x"}, "is not a duration; remedy: write it as 90s, 10m"),
-    ("recovery", {"minNodes": 0}, "spec.recovery.minNodes"),
+    ("recovery", {"elastic": {"minNodes": 0}}, "spec.recovery.elastic.minNodes"),
     ("recovery", {"maxRestarts": -1}, "spec.recovery.maxRestarts"),
     ("data", {"energyGev": [200, 100]}, "energyGev is not a range; remedy: 0 < lower <= upper"),
     ("data", {"energyGev": [0, 100]}, "energyGev is not a range; remedy: 0 < lower <= upper"),
@@ -55,7 +55,7 @@ REFUSED: list[tuple[str, dict[str, Any] | None, str]] = [
     ("train", {"epochs": 0}, "spec.train.epochs"),
     ("train", {"learningRate": 0}, "spec.train.learningRate"),
     ("cluster", {"backend": "Deployment"}, 'supported values: "auto", "TFJob", "JobSet"'),
-    ("cluster", {"graceSeconds": 5}, "should be greater than or equal to 30"),
+    ("cluster", {"terminationGracePeriodSeconds": 5}, "should be greater than or equal to 30"),
     ("modle", {"preset": "compact"}, "field not declared in schema"),
 ]
 

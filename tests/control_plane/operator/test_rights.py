@@ -101,7 +101,7 @@ def live_through_everything(runs: Runs, add_nodes: Callable[..., list[str]]) -> 
     add_nodes("v100", 3)
     runs.imitate("500ms")
     for name, blocks in KINDS.items():
-        runs.create(name, **blocks, **({"cluster": {"keepFinished": "1s"}} if name == "tfjob" else {}))
+        runs.create(name, **blocks, **({"cluster": {"ttlSecondsAfterFinished": 1}} if name == "tfjob" else {}))
     runs.phase("jobset", "Succeeded")
     runs.plane.wait_until(lambda: not _statuses(runs, "tfjob"), "a finished run is deleted after its time to live")
     runs.imitate(None)
@@ -173,7 +173,9 @@ def _denied(runs: Runs, plane: ControlPlane, seen: int, *, quota: bool, seconds:
     """
     for name, blocks in KINDS.items():
         # Others than those of the right before, which may still be on their way out.
-        runs.create(f"done-{name}-{seen}", **{**blocks, "cluster": {**blocks.get("cluster", {}), "keepFinished": "1s"}})
+        runs.create(
+            f"done-{name}-{seen}", **{**blocks, "cluster": {**blocks.get("cluster", {}), "ttlSecondsAfterFinished": 1}}
+        )
         runs.create(f"stopped-{name}-{seen}", **blocks)
     if quota:
         runs.quota(gpus=0)

@@ -118,11 +118,13 @@ def test_the_grace_period_decides_how_long_a_step_may_take(grace, step, saved):
 @pytest.mark.parametrize("grace", [30, 60, 600])
 def test_the_grace_period_of_the_pod_is_that_of_the_worker(grace):
     """The kubelet kills what has not ended by then; the worker ends a step before."""
-    run = ex.run_of("hardware.accelerator=nvidia-tesla-v100", "hardware.count=8", f"cluster.graceSeconds={grace}")
+    run = ex.run_of(
+        "hardware.accelerator=nvidia-tesla-v100", "hardware.count=8", f"cluster.terminationGracePeriodSeconds={grace}"
+    )
     launch = ex.launch_of(run, ex.node("n0", "X"))
     spec = pod_template(launch)["spec"]
     variables = {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
-    worker = signals.StopSignals(parse_run(variables[DOCUMENT_VARIABLE]).cluster.grace_seconds)
+    worker = signals.StopSignals(parse_run(variables[DOCUMENT_VARIABLE]).cluster.termination_grace_period_seconds)
     assert spec["terminationGracePeriodSeconds"] == grace
     assert grace - 5 <= worker.limit_seconds < grace
 

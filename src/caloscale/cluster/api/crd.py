@@ -15,7 +15,7 @@ COLUMNS = (
         "Phase",
         "string",
         ".status.phase",
-        "Pending, Waiting, Starting, Running, Recovering, Suspended, Succeeded or Failed.",
+        "Pending, Waiting, Starting, Running, Recovering, Suspending, Suspended, Succeeded or Failed.",
         0,
     ),
     ("Layout", "string", ".status.layout", "Workers x accelerators per worker.", 0),

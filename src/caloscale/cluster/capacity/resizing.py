@@ -17,7 +17,8 @@ from caloscale.status import Placed
 def shrink(run: Run, placed: Placed, pools: Sequence[Pool]) -> Placed | None:
     """The placement on as many nodes as are free, fewer than planned: same global batch, by micro-batches in memory.
 
-    None when no number from recovery.minNodes on divides the global batch, or none is free. Slices do not shrink.
+    None when no number from recovery.elastic.minNodes on divides the global batch, or none is free. Slices do not
+    shrink.
     """
     if placed.topology is not None:
         return None
@@ -25,7 +26,7 @@ def shrink(run: Run, placed: Placed, pools: Sequence[Pool]) -> Placed | None:
     if pool is None:
         return None
     placed = placed.model_copy(update={"pool": pool.key.name, "node_selector": dict(pool.nodes[0].selector)})
-    for nodes in range(min(pool.free, placed.planned_nodes - 1), run.recovery.min_nodes - 1, -1):
+    for nodes in range(min(pool.free, placed.planned_nodes - 1), run.recovery.elastic.min_nodes - 1, -1):
         if (smaller := resize(run, placed, nodes)) is not None:
             return smaller
     return None

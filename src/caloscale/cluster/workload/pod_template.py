@@ -64,7 +64,7 @@ def _spec(launch: Launch, environment: list[Manifest]) -> Manifest:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": cluster.grace_seconds,
+        "terminationGracePeriodSeconds": cluster.termination_grace_period_seconds,
         "nodeSelector": dict(placed.node_selector),
         "tolerations": _tolerations(launch),
         "securityContext": {
@@ -77,6 +77,8 @@ def _spec(launch: Launch, environment: list[Manifest]) -> Manifest:
         "containers": [_container(launch, environment)],
         "volumes": _volumes(launch),
     }
+    if cluster.priority_class_name is not None:
+        spec["priorityClassName"] = cluster.priority_class_name
     if placed.workers == placed.nodes:
         spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_apart(launch)]}}
     return spec

@@ -39,8 +39,8 @@ class StopSignals:
     Before `defer` is called there is nothing to save, and they act at once. In a thread other than the main one, which
     gets no signals, nothing is done.
 
-    grace_seconds: time from SIGTERM until the process is killed (``cluster.graceSeconds``, which is also the
-    terminationGracePeriodSeconds of the pod). The process ends by itself EXIT_SECONDS before. leave: ends the process
+    grace_seconds: time from SIGTERM until the process is killed (``cluster.terminationGracePeriodSeconds``, which is
+    also that of the pod). The process ends by itself EXIT_SECONDS before. leave: ends the process
     with an exit code, at once.
     """
 
