@@ -109,7 +109,7 @@ def cost_table(summaries: list[dict[str, Any]]) -> str:
         row("a million showers generated, USD", summaries, lambda x: x["bill"][per_million]["generatedUsd"], ".4f"),
         row("a million showers by Geant4, USD", summaries, lambda x: x["bill"][per_million]["monteCarloUsd"], ".2f"),
     ]
-    where = f"{node['title']}, {node['region']}, {node['purchase']}, prices seen on {bill['pricesObservedOn']}"
+    where = f"{node['title']}, {node['region']}, {node['capacityType']}, prices seen on {bill['pricesObservedOn']}"
     return table(["", *names(summaries)], rows) + f"\n\n{where}. Seconds are not converted between machines."
 
 

@@ -68,7 +68,7 @@ class NodeTotals(StatusBlock):
     """Topology, when the nodes are hosts of a TPU slice."""
     region: str = ""
     """Region; empty: the nodes do not say."""
-    purchase: Literal["spot", "on-demand"] = "on-demand"
+    capacity_type: Literal["spot", "on-demand"] = "on-demand"
     """spot or on-demand."""
     nodes: int = 0
     """How many different nodes."""
@@ -91,7 +91,7 @@ class Placed(StatusBlock):
     """Topology of a TPU slice."""
     region: str = ""
     """Region; empty: the nodes do not say."""
-    purchase: Literal["spot", "on-demand"]
+    capacity_type: Literal["spot", "on-demand"]
     """spot or on-demand."""
     nodes: int
     """Nodes."""
@@ -249,7 +249,7 @@ class RunCost(StatusBlock):
     node_hours: float = 0.0
     """Hours of all nodes together."""
     nodes: tuple[NodeTotals, ...] = ()
-    """Node seconds by machine type and purchase."""
+    """Node seconds by machine type and capacity type."""
     as_of: dt.date | None = None
     """Day for which prices are taken: that of the first launch."""
     updated: Time | None = None

@@ -33,24 +33,24 @@ def made(*overrides, as_of=dt.date(2026, 11, 21), **options):
 
 
 def test_a_worker_a_node_on_the_planned_machine_in_the_low_priority_tier():
-    job = made(*A100, "hardware.purchase=spot", "budget.deadline=6h")
+    job = made(*A100, "hardware.capacityType=spot", "budget.deadline=6h")
     assert job["distribution"] == {"type": "tensorflow", "worker_count": 2, "parameter_server_count": 0}
     assert job["resources"] == {"instance_count": 2, "instance_type": "Standard_ND96asr_v4"}
     assert job["queue_settings"] == {"job_tier": "spot"}
     assert job["inputs"]["dataset"] == {"type": "uri_folder", "path": DATA, "mode": "ro_mount"}
     assert job["environment"] == {"image": IMAGE}
     assert job["limits"] == {"timeout": 6 * 3600}
-    assert made(*A100, "hardware.purchase=on-demand")["queue_settings"] == {"job_tier": "standard"}
+    assert made(*A100, "hardware.capacityType=on-demand")["queue_settings"] == {"job_tier": "standard"}
 
 
 def test_the_study_s_machines_at_the_prices_of_their_time():
-    job = made(*V100, "hardware.purchase=spot", "train.batchPerReplica=64", as_of=dt.date(2025, 6, 1))
+    job = made(*V100, "hardware.capacityType=spot", "train.batchPerReplica=64", as_of=dt.date(2025, 6, 1))
     assert job["resources"] == {"instance_count": 8, "instance_type": "Standard_NC24s_v3"}
     assert job["distribution"]["worker_count"] == 8
 
 
 def test_the_worker_gets_the_configuration_with_the_hardware_that_was_planned():
-    run, placement = planned(*A100, "hardware.purchase=spot", "train.epochs=7", "train.maxMinutes=null")
+    run, placement = planned(*A100, "hardware.capacityType=spot", "train.epochs=7", "train.maxMinutes=null")
     job = job_of(run, placement, image=IMAGE, data=DATA)
     sent = parse_run(job["environment_variables"]["CALOSCALE_RUN"])
     assert sent.train == run.train and sent.data == run.data and sent.model == run.model
@@ -61,24 +61,24 @@ def test_the_worker_gets_the_configuration_with_the_hardware_that_was_planned():
 
 
 def test_an_own_cluster_has_its_own_size_and_tier():
-    job = made(*A100, "hardware.purchase=spot", compute="gpus")
+    job = made(*A100, "hardware.capacityType=spot", compute="gpus")
     assert job["compute"] == "azureml:gpus"
     assert "queue_settings" not in job and "instance_type" not in job["resources"]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the SDK itself
 @pytest.mark.parametrize("compute", [None, "gpus"])
-@pytest.mark.parametrize("purchase", ["spot", "on-demand"])
-def test_the_schema_of_the_sdk_takes_the_job(compute, purchase):
+@pytest.mark.parametrize("capacity_type", ["spot", "on-demand"])
+def test_the_schema_of_the_sdk_takes_the_job(compute, capacity_type):
     pytest.importorskip("azure.ai.ml", exc_type=ImportError)
-    job = made(*A100, f"hardware.purchase={purchase}", "budget.deadline=6h", compute=compute)
+    job = made(*A100, f"hardware.capacityType={capacity_type}", "budget.deadline=6h", compute=compute)
     built = checked(job)
     assert type(built).__name__ in ("Command", "CommandJob")
     assert (built.distribution.worker_count, built.resources.instance_count) == (2, 2)
     assert built.inputs["dataset"].mode == "ro_mount"
     assert built.environment.image == IMAGE
     assert (built.queue_settings.job_tier if compute is None else built.compute) == (
-        ("spot" if purchase == "spot" else "standard") if compute is None else "gpus"
+        ("spot" if capacity_type == "spot" else "standard") if compute is None else "gpus"
     )
     sent = built._to_job()._to_rest_object().properties  # what the service would get
     assert sent.distribution["distributionType"] == "TensorFlow" and sent.distribution["workerCount"] == 2
@@ -86,7 +86,7 @@ def test_the_schema_of_the_sdk_takes_the_job(compute, purchase):
     assert sent.environment_variables == job["environment_variables"]
     if compute is None:
         assert sent.resources.instance_type == "Standard_ND96asr_v4"
-        assert sent.queue_settings["jobTier"] == ("Spot" if purchase == "spot" else "Standard")
+        assert sent.queue_settings["jobTier"] == ("Spot" if capacity_type == "spot" else "Standard")
 
 
 DAMAGE = {
@@ -101,7 +101,7 @@ DAMAGE = {
 @pytest.mark.parametrize("field", DAMAGE)
 def test_the_schema_of_the_sdk_refuses_what_is_wrong(field):
     pytest.importorskip("azure.ai.ml", exc_type=ImportError)
-    job = copy.deepcopy(made(*A100, "hardware.purchase=spot"))
+    job = copy.deepcopy(made(*A100, "hardware.capacityType=spot"))
     job[field] = DAMAGE[field]
     with pytest.raises(InputError, match="refused by the schema") as error:
         checked(job)

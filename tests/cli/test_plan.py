@@ -21,7 +21,7 @@ from caloscale.stages.reporting import keep_use
 RUN = """
 model: {preset: variable-angle}
 train: {batchPerReplica: 96}
-hardware: {accelerator: nvidia-tesla-v100, count: 32, perNode: 8, region: europe-west4, purchase: spot}
+hardware: {accelerator: nvidia-tesla-v100, count: 32, perNode: 8, region: europe-west4, capacityType: spot}
 """
 ROOT = Path(__file__).parents[2]
 BLOCKED = ("train", "cpu", "gpu", "simulate", "infer", "pipeline")
@@ -33,7 +33,7 @@ HELD = {
     "accelerator": "nvidia-tesla-v100",
     "perNode": 8,
     "region": "europe-west4",
-    "purchase": "spot",
+    "capacityType": "spot",
     "nodes": 4,
     "seconds": 7200,
 }
@@ -88,7 +88,7 @@ def test_old_prices_and_own_prices(command, document, tmp_path):
     assert old["chosen"]["usdPerHour"] == pytest.approx(4 * (64 * 0.007325 + 240 * 0.000987 + 8 * 0.74))
     own = tmp_path / "own.csv"
     own.write_text(
-        "provider,region,sku_kind,sku,unit,purchase,usd_per_unit_hour,effective_from,observed_on,source\n"
+        "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,effective_from,observed_on,source\n"
         "gcp,europe-west4,gpu,nvidia-tesla-v100,gpu,spot,0.5,2026-11-01,2026-11-20,our invoice\n"
     )
     made = json.loads(command("plan", document, "--json", "--as-of", "2026-11-21", "--prices", own).out)
@@ -283,7 +283,7 @@ def test_the_price_list_says_when_and_where(command):
     shown = command("prices", "--sku", "v100", "--region", "europe-west4", "--as-of", "2026-11-21").out
     assert "1.0443" in shown and "2026-01-01" in shown and "SkyPilot" in shown and "stale" in shown
     listed = json.loads(command("prices", "--json", "--as-of", "2022-06-01").out)
-    v3 = [r for r in listed["rows"] if (r["sku"], r["region"], r["purchase"]) == ("v3-8", "europe-west4", "spot")]
+    v3 = [r for r in listed["rows"] if (r["sku"], r["region"], r["capacityType"]) == ("v3-8", "europe-west4", "spot")]
     assert [row["usdPerUnitHour"] for row in v3] == [2.64]
     assert "n1-standard-64" in command("prices", "--machines", "--sku", "V100").out
     assert command("prices", "--sku", "V100").code == 0
@@ -307,7 +307,7 @@ def test_the_bill_of_one_s_own_machine(command, tmp_path):
     (tmp_path / "bill.json").write_text("{}")
     done = command("bill", tmp_path)
     assert done.code == 2 and "caloscale report" in done.err
-    held = {"machineType": "n1-standard-2", "region": "us-central1", "purchase": "on-demand", "nodes": 1}
+    held = {"machineType": "n1-standard-2", "region": "us-central1", "capacityType": "on-demand", "nodes": 1}
     attempt = {"nodes": [{**held, "seconds": 3600}], "showerSeconds": 1800, "trainingSeconds": 1800}
     use = {"name": "mine", "day": "2026-11-21", "ownMachine": True, "epochs": 4, "attempts": [attempt]}
     (tmp_path / "usage.json").write_text(json.dumps(use))

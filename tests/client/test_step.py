@@ -98,7 +98,7 @@ PLACED = {
     "accelerator": "nvidia-tesla-v100",
     "machineType": "n1-standard-8",
     "region": "europe-west4",
-    "purchase": "spot",
+    "capacityType": "spot",
     "nodes": 2,
     "workers": 2,
     "perNode": 1,

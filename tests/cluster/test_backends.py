@@ -24,7 +24,7 @@ EIGHT_NODES = [ex.spot(f"s{i}") for i in range(8)]
 TPU_V3 = [ex.tpu_node(f"t{i}", "v3", "4x4", "tpu-v3-slice", "ct3p-hightpu-4t") for i in range(4)]
 LAUNCHES = {
     "tfjob-gpu-spot": lambda: ex.launch_of(
-        ex.run_of(*V100, "hardware.count=32", "hardware.purchase=spot"), *EIGHT_NODES
+        ex.run_of(*V100, "hardware.count=32", "hardware.capacityType=spot"), *EIGHT_NODES
     ),
     "tfjob-cpu": lambda: ex.launch_of(
         ex.run_of("hardware.accelerator=cpu", "hardware.count=2", preset="compact"),

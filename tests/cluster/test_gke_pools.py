@@ -21,7 +21,7 @@ def options(pool: NodePool) -> dict[str, str]:
 
 
 def test_there_are_pools_of_every_kind() -> None:
-    have = {(pool.accelerator, pool.per_node, pool.purchase) for pool in POOLS}
+    have = {(pool.accelerator, pool.per_node, pool.capacity_type) for pool in POOLS}
     for accelerator in ("nvidia-tesla-v100", "nvidia-tesla-a100", "nvidia-l4"):
         assert {(accelerator, gpus, how) for gpus in (1, 2, 4, 8) for how in ("spot", "on-demand")} <= have
     # Google sells a part of an H100 host as spot only.
@@ -46,7 +46,7 @@ def test_manifest_and_command_say_the_same(pool: NodePool) -> None:
     assert message["machine-type"] == node["machineType"] == pool.machine_type
     assert int(message["min-nodes"]) == spec["autoscaling"]["minNodeCount"] == 0
     assert int(message["max-nodes"]) == spec["autoscaling"]["maxNodeCount"]
-    assert ("spot" in message) == node["spot"] == (pool.purchase == "spot")
+    assert ("spot" in message) == node["spot"] == (pool.capacity_type == "spot")
     taints = [f"{each['key']}={each['value']}:NoSchedule" for each in node.get("taint", [])]
     assert [message["node-taints"]] == taints if "node-taints" in message else taints == []
     assert ("enable-gvnic" in message) == node["gvnic"]["enabled"]

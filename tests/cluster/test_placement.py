@@ -114,13 +114,13 @@ def test_without_a_pool_the_message_says_what_there_is() -> None:
         "the cluster has no pool with accelerators that is ready"
     )
     other = choose_placement(
-        ex.run_of(*V100, "hardware.count=32", "hardware.purchase=spot"), ex.pools(ex.node("n0", "X")), ex.CATALOGUE
+        ex.run_of(*V100, "hardware.count=32", "hardware.capacityType=spot"), ex.pools(ex.node("n0", "X")), ex.CATALOGUE
     )
     assert other.message.endswith("the pools are X (1 x 8 nvidia-tesla-v100, on-demand, europe-west4)")
 
 
 def test_the_plan_is_the_planners() -> None:
-    run = ex.run_of(*V100, "hardware.count=32", "hardware.purchase=spot", "hardware.region=europe-west4")
+    run = ex.run_of(*V100, "hardware.count=32", "hardware.capacityType=spot", "hardware.region=europe-west4")
     placed = choose_placement(run, ex.pools(*(ex.spot(f"n{i}") for i in range(4))), ex.CATALOGUE).placed
     best = plan(run, ex.CATALOGUE.prices, ex.CATALOGUE.measurements, ex.CATALOGUE.as_of).chosen
     assert placed is not None and best is not None
@@ -147,7 +147,7 @@ def test_beyond_the_budget_nothing_is_placed() -> None:
     assert "USD" in choice.message and "budget.maxUsd is 1" in choice.message and "remedy" in choice.message
 
 
-SPOT = (V100[0], "hardware.purchase=spot", "hardware.region=europe-west4")
+SPOT = (V100[0], "hardware.capacityType=spot", "hardware.region=europe-west4")
 
 
 @pytest.mark.parametrize(

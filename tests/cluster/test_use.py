@@ -16,7 +16,12 @@ from tests.cluster import examples as ex
 
 START = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
 END = START + dt.timedelta(hours=2)
-V100S = ("hardware.accelerator=nvidia-tesla-v100", "hardware.count=32", "hardware.perNode=8", "hardware.purchase=spot")
+V100S = (
+    "hardware.accelerator=nvidia-tesla-v100",
+    "hardware.count=32",
+    "hardware.perNode=8",
+    "hardware.capacityType=spot",
+)
 PER_EPOCH = 124_950 // (32 * 96)
 
 
@@ -36,7 +41,7 @@ def status_of(run: Run, placed: Placed | None = None, **progress: Any) -> RunSta
         accelerator=placed.accelerator,
         per_node=placed.per_node,
         region=placed.region,
-        purchase=placed.purchase,
+        capacity_type=placed.capacity_type,
         nodes=4,
         node_seconds=4 * 7200,
     )

@@ -33,7 +33,7 @@ def test_it_is_used_as_it_is(kubeconfig: Path, add_nodes: Callable[..., list[str
             cluster.lose_node(names[0])
         with pytest.raises(NotOursError):
             cluster.inside(names[0], "true")
-    assert wanted["count"] == 8 and wanted["perNode"] == 4 and wanted["purchase"] == "spot"
+    assert wanted["count"] == 8 and wanted["perNode"] == 4 and wanted["capacityType"] == "spot"
     assert not folder.exists() and kubeconfig.is_file()
 
 

@@ -15,7 +15,7 @@ from tests.cluster import examples as ex
 from tests.operator.world import World
 
 GAN = RunKey("physics", "gan", "u")
-V100 = {"accelerator": "nvidia-tesla-v100", "count": 32, "purchase": "spot", "region": "europe-west4"}
+V100 = {"accelerator": "nvidia-tesla-v100", "count": 32, "capacityType": "spot", "region": "europe-west4"}
 QUEUED = {"model": {"preset": "variable-angle"}, "hardware": {**V100, "queue": "q"}}
 
 
@@ -104,7 +104,7 @@ def test_launched_and_not_yet_bound_counts() -> None:
         "pool": "v100-8",
         "accelerator": "nvidia-tesla-v100",
         "machineType": "n1-standard-64",
-        "purchase": "on-demand",
+        "capacityType": "on-demand",
         "nodes": 2,
         "workers": 2,
         "perNode": 8,

@@ -19,9 +19,9 @@ from tests.cluster import examples as ex
 from tests.operator.test_cache import pod
 
 RUN = RunKey("physics", "gan", "u")
-HARDWARE = {"accelerator": "nvidia-tesla-v100", "count": 8, "purchase": "spot", "region": "europe-west4"}
+HARDWARE = {"accelerator": "nvidia-tesla-v100", "count": 8, "capacityType": "spot", "region": "europe-west4"}
 HEADER = (
-    "provider,region,sku_kind,sku,unit,purchase,usd_per_unit_hour,includes_host,effective_from,effective_to,"
+    "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,includes_host,effective_from,effective_to,"
     "observed_on,source,confidence,retired,waiver,note"
 )
 QUOTA = 'pods "gan-1" is forbidden: exceeded quota: gpus'

@@ -131,7 +131,7 @@ def test_a_budget_is_kept_from_when_there_is_a_price(monkeypatch: pytest.MonkeyP
     w = unpriced(budget={})
     kinds = (("gpu", "nvidia-tesla-v100", "gpu", 2.5), ("vcpu", "n1", "vcpu", 0.03), ("mem_gib", "n1", "gib", 0.004))
     header = (
-        "provider,region,sku_kind,sku,unit,purchase,usd_per_unit_hour,includes_host,effective_from,effective_to,"
+        "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,includes_host,effective_from,effective_to,"
         "observed_on,source,confidence,retired,waiver,note"
     )
     rows = [

@@ -21,7 +21,7 @@ def test_runs_accelerators_and_money() -> None:
         "pool": "v100-8",
         "accelerator": "nvidia-tesla-v100",
         "machineType": "n1-standard-64",
-        "purchase": "spot",
+        "capacityType": "spot",
         "nodes": 2,
         "workers": 2,
         "perNode": 8,

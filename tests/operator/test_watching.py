@@ -130,13 +130,14 @@ SPOT_USD = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443
 ON_DEMAND = {f"d{i}": ex.node(f"d{i}", "on-demand") for i in range(4)}
 
 
-def sold_out(purchase: str | None, **budget: float) -> World:
+def sold_out(capacity_type: str | None, **budget: float) -> World:
     """Spot nodes are gone for good, and an on-demand pool has free nodes."""
     w = world(
-        {"hardware": {"purchase": purchase}, "recovery": {"elastic": {"minNodes": 4}}, "budget": budget}, steps=1000
+        {"hardware": {"capacityType": capacity_type}, "recovery": {"elastic": {"minNodes": 4}}, "budget": budget},
+        steps=1000,
     )
     w.until(lambda w: w.phase == "Running" and w.step > 100)
-    assert w.status["placement"]["purchase"] == "spot"
+    assert w.status["placement"]["capacityType"] == "spot"
     for name in list(w.nodes):
         w.lose_node(name)
     w.nodes.update(ON_DEMAND)
@@ -150,17 +151,17 @@ def test_a_pool_that_is_sold_out_is_left_for_on_demand_where_both_are_allowed() 
     assert w.phase == "Running" and len(w.attempts) == 2
     first, second = w.attempts
     placement = w.status["placement"]
-    assert (placement["pool"], placement["purchase"], placement["nodes"]) == ("on-demand", "on-demand", 4)
-    assert first["nodeTotals"][0]["purchase"] == "spot" and second["firstStep"] > 0
+    assert (placement["pool"], placement["capacityType"], placement["nodes"]) == ("on-demand", "on-demand", 4)
+    assert first["nodeTotals"][0]["capacityType"] == "spot" and second["firstStep"] > 0
     w.until(settled)
-    assert [a["nodeTotals"][0]["purchase"] for a in w.attempts] == ["spot", "on-demand"] and w.phase == "Succeeded"
+    assert [a["nodeTotals"][0]["capacityType"] for a in w.attempts] == ["spot", "on-demand"] and w.phase == "Succeeded"
     moved = next(event for event in w.events if event.reason == "Moved")
     assert "4 nodes (on-demand) of pool on-demand" in moved.message
 
 
-@pytest.mark.parametrize(("purchase", "budget"), [("spot", {}), (None, {"maxUsd": 120.0})])
+@pytest.mark.parametrize(("capacity_type", "budget"), [("spot", {}), (None, {"maxUsd": 120.0})])
 def test_it_waits_where_on_demand_is_not_allowed_or_passes_the_budget(
-    purchase: str | None, budget: dict[str, float]
+    capacity_type: str | None, budget: dict[str, float]
 ) -> None:
-    w = sold_out(purchase, **budget)
-    assert w.phase == "Recovering" and len(w.attempts) == 1 and w.status["placement"]["purchase"] == "spot"
+    w = sold_out(capacity_type, **budget)
+    assert w.phase == "Recovering" and len(w.attempts) == 1 and w.status["placement"]["capacityType"] == "spot"

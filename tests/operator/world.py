@@ -297,7 +297,7 @@ class World:
 
 SPEC = """
 model: {preset: variable-angle}
-hardware: {accelerator: nvidia-tesla-v100, count: 32, perNode: 8, purchase: spot, region: europe-west4}
+hardware: {accelerator: nvidia-tesla-v100, count: 32, perNode: 8, capacityType: spot, region: europe-west4}
 recovery: {backoff: 5s, waitForCapacity: 60s, elastic: {scaleUpAfter: 20s}}
 """
 

@@ -24,13 +24,13 @@ MEASURED = load_measurements()
 NODE_USD = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443  # n1-standard-64 with 8 V100, europe-west4, spot, 2026
 
 
-def nodes(seconds, count=4, purchase="spot"):
+def nodes(seconds, count=4, capacity_type="spot"):
     return NodeUse(
         machine_type="n1-standard-64",
         accelerator="nvidia-tesla-v100",
         per_node=8,
         region="europe-west4",
-        purchase=purchase,
+        capacity_type=capacity_type,
         nodes=count,
         seconds=seconds,
     )
@@ -97,8 +97,8 @@ ACTIVITIES = (
     "validation_seconds",
 )
 attempts = st.builds(
-    lambda spare, node_count, purchase, used, seconds: Attempt(
-        nodes=(nodes(sum(seconds) + spare, node_count, purchase),),
+    lambda spare, node_count, capacity_type, used, seconds: Attempt(
+        nodes=(nodes(sum(seconds) + spare, node_count, capacity_type),),
         used_share=used,
         **dict(zip(ACTIVITIES, seconds)),
     ),
@@ -118,7 +118,9 @@ def test_waste_and_work_add_up_to_the_bill_to_the_cent(tries, slower):
     assert sum((Decimal(str(kind.usd)) for kind in made.nodes), Decimal(0)) == total
     assert all(part.usd >= 0 for part in made.parts)
     rates = {"spot": NODE_USD, "on-demand": 64 * 0.034802 + 240 * 0.004664 + 8 * 2.604}
-    by_hand = sum(use.nodes * use.seconds / 3600 * rates[use.purchase] for attempt in tries for use in attempt.nodes)
+    by_hand = sum(
+        use.nodes * use.seconds / 3600 * rates[use.capacity_type] for attempt in tries for use in attempt.nodes
+    )
     assert made.usd == pytest.approx(by_hand, abs=0.01, rel=1e-9)
 
 
@@ -152,7 +154,7 @@ PLANNED = plan(
             "hardware.count=32",
             "hardware.perNode=8",
             "hardware.region=europe-west4",
-            "hardware.purchase=spot",
+            "hardware.capacityType=spot",
             "hardware.interruptionsPerNodeHour=0",
         ],
     ),
@@ -183,7 +185,7 @@ def test_slices_are_paid_as_a_whole():
         per_node=4,
         topology="4x4",
         region="europe-west4",
-        purchase="spot",
+        capacity_type="spot",
         nodes=4,
         seconds=3600,
     )
@@ -208,7 +210,7 @@ def test_an_hour_of_all_hosts_costs_the_chips_of_the_slice(row):
         per_node=row.chips_per_host,
         topology=row.topology,
         region=price.region,
-        purchase=price.purchase,
+        capacity_type=price.capacity_type,
         nodes=row.hosts,
         seconds=3600,
     )
@@ -272,7 +274,7 @@ def test_own_measurements_make_an_unmeasured_machine_measured():
                             accelerator="nvidia-l4",
                             per_node=8,
                             region="us-central1",
-                            purchase="on-demand",
+                            capacity_type="on-demand",
                             nodes=1,
                             seconds=1000,
                         ),

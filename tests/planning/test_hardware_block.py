@@ -34,7 +34,7 @@ def test_durations(text, seconds):
         ("budget.maxUsd=-5", "budget.maxUsd"),
         ("hardware.count=0", "hardware.count"),
         ("hardware.topology=two by two", "hardware.topology"),
-        ("hardware.purchase=preemptible", "hardware.purchase"),
+        ("hardware.capacityType=preemptible", "hardware.capacityType"),
         ("hardware.acelerator=nvidia-l4", "hardware.acelerator"),
         ("recovery.waitForCapacity=soon", "recovery.waitForCapacity"),
     ],

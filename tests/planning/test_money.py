@@ -18,7 +18,7 @@ from caloscale.spec import Hardware
 TODAY = dt.date(2026, 11, 21)
 PRICES = load_prices()
 N1_STANDARD_2 = 2 * 0.031611 + 7.5 * 0.004237  # USD per hour, us-central1, on demand
-OWN = {"machine_type": "n1-standard-2", "region": "us-central1", "purchase": "on-demand"}
+OWN = {"machine_type": "n1-standard-2", "region": "us-central1", "capacity_type": "on-demand"}
 
 
 def own_run(*seconds: float) -> RunUse:
@@ -39,7 +39,7 @@ def test_an_hour_of_every_node_costs_in_the_bill_what_it_costs_in_the_estimate()
             per_node=offer.per_node,
             topology=kind.topology if isinstance(kind, Slice) else None,
             region=offer.region,
-            purchase=offer.purchase,
+            capacity_type=offer.capacity_type,
             nodes=offer.node_counts[0],
             seconds=3.6e6,
         )

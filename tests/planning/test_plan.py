@@ -36,7 +36,7 @@ def test_the_json_has_the_names_that_others_rely_on():
         "acceleratorsPerWorker",
         "nodes",
         "region",
-        "purchase",
+        "capacityType",
         "epochSeconds",
         "epochSecondsInterval",
         "totalSeconds",
@@ -66,7 +66,7 @@ def test_a_fixed_placement_is_priced_by_hand():
         "hardware.count=32",
         "hardware.perNode=8",
         "hardware.region=europe-west4",
-        "hardware.purchase=on-demand",
+        "hardware.capacityType=on-demand",
         as_of=STUDY,
     )
     assert made.considered == 1
@@ -90,7 +90,7 @@ def test_cost_per_epoch_of_2_to_32_v100_is_flat_within_some_per_cent():
             f"hardware.count={count}",
             f"hardware.perNode={per_node}",
             "hardware.region=europe-west4",
-            "hardware.purchase=spot",
+            "hardware.capacityType=spot",
             as_of=STUDY,
         )
         usd.append(made.chosen.usd_per_hour * made.chosen.epoch_seconds / 3600)
@@ -150,7 +150,13 @@ def test_slices_of_several_hosts_are_planned_and_chosen_only_when_asked_for():
 
 
 def test_interruptions_are_configured_or_unknown_and_never_invented():
-    base = (*V100, "hardware.count=32", "hardware.perNode=8", "hardware.region=europe-west4", "hardware.purchase=spot")
+    base = (
+        *V100,
+        "hardware.count=32",
+        "hardware.perNode=8",
+        "hardware.region=europe-west4",
+        "hardware.capacityType=spot",
+    )
     unknown = plan_of(*base).chosen
     assert unknown.expected_interruptions is None and unknown.interruptions_per_node_hour is None
     assert unknown.checkpoint_seconds == 60
@@ -162,7 +168,7 @@ def test_interruptions_are_configured_or_unknown_and_never_invented():
     own = [
         MEASURED[4].model_copy(
             update={
-                "purchase": "spot",
+                "capacity_type": "spot",
                 "region": "europe-west4",
                 "node_hours": 100.0,
                 "interruptions": 10,
@@ -176,9 +182,9 @@ def test_interruptions_are_configured_or_unknown_and_never_invented():
 
 def test_spot_stops_paying_at_the_break_even_rate():
     base = (*V100, "hardware.count=32", "hardware.perNode=8", "hardware.region=europe-west4")
-    rate = plan_of(*base, "hardware.purchase=spot").chosen.break_even_per_node_hour
-    assert plan_of(*base, f"hardware.interruptionsPerNodeHour={0.8 * rate}").chosen.purchase == "spot"
-    assert plan_of(*base, f"hardware.interruptionsPerNodeHour={1.3 * rate}").chosen.purchase == "on-demand"
+    rate = plan_of(*base, "hardware.capacityType=spot").chosen.break_even_per_node_hour
+    assert plan_of(*base, f"hardware.interruptionsPerNodeHour={0.8 * rate}").chosen.capacity_type == "spot"
+    assert plan_of(*base, f"hardware.interruptionsPerNodeHour={1.3 * rate}").chosen.capacity_type == "on-demand"
 
 
 def test_a_wait_that_is_interrupted_is_not_taken_off_the_money_in_full():
@@ -187,7 +193,7 @@ def test_a_wait_that_is_interrupted_is_not_taken_off_the_money_in_full():
         *V100,
         "hardware.count=1",
         "hardware.region=us-central1",
-        "hardware.purchase=spot",
+        "hardware.capacityType=spot",
         "hardware.interruptionsPerNodeHour=1",
         "hardware.provisioning=1h",
     ).chosen
@@ -219,7 +225,7 @@ def test_a_wait_that_is_interrupted_is_not_taken_off_the_money_in_full():
     ),
 )
 def test_more_interruptions_are_never_cheaper(rate, more, minutes, placed):
-    base = [f"hardware.{field}" for field in (*placed.split(), "region=us-central1", "purchase=spot")]
+    base = [f"hardware.{field}" for field in (*placed.split(), "region=us-central1", "capacityType=spot")]
     few, many = (
         plan_of(*base, f"hardware.interruptionsPerNodeHour={each}", f"hardware.provisioning={minutes}m")
         for each in (rate, rate + more)
@@ -231,17 +237,17 @@ def test_more_interruptions_are_never_cheaper(rate, more, minutes, placed):
 def test_what_never_ends_is_not_chosen_and_says_why():
     base = (*V100, "hardware.count=128", "hardware.interruptionsPerNodeHour=50")
     made = plan_of(*base)
-    assert made.chosen.purchase == "on-demand"
+    assert made.chosen.capacity_type == "on-demand"
     assert any("interrupted faster than they get on" in note for note in made.notes)
-    spot = [c for c in made.candidates if c.purchase == "spot"]
+    spot = [c for c in made.candidates if c.capacity_type == "spot"]
     assert spot and all(any("never ends" in reason for reason in c.reasons) for c in spot)
-    alone = plan_of(*base, "hardware.purchase=spot")
+    alone = plan_of(*base, "hardware.capacityType=spot")
     assert alone.chosen is None and alone.nearest is None
     assert not any("nothing was measured" in note for note in alone.notes)
 
 
 def test_max_minutes_ends_the_training():
-    base = (*V100, "hardware.count=1", "hardware.purchase=on-demand", "hardware.region=us-central1")
+    base = (*V100, "hardware.count=1", "hardware.capacityType=on-demand", "hardware.region=us-central1")
     chosen = plan_of(*base, "train.maxMinutes=30").chosen
     assert chosen.total_seconds == pytest.approx(chosen.start_up_seconds + 1800)
     assert chosen.usd == pytest.approx(chosen.usd_per_hour * chosen.total_seconds / 3600)
@@ -310,7 +316,7 @@ def test_when_nothing_meets_the_limits_the_nearest_is_named():
 
 def test_compatible_and_incompatible_limits_are_distinguished():
     """One of two limits that can be met, but not together, may be raised; of two that cannot be met both must be."""
-    base = (*V100, "hardware.region=europe-west4", "hardware.purchase=spot")
+    base = (*V100, "hardware.region=europe-west4", "hardware.capacityType=spot")
     fastest = min(plan_of(*base).pareto, key=lambda c: c.total_seconds)
     either = (f"budget.maxUsd={fastest.usd - 0.01}", f"budget.deadline={int(fastest.total_seconds) + 1}s")
     for limits, word in ((("budget.maxUsd=5", "budget.deadline=10m"), "and"), (either, "or")):
@@ -333,7 +339,7 @@ def test_old_prices_are_asked_for_by_date():
         "hardware.accelerator=tpu-v3",
         "hardware.region=europe-west4",
         "hardware.topology=2x2",
-        "hardware.purchase=spot",
+        "hardware.capacityType=spot",
     )
     assert plan_of(*kwargs, as_of=STUDY).chosen.usd_per_hour == 2.64
     today = plan_of(*kwargs)

@@ -27,7 +27,7 @@ GOOD = {
     "sku_kind": "gpu",
     "sku": "nvidia-tesla-v100",
     "unit": "gpu",
-    "purchase": "spot",
+    "capacity_type": "spot",
     "usd_per_unit_hour": "0.9",
     "effective_from": "2026-06-01",
     "observed_on": "2026-06-01",
@@ -45,7 +45,7 @@ def write(path, *rows):
 
 
 @pytest.mark.parametrize(
-    ("kind", "sku", "region", "purchase", "day", "usd"),
+    ("kind", "sku", "region", "capacity_type", "day", "usd"),
     [  # published figures, typed in here a second time
         ("gpu", "nvidia-tesla-v100", "europe-west4", "spot", STUDY, 0.74),
         ("gpu", "nvidia-tesla-v100", "europe-west4", "spot", TODAY, 1.0443),
@@ -57,8 +57,8 @@ def write(path, *rows):
         ("vcpu", "n1", "us-central1", "spot", STUDY, 0.006655),
     ],
 )
-def test_prices_are_those_of_the_catalogues(kind, sku, region, purchase, day, usd):
-    assert load_prices().find(Key("gcp", region, kind, sku, purchase), day).usd_per_unit_hour == usd
+def test_prices_are_those_of_the_catalogues(kind, sku, region, capacity_type, day, usd):
+    assert load_prices().find(Key("gcp", region, kind, sku, capacity_type), day).usd_per_unit_hour == usd
 
 
 def test_every_row_is_dated_and_sourced():
@@ -73,14 +73,14 @@ def test_azure_and_n1_prices_agree_with_libcloud():
     prices = load_prices()
     n1 = libcloud.get_pricing("compute", "gce_instances")["n1"]
     for kind, part in (("vcpu", "cpu"), ("mem_gib", "ram")):
-        for purchase, theirs in (("on-demand", "on_demand"), ("spot", "preemptible")):
+        for capacity_type, theirs in (("on-demand", "on_demand"), ("spot", "preemptible")):
             for region in ("us-central1", "europe-west4"):
-                ours = prices.find(Key("gcp", region, kind, "n1", purchase), STUDY)
+                ours = prices.find(Key("gcp", region, kind, "n1", capacity_type), STUDY)
                 assert ours.usd_per_unit_hour == n1[part][theirs][region]["price"]
     azure = libcloud.get_pricing("compute", "azure_linux")
     checked = 0
     for row in prices.rows:
-        tier = "standard" if row.purchase == "on-demand" else "lowpriority"
+        tier = "standard" if row.capacity_type == "on-demand" else "lowpriority"
         theirs = azure.get(tier + row.sku.lower().replace("_", ""), {})
         if row.provider == "azure" and row.region in theirs:
             assert row.usd_per_unit_hour == theirs[row.region], row
@@ -101,7 +101,7 @@ def test_azure_and_n1_prices_agree_with_libcloud():
         ("observed_on", "", "is missing"),
         ("observed_on", "June", "date"),
         ("source", "", "is missing"),
-        ("purchase", "preemptible", "on-demand"),
+        ("capacity_type", "preemptible", "on-demand"),
         ("provider", "gpc", "gcp"),
     ],
 )
@@ -152,20 +152,26 @@ def test_own_prices_go_before_and_leave_other_days_alone(tmp_path):
 def test_a_missing_price_names_the_row_to_add(key, day, says):
     with pytest.raises(PriceError, match=says) as error:
         load_prices().find(key, day)
-    assert f"add a row '{key.provider},{key.region},{key.sku_kind},{key.sku},...,{key.purchase}'" in error.value.remedy
+    assert (
+        f"add a row '{key.provider},{key.region},{key.sku_kind},{key.sku},...,{key.capacity_type}'"
+        in error.value.remedy
+    )
 
 
 def test_stale_prices_are_warned_of():
     row = load_prices().find(V100, TODAY)
     assert "seen on 2026-01-01, 324 days before 2026-11-21" in stale_warning([row], TODAY)[0]
     assert stale_warning([row], dt.date(2026, 3, 1)) == []
-    listed = load_prices().find(V100._replace(purchase="on-demand"), TODAY)
+    listed = load_prices().find(V100._replace(capacity_type="on-demand"), TODAY)
     assert stale_warning([listed], TODAY) == []
 
 
 def test_the_list_of_a_day_has_one_price_of_each_kind():
     listed = list_prices(load_prices(), TODAY, region="europe-west4", sku="v100")
-    assert [(row.purchase, row.usd_per_unit_hour) for row in listed.rows] == [("on-demand", 2.604), ("spot", 1.0443)]
+    assert [(row.capacity_type, row.usd_per_unit_hour) for row in listed.rows] == [
+        ("on-demand", 2.604),
+        ("spot", 1.0443),
+    ]
     assert len(listed.warnings) == 1
     everything = list_prices(load_prices(), TODAY).rows
     assert not any(row.sku == "NC24s_v3" for row in everything) and len(everything) > 50
@@ -193,7 +199,7 @@ def test_files_that_are_not_catalogues_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("machine_type", "accelerator", "per_node", "region", "purchase", "day", "usd"),
+    ("machine_type", "accelerator", "per_node", "region", "capacity_type", "day", "usd"),
     [  # SkyPilot's own rows for whole machines
         ("n1-standard-8", "", 0, "us-central1", "on-demand", TODAY, 0.38),
         ("n1-standard-96", "", 0, "us-central1", "spot", TODAY, 1.25352),
@@ -205,9 +211,11 @@ def test_files_that_are_not_catalogues_are_refused(tmp_path):
         ("ND40rs_v2", "", 0, "eastus", "spot", TODAY, 4.406),
     ],
 )
-def test_machines_cost_what_the_published_whole_costs(machine_type, accelerator, per_node, region, purchase, day, usd):
+def test_machines_cost_what_the_published_whole_costs(
+    machine_type, accelerator, per_node, region, capacity_type, day, usd
+):
     machine = find_machine(machine_type, accelerator=accelerator, per_node=per_node)
-    rate = machine_rate(load_prices(), machine, region, purchase, day)
+    rate = machine_rate(load_prices(), machine, region, capacity_type, day)
     assert rate.usd_per_hour == pytest.approx(usd, abs=5e-4)
     assert rate.usd_per_hour == pytest.approx(sum(part.usd_per_hour for part in rate.parts))
 

@@ -200,7 +200,7 @@ def test_calibration_files_with_nonsense_are_refused(tmp_path, change, field_or_
 def test_interruption_rates_come_from_own_runs_only():
     assert interruption_rate(ALL, "gcp", "nvidia-tesla-v100", "europe-west4") is None
     own = V100[0].model_copy(
-        update={"purchase": "spot", "region": "europe-west4", "node_hours": 100.0, "interruptions": 2}
+        update={"capacity_type": "spot", "region": "europe-west4", "node_hours": 100.0, "interruptions": 2}
     )
     rate, day = interruption_rate([*ALL, own, own], "gcp", "nvidia-tesla-v100", "europe-west4")
     assert rate == pytest.approx(4.5 / 200)

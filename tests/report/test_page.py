@@ -233,7 +233,7 @@ def test_a_run_without_physics_is_not_assessed():
 
 
 def test_cost_and_speed_are_shown():
-    node = {"machine_type": "n1-standard-2", "region": "us-central1", "purchase": "on-demand"}
+    node = {"machine_type": "n1-standard-2", "region": "us-central1", "capacity_type": "on-demand"}
     held = NodeUse(**node, nodes=1, seconds=sum(s.seconds for s in STAGES))
     attempts = (Attempt(nodes=(held,), training_seconds=held.seconds),)
     use = RunUse(name="mine", day=dt.date(2026, 6, 1), attempts=attempts, own_machine=True, epochs=1)

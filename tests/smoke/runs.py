@@ -44,7 +44,7 @@ def hardware_of(nodes: list[dict[str, Any]]) -> dict[str, Any]:
                 "accelerator": accelerator,
                 "count": 2 * per_node,
                 "perNode": per_node,
-                "purchase": "spot" if spot == "true" else "on-demand",
+                "capacityType": "spot" if spot == "true" else "on-demand",
                 "region": region,
                 "advertised": True,
             }

@@ -74,7 +74,7 @@ def test_stages_that_were_begun_again_are_paid_for_twice(tmp_path: Path) -> None
 
 
 def test_what_was_written_about_rented_machines_stays(tmp_path: Path) -> None:
-    node = {"machineType": "n1-standard-8", "region": "us-central1", "purchase": "spot", "nodes": 2, "seconds": 60}
+    node = {"machineType": "n1-standard-8", "region": "us-central1", "capacityType": "spot", "nodes": 2, "seconds": 60}
     text = json.dumps({"name": "rented", "day": "2026-11-21", "epochs": 1, "attempts": [{"nodes": [node]}]})
     (tmp_path / "usage.json").write_text(text)
     keep(tmp_path, "train", 10)
@@ -141,7 +141,7 @@ def test_rented_machines_have_one_bill_and_no_speed_of_them_is_priced_as_another
 ) -> None:
     """The speeds were measured on a worker with eight GPUs: at the rate of two processors they would be absurd."""
     node = {"machineType": "n1-standard-64", "accelerator": "nvidia-tesla-v100", "perNode": 8, "region": "europe-west4"}
-    held = {**node, "purchase": "spot", "nodes": 4, "seconds": 7200}
+    held = {**node, "capacityType": "spot", "nodes": 4, "seconds": 7200}
     use = {"name": "rented", "day": "2026-11-21", "epochs": 1, "attempts": [{"nodes": [held]}]}
     keep(tmp_path, "simulate", 100, showersPerSecond=10.0, coreSecondsPerShower=0.1, reused=False, source="geant4")
     (tmp_path / "usage.json").write_text(json.dumps(use))
@@ -160,7 +160,7 @@ def test_rented_machines_have_one_bill_and_no_speed_of_them_is_priced_as_another
 def test_what_workers_measured_is_priced_on_the_machines_of_the_bill(tmp_path: Path) -> None:
     """Generation on a whole node of the run; Monte Carlo, which needs no GPU, on the processors of budget.pricedAs."""
     node = {"machineType": "n1-standard-64", "accelerator": "nvidia-tesla-v100", "perNode": 8, "region": "europe-west4"}
-    held = {**node, "purchase": "spot", "nodes": 4, "seconds": 7200}
+    held = {**node, "capacityType": "spot", "nodes": 4, "seconds": 7200}
     use = {"name": "rented", "day": "2026-11-21", "epochs": 1, "attempts": [{"nodes": [held]}]}
     folder = tmp_path / "rented"
     keep(folder, "simulate", 100, on_worker=True, showersPerSecond=10.0, source="geant4", **SIMULATED)
@@ -183,11 +183,11 @@ def test_what_workers_measured_is_priced_on_the_machines_of_the_bill(tmp_path: P
 def test_a_run_that_is_priced_anew_has_one_price_everywhere(tmp_path: Path) -> None:
     keep(tmp_path, "simulate", 3_600, showersPerSecond=10.0, coreSecondsPerShower=0.1, reused=False, source="geant4")
     stages.report(COMPACT, tmp_path)
-    spot = spec.load_run(preset="compact", overrides=["budget.pricedAs.purchase=spot"])
+    spot = spec.load_run(preset="compact", overrides=["budget.pricedAs.capacityType=spot"])
     made = stages.report(spot, tmp_path).summary.bill
     again = stages.report(spec.load_run(tmp_path / "run.yaml"), tmp_path).summary.bill
     billed = bill_of(tmp_path)
     assert made is not None and again is not None and made.per_million_showers is not None
-    assert made.nodes[0].purchase == "spot" and made.usd == again.usd == billed.usd < USD_PER_HOUR
+    assert made.nodes[0].capacity_type == "spot" and made.usd == again.usd == billed.usd < USD_PER_HOUR
     assert billed.per_million_showers is not None
     assert made.per_million_showers.monte_carlo_usd == pytest.approx(billed.per_million_showers.monte_carlo_usd)

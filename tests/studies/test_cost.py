@@ -123,7 +123,7 @@ def test_prices_of_another_day_and_of_a_file_are_what_today_means(tmp_path):
     study = study.model_copy(update={"sweeps": study.sweeps[:1], "conclusions": None})
     own = tmp_path / "own.csv"
     own.write_text(
-        "provider,region,sku_kind,sku,unit,purchase,usd_per_unit_hour,effective_from,observed_on,source\n"
+        "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,effective_from,observed_on,source\n"
         "gcp,europe-west4,gpu,nvidia-tesla-v100,gpu,spot,0.5,2026-11-01,2026-11-20,our invoice\n"
     )
     first = run_study(study, Context(TODAY), tmp_path / "out", "x").tables[0].rows

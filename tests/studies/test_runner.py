@@ -191,21 +191,22 @@ BAD = {
     "two of a name": ({**DOCUMENT, "sweeps": DOCUMENT["sweeps"] * 2}, "same name"),
     "no such column": (
         _changed(measure="epochCost", columns={"usd": "usdd"}, plot=None, vary=[], given={
-            "accelerator": "tpu-v3", "count": 4, "region": "europe-west4", "purchase": "spot", "asOf": "today",
+            "accelerator": "tpu-v3", "count": 4, "region": "europe-west4", "capacityType": "spot", "asOf": "today",
         }),
         "did you mean 'usd'",
     ),
     "no such run": (
         _changed(measure="epochCost", columns={"usd": "usd"}, plot=None, vary=[], given={
-            "accelerator": "tpu-v3", "count": 5, "region": "europe-west4", "purchase": "spot", "asOf": "today",
+            "accelerator": "tpu-v3", "count": 5, "region": "europe-west4", "capacityType": "spot", "asOf": "today",
         }),
         "no such run was measured",
     ),
     "no such way of buying": (
         _changed(measure="epochCost", columns={"usd": "usd"}, plot=None, vary=[], given={
-            "accelerator": "tpu-v3", "count": 4, "region": "europe-west4", "purchase": "preemptible", "asOf": "today",
+            "accelerator": "tpu-v3", "count": 4, "region": "europe-west4", "capacityType": "preemptible",
+            "asOf": "today",
         }),
-        r"purchase: .*'on-demand' or 'spot' \(got 'preemptible'\)",
+        r"capacityType: .*'on-demand' or 'spot' \(got 'preemptible'\)",
     ),
     "input that does not exist": (
         _changed(measure="epochCost", columns={"usd": "usd"}, plot=None, vary=[], given={"gpu": 4}),

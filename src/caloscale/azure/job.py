@@ -18,7 +18,7 @@ COMMAND = (
     "caloscale train run.yaml --workspace ${{outputs.run}} --dataset ${{inputs.dataset}}"
 )
 TIERS = {"spot": "spot", "on-demand": "standard"}
-"""Job tier of serverless compute for each purchase; spot is what clusters call low priority."""
+"""Job tier of serverless compute for each capacity type; spot is what clusters call low priority."""
 DATA_SCHEMES = ("azureml:", "azureml://", "https://", "abfss://", "wasbs://")
 
 
@@ -70,7 +70,7 @@ def job_of(run: Run, placement: Candidate, *, image: str, data: str, compute: st
         "tags": {
             "caloscale.accelerator": placement.accelerator,
             "caloscale.region": placement.region,
-            "caloscale.purchase": placement.purchase,
+            "caloscale.capacityType": placement.capacity_type,
             "caloscale.estimateUsd": f"{placement.usd:.2f}",
         },
         "command": COMMAND,
@@ -85,7 +85,7 @@ def job_of(run: Run, placement: Candidate, *, image: str, data: str, compute: st
         job["compute"] = f"azureml:{compute.removeprefix('azureml:')}"
     else:
         job["resources"]["instance_type"] = vm_size(placement.machine_type)
-        job["queue_settings"] = {"job_tier": TIERS[placement.purchase]}
+        job["queue_settings"] = {"job_tier": TIERS[placement.capacity_type]}
     if run.budget.deadline_seconds is not None:
         job["limits"] = {"timeout": math.ceil(run.budget.deadline_seconds)}
     return job
@@ -109,7 +109,7 @@ def _placed(run: Run, placement: Candidate) -> Run:
             "workers": placement.workers,
             "accelerators_per_worker": placement.accelerators_per_worker,
             "region": placement.region,
-            "purchase": placement.purchase,
+            "capacity_type": placement.capacity_type,
         }
     )
     return run.model_copy(update={"hardware": hardware})

@@ -48,14 +48,14 @@ def _show(made: Bill) -> None:
         (
             n.title,
             n.region,
-            n.purchase,
+            n.capacity_type,
             f"{n.node_hours:.{digits}f}",
             f"{n.usd_per_node_hour:.4f}",
             f"{n.usd:.{digits}f}",
         )
         for n in made.nodes
     ]
-    out.print(table("nodes", ("node", "region", "purchase", "node hours", "USD/hour", "USD"), rows))
+    out.print(table("nodes", ("node", "region", "capacity type", "node hours", "USD/hour", "USD"), rows))
     parts: list[tuple[str, str, str, str]] = [
         (p.purpose, f"{p.usd:.{digits}f}", f"{p.share:.1%}", p.meaning) for p in made.parts
     ]

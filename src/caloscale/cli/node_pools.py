@@ -41,7 +41,7 @@ def command(
         accelerator=best.accelerator,
         machine_type=best.machine_type,
         per_node=best.count // best.nodes,
-        purchase=best.purchase,
+        capacity_type=best.capacity_type,
         topology=best.topology,
         max_nodes=best.nodes,
     )

@@ -42,7 +42,7 @@ def command(
             row.region,
             row.sku,
             f"{row.sku_kind}{', with host' if row.includes_host else ''}",
-            row.purchase,
+            row.capacity_type,
             f"{row.usd_per_unit_hour:g}",
             f"{row.effective_from} to {row.effective_to or 'now'}",
             str(row.observed_on),
@@ -50,7 +50,7 @@ def command(
         )
         for row in listed.rows
     ]
-    columns = ("cloud", "region", "sku", "kind", "purchase", "USD/hour", "in effect", "seen", "source")
+    columns = ("cloud", "region", "sku", "kind", "capacity type", "USD/hour", "in effect", "seen", "source")
     out = console()
     out.print(table(f"prices of {listed.as_of}", columns, rows))
     if listed.warnings:

@@ -75,7 +75,7 @@ def node_totals(attempt: AttemptStatus, placed: Placed | None, now: dt.datetime)
             per_node=placed.per_node,
             topology=placed.topology,
             region=placed.region,
-            purchase=placed.purchase,
+            capacity_type=placed.capacity_type,
             nodes=len(_nodes(attempt)),
             node_seconds=seconds,
         ),
@@ -227,7 +227,7 @@ def _to_the_end(status: RunStatus, usd: float | None, now: dt.datetime) -> float
 def _kinds(totals: Iterable[NodeTotals]) -> tuple[NodeTotals, ...]:
     summed: dict[tuple[object, ...], NodeTotals] = {}
     for one in totals:
-        key = (one.machine_type, one.accelerator, one.per_node, one.topology, one.region, one.purchase)
+        key = (one.machine_type, one.accelerator, one.per_node, one.topology, one.region, one.capacity_type)
         there = summed.get(key)
         summed[key] = (
             one
@@ -250,7 +250,7 @@ def node_use(totals: NodeTotals) -> NodeUse:
         per_node=totals.per_node,
         topology=totals.topology,
         region=totals.region or "unknown",
-        purchase=totals.purchase,
+        capacity_type=totals.capacity_type,
         nodes=totals.nodes,
         seconds=totals.node_seconds / totals.nodes,
     )

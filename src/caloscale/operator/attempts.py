@@ -124,12 +124,11 @@ def _moved(draft: Draft, run: Run, placed: Placed, *, same_price: bool = False) 
     if draft.problem is not None or any(attempt.node_usage for attempt in draft.status.attempts):
         return None  # nodes in use are billed as those of the placement
     for moved in move(run, placed, draft.seen.pools()[0], draft.seen.catalogue):
-        kinds = [(one.machine_type, one.region, one.purchase) for one in (placed, moved)]
+        kinds = [(one.machine_type, one.region, one.capacity_type) for one in (placed, moved)]
         if (same_price and kinds[0] != kinds[1]) or not affordable(draft, run, moved):
             continue
-        message = (
-            f"pool {placed.pool} has too few free nodes; {moved.nodes} nodes ({moved.purchase}) of pool {moved.pool}"
-        )
+        message = f"pool {placed.pool} has too few free nodes; {moved.nodes} nodes "
+        message += f"({moved.capacity_type}) of pool {moved.pool}"
         draft.event("Normal", "Moved", message)
         draft.condition("Planned", "True", "Moved", message)
         return moved

@@ -58,7 +58,7 @@ class BilledNodes(Block):
     """The node or slice."""
     region: str
     """Region."""
-    purchase: Literal["spot", "on-demand"]
+    capacity_type: Literal["spot", "on-demand"]
     """spot or on-demand."""
     node_hours: float
     """Hours of all nodes together, restarts summed."""
@@ -120,7 +120,7 @@ class Speed(Block):
     """GPUs of it."""
     region: str
     """Region of the price."""
-    purchase: Literal["spot", "on-demand"] = "on-demand"
+    capacity_type: Literal["spot", "on-demand"] = "on-demand"
     """spot or on-demand."""
     showers_per_second: float = Field(gt=0)
     """Showers per second of wall time on the whole machine."""
@@ -138,7 +138,7 @@ class Bill(Block):
     usd: float
     """US dollars."""
     nodes: tuple[BilledNodes, ...]
-    """Node hours by kind and purchase."""
+    """Node hours by kind and capacity type."""
     parts: tuple[BillPart, ...]
     """The bill by purpose."""
     attempts: int
@@ -211,7 +211,7 @@ def rate_of_use(held: NodeUse, prices: Prices, day: dt.date) -> Rate:
         kind: Machine | Slice = find_machine(held.machine_type, accelerator=held.accelerator, per_node=held.per_node)
     else:
         kind = find_slices(held.accelerator, topology=held.topology, machine_type=held.machine_type)[0]
-    return node_rate(prices, kind, held.region, held.purchase, day)[0]
+    return node_rate(prices, kind, held.region, held.capacity_type, day)[0]
 
 
 def _usd(held: NodeUse, rate: Rate) -> float:
@@ -246,7 +246,7 @@ def _nodes(use: RunUse, rates: dict[NodeUse, Rate], total: Decimal, unit: Decima
     for attempt in use.attempts:
         for held in attempt.nodes:
             rate = rates[held]
-            key = (rate.title, held.region, held.purchase, rate.usd_per_hour)
+            key = (rate.title, held.region, held.capacity_type, rate.usd_per_hour)
             rate_parts[key] = rate.parts
             kinds[key] = kinds.get(key, 0.0) + held.nodes * held.seconds / SECONDS_PER_HOUR
     _, parts = split_exactly([hours * usd for (*_, usd), hours in kinds.items()], unit)
@@ -255,7 +255,7 @@ def _nodes(use: RunUse, rates: dict[NodeUse, Rate], total: Decimal, unit: Decima
         BilledNodes(
             title=key[0],
             region=key[1],
-            purchase=key[2],
+            capacity_type=key[2],
             node_hours=hours,
             usd_per_node_hour=key[3],
             rate_parts=rate_parts[key],
@@ -293,7 +293,7 @@ def _per_million(
 
 def _usd_per_million(speed: Speed, prices: Prices, day: dt.date) -> float:
     machine = find_machine(speed.machine_type, accelerator=speed.accelerator, per_node=speed.per_node)
-    rate, _ = node_rate(prices, machine, speed.region, speed.purchase, day)
+    rate, _ = node_rate(prices, machine, speed.region, speed.capacity_type, day)
     return usd_of(rate.usd_per_hour, 1_000_000 / speed.showers_per_second)
 
 

@@ -202,7 +202,7 @@ class _Money:
         """Time until a node is replaced, s."""
         self._run = run
         self._life = seconds_of(hardware.node_lifetime) if hardware.node_lifetime else np.inf
-        self._spot = np.array([offer.purchase == "spot" for offer in offers])
+        self._spot = np.array([offer.capacity_type == "spot" for offer in offers])
         self._usd_per_node_hour = np.array([offer.rate.usd_per_hour for offer in offers])
         self._is_slice = np.array([isinstance(offer.hardware, Slice) for offer in offers])
         self._control_plane = np.array([_control_plane(hardware, prices, offer, as_of) for offer in offers])
@@ -243,7 +243,7 @@ class _Money:
 
 
 def _interruption_rate(hardware: Hardware, offer: Offer, measurements: Sequence[Measurement]) -> float:
-    if offer.purchase == "on-demand":
+    if offer.capacity_type == "on-demand":
         return 0.0
     if hardware.interruptions_per_node_hour is not None:
         return hardware.interruptions_per_node_hour

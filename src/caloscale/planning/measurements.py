@@ -50,7 +50,7 @@ class Measurement(SourcedRow):
     """First step of the run with building and tracing, s; also the cost of a restart."""
     epochs: int = Field(default=1, ge=1)
     """Epochs behind the figures."""
-    purchase: Literal["", "on-demand", "spot"] = ""
+    capacity_type: Literal["", "on-demand", "spot"] = ""
     """How the machines were bought; empty: not published."""
     region: str = ""
     """Region; empty: not published."""
@@ -114,7 +114,7 @@ def interruption_rate(
     rows = [
         (m.interruptions, m.node_hours, m.observed_on)
         for m in measurements
-        if (m.provider, m.accelerator, m.region, m.purchase) == (provider, accelerator, region, "spot")
+        if (m.provider, m.accelerator, m.region, m.capacity_type) == (provider, accelerator, region, "spot")
         if m.interruptions is not None and m.node_hours is not None
     ]
     if not rows:

@@ -10,7 +10,7 @@ from caloscale.errors import ConfigurationError, PriceError
 from caloscale.planning.accelerators import Accelerator, find_accelerator, load_accelerators
 from caloscale.planning.layout import unreachable
 from caloscale.planning.machines import Machine, find_machine, load_machines
-from caloscale.planning.prices import Key, PriceRow, Prices, Purchase
+from caloscale.planning.prices import CapacityType, Key, PriceRow, Prices
 from caloscale.planning.rates import Rate, add_up, machine_rate
 from caloscale.planning.slices import Slice, find_slices, load_slices
 from caloscale.spec import Hardware
@@ -28,7 +28,7 @@ class Offer:
     """The node or the slice."""
     region: str
     """Region."""
-    purchase: Purchase
+    capacity_type: CapacityType
     """spot or on-demand."""
     rate: Rate
     """Of a node: a TPU slice is divided among its hosts."""
@@ -53,16 +53,16 @@ def find_offers(hardware: Hardware, prices: Prices, as_of: dt.date) -> tuple[lis
     kinds = [*_machines(hardware, accelerator), *_slices(hardware, accelerator)]
     for provider, kind, per_node, counts in kinds:
         for region in _regions(hardware, prices, provider):
-            for purchase in _purchases(hardware):
+            for capacity_type in _capacity_types(hardware):
                 try:
-                    rate, notes = rate_of(hardware, prices, kind, region, purchase, as_of)
+                    rate, notes = rate_of(hardware, prices, kind, region, capacity_type, as_of)
                 except PriceError as error:
                     missing.setdefault(kind.title, error)
                     if error.field == "budget.maxPriceAge":
                         old.add(kind.title)
                     continue
                 chip = load_accelerators()[kind.accelerator]
-                offers.append(Offer(provider, chip, kind, region, purchase, rate, per_node, counts, notes))
+                offers.append(Offer(provider, chip, kind, region, capacity_type, rate, per_node, counts, notes))
     if not kinds:
         raise ConfigurationError(
             "leaves no machine of the catalogue",
@@ -175,18 +175,18 @@ def _regions(hardware: Hardware, prices: Prices, provider: str) -> list[str]:
     return [hardware.region] if hardware.region else prices.regions(provider)
 
 
-def _purchases(hardware: Hardware) -> tuple[Purchase, ...]:
-    return (hardware.purchase,) if hardware.purchase else ("spot", "on-demand")
+def _capacity_types(hardware: Hardware) -> tuple[CapacityType, ...]:
+    return (hardware.capacity_type,) if hardware.capacity_type else ("spot", "on-demand")
 
 
 def rate_of(
-    hardware: Hardware, prices: Prices, kind: Machine | Slice, region: str, purchase: Purchase, as_of: dt.date
+    hardware: Hardware, prices: Prices, kind: Machine | Slice, region: str, capacity_type: CapacityType, as_of: dt.date
 ) -> tuple[Rate, tuple[str, ...]]:
     """The rate of a node with the disk of the run configuration, and what it rests on.
 
     Raises PriceError naming the row to add.
     """
-    rate, whole = node_rate(prices, kind, region, purchase, as_of)
+    rate, whole = node_rate(prices, kind, region, capacity_type, as_of)
     if isinstance(kind, Machine):
         notes = [f"priced as {kind.title}" + (f" ({kind.note})" if kind.note else "")]
         provider = kind.provider
@@ -201,15 +201,15 @@ def rate_of(
 
 
 def node_rate(
-    prices: Prices, kind: Machine | Slice, region: str, purchase: Purchase, as_of: dt.date
+    prices: Prices, kind: Machine | Slice, region: str, capacity_type: CapacityType, as_of: dt.date
 ) -> tuple[Rate, bool]:
     """The rate of a node, a slice divided among its hosts, and whether the host is in it.
 
     Estimates and bills price nodes by it. Raises PriceError naming the row to add.
     """
     if isinstance(kind, Machine):
-        return machine_rate(prices, kind, region, purchase, as_of), True
-    rate, whole = slice_rate(prices, kind, region, purchase, as_of)
+        return machine_rate(prices, kind, region, capacity_type, as_of), True
+    rate, whole = slice_rate(prices, kind, region, capacity_type, as_of)
     parts = tuple(
         part.model_copy(update={"quantity": part.quantity / kind.hosts, "usd_per_hour": part.usd_per_hour / kind.hosts})
         for part in rate.parts
@@ -217,9 +217,11 @@ def node_rate(
     return rate.model_copy(update={"usd_per_hour": rate.usd_per_hour / kind.hosts, "parts": parts}), whole
 
 
-def slice_rate(prices: Prices, row: Slice, region: str, purchase: Purchase, as_of: dt.date) -> tuple[Rate, bool]:
+def slice_rate(
+    prices: Prices, row: Slice, region: str, capacity_type: CapacityType, as_of: dt.date
+) -> tuple[Rate, bool]:
     """The rate of a slice, and whether its hosts are in it; raises PriceError naming the row to add."""
-    price = prices.find(Key("gcp", region, row.price_kind, row.price_sku, purchase), as_of)
+    price = prices.find(Key("gcp", region, row.price_kind, row.price_sku, capacity_type), as_of)
     units = 1 if row.price_kind == "tpu_slice" else row.chips
     return add_up(row.title, [(price, units)], as_of, prices.added), price.includes_host
 

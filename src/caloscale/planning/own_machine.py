@@ -14,7 +14,7 @@ from caloscale.planning.catalogue import SourcedRow
 from caloscale.planning.machines import find_machine
 from caloscale.planning.money import usd_of
 from caloscale.planning.offers import node_rate
-from caloscale.planning.prices import Prices, Purchase
+from caloscale.planning.prices import CapacityType, Prices
 from caloscale.planning.rates import Rate
 from caloscale.spec import Data, Run
 from caloscale.spec.block import Block
@@ -99,7 +99,7 @@ class Making(Block):
     """Showers."""
     region: str
     """Region of the prices."""
-    purchase: Purchase
+    capacity_type: CapacityType
     """spot or on-demand."""
     as_of: dt.date
     """Day of the prices."""
@@ -179,7 +179,9 @@ def plan_making(
         key=lambda o: (o.hours is None, unknown if o.usd is None else o.usd, o.hours or 0, o.method != "generator")
     )
     priced = run.budget.priced_as
-    return Making(showers=showers, region=priced.region, purchase=priced.purchase, as_of=as_of, offers=tuple(offers))
+    return Making(
+        showers=showers, region=priced.region, capacity_type=priced.capacity_type, as_of=as_of, offers=tuple(offers)
+    )
 
 
 def _measured(run: Run, speeds: Sequence[MachineSpeed]) -> list[MachineSpeed]:
@@ -191,7 +193,7 @@ def _rate(run: Run, machine_type: str, prices: Prices, as_of: dt.date) -> Rate |
     """The rate of a machine type where ``budget.pricedAs`` is priced; None where there is none."""
     priced = run.budget.priced_as
     try:
-        return node_rate(prices, find_machine(machine_type), priced.region, priced.purchase, as_of)[0]
+        return node_rate(prices, find_machine(machine_type), priced.region, priced.capacity_type, as_of)[0]
     except InputError:
         return None
 

@@ -49,7 +49,7 @@ class Candidate(Block):
     """Topology of a TPU slice."""
     region: str
     """Region."""
-    purchase: Literal["spot", "on-demand"]
+    capacity_type: Literal["spot", "on-demand"]
     """spot or on-demand."""
     batch_per_replica: int
     """Showers in a replica's batch (a replica is a GPU or a TPU core)."""
@@ -203,7 +203,7 @@ def _notable(found: Candidates) -> set[int]:
     """The cheapest that may be chosen; of each accelerator, bought in each way, the cheapest and the fastest."""
     order = np.lexsort((found.seconds, found.usd))
     notable = {int(i) for i in order[found.eligible[order]][:LISTED]}
-    kinds = [(offer.accelerator.accelerator, offer.purchase) for offer in found.offers]
+    kinds = [(offer.accelerator.accelerator, offer.capacity_type) for offer in found.offers]
     kind = np.array([kinds.index(k) for k in kinds])[found.offer]
     for one in np.unique(kind):
         alike = order[kind[order] == one]
@@ -232,7 +232,7 @@ class _Describer:
         count = nodes * offer.per_node
         timing = self._timings.of(offer.provider, offer.accelerator.accelerator)
         interruptions, rate = found.interruptions[index], found.rate_per_node_hour[index]
-        break_even = self._break_even(index) if on_front and offer.purchase == "spot" else None
+        break_even = self._break_even(index) if on_front and offer.capacity_type == "spot" else None
         epochs = self._epochs(index)
         return Candidate(
             cloud=offer.provider,
@@ -244,7 +244,7 @@ class _Describer:
             machine_type=offer.hardware.machine_type,
             topology=offer.hardware.topology if isinstance(offer.hardware, Slice) else None,
             region=offer.region,
-            purchase=offer.purchase,
+            capacity_type=offer.capacity_type,
             batch_per_replica=int(setups.batch[index]),
             step_seconds=float(found.step_seconds[index]),
             steps_per_epoch=int(found.steps[index]),
@@ -291,7 +291,7 @@ class _Describer:
         doubt = memory_doubt(offer.accelerator, self._timings.network, at_once, self._measurements)
         if doubt:
             reasons.append(doubt)
-        if offer.purchase == "spot" and np.isnan(found.rate_per_node_hour[index]):
+        if offer.capacity_type == "spot" and np.isnan(found.rate_per_node_hour[index]):
             reasons.append(
                 "the rate of interruptions is not known (hardware.interruptionsPerNodeHour, or own bills): "
                 "time and money are those without any"

@@ -15,14 +15,14 @@ from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
 from caloscale.spec.block import Block
 from caloscale.spec.problem import suggest
 
-Purchase = Literal["on-demand", "spot"]
+CapacityType = Literal["on-demand", "spot"]
 Kind = Literal["gpu", "tpu_slice", "tpu_chip", "vcpu", "mem_gib", "vm", "disk_gib", "control_plane"]
 
 UNKNOWN_MARKER_USD = 700.0
 """SkyPilot's catalogues write 700.0 where a price is unknown."""
 WITH_FILE = "with --prices FILE"
 """How a row is added to the prices of a command."""
-STALE_AFTER_DAYS: dict[Purchase, int] = {"on-demand": 365, "spot": 90}
+STALE_AFTER_DAYS: dict[CapacityType, int] = {"on-demand": 365, "spot": 90}
 """List prices change about once a year, spot prices up to once a month."""
 
 
@@ -40,7 +40,7 @@ class PriceRow(SourcedRow):
     """Name of what is sold: an accelerator, a family (n1), a machine type."""
     unit: str = Field(min_length=1)
     """What one unit is: gpu, slice, chip, vcpu, gib, vm."""
-    purchase: Purchase
+    capacity_type: CapacityType
     """on-demand, or spot (preemptible, low priority)."""
     usd_per_unit_hour: float = Field(gt=0, le=10_000)
     """US dollars for one unit and one hour; a price that is zero is a price that is missing."""
@@ -89,7 +89,7 @@ class Key(NamedTuple):
     region: str
     sku_kind: str
     sku: str
-    purchase: str
+    capacity_type: str
 
 
 class Prices:
@@ -142,7 +142,7 @@ class Prices:
         age_days = (as_of - row.observed_on).days
         if self._max_age_days is not None and age_days > self._max_age_days:
             raise PriceError(
-                f"the {row.purchase} price of {row.sku_kind} {row.sku} in {row.region} is {age_days} days old "
+                f"the {row.capacity_type} price of {row.sku_kind} {row.sku} in {row.region} is {age_days} days old "
                 f"on {as_of}",
                 field="budget.maxPriceAge",
                 value=f"{self._max_age_days:g}d",
@@ -165,7 +165,7 @@ def load_prices(extra_files: Iterable[str | Path] = (), *, added: str = WITH_FIL
     ``added``: how a person adds a row to these files, as remedies say it.
 
     Raises PriceError naming file, line, column and remedy: zeros, missing dates, duplicates (two rows for the
-    same thing, purchase and day in one file), a spot price that is not below on demand without a waiver.
+    same thing, capacity type and day in one file), a spot price that is not below on demand without a waiver.
     """
     files = (builtin("prices.csv"), *map(Path, extra_files))
     return Prices((read_rows(file, PriceRow, PriceError) for file in files), added)
@@ -177,7 +177,7 @@ class PriceList(Block):
     as_of: dt.date
     """The day."""
     rows: tuple[PriceRow, ...]
-    """The prices, by provider, region, kind, sku and purchase."""
+    """The prices, by provider, region, kind, sku and capacity type."""
     warnings: tuple[str, ...]
     """Prices that are stale."""
 
@@ -222,15 +222,15 @@ def list_prices(prices: Prices, as_of: dt.date, *, region: str | None = None, sk
 def stale_warning(rows: Iterable[PriceRow], as_of: dt.date, added: str = WITH_FILE) -> list[str]:
     """What a reader should be warned of: prices that were seen long before the day they are used for."""
     return [
-        f"the {row.purchase} price of {row.sku} in {row.region} was seen on {row.observed_on}, "
+        f"the {row.capacity_type} price of {row.sku} in {row.region} was seen on {row.observed_on}, "
         f"{(as_of - row.observed_on).days} days before {as_of}: check it, or add a fresh row {added}"
         for row in rows
-        if (as_of - row.observed_on).days > STALE_AFTER_DAYS[row.purchase]
+        if (as_of - row.observed_on).days > STALE_AFTER_DAYS[row.capacity_type]
     ]
 
 
 def _key(row: PriceRow) -> Key:
-    return Key(row.provider, row.region, row.sku_kind, row.sku, row.purchase)
+    return Key(row.provider, row.region, row.sku_kind, row.sku, row.capacity_type)
 
 
 def _refuse_duplicates(rows: list[tuple[str, PriceRow]]) -> None:
@@ -239,7 +239,7 @@ def _refuse_duplicates(rows: list[tuple[str, PriceRow]]) -> None:
         for other_place, other in seen.setdefault(_key(row), []):
             if row.overlaps(other):
                 raise PriceError(
-                    f"prices {row.sku} ({row.region}, {row.purchase}) a second time for the same days",
+                    f"prices {row.sku} ({row.region}, {row.capacity_type}) a second time for the same days",
                     file=source,
                     field="effective_from",
                     value=str(row.effective_from),
@@ -251,9 +251,9 @@ def _refuse_duplicates(rows: list[tuple[str, PriceRow]]) -> None:
 def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], layers: list[dict[Key, list[PriceRow]]]) -> None:
     """Spot rows of the newest file against its own on-demand rows or, where it has none, those of earlier files."""
     for source, row in rows:
-        if row.purchase != "spot" or row.waiver:
+        if row.capacity_type != "spot" or row.waiver:
             continue
-        on_demand = _key(row)._replace(purchase="on-demand")
+        on_demand = _key(row)._replace(capacity_type="on-demand")
         listed = next((layer[on_demand] for layer in reversed(layers) if on_demand in layer), [])
         for other in listed:
             if row.overlaps(other) and row.usd_per_unit_hour >= other.usd_per_unit_hour:
@@ -267,7 +267,7 @@ def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], layers: list[dict[Key, l
 
 
 def _missing(key: Key, as_of: dt.date, known: list[PriceRow], keys: set[Key], added: str) -> PriceError:
-    wanted = f"{key.provider},{key.region},{key.sku_kind},{key.sku},...,{key.purchase}"
+    wanted = f"{key.provider},{key.region},{key.sku_kind},{key.sku},...,{key.capacity_type}"
     if known:
         periods = ", ".join(f"{row.effective_from} to {row.effective_to or 'now'}" for row in known)
         hint = f"there are prices for {periods}: choose such a date, or add a row '{wanted}' that holds on {as_of}"
@@ -281,5 +281,7 @@ def _missing(key: Key, as_of: dt.date, known: list[PriceRow], keys: set[Key], ad
         elif near:
             hint += f"; {near}"
     return PriceError(
-        f"no {key.purchase} price of {key.sku_kind} {key.sku} in {key.region} on {as_of}", field="prices", remedy=hint
+        f"no {key.capacity_type} price of {key.sku_kind} {key.sku} in {key.region} on {as_of}",
+        field="prices",
+        remedy=hint,
     )

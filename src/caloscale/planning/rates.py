@@ -6,7 +6,7 @@ import datetime as dt
 
 from caloscale.errors import PriceError
 from caloscale.planning.machines import Machine
-from caloscale.planning.prices import WITH_FILE, Key, PriceRow, Prices, Purchase, stale_warning
+from caloscale.planning.prices import WITH_FILE, CapacityType, Key, PriceRow, Prices, stale_warning
 from caloscale.spec.block import Block
 
 
@@ -36,7 +36,7 @@ class Rate(Block):
     """What it is, with its host."""
     region: str
     """Region of the prices."""
-    purchase: Purchase
+    capacity_type: CapacityType
     """on-demand or spot."""
     usd_per_hour: float
     """Sum of the parts, US dollars per hour."""
@@ -50,7 +50,7 @@ class Rate(Block):
     """Prices that are stale or doubtful."""
 
 
-def machine_rate(prices: Prices, machine: Machine, region: str, purchase: Purchase, as_of: dt.date) -> Rate:
+def machine_rate(prices: Prices, machine: Machine, region: str, capacity_type: CapacityType, as_of: dt.date) -> Rate:
     """The rate of a node: n1 as vCPU + GiB (+ GPUs), a2/a3/g2 as host + GPUs, Azure sizes as a whole.
 
     Raises PriceError naming the row to add when a part has no price on that day.
@@ -70,7 +70,8 @@ def machine_rate(prices: Prices, machine: Machine, region: str, purchase: Purcha
     if machine.priced_by != "whole" and machine.accelerator:
         wanted.append(("gpu", machine.accelerator, machine.per_node))
     rows = [
-        (prices.find(Key(machine.provider, region, kind, sku, purchase), as_of), units) for kind, sku, units in wanted
+        (prices.find(Key(machine.provider, region, kind, sku, capacity_type), as_of), units)
+        for kind, sku, units in wanted
     ]
     return add_up(machine.title, rows, as_of, prices.added)
 
@@ -98,7 +99,7 @@ def add_up(title: str, rows: list[tuple[PriceRow, float]], as_of: dt.date, added
     return Rate(
         title=title,
         region=first.region,
-        purchase=first.purchase,
+        capacity_type=first.capacity_type,
         usd_per_hour=sum(part.usd_per_hour for part in parts),
         parts=parts,
         as_of=as_of,

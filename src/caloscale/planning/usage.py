@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from caloscale.errors import InvalidValueError
 from caloscale.planning.accelerators import find_accelerator
 from caloscale.planning.measurements import Measurement, Provider
-from caloscale.planning.prices import Purchase
+from caloscale.planning.prices import CapacityType
 from caloscale.spec.block import Block
 
 WALL_TOLERANCE_SECONDS = 1.0
@@ -31,7 +31,7 @@ class NodeUse(Block):
     """Topology, when the nodes are the hosts of a TPU slice."""
     region: str = Field(min_length=1)
     """Region."""
-    purchase: Purchase
+    capacity_type: CapacityType
     """spot or on-demand."""
     nodes: int = Field(ge=1)
     """How many."""
@@ -147,7 +147,7 @@ def measurement_of(use: RunUse) -> Measurement | None:
     if seen is None:
         return None
     nodes = use.attempts[-1].nodes[0]
-    spot = [(attempt, held) for attempt in use.attempts for held in attempt.nodes if held.purchase == "spot"]
+    spot = [(attempt, held) for attempt in use.attempts for held in attempt.nodes if held.capacity_type == "spot"]
     hours = sum(held.nodes * held.seconds for _, held in spot) / 3600
     row = {
         "network": seen.network,
@@ -164,7 +164,7 @@ def measurement_of(use: RunUse) -> Measurement | None:
         "test_seconds": seen.test_seconds,
         "first_step_seconds": seen.first_step_seconds,
         "epochs": seen.epochs,
-        "purchase": nodes.purchase,
+        "capacity_type": nodes.capacity_type,
         "region": nodes.region,
         "source": f"run {use.name}",
         "observed_on": use.day,

@@ -115,7 +115,7 @@ def in_words(candidate: Candidate) -> str:
     low, high = candidate.usd_interval
     return (
         f"{accelerators(candidate)} on {candidate.nodes} x {candidate.machine_type}, {candidate.region}, "
-        f"{candidate.purchase}, {candidate.workers} workers x {candidate.accelerators_per_worker}; "
+        f"{candidate.capacity_type}, {candidate.workers} workers x {candidate.accelerators_per_worker}; "
         f"{candidate.total_seconds / 3600:.2f} h, {candidate.usd:.2f} USD ({low:.2f} to {high:.2f}), "
         f"a checkpoint every {candidate.checkpoint_seconds:.0f} s, {interruptions(candidate)}"
     )
@@ -155,7 +155,7 @@ def _row(candidate: Candidate, mark: str) -> tuple[str, ...]:
     return (
         f"{accelerators(candidate)}\n{candidate.nodes} x {candidate.machine_type}"
         + (f"\n({remark})" if remark else ""),
-        f"{candidate.region}\n{candidate.purchase}",
+        f"{candidate.region}\n{candidate.capacity_type}",
         f"{candidate.total_seconds / 3600:.2f}",
         f"{candidate.usd:.2f}\n({candidate.usd_interval[0]:.2f} to {candidate.usd_interval[1]:.2f})",
         f"{candidate.epoch_seconds:.1f} s\n{candidate.usd_per_epoch:.3f} USD",
@@ -229,7 +229,7 @@ def draw_plan(plan: Plan, path: str | Path) -> None:
     best = plan.chosen or plan.nearest
     if best is not None:
         name = "chosen" if plan.chosen else "nearest to the limits"
-        label = f"{name}: {best.count} x {best.accelerator}, {best.region}, {best.purchase}"
+        label = f"{name}: {best.count} x {best.accelerator}, {best.region}, {best.capacity_type}"
         axes.errorbar(
             best.usd,
             best.total_seconds / _HOUR,

@@ -65,11 +65,11 @@ def speed_section(speeds: Sequence[Fact], stages: Sequence[StageUse], figures: S
 def bill_blocks(bill: Bill, note: str = "") -> tuple[Block, ...]:
     """The machines that a run held, and where the money went. note: what the bill does not say."""
     rows = [
-        (n.title, f"{n.region}, {n.purchase}", f"{n.node_hours:.4f}", f"{n.usd_per_node_hour:.4f}", f"{n.usd:.4f}")
+        (n.title, f"{n.region}, {n.capacity_type}", f"{n.node_hours:.4f}", f"{n.usd_per_node_hour:.4f}", f"{n.usd:.4f}")
         for n in bill.nodes
     ]
     rows.append(("all", "", f"{sum(n.node_hours for n in bill.nodes):.4f}", "", f"{bill.usd:.4f}"))
-    columns = ("machines", "region, purchase", "node hours", "USD per node hour", "USD")
+    columns = ("machines", "region, capacity type", "node hours", "USD per node hour", "USD")
     parts = tuple((part.meaning, f"{part.share:.1%}", f"{part.usd:.4f}") for part in bill.parts if part.usd)
     return (
         Table(
@@ -129,7 +129,7 @@ def _planned_and_measured(best: Candidate, bill: Bill | None) -> Table:
     topology = f" {best.topology}" if best.topology else ""
     rows = [
         ("machines", f"{best.count} x {best.accelerator}{topology}, {best.nodes} x {best.machine_type}"),
-        ("region, purchase", f"{best.region}, {best.purchase}"),
+        ("region, capacity type", f"{best.region}, {best.capacity_type}"),
         ("layout", f"{best.workers} workers x {best.accelerators_per_worker}"),
         ("node hours", f"{hours[0]:.3g} ({hours[1]:.3g} to {hours[2]:.3g})"),
         ("USD", f"{best.usd:.2f} ({best.usd_interval[0]:.2f} to {best.usd_interval[1]:.2f})"),
@@ -140,7 +140,7 @@ def _planned_and_measured(best: Candidate, bill: Bill | None) -> Table:
     titles = ", ".join(dict.fromkeys(n.title for n in bill.nodes))
     measured = (
         f"{titles} (own machine, priced as this)" if bill.own_machine else titles,
-        "; ".join(f"{n.region}, {n.purchase}" for n in bill.nodes),
+        "; ".join(f"{n.region}, {n.capacity_type}" for n in bill.nodes),
         "one process" if bill.own_machine else "",
         f"{sum(n.node_hours for n in bill.nodes):.3g}",
         f"{bill.usd:.4f}",

@@ -17,7 +17,7 @@ class PricedMachine(Block):
     """Name of the machine type in the catalogue."""
     region: str = "us-central1"
     """Region of the price."""
-    purchase: Literal["on-demand", "spot"] = "on-demand"
+    capacity_type: Literal["on-demand", "spot"] = "on-demand"
     """spot: may be preempted at any time, cheaper."""
 
 

@@ -30,7 +30,7 @@ class Hardware(Block):
     """Accelerators of a node."""
     topology: str | None = Field(default=None, pattern=r"^\d+(x\d+){1,2}$")
     """Topology of the TPU slice in chips, such as 2x2 or 4x4."""
-    purchase: Literal["spot", "on-demand"] | None = None
+    capacity_type: Literal["spot", "on-demand"] | None = None
     """spot (also preemptible, low priority): may be preempted at any time, cheaper."""
     region: str | None = None
     """Region of the machines and of the prices."""

@@ -91,9 +91,9 @@ def need_price(run: Run, day: dt.date) -> None:
     priced = run.budget.priced_as
     try:
         machine = find_machine(priced.machine_type)
-        machine_rate(load_prices(added=IN_THE_CONFIGURATION), machine, priced.region, priced.purchase, day)
+        machine_rate(load_prices(added=IN_THE_CONFIGURATION), machine, priced.region, priced.capacity_type, day)
     except InputError as missing:
-        asked = f"{priced.machine_type}, {priced.region}, {priced.purchase}"
+        asked = f"{priced.machine_type}, {priced.region}, {priced.capacity_type}"
         raise InputError(missing.problem, field="budget.pricedAs", value=asked, remedy=missing.remedy) from None
 
 
@@ -160,7 +160,7 @@ def _rented_speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | Non
     generated, simulated = (_speed_of(folder, stage, on_worker=True) for stage in ("validate", "simulate"))
     generation = monte_carlo = None
     if generated is not None and node.topology is None:
-        where = node.model_dump(include={"machine_type", "accelerator", "per_node", "region", "purchase"})
+        where = node.model_dump(include={"machine_type", "accelerator", "per_node", "region", "capacity_type"})
         generation = Speed(**where, showers_per_second=generated[0])
     if simulated is not None:
         per_second = simulated[0] * find_machine(priced.machine_type).vcpus / simulated[1]

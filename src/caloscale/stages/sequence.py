@@ -157,7 +157,7 @@ def _bill(summary: dict[str, Any]) -> str:
     billed = summary["bill"]
     if billed is None:
         return f"none: {summary['noPrice']}"
-    nodes = ", ".join(f"{_hours(n['nodeHours'])} of {n['title']} ({n['purchase']})" for n in billed["nodes"])
+    nodes = ", ".join(f"{_hours(n['nodeHours'])} of {n['title']} ({n['capacityType']})" for n in billed["nodes"])
     return f"{billed['usd']:.4f} USD for {nodes}"
 
 

@@ -55,7 +55,7 @@ def _node(priced_as: PricedMachine, seconds: float) -> NodeUse:
     node = NodeUse(
         machine_type=priced_as.machine_type,
         region=priced_as.region,
-        purchase=priced_as.purchase,
+        capacity_type=priced_as.capacity_type,
         nodes=1,
         seconds=seconds,
     )

@@ -34,8 +34,8 @@ def _flat(points: Sequence[Point]) -> list[Statement]:
         hosts = "without hosts" if host is None else f"with an {host} a GPU"
         finding = (
             f"{min(usd):.3f} to {max(usd):.3f} USD, {spread:.1%} apart: {min(counts)} to {max(counts)} V100, "
-            f"{first.value('secondsAre')} as measured, {first.value('purchase')}, {first.value('region')}, {hosts}, "
-            f"prices of {day} seen on {first.value('observedOn')}"
+            f"{first.value('secondsAre')} as measured, {first.value('capacityType')}, {first.value('region')}, "
+            f"{hosts}, prices of {day} seen on {first.value('observedOn')}"
         )
         made.append(Statement(claim=claim, finding=finding, figures={"spread": spread}))
     return made

@@ -8,7 +8,7 @@ from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.machines import find_machine
 from caloscale.planning.measurements import Measurement
 from caloscale.planning.offers import slice_rate
-from caloscale.planning.prices import Key, Prices, Purchase
+from caloscale.planning.prices import CapacityType, Key, Prices
 from caloscale.planning.rates import Rate, add_up, machine_rate
 from caloscale.planning.slices import find_slices
 from caloscale.spec.block import Block
@@ -23,7 +23,7 @@ class EpochCost(Block):
     """What is assumed about their hosts."""
     region: str
     """Region of the prices."""
-    purchase: Purchase
+    capacity_type: CapacityType
     """spot or on-demand."""
     seconds: float
     """The epoch, s."""
@@ -51,14 +51,14 @@ class CostRatio(Block):
     ratio: float
     """Ratio of the two prices of an epoch."""
     statement: str
-    """The ratio in a sentence, with region, purchase, date and hosts."""
+    """The ratio in a sentence, with region, capacity type, date and hosts."""
 
 
 def epoch_cost(
     measured: Measurement,
     prices: Prices,
     region: str,
-    purchase: Purchase,
+    capacity_type: CapacityType,
     as_of: dt.date,
     *,
     host: str | None = None,
@@ -71,12 +71,12 @@ def epoch_cost(
     absent: the accelerators alone, or what their price includes. ``with_test``: the test pass as well.
     Raises PriceError naming the row to add.
     """
-    rate, title, included = _accelerators(measured, prices, region, purchase, as_of)
+    rate, title, included = _accelerators(measured, prices, region, capacity_type, as_of)
     usd_per_hour, observed_on = rate.usd_per_hour, rate.observed_on
     assumption = "hosts in the price" if included else "without hosts"
     if host is not None:
         number = hosts or measured.nodes
-        rented = machine_rate(prices, find_machine(host), region, purchase, as_of)
+        rented = machine_rate(prices, find_machine(host), region, capacity_type, as_of)
         usd_per_hour += number * rented.usd_per_hour
         observed_on = min(observed_on, rented.observed_on)
         assumption = f"with {number} x {host}"
@@ -85,7 +85,7 @@ def epoch_cost(
         title=title,
         host=assumption,
         region=region,
-        purchase=purchase,
+        capacity_type=capacity_type,
         seconds=seconds,
         seconds_are="training and test pass" if with_test else "training",
         usd_per_hour=usd_per_hour,
@@ -102,7 +102,7 @@ def cost_ratio(one: EpochCost, other: EpochCost) -> CostRatio:
     ratio = more_expensive.usd / cheaper.usd
 
     def describe(cost: EpochCost) -> str:
-        return f"{cost.title} ({cost.purchase}, {cost.region}, {cost.host}, prices of {cost.as_of})"
+        return f"{cost.title} ({cost.capacity_type}, {cost.region}, {cost.host}, prices of {cost.as_of})"
 
     return CostRatio(
         cheaper=cheaper,
@@ -114,12 +114,12 @@ def cost_ratio(one: EpochCost, other: EpochCost) -> CostRatio:
 
 
 def _accelerators(
-    measured: Measurement, prices: Prices, region: str, purchase: Purchase, as_of: dt.date
+    measured: Measurement, prices: Prices, region: str, capacity_type: CapacityType, as_of: dt.date
 ) -> tuple[Rate, str, bool]:
     if load_accelerators()[measured.accelerator].kind == "tpu":
         row = find_slices(measured.accelerator, chips=measured.count)[0]
-        rate, included = slice_rate(prices, row, region, purchase, as_of)
+        rate, included = slice_rate(prices, row, region, capacity_type, as_of)
         return rate, f"{row.price_sku}", included
-    row_of_gpu = prices.find(Key(measured.provider, region, "gpu", measured.accelerator, purchase), as_of)
+    row_of_gpu = prices.find(Key(measured.provider, region, "gpu", measured.accelerator, capacity_type), as_of)
     title = f"{measured.count} x {measured.accelerator}"
     return add_up(title, [(row_of_gpu, measured.count)], as_of, prices.added), title, row_of_gpu.includes_host

@@ -18,7 +18,7 @@ from caloscale import __version__
 from caloscale.errors import ConfigurationError
 from caloscale.planning.measurements import Measurement, load_measurements
 from caloscale.planning.plan import Candidate, plan
-from caloscale.planning.prices import Prices, Purchase, load_prices
+from caloscale.planning.prices import CapacityType, Prices, load_prices
 from caloscale.spec import Run, build_run
 from caloscale.spec.block import Block
 from caloscale.studies.epochs import EpochCost, cost_ratio, epoch_cost
@@ -85,7 +85,7 @@ class EpochInputs(Block):
     """Showers in a replica's batch; absent: any."""
     region: str
     """Region of the prices."""
-    purchase: Purchase
+    capacity_type: CapacityType
     """spot or on-demand."""
     as_of: dt.date
     """Day of the prices."""
@@ -137,7 +137,7 @@ def _cost_of(inputs: Mapping[str, Any], context: Context) -> EpochCost:
         found[0],
         context.price_list,
         asked.region,
-        asked.purchase,
+        asked.capacity_type,
         asked.as_of,
         host=asked.host,
         hosts=asked.hosts,

@@ -235,10 +235,10 @@ def everything(plane: ControlPlane, namespace: str) -> set[str]:
     return set(listed.split())
 
 
-@pytest.mark.parametrize("purchase", ["spot", "on-demand"])
-def test_the_purchase_is_respected(purchase: str, runs: Runs, add_nodes: Add) -> None:
-    add_nodes(pool="other", count=2, spot=purchase != "spot")
-    add_nodes(pool="wanted", count=2, spot=purchase == "spot")
+@pytest.mark.parametrize("capacity_type", ["spot", "on-demand"])
+def test_the_purchase_is_respected(capacity_type: str, runs: Runs, add_nodes: Add) -> None:
+    add_nodes(pool="other", count=2, spot=capacity_type != "spot")
+    add_nodes(pool="wanted", count=2, spot=capacity_type == "spot")
     runs.imitate("1s")
-    runs.create("gan", hardware={"purchase": purchase})
+    runs.create("gan", hardware={"capacityType": capacity_type})
     assert runs.phase("gan", "Succeeded")["placement"]["pool"] == "wanted"

@@ -45,7 +45,7 @@ def test_a_spot_node_goes_and_another_comes(
     """The next attempt resumes; what was held is billed to the cent, and no job is there twice."""
     add_nodes(pool="spot", count=3, spot=True)
     runs.imitate(None)
-    runs.create("gan", hardware={"purchase": "spot"})
+    runs.create("gan", hardware={"capacityType": "spot"})
     runs.phase("gan", "Running")
     remove_nodes(nodes_of(runs, "gan")[:1], notice=True)
     status = runs.until(
@@ -72,7 +72,7 @@ def test_all_nodes_go_and_fewer_come_back_and_then_all(
 ) -> None:
     add_nodes(pool="fleet", count=4, spot=True)
     runs.imitate(None)
-    runs.create("gan", hardware={"count": 32, "purchase": "spot"})
+    runs.create("gan", hardware={"count": 32, "capacityType": "spot"})
     batch = runs.phase("gan", "Running")["placement"]["globalBatch"]
     remove_nodes(nodes_of(runs, "gan"))
     status = runs.phase("gan", "Recovering")
@@ -171,7 +171,7 @@ def mixed_load(
     kinds: itertools.cycle[dict[str, Any]] = itertools.cycle([{}, {"backend": "JobSet"}])
     for index in range(count):
         size = 8 if index % 4 == 3 else 16
-        runs.create(f"r{index}", hardware={"purchase": "spot", "count": size}, cluster=next(kinds))
+        runs.create(f"r{index}", hardware={"capacityType": "spot", "count": size}, cluster=next(kinds))
     for kill in range(kills):
         time.sleep(chance.uniform(0.0, 1.5))
         operator.kill()

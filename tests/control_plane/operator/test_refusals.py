@@ -31,7 +31,7 @@ REFUSED: list[tuple[str, dict[str, Any] | None, str]] = [
     ("hardware", {"topology": "2x2x2", "count": 4}, "count is not the number of chips of topology"),
     ("hardware", {"topology": "4x4", "nodes": 2, "perNode": 4}, "nodes (hosts) x perNode (chips of a host)"),
     ("hardware", {"topology": "four"}, "spec.hardware.topology"),
-    ("hardware", {"purchase": "cheap"}, 'supported values: "spot", "on-demand"'),
+    ("hardware", {"capacityType": "cheap"}, 'supported values: "spot", "on-demand"'),
     ("hardware", {"placement": "aligned"}, 'supported values: "Aligned", "Free"'),
     ("hardware", {"cloud": "aws"}, 'supported values: "gcp", "azure"'),
     ("hardware", {"count": 0}, "spec.hardware.count"),

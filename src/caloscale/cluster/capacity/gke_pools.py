@@ -9,7 +9,7 @@ from typing import Any
 
 from caloscale.cluster.names import GKE_SPOT
 from caloscale.planning.machines import load_machines
-from caloscale.planning.prices import Purchase
+from caloscale.planning.prices import CapacityType
 from caloscale.planning.slices import Slice, load_slices
 
 # The families that may be placed close together (GKE: compact placement); n1 may not.
@@ -28,7 +28,7 @@ class NodePool:
     """GPU as GKE labels it, or TPU generation (tpu-v3)."""
     machine_type: str
     per_node: int
-    purchase: Purchase
+    capacity_type: CapacityType
     topology: str | None = None
     """Topology of a TPU slice."""
     max_nodes: int = MAX_NODES
@@ -41,7 +41,7 @@ class NodePool:
         # Slices of one topology exist on several machine types.
         host = f"-{self.per_node}t" if self.topology else ""
         parts = [short, self.topology or str(self.per_node)]
-        return "-".join(parts) + host + ("-spot" if self.purchase == "spot" else "")
+        return "-".join(parts) + host + ("-spot" if self.capacity_type == "spot" else "")
 
     @property
     def several_hosts(self) -> bool:
@@ -66,23 +66,27 @@ def catalogue_pools(accelerators: Iterable[str] | None = None, machine_type: str
     for machine in load_machines():
         usual = machine.usual or machine.machine_type == machine_type
         if machine.provider == "gcp" and machine.accelerator and usual:
-            purchases: tuple[Purchase, ...] = ("spot",) if machine.machine_type in SPOT_ONLY else ("on-demand", "spot")
-            pools += [NodePool(machine.accelerator, machine.machine_type, machine.per_node, each) for each in purchases]
+            capacity_types: tuple[CapacityType, ...] = (
+                ("spot",) if machine.machine_type in SPOT_ONLY else ("on-demand", "spot")
+            )
+            pools += [
+                NodePool(machine.accelerator, machine.machine_type, machine.per_node, each) for each in capacity_types
+            ]
     for piece in load_slices():
         if piece.label and not piece.retired:
             pools += [slice_pool(piece, "on-demand"), slice_pool(piece, "spot")]
     return [pool for pool in pools if wanted is None or pool.accelerator in wanted]
 
 
-def slice_pool(piece: Slice, purchase: Purchase) -> NodePool:
+def slice_pool(piece: Slice, capacity_type: CapacityType) -> NodePool:
     """The pool of a TPU slice."""
     size = {"topology": piece.topology, "max_nodes": piece.hosts}
-    return NodePool(piece.accelerator, piece.machine_type, piece.chips_per_host, purchase, **size)  # type: ignore[arg-type]
+    return NodePool(piece.accelerator, piece.machine_type, piece.chips_per_host, capacity_type, **size)  # type: ignore[arg-type]
 
 
 def config_connector(pool: NodePool, *, cluster: str, location: str) -> dict[str, Any]:
     """The pool as a ContainerNodePool of Config Connector (container.cnrm.cloud.google.com/v1beta1)."""
-    spot = pool.purchase == "spot"
+    spot = pool.capacity_type == "spot"
     node: dict[str, Any] = {
         "machineType": pool.machine_type,
         "spot": spot,
@@ -137,7 +141,7 @@ def gcloud_command(pool: NodePool, *, cluster: str, location: str) -> str:
         "shielded-integrity-monitoring": None,
         "workload-metadata": "GKE_METADATA",
     }
-    if pool.purchase == "spot":
+    if pool.capacity_type == "spot":
         options |= {"spot": None, "node-taints": f"{GKE_SPOT[0]}=true:NoSchedule"}
     if pool.topology is None:
         accelerator = f"type={pool.accelerator},count={pool.per_node},gpu-driver-version=latest"

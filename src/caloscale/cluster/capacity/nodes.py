@@ -43,7 +43,7 @@ class PoolKey:
     """Topology of TPU slices."""
     region: str
     """Region; empty: unknown."""
-    purchase: Literal["spot", "on-demand"]
+    capacity_type: Literal["spot", "on-demand"]
     """spot or on-demand."""
 
     @property
@@ -89,7 +89,7 @@ def node_of(raw: Mapping[str, Any]) -> Node:
         machine_type=machine_type,
         topology=topology,
         region=labels.get(REGION, ""),
-        purchase="spot" if any(labels.get(label) == "true" for label in GKE_SPOT) else "on-demand",
+        capacity_type="spot" if any(labels.get(label) == "true" for label in GKE_SPOT) else "on-demand",
     )
     return Node(
         name=raw["metadata"]["name"],
@@ -99,18 +99,18 @@ def node_of(raw: Mapping[str, Any]) -> Node:
         memory_gib=number(allocatable.get("memory", 0)) / 2**30,
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
         open=not spec.get("unschedulable", False)
-        and all(_is_tolerated(taint, tolerated(accelerator, topology, key.purchase)) for taint in taints),
+        and all(_is_tolerated(taint, tolerated(accelerator, topology, key.capacity_type)) for taint in taints),
         shared=_sharing(labels, key.name),
     )
 
 
-def tolerated(accelerator: str, topology: str | None, purchase: str) -> list[dict[str, str]]:
+def tolerated(accelerator: str, topology: str | None, capacity_type: str) -> list[dict[str, str]]:
     """Tolerations of our pods: of the taints of GPU, TPU and spot pools. Nodes with others are not for us."""
     found = []
     if accelerator != CPU:  # GKE taints with "present", others with "true" or nothing
         resource = TPU if topology is not None else GPU
         found.append({"key": resource, "operator": "Exists", "effect": "NoSchedule"})
-    if purchase == "spot":
+    if capacity_type == "spot":
         found += [{"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"} for key in GKE_SPOT]
     return found
 

@@ -82,7 +82,7 @@ def fits(hardware: Hardware, pool: Pool) -> bool:
         (hardware.per_node, key.workers_per_node),
         (hardware.topology, key.topology),
         (hardware.region, key.region),
-        (hardware.purchase, key.purchase),
+        (hardware.capacity_type, key.capacity_type),
     )
     whole = hardware.count is None or hardware.count % key.workers_per_node == 0
     return whole and hardware.cloud != "azure" and all(given in (None, there) for given, there in wanted)
@@ -94,11 +94,17 @@ def _nothing(hardware: Hardware, pools: Sequence[Pool]) -> str:
     nodes = hardware.nodes or (hardware.count // per_node if hardware.count and per_node else None)
     kind = " ".join(
         str(part)
-        for part in (hardware.purchase, hardware.accelerator, hardware.machine_type, hardware.topology, hardware.region)
+        for part in (
+            hardware.capacity_type,
+            hardware.accelerator,
+            hardware.machine_type,
+            hardware.topology,
+            hardware.region,
+        )
         if part is not None
     )
     there = ", ".join(
-        f"{pool.key.name} ({len(pool.nodes)} x {pool.key.per_node} {pool.key.accelerator}, {pool.key.purchase}"
+        f"{pool.key.name} ({len(pool.nodes)} x {pool.key.per_node} {pool.key.accelerator}, {pool.key.capacity_type}"
         + (f", {pool.key.region}" if pool.key.region else "")
         + ")"
         for pool in pools

@@ -58,12 +58,12 @@ def pool_of(placed: Placed, pools: Sequence[Pool]) -> Pool | None:
 
 def _is_of(placed: Placed, pool: Pool) -> bool:
     key = pool.key
-    return (placed.accelerator, placed.per_node, placed.machine_type, placed.topology, placed.purchase) == (
+    return (placed.accelerator, placed.per_node, placed.machine_type, placed.topology, placed.capacity_type) == (
         key.accelerator,
         key.per_node,
         key.machine_type,
         key.topology,
-        key.purchase,
+        key.capacity_type,
     )
 
 
@@ -128,7 +128,7 @@ def _planned(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue, mos
             "per_node": key.per_node,
             "topology": key.topology,
             "region": key.region or None,
-            "purchase": key.purchase,
+            "capacity_type": key.capacity_type,
             "max_nodes": most_nodes,
         }
     )
@@ -166,7 +166,7 @@ def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[st
         machine_type=pool.key.machine_type,
         topology=best.topology,
         region=best.region,
-        purchase=best.purchase,
+        capacity_type=best.capacity_type,
         nodes=best.nodes,
         workers=best.workers,
         per_node=pool.key.per_node,
@@ -224,7 +224,7 @@ def _unpriced(run: Run, hardware: Hardware, pool: Pool, problem: InputError) -> 
         machine_type=key.machine_type,
         topology=key.topology,
         region=key.region,
-        purchase=key.purchase,
+        capacity_type=key.capacity_type,
         nodes=nodes,
         workers=workers,
         per_node=key.per_node,
@@ -244,7 +244,7 @@ def _on_processors(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogu
     )
     try:
         machine = find_machine(key.machine_type)
-        rate = machine_rate(catalogue.prices, machine, key.region, key.purchase, catalogue.as_of)
+        rate = machine_rate(catalogue.prices, machine, key.region, key.capacity_type, catalogue.as_of)
     except InputError as error:
         return placed.model_copy(update={"reasons": (*placed.reasons, error.problem)})
     return placed.model_copy(update={"usd_per_hour": rate.usd_per_hour * placed.nodes})
@@ -260,7 +260,7 @@ def usd_per_node_hour(pool: Pool, catalogue: Catalogue) -> float | None:
         per_node=key.per_node,
         topology=key.topology,
         region=key.region or "unknown",
-        purchase=key.purchase,
+        capacity_type=key.capacity_type,
         nodes=1,
         seconds=0.0,
     )

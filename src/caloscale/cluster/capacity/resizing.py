@@ -36,7 +36,7 @@ def move(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) 
     """The planned layout in other pools that are allowed and have enough free nodes, the cheapest first.
 
     Same accelerators on as many nodes, so the same global batch and results. Spot and on-demand are both allowed where
-    hardware.purchase is not given. A pool without a price comes last.
+    hardware.capacityType is not given. A pool without a price comes last.
     """
     full = resize(run, placed, placed.planned_nodes)
     wanted = (placed.accelerator, placed.per_node, placed.topology)
@@ -53,7 +53,7 @@ def move(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) 
             "pool": key.name,
             "machine_type": key.machine_type,
             "region": key.region,
-            "purchase": key.purchase,
+            "capacity_type": key.capacity_type,
             "usd_per_hour": usd,
             "estimate_usd": placed.estimate_usd * dearer if dearer and placed.estimate_usd is not None else None,
             **requests_of(pool, full.workers // full.nodes),
@@ -107,7 +107,7 @@ def worker_configuration(spec: Mapping[str, Any], placed: Placed) -> dict[str, A
         "workers": nodes * (placed.workers // placed.nodes),
         "acceleratorsPerWorker": max(placed.accelerators_per_worker, 1),
         "region": placed.region or None,
-        "purchase": placed.purchase,
+        "capacityType": placed.capacity_type,
     }
     share = placed.global_batch // max(_replicas(placed, nodes), 1)
     given = dict(spec.get("train") or {})

@@ -23,13 +23,13 @@ def scale_from_zero_pools(run: Run, pools: Sequence[Pool]) -> list[Pool]:
     hardware = run.hardware or Hardware()
     if hardware.accelerator is None and hardware.machine_type is None:
         return []
-    there = {(pool.key.accelerator, pool.key.per_node, pool.key.topology, pool.key.purchase) for pool in pools}
+    there = {(pool.key.accelerator, pool.key.per_node, pool.key.topology, pool.key.capacity_type) for pool in pools}
     region = hardware.region or next((pool.key.region for pool in pools if pool.key.region), "")
     nodes = [
         _node(kind, region)
         for kind in catalogue_pools(machine_type=hardware.machine_type)
-        if hardware.purchase in (None, kind.purchase)
-        and (kind.accelerator, kind.per_node, kind.topology, kind.purchase) not in there
+        if hardware.capacity_type in (None, kind.capacity_type)
+        and (kind.accelerator, kind.per_node, kind.topology, kind.capacity_type) not in there
     ]
     return [Pool(node.key, (node,), {node.name: (0, 0.0, 0.0)}) for node in nodes]
 
@@ -37,8 +37,8 @@ def scale_from_zero_pools(run: Run, pools: Sequence[Pool]) -> list[Pool]:
 def _node(kind: NodePool, region: str) -> Node:
     """A node of a pool as it would come."""
     name = f"{SCALE_FROM_ZERO}{kind.machine_type}" + (f" {kind.topology}" if kind.topology else "")
-    key = PoolKey(name, kind.accelerator, kind.per_node, kind.machine_type, kind.topology, region, kind.purchase)
-    labels: tuple[tuple[str, str], ...] = ((GKE_SPOT[0], "true"),) if kind.purchase == "spot" else ()
+    key = PoolKey(name, kind.accelerator, kind.per_node, kind.machine_type, kind.topology, region, kind.capacity_type)
+    labels: tuple[tuple[str, str], ...] = ((GKE_SPOT[0], "true"),) if kind.capacity_type == "spot" else ()
     if kind.topology is None:
         machine = find_machine(kind.machine_type, accelerator=kind.accelerator, per_node=kind.per_node)
         labels = ((GKE_ACCELERATOR, kind.accelerator), (INSTANCE_TYPE, kind.machine_type), *labels)

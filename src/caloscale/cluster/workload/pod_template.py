@@ -92,7 +92,7 @@ def _apart(launch: Launch) -> Manifest:
 
 def _tolerations(launch: Launch) -> list[Manifest]:
     placed = launch.placed
-    tolerations: list[Manifest] = tolerated(placed.accelerator, placed.topology, placed.purchase)
+    tolerations: list[Manifest] = tolerated(placed.accelerator, placed.topology, placed.capacity_type)
     # a worker on a node that answers no more is given up after half a minute, not after five minutes
     tolerations += [
         {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
