@@ -254,7 +254,7 @@ class Controller:
         event = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"generateName": f"{run.name}.", "namespace": run.namespace},
+            "metadata": {"name": f"{run.name}.{time.time_ns():x}", "namespace": run.namespace},
             "regarding": {
                 "apiVersion": names.API_VERSION,
                 "kind": names.KIND,
