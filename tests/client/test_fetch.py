@@ -15,8 +15,8 @@ from caloscale.spec import Run
 from caloscale.stages.planning import bill_of, calibrate_runs
 from caloscale.status import RunStatus
 from caloscale.storage.objects import upload
-from tests.cluster import test_use as use
-from tests.cluster.test_use import START
+from tests.client import test_usage as use
+from tests.client.test_usage import START
 
 
 def seen(run: Run, status: RunStatus) -> RunOnCluster:

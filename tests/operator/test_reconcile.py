@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caloscale.cluster.accounting import use_of
+from caloscale.client.usage import use_of
 from caloscale.planning.bill import bill
 from caloscale.spec import configuration
 from caloscale.status import RunStatus

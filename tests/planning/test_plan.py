@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caloscale.errors import ConfigurationError, InputError, PriceError
-from caloscale.planning.layout import refuse_shared_pool
 from caloscale.planning.measurements import load_measurements
 from caloscale.planning.plan import Plan, plan
 from caloscale.planning.prices import load_prices
@@ -377,12 +376,6 @@ def test_bad_input_is_refused_with_a_remedy(overrides, error, says):
     with pytest.raises(error, match=says) as caught:
         plan_of(*overrides)
     assert caught.value.exit_code == 2
-
-
-def test_shared_gpus_are_refused():
-    with pytest.raises(InputError, match="shares its GPUs"):
-        refuse_shared_pool({"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}, "pool-1")
-    refuse_shared_pool({"cloud.google.com/gke-accelerator": "nvidia-l4"})
 
 
 def test_the_figure_names_the_choice(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from caloscale.client.estimate import estimate_of
 from caloscale.client.runs import RunOnCluster
-from caloscale.cluster.accounting import StageTime, use_of
+from caloscale.client.usage import StageTime, use_of
 from caloscale.cluster.workload.pod_template import workspace_of
 from caloscale.errors import ClusterError
 from caloscale.spec import build_run, dump_run

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
-from caloscale.cluster.capacity.nodes import CPU
+from caloscale.cluster.capacity.nodes import CPU, kind_of, node_use
 from caloscale.cluster.capacity.pods import Pod
 from caloscale.errors import InputError
-from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.bill import SMALL_BILL_USD, rate_of_use
 from caloscale.planning.money import CENT, SMALL_UNIT, split_exactly, usd_of
-from caloscale.planning.plan import Plan
 from caloscale.planning.prices import Prices
-from caloscale.planning.usage import Attempt, NodeUse, Observed, RunUse
-from caloscale.spec import Run
 from caloscale.status import AttemptStatus, NodeTotals, NodeUsage, Placed, RunCost, RunProgress, RunStatus
 
 HOUR = 3600.0
@@ -70,12 +65,7 @@ def node_totals(attempt: AttemptStatus, placed: Placed | None, now: dt.datetime)
     )
     return (
         NodeTotals(
-            machine_type=placed.machine_type,
-            accelerator="" if placed.accelerator == CPU else placed.accelerator,
-            per_node=placed.per_node,
-            topology=placed.topology,
-            region=placed.region,
-            capacity_type=placed.capacity_type,
+            **(kind_of(placed) | {"accelerator": "" if placed.accelerator == CPU else placed.accelerator}),
             nodes=len(_nodes(attempt)),
             node_seconds=seconds,
         ),
@@ -183,7 +173,7 @@ def with_steps(attempt: AttemptStatus, progress: RunProgress | None, now: dt.dat
 def with_cost(status: RunStatus, prices: Prices, now: dt.datetime) -> tuple[RunStatus, str | None]:
     """The status with the money so far, and why there is none.
 
-    Attempts add up to the total to the cent; the total is what `caloscale bill` makes of `use.use_of`.
+    Attempts add up to the total to the cent; the total is what `caloscale bill` makes of the run.
     """
     if not status.attempts:
         return status, None
@@ -227,7 +217,7 @@ def _to_the_end(status: RunStatus, usd: float | None, now: dt.datetime) -> float
 def _kinds(totals: Iterable[NodeTotals]) -> tuple[NodeTotals, ...]:
     summed: dict[tuple[object, ...], NodeTotals] = {}
     for one in totals:
-        key = (one.machine_type, one.accelerator, one.per_node, one.topology, one.region, one.capacity_type)
+        key = tuple(kind_of(one).values())
         there = summed.get(key)
         summed[key] = (
             one
@@ -242,25 +232,10 @@ def _kinds(totals: Iterable[NodeTotals]) -> tuple[NodeTotals, ...]:
     return tuple(summed.values())
 
 
-def node_use(totals: NodeTotals) -> NodeUse:
-    """The same for a bill."""
-    return NodeUse(
-        machine_type=totals.machine_type or "unknown",
-        accelerator=totals.accelerator,
-        per_node=totals.per_node,
-        topology=totals.topology,
-        region=totals.region or "unknown",
-        capacity_type=totals.capacity_type,
-        nodes=totals.nodes,
-        seconds=totals.node_seconds / totals.nodes,
-    )
-
-
 def _usd(totals: NodeTotals, prices: Prices, day: dt.date) -> float:
     if not totals.nodes:
         return 0.0
-    use = node_use(totals)
-    return usd_of(rate_of_use(use, prices, day).usd_per_hour, use.nodes * use.seconds)
+    return usd_of(rate_of_use(node_use(totals, totals.nodes, 0), prices, day).usd_per_hour, totals.node_seconds)
 
 
 def _covered(usages: Sequence[NodeUsage], now: dt.datetime) -> float:
@@ -284,110 +259,3 @@ def first_day(status: RunStatus, now: dt.datetime) -> dt.date:
 
 def _second(now: dt.datetime) -> dt.datetime:
     return now.replace(microsecond=0)
-
-
-class StageTime(NamedTuple):
-    """When a stage began, and how long it took."""
-
-    stage: str
-    started: dt.datetime
-    seconds: float
-
-
-def use_of(
-    name: str,
-    status: RunStatus,
-    now: dt.datetime,
-    run: Run | None = None,
-    *,
-    stages: Sequence[StageTime] = (),
-    plan: Plan | None = None,
-) -> RunUse | None:
-    """What a run used so far, as `caloscale.planning.bill` reads it; None when it used no node yet.
-
-    ``run``: its run configuration; without it measurements are absent. ``stages``: what worker 0 (or a
-    step of a pipeline) did beside the training; those that began while an attempt ran were done by its worker 0.
-    ``plan``: that of the placement, for how much slower its layout is than the aligned one.
-    """
-    attempts = []
-    for attempt in status.attempts:
-        nodes = tuple(node_use(kind) for kind in node_totals(attempt, status.placement, now) if kind.nodes)
-        if nodes:
-            trained = Attempt(
-                nodes=nodes,
-                training_seconds=attempt.training_seconds,
-                start_up_seconds=attempt.start_up_seconds,
-                waiting_seconds=attempt.waiting_seconds,
-                lost_seconds=attempt.lost_seconds,
-                used_share=_used_share(attempt, status.placement),
-                count=attempt.count,
-                interruptions=interruptions(attempt),
-            )
-            during = [s for s in stages if attempt.launched <= s.started <= (attempt.ended or now)]
-            attempts.append(_with_stages(trained, during))
-    if not attempts:
-        return None
-    progress = status.progress
-    return RunUse(
-        name=name,
-        day=first_day(status, now),
-        attempts=tuple(attempts),
-        epochs=progress.epoch if progress is not None else 0.0,
-        slower_than_aligned=_slower_than_aligned(plan),
-        observed=None if run is None else _observed(run, status, attempts[-1]),
-    )
-
-
-def _with_stages(attempt: Attempt, stages: Sequence[StageTime]) -> Attempt:
-    """The attempt with what its worker 0 did beside the training, bounded by the time for which it had nodes."""
-    for field, names in (("shower_seconds", ("simulate", "preprocess")), ("validation_seconds", ("validate",))):
-        left = max(attempt.held_seconds - attempt.active_seconds, 0.0)
-        seconds = min(sum(stage.seconds for stage in stages if stage.stage in names), left)
-        attempt = attempt.model_copy(update={field: seconds})
-    return attempt
-
-
-def _slower_than_aligned(plan: Plan | None) -> float:
-    """Predicted for the layout of the plan; 0 where it is the aligned one, or has none to be compared with."""
-    best = None if plan is None else plan.chosen or plan.nearest
-    if plan is None or best is None:
-        return 0.0
-    alike = [one for one in plan.layouts if one.nodes == best.nodes]
-    aligned = next((one.epoch_seconds for one in alike if one.aligned), None)
-    return max(best.epoch_seconds / aligned - 1, 0.0) if aligned else 0.0
-
-
-def _used_share(attempt: AttemptStatus, placed: Placed | None) -> float:
-    """Part of the nodes' accelerators that belonged to workers; all of them where there are none, or none is known."""
-    if placed is None or not (placed.per_node and placed.accelerators_per_worker and attempt.nodes and attempt.workers):
-        return 1.0
-    return min(attempt.workers * placed.accelerators_per_worker / (attempt.nodes * placed.per_node), 1.0)
-
-
-def _observed(run: Run, status: RunStatus, last: Attempt) -> Observed | None:
-    """What worker 0 measured in the last attempt; None where its report and the placement do not say everything.
-
-    A step of several micro-batches is not that of a larger batch, and where other showers than the configured ones
-    were read their number is not known: then the result is None.
-    """
-    placed, progress, attempt = status.placement, status.progress, status.attempts[-1]
-    if placed is None or progress is None or progress.updated is None or progress.updated < attempt.launched:
-        return None
-    per_epoch = progress.steps // progress.epochs if progress.epochs else 0
-    whole = (progress.step - attempt.first_step - 1) // per_epoch if per_epoch else 0
-    comparable = placed.accelerator in load_accelerators() and placed.accumulate == 1
-    as_placed = sum(kind.nodes for kind in last.nodes) == placed.nodes == attempt.nodes
-    showers = run.data.showers or 0
-    if whole < 1 or not progress.step_seconds or not comparable or not as_placed:
-        return None
-    if showers // placed.global_batch != per_epoch:
-        return None
-    return Observed(
-        network=run.model.preset,
-        workers=placed.workers,
-        batch_per_replica=placed.batch_per_replica,
-        showers=showers,
-        epochs=whole,
-        step_seconds=progress.step_seconds,
-        first_step_seconds=progress.seconds_first_step or None,
-    )

@@ -52,6 +52,7 @@ class Store:
         self.went: dict[str, Pod] = {}
         self.warnings: dict[RunKey, dict[str, Mapping[str, Any]]] = {}
         self._versions: dict[tuple[str, str, str], int] = {}
+        self._present: set[tuple[str, str, str]] = set()
         self._of_run: dict[RunKey, set[tuple[str, str]]] = {}
         self._named: dict[tuple[str, str], RunKey] = {}
         self._progress_maps: dict[tuple[str, str], RunKey] = {}
@@ -76,6 +77,7 @@ class Store:
             self._versions[key] = version
             if gone:
                 return self._drop(key, raw)
+            self._present.add(key)
             try:
                 return self._take(key, raw)
             except (KeyError, ValueError, TypeError) as error:  # an object of somebody else must not stop everything
@@ -151,6 +153,7 @@ class Store:
 
     def _drop(self, key: tuple[str, str, str], raw: Mapping[str, Any]) -> set[RunKey]:
         kind, namespace, name = key
+        self._present.discard(key)
         if kind == "Node":
             self.nodes.pop(name, None)
             self._changed()
@@ -201,26 +204,12 @@ class Store:
             concerned |= self.put(kind, raw)
         with self.lock:
             # what is newer than the list was made while it was read
-            missing = [
-                key for key in self._versions if key[0] == kind and namespace in ("", key[1]) and key not in seen
-            ]
+            missing = [key for key in self._present if key[0] == kind and namespace in ("", key[1]) and key not in seen]
             for key in missing:
-                if self._versions[key] <= version and self._known(key):
+                if self._versions[key] <= version:
                     metadata = {"namespace": key[1], "name": key[2]}
                     concerned |= self._drop(key, {"metadata": metadata})
         return concerned
-
-    def _known(self, key: tuple[str, str, str]) -> bool:
-        kind, namespace, name = key
-        if kind == "Node":
-            return name in self.nodes
-        if kind == "Pod":
-            return (namespace, name) in self.pods
-        if kind == "ConfigMap":
-            return (namespace, name) in self._progress_maps
-        if kind == "Event":
-            return any(name in known for run, known in self.warnings.items() if run.namespace == namespace)
-        return key in self.jobs or (kind == names.KIND and (namespace, name) in self._named)
 
     # --- questions
 
@@ -244,11 +233,12 @@ class Store:
 
     def pools_for(self, run: RunKey) -> tuple[list[Pool], list[str]]:
         """The pools without what this run holds and is about to take."""
-        if self._of_run.get(run) or (run in self.runs and self.runs[run].status.live is not None):
-            return self._pools_without(run)
-        if self._pools is None or self._pools[0] != self._changes:
-            self._pools = (self._changes, self._pools_without(None))
-        return self._pools[1]
+        with self.lock:
+            if self._of_run.get(run) or (run in self.runs and self.runs[run].status.live is not None):
+                return self._pools_without(run)
+            if self._pools is None or self._pools[0] != self._changes:
+                self._pools = (self._changes, self._pools_without(None))
+            return self._pools[1]
 
     def _pools_without(self, own: RunKey | None) -> tuple[list[Pool], list[str]]:
         uses = [pod.use for pod in self.pods.values() if pod.use is not None and (own is None or pod.run != own)]
@@ -297,7 +287,7 @@ class Store:
         with self.lock:
             oldest = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=REMEMBERED_SECONDS)
             self.went = {uid: pod for uid, pod in self.went.items() if pod.ended and pod.ended > oldest}
-            self._versions = {key: version for key, version in self._versions.items() if self._known(key)}
+            self._versions = {key: version for key, version in self._versions.items() if key in self._present}
             self._of_run = {run: pods for run, pods in self._of_run.items() if pods}
             waiting = {run for run, known in self.runs.items() if known.status.phase not in FINISHED}
             self.warnings = {run: known for run, known in self.warnings.items() if run in waiting}

@@ -170,7 +170,7 @@ class Controller:
                 progress=store.progress.get(run),
                 has_progress=run in store.progress,
                 nodes={name: node.ready for name, node in store.nodes.items()},
-                pools=lambda: self._pools(run),
+                pools=lambda: store.pools_for(run),
                 catalogue=self.catalogue(),
                 image=self.settings.image,
                 gone_pods=store.went,
@@ -190,10 +190,6 @@ class Controller:
         if live is None or not wants_warnings(status, dt.datetime.now(dt.UTC)):
             return []
         return diagnostics_of(self.store.warnings.get(run, {}).values(), live.job, live.launched)
-
-    def _pools(self, run: RunKey) -> Any:
-        with self.store.lock:
-            return self.store.pools_for(run)
 
     def _write(self, run: RunKey, version: str, status: RunStatus) -> str:
         """The one write of a reconcile, refused when the run has changed since it was seen; returns its version."""

@@ -97,6 +97,12 @@ def load_carbon() -> dict[str, Carbon]:
     return {row.region: row for _, row in read_rows(builtin("carbon.csv"), Carbon, InputError)}
 
 
+def replicas_of(accelerator: str, count: int) -> int:
+    """Replicas of the network on so many accelerators, or processors' nodes: one each where nothing else is known."""
+    known = load_accelerators().get(accelerator)
+    return count * (known.replicas if known is not None else 1)
+
+
 def find_accelerator(name: str, *, field: str = "hardware.accelerator") -> Accelerator:
     """The accelerator of a name; raises ConfigurationError with the nearest name."""
     known = load_accelerators()

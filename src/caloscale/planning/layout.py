@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from caloscale.errors import ConfigurationError, InputError
+from caloscale.errors import ConfigurationError
 from caloscale.planning.accelerators import Accelerator, Network
 from caloscale.planning.forms import Setups
 from caloscale.planning.measurements import Measurement
@@ -16,11 +16,6 @@ from caloscale.spec.train import Precision
 
 MEMORY_SHARE = 0.9
 """Part of an accelerator's memory that a batch may fill."""
-SHARING_LABELS = {
-    "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing or MPS",
-    "cloud.google.com/gke-max-shared-clients-per-gpu": "shared clients",
-    "cloud.google.com/gke-gpu-partition-size": "MIG partitions",
-}
 
 
 class Layout(Block):
@@ -147,22 +142,6 @@ def memory_doubt(
         default=0,
     )
     return None if batch <= known else f"no batch of {batch} has been run on {accelerator.accelerator}: memory unproven"
-
-
-def refuse_shared_pool(labels: Mapping[str, str], pool: str = "node pool") -> None:
-    """Refuse nodes whose GPUs are shared or cut into parts: a worker would not have whole accelerators.
-
-    ``labels``: those of a node. Raises InputError.
-    """
-    for label, what in SHARING_LABELS.items():
-        if labels.get(label):
-            raise InputError(
-                f"shares its GPUs ({what}), so a worker would wait for strangers",
-                file=pool,
-                field=label,
-                value=labels[label],
-                remedy="use a node pool without GPU sharing and partitions",
-            )
 
 
 def _scatter(

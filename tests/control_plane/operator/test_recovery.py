@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from caloscale.cluster.accounting import use_of
+from caloscale.client.usage import use_of
 from caloscale.planning.bill import bill
 from caloscale.planning.prices import load_prices
 from caloscale.status import RunStatus

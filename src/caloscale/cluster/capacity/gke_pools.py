@@ -53,11 +53,6 @@ class NodePool:
         """Whether its nodes can be placed close together."""
         return self.topology is None and self.machine_type.split("-")[0] in COMPACT_FAMILIES
 
-    @property
-    def fast_socket(self) -> bool:
-        """Whether NCCL Fast Socket is for it: GPUs that talk to other nodes."""
-        return self.topology is None
-
 
 def catalogue_pools(accelerators: Iterable[str] | None = None, machine_type: str | None = None) -> list[NodePool]:
     """A pool for each GPU host that is usual or of ``machine_type``, and each TPU slice, on demand and spot."""
@@ -101,7 +96,7 @@ def config_connector(pool: NodePool, *, cluster: str, location: str) -> dict[str
     if pool.topology is None:
         driver = {"gpuDriverVersion": "LATEST"}
         gpu = {"type": pool.accelerator, "count": pool.per_node, "gpuDriverInstallationConfig": driver}
-        node |= {"guestAccelerator": [gpu], "fastSocket": {"enabled": pool.fast_socket}}
+        node |= {"guestAccelerator": [gpu], "fastSocket": {"enabled": True}}
     spec: dict[str, Any] = {
         "clusterRef": {"name": cluster},
         "location": location,

@@ -19,12 +19,20 @@ from caloscale.cluster.names import (
     REGION,
     TPU,
 )
-from caloscale.errors import InputError
-from caloscale.planning.layout import refuse_shared_pool
 from caloscale.planning.slices import load_slices
+from caloscale.planning.usage import NodeUse
+from caloscale.status import NodeTotals, Placed
 
 CPU = "cpu"
 """Accelerator of nodes that have none."""
+KIND = ("machine_type", "accelerator", "per_node", "topology", "region", "capacity_type")
+"""What the price of a node depends on; pools, placements and nodes that were used have it."""
+SHARING_LABELS = {
+    "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing or MPS",
+    "cloud.google.com/gke-max-shared-clients-per-gpu": "shared clients",
+    "cloud.google.com/gke-gpu-partition-size": "MIG partitions",
+}
+"""Labels of nodes whose GPUs are shared or cut into parts: a worker would not have whole accelerators."""
 _STANDING_LABELS = (GKE_NODE_POOL, GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, INSTANCE_TYPE)
 
 
@@ -50,6 +58,21 @@ class PoolKey:
     def workers_per_node(self) -> int:
         """Accelerators of a node, or 1 on processors."""
         return max(self.per_node, 1)
+
+
+def kind_of(of: PoolKey | Placed | NodeTotals) -> dict[str, Any]:
+    """The kind of nodes, by the names of `KIND`."""
+    return {name: getattr(of, name) for name in KIND}
+
+
+def node_use(of: PoolKey | Placed | NodeTotals, nodes: int, seconds: float) -> NodeUse:
+    """So many nodes of a kind, each used so long (s), as bills and prices take them."""
+    known = {
+        "machine_type": of.machine_type or "unknown",
+        "accelerator": "" if of.accelerator == CPU else of.accelerator,
+        "region": of.region or "unknown",
+    }
+    return NodeUse(**(kind_of(of) | known), nodes=nodes, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +163,8 @@ def _generation(label: str) -> str:
 
 
 def _sharing(labels: Mapping[str, str], pool: str) -> str | None:
-    try:
-        refuse_shared_pool(labels, f"pool {pool}")
-    except InputError as error:
-        return f"pool {pool} {error.problem}"
-    return None
+    what = next((what for label, what in SHARING_LABELS.items() if labels.get(label)), None)
+    return None if what is None else f"pool {pool} shares its GPUs ({what}), so a worker would wait for other pods"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,16 @@ import datetime as dt
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from caloscale.cluster.capacity.nodes import CPU, Pool, PoolKey
+from caloscale.cluster.capacity.nodes import CPU, Pool, PoolKey, kind_of, node_use
 from caloscale.errors import InputError, InvalidValueError, PriceError, with_remedy
-from caloscale.planning.accelerators import load_accelerators
+from caloscale.planning.accelerators import replicas_of
 from caloscale.planning.bill import rate_of_use
-from caloscale.planning.machines import find_machine
 from caloscale.planning.measurements import Measurement
 from caloscale.planning.plan import Candidate, plan
 from caloscale.planning.prices import Prices
-from caloscale.planning.rates import machine_rate
 from caloscale.planning.slices import hosts_of
-from caloscale.planning.usage import NodeUse
 from caloscale.spec import Hardware, Run
 from caloscale.spec.cluster import Backend
 from caloscale.status import Placed
@@ -50,21 +48,11 @@ def backend_of(run: Run, topology: str | None) -> Backend:
 
 def pool_of(placed: Placed, pools: Sequence[Pool]) -> Pool | None:
     """The pool of a placement; None when no node of it is there. A pool scaled from zero may have any name."""
-    alike = [pool for pool in pools if _is_of(placed, pool)]
+    kind = kind_of(placed)
+    alike = [pool for pool in pools if {**kind_of(pool.key), "region": placed.region} == kind]
     if placed.pool.startswith(SCALE_FROM_ZERO):
         return max(alike, key=lambda pool: pool.free, default=None)
     return next((pool for pool in alike if pool.key.name == placed.pool), None)
-
-
-def _is_of(placed: Placed, pool: Pool) -> bool:
-    key = pool.key
-    return (placed.accelerator, placed.per_node, placed.machine_type, placed.topology, placed.capacity_type) == (
-        key.accelerator,
-        key.per_node,
-        key.machine_type,
-        key.topology,
-        key.capacity_type,
-    )
 
 
 def plan_on(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed | str | InputError:
@@ -120,18 +108,8 @@ def _planned(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue, mos
     key = pool.key
     if key.accelerator == CPU:
         return _on_processors(run, hardware, pool, catalogue)
-    narrowed = hardware.model_copy(
-        update={
-            "cloud": "gcp",
-            "accelerator": key.accelerator,
-            "machine_type": key.machine_type or None,
-            "per_node": key.per_node,
-            "topology": key.topology,
-            "region": key.region or None,
-            "capacity_type": key.capacity_type,
-            "max_nodes": most_nodes,
-        }
-    )
+    kind = {name: value or None for name, value in kind_of(key).items()}
+    narrowed = hardware.model_copy(update={**kind, "cloud": "gcp", "max_nodes": most_nodes})
     try:
         made = plan(
             run.model_copy(update={"hardware": narrowed}), catalogue.prices, catalogue.measurements, catalogue.as_of
@@ -158,23 +136,14 @@ def _over(run: Run, nearest: Candidate | None, notes: Sequence[str]) -> str:
 
 
 def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[str]) -> Placed:
-    replicas = load_accelerators()[best.accelerator].replicas
-    return Placed(
-        backend=backend_of(run, best.topology),
-        pool=pool.key.name,
-        accelerator=best.accelerator,
-        machine_type=pool.key.machine_type,
-        topology=best.topology,
-        region=best.region,
-        capacity_type=best.capacity_type,
+    return _placed(
+        run,
+        pool,
         nodes=best.nodes,
         workers=best.workers,
-        per_node=pool.key.per_node,
         accelerators_per_worker=best.accelerators_per_worker,
-        planned_nodes=best.nodes,
-        global_batch=best.batch_per_replica * best.count * replicas,
         batch_per_replica=best.batch_per_replica,
-        **requests_of(pool, best.workers // best.nodes),
+        region=best.region,
         usd_per_hour=best.usd_per_hour,
         estimate_usd=best.usd,
         estimate_seconds=best.total_seconds,
@@ -182,17 +151,29 @@ def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[st
     )
 
 
+def _placed(run: Run, pool: Pool, *, nodes: int, batch_per_replica: int, **fields: Any) -> Placed:
+    """A placement in a pool; `plan_on` adds what the workers request."""
+    replicas = replicas_of(pool.key.accelerator, nodes * pool.key.workers_per_node)
+    values = {
+        **kind_of(pool.key),
+        "backend": backend_of(run, pool.key.topology),
+        "pool": pool.key.name,
+        "nodes": nodes,
+        "planned_nodes": nodes,
+        "batch_per_replica": batch_per_replica,
+        "global_batch": batch_per_replica * replicas,
+        **fields,
+    }
+    return Placed(**values)
+
+
 def requests_of(pool: Pool, workers_per_node: int) -> dict[str, object]:
     """Where the workers go in a pool, and what each asks for."""
     return {
-        **_selector(pool),
+        "node_selector": dict(pool.nodes[0].selector),
         "worker_cpus": int(pool.worker_cpus / workers_per_node * 10) / 10,
         "worker_memory_gib": int(pool.worker_memory_gib / workers_per_node * 10) / 10,
     }
-
-
-def _selector(pool: Pool) -> dict[str, object]:
-    return {"node_selector": dict(pool.nodes[0].selector)}
 
 
 def _unpriced(run: Run, hardware: Hardware, pool: Pool, problem: InputError) -> Placed:
@@ -210,68 +191,34 @@ def _unpriced(run: Run, hardware: Hardware, pool: Pool, problem: InputError) -> 
         raise problem
     key = pool.key
     per_worker = hardware.accelerators_per_worker or key.workers_per_node
-    chip = load_accelerators().get(key.accelerator)
-    replicas = nodes * key.workers_per_node * (chip.replicas if chip else 1)
     try:
-        batch = run.train.replica_batch(replicas)
+        batch = run.train.replica_batch(replicas_of(key.accelerator, nodes * key.workers_per_node))
     except InvalidValueError as error:
         raise InputError(error.problem, field="train.globalBatchSize", remedy=error.remedy) from None
-    workers = nodes * (key.workers_per_node // per_worker)
-    return Placed(
-        backend=backend_of(run, key.topology),
-        pool=key.name,
-        accelerator=key.accelerator,
-        machine_type=key.machine_type,
-        topology=key.topology,
-        region=key.region,
-        capacity_type=key.capacity_type,
+    return _placed(
+        run,
+        pool,
         nodes=nodes,
-        workers=workers,
-        per_node=key.per_node,
+        workers=nodes * (key.workers_per_node // per_worker),
         accelerators_per_worker=per_worker if key.per_node else 0,
-        planned_nodes=nodes,
-        global_batch=batch * replicas,
         batch_per_replica=batch,
-        **requests_of(pool, workers // nodes),
         reasons=(f"no estimate: {problem.problem}",),
     )
 
 
 def _on_processors(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed:
-    key = pool.key
-    placed = _unpriced(
-        run, hardware.model_copy(update={"count": _given_nodes(hardware, pool) or 1}), pool, _no_measurement()
-    )
+    counted = hardware.model_copy(update={"count": _given_nodes(hardware, pool) or 1})
+    problem = PriceError("training on processors of a cluster was not measured")
+    placed = _unpriced(run, counted, pool, problem)
     try:
-        machine = find_machine(key.machine_type)
-        rate = machine_rate(catalogue.prices, machine, key.region, key.capacity_type, catalogue.as_of)
+        return placed.model_copy(update={"usd_per_hour": usd_per_node_hour(pool, catalogue) * placed.nodes})
     except InputError as error:
         return placed.model_copy(update={"reasons": (*placed.reasons, error.problem)})
-    return placed.model_copy(update={"usd_per_hour": rate.usd_per_hour * placed.nodes})
 
 
-def usd_per_node_hour(pool: Pool, catalogue: Catalogue) -> float | None:
-    """Price of a node of a pool, US dollars per hour; None where there is none."""
-    key = pool.key
-    gpu = "" if key.accelerator == CPU else key.accelerator
-    use = NodeUse(
-        machine_type=key.machine_type or "unknown",
-        accelerator=gpu,
-        per_node=key.per_node,
-        topology=key.topology,
-        region=key.region or "unknown",
-        capacity_type=key.capacity_type,
-        nodes=1,
-        seconds=0.0,
-    )
-    try:
-        return rate_of_use(use, catalogue.prices, catalogue.as_of).usd_per_hour
-    except InputError:
-        return None
-
-
-def _no_measurement() -> PriceError:
-    return PriceError("training on processors of a cluster was not measured", field="hardware.accelerator", value=CPU)
+def usd_per_node_hour(pool: Pool, catalogue: Catalogue) -> float:
+    """Price of a node of a pool, US dollars per hour; raises InputError where there is none."""
+    return rate_of_use(node_use(pool.key, 1, 0), catalogue.prices, catalogue.as_of).usd_per_hour
 
 
 def _given_nodes(hardware: Hardware, pool: Pool) -> int | None:

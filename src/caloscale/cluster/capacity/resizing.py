@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from caloscale.cluster.capacity.nodes import Pool
+from pydantic.alias_generators import to_camel
+
+from caloscale.cluster.capacity.nodes import Pool, kind_of
 from caloscale.cluster.capacity.placement import fits
 from caloscale.cluster.capacity.pool_plan import Catalogue, pool_of, requests_of, usd_per_node_hour
-from caloscale.planning.accelerators import load_accelerators, load_networks
+from caloscale.errors import InputError
+from caloscale.planning.accelerators import load_accelerators, load_networks, replicas_of
 from caloscale.planning.layout import memory_problem
 from caloscale.spec import Hardware, Run
 from caloscale.status import Placed
@@ -46,14 +49,14 @@ def move(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) 
         alike = (key.accelerator, key.per_node, key.topology) == wanted and fits(run.hardware or Hardware(), pool)
         if full is None or not alike or pool is pool_of(placed, pools) or pool.free < full.nodes:
             continue
-        rate = usd_per_node_hour(pool, catalogue)
-        usd = None if rate is None else rate * full.nodes
+        try:
+            usd: float | None = usd_per_node_hour(pool, catalogue) * full.nodes
+        except InputError:
+            usd = None
         dearer = usd * placed.nodes / full.nodes / placed.usd_per_hour if usd and placed.usd_per_hour else None
         changes = {
             "pool": key.name,
-            "machine_type": key.machine_type,
-            "region": key.region,
-            "capacity_type": key.capacity_type,
+            **kind_of(key),
             "usd_per_hour": usd,
             "estimate_usd": placed.estimate_usd * dearer if dearer and placed.estimate_usd is not None else None,
             **requests_of(pool, full.workers // full.nodes),
@@ -65,7 +68,7 @@ def move(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) 
 def resize(run: Run, placed: Placed, nodes: int) -> Placed | None:
     """The placement on another number of nodes at the same global batch; None when that cannot be."""
     chip = load_accelerators().get(placed.accelerator)
-    replicas = nodes * max(placed.per_node, 1) * (chip.replicas if chip else 1)
+    replicas = replicas_of(placed.accelerator, nodes * max(placed.per_node, 1))
     if placed.global_batch % replicas:
         return None
     share = placed.global_batch // replicas
@@ -98,18 +101,14 @@ def worker_configuration(spec: Mapping[str, Any], placed: Placed) -> dict[str, A
     """
     nodes = placed.planned_nodes
     hardware = {
-        "accelerator": placed.accelerator,
-        "machineType": placed.machine_type or None,
-        "topology": placed.topology,
+        **{to_camel(name): value or None for name, value in kind_of(placed).items()},
         "count": nodes * max(placed.per_node, 1),
         "perNode": max(placed.per_node, 1),
         "nodes": nodes,
         "workers": nodes * (placed.workers // placed.nodes),
         "acceleratorsPerWorker": max(placed.accelerators_per_worker, 1),
-        "region": placed.region or None,
-        "capacityType": placed.capacity_type,
     }
-    share = placed.global_batch // max(_replicas(placed, nodes), 1)
+    share = placed.global_batch // replicas_of(placed.accelerator, nodes * max(placed.per_node, 1))
     given = dict(spec.get("train") or {})
     most = given.get("maxBatchPerReplica") or share
     return {
@@ -118,8 +117,3 @@ def worker_configuration(spec: Mapping[str, Any], placed: Placed) -> dict[str, A
         "train": {**given, "globalBatchSize": placed.global_batch, "maxBatchPerReplica": most},
         "cluster": {**(spec.get("cluster") or {}), "suspend": False},
     }
-
-
-def _replicas(placed: Placed, nodes: int) -> int:
-    chip = load_accelerators().get(placed.accelerator)
-    return nodes * max(placed.per_node, 1) * (chip.replicas if chip else 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from caloscale.cluster import names
 from caloscale.cluster.capacity.nodes import tolerated
@@ -75,7 +74,7 @@ def _spec(launch: Launch, environment: list[Manifest]) -> Manifest:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(launch, environment)],
-        "volumes": _volumes(launch),
+        "volumes": [{"name": name, **source} for name, source, _, _ in _volumes(launch)],
     }
     if cluster.priority_class_name is not None:
         spec["priorityClassName"] = cluster.priority_class_name
@@ -120,7 +119,10 @@ def _container(launch: Launch, environment: list[Manifest]) -> Manifest:
             "runAsNonRoot": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": _mounts(launch),
+        "volumeMounts": [
+            {"name": name, "mountPath": path, **({"readOnly": True} if read_only else {})}
+            for name, _, path, read_only in _volumes(launch)
+        ],
     }
 
 
@@ -156,7 +158,8 @@ def _resources(launch: Launch) -> Manifest:
     return {"requests": requests, **({"limits": limits} if limits else {})}
 
 
-def _volumes(launch: Launch) -> list[Manifest]:
+def _volumes(launch: Launch) -> list[tuple[str, Manifest, str, bool]]:
+    """Volumes of the pod: name, source, where it is mounted, and whether it is read only."""
     token = {
         "sources": [
             {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_SECONDS}},
@@ -164,29 +167,16 @@ def _volumes(launch: Launch) -> list[Manifest]:
             {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
         ]
     }
-    volumes: list[Manifest] = [
-        {"name": "scratch", "emptyDir": {}},
-        {"name": "tmp", "emptyDir": {}},
-        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": SHARED_MEMORY}},
-        {"name": "token", "projected": token},
+    memory = {"medium": "Memory", "sizeLimit": SHARED_MEMORY}
+    volumes: list[tuple[str, Manifest, str, bool]] = [
+        ("scratch", {"emptyDir": {}}, SCRATCH, False),
+        ("tmp", {"emptyDir": {}}, "/tmp", False),  # noqa: S108 (an emptyDir of the pod)
+        ("shared-memory", {"emptyDir": memory}, "/dev/shm", False),  # noqa: S108
+        ("token", {"projected": token}, TOKEN_FOLDER, True),
     ]
     if claim := launch.run.cluster.volume_claim:
-        volumes.append({"name": "workspace", "persistentVolumeClaim": {"claimName": claim}})
+        volumes.append(("workspace", {"persistentVolumeClaim": {"claimName": claim}}, SHARED, False))
     if secret := launch.run.cluster.credentials_secret:
-        items = [{"key": KEY, "path": KEY}]
-        volumes.append({"name": "credentials", "secret": {"secretName": secret, "items": items, "defaultMode": 0o440}})
+        key = {"secretName": secret, "items": [{"key": KEY, "path": KEY}], "defaultMode": 0o440}
+        volumes.append(("credentials", {"secret": key}, CREDENTIALS, True))
     return volumes
-
-
-def _mounts(launch: Launch) -> list[dict[str, Any]]:
-    mounts: list[dict[str, Any]] = [
-        {"name": "scratch", "mountPath": SCRATCH},
-        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
-        {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108
-        {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
-    ]
-    if launch.run.cluster.volume_claim:
-        mounts.append({"name": "workspace", "mountPath": SHARED})
-    if launch.run.cluster.credentials_secret:
-        mounts.append({"name": "credentials", "mountPath": CREDENTIALS, "readOnly": True})
-    return mounts

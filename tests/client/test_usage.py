@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from caloscale.cluster.accounting import use_of
+from caloscale.client.usage import use_of
 from caloscale.planning.bill import bill
 from caloscale.planning.calibration import calibrate
 from caloscale.spec import Run

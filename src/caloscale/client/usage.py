@@ -1,0 +1,123 @@
+"""What a run on a cluster used, from its status: the input of its bill, and what later plans may learn from it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from caloscale.cluster.accounting import first_day, interruptions, node_totals
+from caloscale.cluster.capacity.nodes import node_use
+from caloscale.planning.accelerators import load_accelerators
+from caloscale.planning.plan import Plan
+from caloscale.planning.usage import Attempt, Observed, RunUse
+from caloscale.spec import Run
+from caloscale.status import AttemptStatus, Placed, RunStatus
+
+
+class StageTime(NamedTuple):
+    """When a stage began, and how long it took."""
+
+    stage: str
+    started: dt.datetime
+    seconds: float
+
+
+def use_of(
+    name: str,
+    status: RunStatus,
+    now: dt.datetime,
+    run: Run | None = None,
+    *,
+    stages: Sequence[StageTime] = (),
+    plan: Plan | None = None,
+) -> RunUse | None:
+    """What a run used so far, as `caloscale.planning.bill` reads it; None when it used no node yet.
+
+    ``run``: its run configuration; without it measurements are absent. ``stages``: what worker 0 (or a
+    step of a pipeline) did beside the training; those that began while an attempt ran were done by its worker 0.
+    ``plan``: that of the placement, for how much slower its layout is than the aligned one.
+    """
+    attempts = []
+    for attempt in status.attempts:
+        kinds = [kind for kind in node_totals(attempt, status.placement, now) if kind.nodes]
+        nodes = tuple(node_use(kind, kind.nodes, kind.node_seconds / kind.nodes) for kind in kinds)
+        if nodes:
+            trained = Attempt(
+                nodes=nodes,
+                training_seconds=attempt.training_seconds,
+                start_up_seconds=attempt.start_up_seconds,
+                waiting_seconds=attempt.waiting_seconds,
+                lost_seconds=attempt.lost_seconds,
+                used_share=_used_share(attempt, status.placement),
+                count=attempt.count,
+                interruptions=interruptions(attempt),
+            )
+            during = [s for s in stages if attempt.launched <= s.started <= (attempt.ended or now)]
+            attempts.append(_with_stages(trained, during))
+    if not attempts:
+        return None
+    progress = status.progress
+    return RunUse(
+        name=name,
+        day=first_day(status, now),
+        attempts=tuple(attempts),
+        epochs=progress.epoch if progress is not None else 0.0,
+        slower_than_aligned=_slower_than_aligned(plan),
+        observed=None if run is None else _observed(run, status, attempts[-1]),
+    )
+
+
+def _with_stages(attempt: Attempt, stages: Sequence[StageTime]) -> Attempt:
+    """The attempt with what its worker 0 did beside the training, bounded by the time for which it had nodes."""
+    for field, names in (("shower_seconds", ("simulate", "preprocess")), ("validation_seconds", ("validate",))):
+        left = max(attempt.held_seconds - attempt.active_seconds, 0.0)
+        seconds = min(sum(stage.seconds for stage in stages if stage.stage in names), left)
+        attempt = attempt.model_copy(update={field: seconds})
+    return attempt
+
+
+def _slower_than_aligned(plan: Plan | None) -> float:
+    """Predicted for the layout of the plan; 0 where it is the aligned one, or has none to be compared with."""
+    best = None if plan is None else plan.chosen or plan.nearest
+    if plan is None or best is None:
+        return 0.0
+    alike = [one for one in plan.layouts if one.nodes == best.nodes]
+    aligned = next((one.epoch_seconds for one in alike if one.aligned), None)
+    return max(best.epoch_seconds / aligned - 1, 0.0) if aligned else 0.0
+
+
+def _used_share(attempt: AttemptStatus, placed: Placed | None) -> float:
+    """Part of the nodes' accelerators that belonged to workers; all of them where there are none, or none is known."""
+    if placed is None or not (placed.per_node and placed.accelerators_per_worker and attempt.nodes and attempt.workers):
+        return 1.0
+    return min(attempt.workers * placed.accelerators_per_worker / (attempt.nodes * placed.per_node), 1.0)
+
+
+def _observed(run: Run, status: RunStatus, last: Attempt) -> Observed | None:
+    """What worker 0 measured in the last attempt; None where its report and the placement do not say everything.
+
+    A step of several micro-batches is not that of a larger batch, and where other showers than the configured ones
+    were read their number is not known: then the result is None.
+    """
+    placed, progress, attempt = status.placement, status.progress, status.attempts[-1]
+    if placed is None or progress is None or progress.updated is None or progress.updated < attempt.launched:
+        return None
+    per_epoch = progress.steps // progress.epochs if progress.epochs else 0
+    whole = (progress.step - attempt.first_step - 1) // per_epoch if per_epoch else 0
+    comparable = placed.accelerator in load_accelerators() and placed.accumulate == 1
+    as_placed = sum(kind.nodes for kind in last.nodes) == placed.nodes == attempt.nodes
+    showers = run.data.showers or 0
+    if whole < 1 or not progress.step_seconds or not comparable or not as_placed:
+        return None
+    if showers // placed.global_batch != per_epoch:
+        return None
+    return Observed(
+        network=run.model.preset,
+        workers=placed.workers,
+        batch_per_replica=placed.batch_per_replica,
+        showers=showers,
+        epochs=whole,
+        step_seconds=progress.step_seconds,
+        first_step_seconds=progress.seconds_first_step or None,
+    )
