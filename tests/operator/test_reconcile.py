@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import itertools
 import random
@@ -243,7 +244,8 @@ def test_an_operator_that_does_not_understand_the_training_looks_after_it_all_th
     """Rolled back to a version without this preset: workers stay, a lost node is replaced, the bill continues."""
     w = world({"model": {"preset": "compact"}}, steps=600).until(lambda w: w.phase == "Running" and w.step > 100)
     (first,) = w.jobs.values()
-    monkeypatch.setattr(configuration, "PRESETS", ("variable-angle",))
+    narrowed = dataclasses.replace(configuration._TRAINING, presets=("variable-angle",))
+    monkeypatch.setattr(configuration, "_TRAINING", narrowed)
     w.until(lambda w: w.step > 200)
     assert w.phase == "Running" and parsed(w)["status"] == "False" and len(w.attempts) == 1 and not w.removed
     w.lose_node("n2")

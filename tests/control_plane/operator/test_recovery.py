@@ -102,8 +102,10 @@ def test_a_worker_that_lost_its_peer_starts_the_gang_again(runs: Runs, add_nodes
 
 
 OLDER = """
+import dataclasses
 from caloscale.spec import configuration
-configuration.PRESETS = ("variable-angle",)  # a version that does not know the others yet
+narrowed = dataclasses.replace(configuration._TRAINING, presets=("variable-angle",))
+configuration._TRAINING = narrowed  # a version that does not know the others yet
 from caloscale.operator.__main__ import main
 main()
 """
