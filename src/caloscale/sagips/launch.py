@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from caloscale.errors import CaloscaleError, InputError, RankLostError, TrainingError
+from caloscale.errors import CaloscaleError, InputError, RankLostError, Terminated, TrainingError
 from caloscale.progress import bar
 from caloscale.sagips.mpi import mpi_environment, mpiexec_command
 from caloscale.sagips.rank import REPORT
@@ -21,6 +24,8 @@ from caloscale.spec import SolverRun
 
 LOG = "ranks.log"
 """What the ranks wrote, but for their progress."""
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
 _SECONDS_TO_END = 10.0
 """Time that mpiexec has to end its ranks."""
 
@@ -37,10 +42,16 @@ def solve_with_ranks(run: SolverRun, folder: Path) -> None:
     threads = str(solver.threads or max(1, len(os.sched_getaffinity(0)) // solver.ranks))
     environment = {**mpi_environment(), "OMP_NUM_THREADS": threads, "TF_CPP_MIN_LOG_LEVEL": "2"}
     log = folder / LOG
-    with log.open("ab") as errors:
+    with log.open("ab") as errors, _sigterm_ends():
         # Ctrl-C reaches this process only, which ends the ranks.
         process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
         )
         try:
             assert process.stdout is not None
@@ -56,6 +67,29 @@ def solve_with_ranks(run: SolverRun, folder: Path) -> None:
         raise _error_of(failure, log)
     if code:
         raise _lost(code, run, folder, log)
+
+
+@contextmanager
+def _sigterm_ends() -> Iterator[None]:
+    """SIGTERM ends like Ctrl-C: by way of what ends the ranks."""
+
+    def end(number: int, frame: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():  # others may not do this
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end_with_parent() -> None:
+    """mpiexec gets SIGTERM when this process is killed (Linux)."""
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _follow(output: IO[str], run: SolverRun, folder: Path, log: Path) -> dict[str, Any] | None:

@@ -85,15 +85,14 @@ class _Comparison:
         self.measured = tf.constant(share)
         self.norms = measured_norms(self.environment) if solver.norm_terms else None
         self.objective = make_objective(solver, self.measured, random_of(solver, _OWN, rank, index))
-        self._seed = seed_of(solver, rank)
-        self._index = index
+        self._seed, self._index, self._per_sample = seed_of(solver, rank), index, solver.events_per_sample
 
     def generate(self, parameters: tf.Tensor, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Events (rows, observables) of parameters (samples, parameters), and the norm terms."""
         draws = EventDraws(self._seed, epoch, 1 + self._index, 0, parameters.shape[0])
         values = self.environment({PARAMETERS: parameters}, draws)
-        events = values[EVENTS]
-        events = tf.reshape(events, (events.shape[0] * events.shape[1], events.shape[2]))
+        shape = (parameters.shape[0], self._per_sample, len(self.environment.observables))
+        events = tf.reshape(tf.ensure_shape(values[EVENTS], shape), (shape[0] * shape[1], shape[2]))
         if self.norms is None or NORMS not in values:
             return events, tf.constant(0.0)
         return events, tf.reduce_sum(tf.reduce_mean(tf.math.squared_difference(values[NORMS], self.norms), axis=0))
@@ -201,7 +200,7 @@ class GeneratorOptimizer:
             tape.watch((weights, biases))
             parameters = tf.sigmoid(network.perceptron(weights, biases, noise))
             made = [comparison.generate(parameters, epoch) for comparison in self._comparisons]
-            norms = tf.add_n([terms for _, terms in made])
+            norms = self._solver.norm_weight * tf.add_n([terms for _, terms in made])
         values, learned, of_events = [], [], []
         for comparison, (events, _) in zip(self._comparisons, made):
             measured = comparison.bootstrap(events.shape[0], epoch)
@@ -277,7 +276,7 @@ class BayesianOptimizer:
         for comparison in self._comparisons:
             events, norms = comparison.generate(parameters, epoch)
             measured = comparison.bootstrap(events.shape[0], epoch)
-            total += comparison.objective.compare(events, measured)[0] + norms
+            total += comparison.objective.compare(events, measured)[0] + self._solver.norm_weight * norms
         return total
 
     def _next(self, epoch: int) -> NDArray[np.float64]:
@@ -315,8 +314,8 @@ class BayesianOptimizer:
             return process.fit(self._points, np.log(np.maximum(self._values - self._values.min(), 0) + self._shift()))
 
     def _shift(self) -> float:
-        """Keeps the logarithm finite: a hundredth of the median above the smallest value."""
-        return float(max(0.01 * np.median(self._values - self._values.min()), 1e-12))
+        """Keeps the logarithm finite and scatter small: a tenth of the median above the smallest value."""
+        return float(max(0.1 * np.median(self._values - self._values.min()), 1e-12))
 
 
 def random_of(solver: Solver, *purpose: int) -> np.random.Generator:

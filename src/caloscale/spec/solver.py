@@ -13,8 +13,19 @@ from caloscale.spec.budget import Budget
 from caloscale.spec.train import Precision
 
 SolverPreset = Literal["proxy", "proxy-paper"]
-Exchange = Literal["none", "all-reduce", "ring", "grouped-ring", "grouped-rma"]
-GROUPED: frozenset[Exchange] = frozenset({"grouped-ring", "grouped-rma"})
+Exchange = Literal[
+    "none",
+    "all-reduce",
+    "ring",
+    "grouped-ring",
+    "grouped-rma",
+    "central",
+    "chunked-ring",
+    "double-binary-tree",
+    "torus",
+    "hierarchical",
+]
+GROUPED: frozenset[Exchange] = frozenset({"grouped-ring", "grouped-rma", "hierarchical"})
 """Exchanges that use groups of ranks."""
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
@@ -100,6 +111,8 @@ class Solver(Block):
     norm_terms: bool = True
     """Add the mean squared difference of the pipeline's norms to the generator's loss. They alone fix the common scale
     of p0 and p3 of the proxy application; the paper does not mention them, its public code has them."""
+    norm_weight: float = Field(1.0, gt=0)
+    """Weight of the norm terms (public code: 1)."""
     epochs: int = Field(100_000, ge=1)
     """Updates of the generator (published: 100,000)."""
     max_minutes: float | None = Field(None, gt=0)
@@ -126,7 +139,8 @@ class Solver(Block):
     exchange: Exchange = "grouped-rma"
     """How ranks average the generator's gradients. none: not at all, an ensemble. all-reduce: synchronous. ring:
     asynchronous over all ranks. grouped-ring: a ring in each group, and every outerEvery epochs one over the group
-    leaders. grouped-rma: the same, with remote memory access within the groups."""
+    leaders. grouped-rma: the same, with remote memory access within the groups. The others are synchronous, for
+    comparison."""
     groups: int | None = Field(None, ge=1)
     """Groups of consecutive ranks, as equal as possible; absent: a group is the ranks of a node."""
     outer_every: int = Field(5, ge=1)

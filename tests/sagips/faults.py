@@ -1,0 +1,48 @@
+"""Environments for the tests of the ranks: pipelines in which something goes wrong on one rank."""
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from caloscale.random import EventDraws
+from caloscale.sagips.environment import EVENTS, Values
+from caloscale.sagips.toy import Normal
+
+RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+
+
+class Faulty(Normal):
+    """On rank 1: in epochs `not_finite` the events are NaN; before epoch `killed` the rank kills itself, once.
+
+    elsewhere: the folder that rank 1 changes into, where a relative path of measured events does not exist.
+    """
+
+    def __init__(
+        self,
+        events_per_sample: int,
+        not_finite: tuple[int, ...] = (),
+        killed: int = -1,
+        marker: str = "",
+        elsewhere: str = "",
+    ) -> None:
+        super().__init__(events_per_sample)
+        self._not_finite, self._killed, self._marker = tuple(not_finite), killed, marker
+        if elsewhere and RANK == 1:
+            os.chdir(elsewhere)
+
+    def __call__(self, values: Values, draws: EventDraws) -> Values:
+        """The events of `Normal`, plus the fault."""
+        events = super().__call__(values, draws)[EVENTS]
+        if RANK != 1 or not tf.inside_function():
+            return {EVENTS: events}
+        return {EVENTS: events + tf.ensure_shape(tf.numpy_function(self._fault, [draws._high], tf.float32), ())}
+
+    def _fault(self, high: np.ndarray) -> np.float32:
+        epoch = int(high) >> 16
+        if epoch == self._killed and not Path(self._marker).exists():
+            Path(self._marker).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.float32(np.nan if epoch in self._not_finite else 0)

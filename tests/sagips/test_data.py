@@ -1,0 +1,79 @@
+"""Measured events from the truth and from HDF5, and the share of a rank."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from scipy import stats
+
+from caloscale.errors import ConfigurationError, InputError
+from caloscale.sagips.data import measured_events, share_of_rank
+from caloscale.spec import DataSet, load_solver_run
+
+NORMAL = {"environment": "caloscale.sagips.toy.Normal", "options": {"truth": [0.65, 0.4]}}
+
+
+def data(**fields: object) -> DataSet:
+    return DataSet.model_validate({**NORMAL, **fields})
+
+
+def test_events_of_the_truth_have_the_distribution_of_the_truth() -> None:
+    events = measured_events(data(events=20_500), 0, 1)
+    assert events.shape == (20_500, 1)
+    assert stats.kstest(events[:, 0], stats.norm(4 * 0.65 - 2, 0.2 + 1.8 * 0.4).cdf).pvalue > 0.01
+    assert not np.array_equal(events, measured_events(data(events=20_500), 0, 2))
+
+
+def test_events_are_read_from_hdf5(tmp_path: Path) -> None:
+    written = np.random.default_rng(1).normal(size=(50, 1)).astype(np.float32)
+    with h5py.File(tmp_path / "events.h5", "w") as file:
+        file["measured"] = written
+    found = measured_events(data(source=str(tmp_path / "events.h5"), dataset="measured", events=40), 0, 1)
+    np.testing.assert_array_equal(found, written[:40])
+
+
+@pytest.mark.parametrize(
+    ("array", "name", "words"),
+    [
+        (np.zeros((5, 2)), "events", "the shape"),
+        (np.full((5, 1), np.nan), "events", "not finite"),
+        (np.zeros((5, 1)), "others", "has no array"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_named(array: np.ndarray, name: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "events.h5"
+    with h5py.File(file, "w") as opened:
+        opened[name] = array
+    with pytest.raises(InputError, match=words) as caught:
+        measured_events(data(source=str(file)), 0, 1)
+    assert caught.value.file == str(file) and caught.value.remedy
+
+
+def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist on this machine"):
+        measured_events(data(source=str(tmp_path / "no.h5")), 0, 1)
+    (tmp_path / "text.h5").write_text("no HDF5")
+    with pytest.raises(InputError, match="not a readable HDF5 file"):
+        measured_events(data(source=str(tmp_path / "text.h5")), 0, 1)
+
+
+def test_shards_are_disjoint_and_together_all_events() -> None:
+    events = np.arange(103, dtype=np.float32)[:, np.newaxis]
+    solver = load_solver_run(preset="proxy", overrides=["solver.ranks=4", "solver.data=sharded"]).solver
+    shares = [share_of_rank(events, solver, rank, np.random.default_rng(rank)) for rank in range(4)]
+    np.testing.assert_array_equal(np.sort(np.concatenate(shares), axis=0), events)
+
+
+def test_a_fraction_is_drawn_without_replacement_and_differs_between_ranks() -> None:
+    events = np.arange(1000, dtype=np.float32)[:, np.newaxis]
+    solver = load_solver_run(preset="proxy", overrides=["solver.dataFraction=0.25"]).solver
+    one, other = (share_of_rank(events, solver, rank, np.random.default_rng(rank)) for rank in range(2))
+    assert len(np.unique(one)) == len(np.unique(other)) == 250
+    assert not np.array_equal(one, other)
+
+
+def test_a_rank_without_events_is_refused() -> None:
+    solver = load_solver_run(preset="proxy", overrides=["solver.ranks=4", "solver.data=sharded"]).solver
+    with pytest.raises(ConfigurationError, match="rank 3 has no measured events"):
+        share_of_rank(np.zeros((3, 1), np.float32), solver, 3, np.random.default_rng(1))

@@ -1,0 +1,69 @@
+"""Environments of one's own: the example of docs/solver.md, and what is refused."""
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from caloscale.errors import ConfigurationError
+from caloscale.random import EventDraws
+from caloscale.sagips.environment import EVENTS, PARAMETERS, make_environment
+from caloscale.sagips.optimizers import make_optimizer
+from caloscale.spec import load_solver_run
+
+PAGE = Path(__file__).parents[2] / "docs" / "solver.md"
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The module of the page, importable."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    module = ModuleType("example_of_the_page")
+    exec(code, module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module.__name__
+
+
+def test_modules_of_a_chain_pass_events_on(example: str) -> None:
+    import tensorflow as tf
+
+    chain = make_environment(f"{example}.Smeared", {}, 20_000, "field")
+    values = chain({PARAMETERS: tf.constant([[0.4], [0.9]])}, EventDraws(1, 0, 0, 0, 2))
+    assert values[EVENTS].shape == (2, 20_000, 1)
+    np.testing.assert_allclose(values[EVENTS].numpy().mean(axis=(1, 2)), [1 / 0.5, 1 / 1.0], rtol=0.03)
+
+
+def test_the_environment_of_the_page_is_solved_for_its_parameter(example: str) -> None:
+    overrides = [
+        "solver.ranks=1",
+        "solver.objective=energy-distance",
+        f"solver.dataSets=[{{environment: {example}.Smeared, events: 4000}}]",
+        "solver.generator={width: 16, layers: 2, noise: 3, learningRate: 0.003}",
+        "solver.parameterSamples=8",
+        "solver.eventsPerSample=32",
+        "solver.epochs=300",
+    ]
+    optimizer = make_optimizer(load_solver_run(preset="proxy", overrides=overrides).solver, 0)
+    for epoch in range(300):
+        step = optimizer.step(epoch)
+        optimizer.apply(step.gradient, step, epoch)
+    assert optimizer.problem.parameters == ("rate",)
+    assert optimizer.propose().mean() == pytest.approx(0.4, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("no_such_package.Pipeline", {}, "cannot be imported"),
+        ("caloscale.sagips.toy.Nothing", {}, "has no class Nothing"),
+        ("caloscale.sagips.toy.Normal", {"trouth": 1}, "cannot be constructed with these options"),
+        ("caloscale.sagips.proxy.InverseSampler", {"grid": 1}, "is not an environment: it has no parameters"),
+    ],
+)
+def test_what_is_no_environment_is_named_with_its_field(name: str, options: dict, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        make_environment(name, options, 10, "solver.dataSets.0.environment")
+    assert caught.value.field == "solver.dataSets.0.environment" and caught.value.value == name

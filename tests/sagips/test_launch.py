@@ -1,0 +1,111 @@
+"""Real ranks under mpiexec: the command, its results, and what happens when a rank fails."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import psutil
+import pytest
+
+from caloscale.errors import InputError, RankLostError
+from caloscale.sagips.saves import list_checkpoints, list_states, rank_folder, read_checkpoint, read_record
+from caloscale.spec import SolverRun, load_solver_run
+from caloscale.stages.solving import new_solver_folder, solve
+from tests.processes import running, wait_for
+
+SUMMARY_KEYS = {
+    "ranks", "exchange", "groups", "epochs", "secondsPerEpoch", "exchangeSecondsPerEpoch", "analysisRate", "residuals",
+    "stale", "dropped",
+}  # fmt: skip
+SMALL = [
+    "solver.objective=energy-distance",
+    "solver.generator={width: 8, layers: 2, noise: 2, learningRate: 0.002}",
+    "solver.parameterSamples=4",
+    "solver.eventsPerSample=8",
+    "solver.analysisSamples=32",
+    "solver.threads=1",
+]
+
+
+def small_run(options: str = "", *overrides: str, source: str = "truth") -> SolverRun:
+    data = f"[{{environment: tests.sagips.faults.Faulty, events: 500, source: {source}, options: {{{options}}}}}]"
+    return load_solver_run(preset="proxy", overrides=[*SMALL, f"solver.dataSets={data}", *overrides])
+
+
+def test_a_killed_rank_ends_all_and_the_same_call_resumes(tmp_path: Path) -> None:
+    """Rank 1 also has gradients that are not finite, before and after it is killed."""
+    options = f"not_finite: [5, 30], killed: 24, marker: {tmp_path / 'killed'}"
+    two = ("solver.ranks=2", "solver.epochs=40", "solver.saveEvery=10", "solver.exchange=ring")
+    run = small_run(options, *two)
+    folder = new_solver_folder(run, tmp_path / "runs", "one")
+    with pytest.raises(RankLostError, match=r"rank 1 was killed by signal 9; all ranks have ended") as caught:
+        solve(run, folder)
+    assert caught.value.exit_code == 138
+    assert "resumes from epoch 20" in str(caught.value)
+    assert "This run failed" in (folder / "report.html").read_text()
+    assert read_checkpoint(folder, 20, 0).epoch == read_checkpoint(folder, 20, 1).epoch == 20  # usable
+    first = [(folder / "checkpoints" / "epoch-00000020" / "rank-00000.npz").stat().st_mtime_ns]
+
+    summary = solve(run, folder)
+    assert first == [(folder / "checkpoints" / "epoch-00000020" / "rank-00000.npz").stat().st_mtime_ns]
+    assert summary.epochs == 40
+    assert summary.dropped == 4  # two epochs, on both ranks
+    assert np.isfinite(summary.residuals.mean).all()
+    written = json.loads((folder / "summary.json").read_text())
+    assert written.keys() == SUMMARY_KEYS
+    assert written["ranks"] == 2 and written["groups"] == 1 and written["exchange"] == "ring"
+    assert len(written["residuals"]["mean"]) == len(written["residuals"]["std"]) == 2
+    assert len(list_checkpoints(folder)) == 21
+    bill = json.loads((folder / "bill.json").read_text())
+    assert bill["attempts"] == 2 and bill["epochs"] == 40 and bill["usd"] > 0
+    # Both ranks have the same generator: they start from one, and apply the same averages of all weights.
+    weights = [read_checkpoint(folder, 40, rank).arrays["weights"] for rank in range(2)]
+    assert np.isfinite(weights).all()
+    # Of epoch 0 nothing is exchanged; rank 0 lacks two gradients of rank 1, which lacks none of rank 0.
+    assert [read_record(rank_folder(folder, rank)).contributions for rank in range(2)] == [37, 39]
+
+
+def test_a_data_file_that_is_missing_on_one_rank_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with h5py.File(tmp_path / "events.h5", "w") as file:
+        file["events"] = np.random.default_rng(1).normal(size=(500, 1)).astype(np.float32)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.chdir(tmp_path)
+    run = small_run(f"elsewhere: {elsewhere}", "solver.ranks=2", "solver.epochs=3", source="events.h5")
+    with pytest.raises(InputError, match=r"rank 1: does not exist on this machine") as caught:
+        solve(run, new_solver_folder(run, tmp_path / "runs", "one"))
+    assert caught.value.file == "events.h5" and caught.value.field == "solver.dataSets.0.source"
+
+
+def test_ctrl_c_ends_the_ranks_and_the_run_can_be_resumed(tmp_path: Path) -> None:
+    """One rank, of a run that is too long to end before the signal."""
+    overrides = [*SMALL, "solver.ranks=1", "solver.epochs=10000000", "solver.saveEvery=50", "solver.delay=1"]
+    overrides.append("solver.dataSets=[{environment: caloscale.sagips.toy.Normal, events: 500}]")
+    options = [word for override in overrides for word in ("--set", override)]
+    command = [sys.executable, "-m", "caloscale.cli.main", "solve", "--preset", "proxy", *options]
+    states = rank_folder(tmp_path / "one", 0)
+    with running([*command, "--runs", str(tmp_path), "--name", "one"], stderr=subprocess.PIPE) as process:
+        wait_for(lambda: list_states(states), process)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate()
+    assert process.returncode == 130
+    assert "the same command resumes" in error
+    assert children and not any(child.is_running() for child in children)
+    saved = max(list_states(states))
+    assert saved % 50 == 0 and saved > 0
+
+
+def test_a_folder_with_another_run_is_refused(tmp_path: Path) -> None:
+    new_solver_folder(small_run("", "solver.epochs=10"), tmp_path, "one")
+    new_solver_folder(small_run("", "solver.epochs=10", "solver.maxMinutes=3"), tmp_path, "one")
+    with pytest.raises(InputError, match="another configuration") as caught:
+        new_solver_folder(small_run("", "solver.epochs=11"), tmp_path, "one")
+    assert caught.value.field == "solver.epochs"

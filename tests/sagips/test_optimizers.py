@@ -1,0 +1,85 @@
+"""Both optimisers on the toy problem, where the truth is known; resumed steps; several data sets."""
+
+import numpy as np
+import pytest
+
+from caloscale.errors import ConfigurationError
+from caloscale.sagips.optimizers import make_optimizer
+from caloscale.spec import Solver, load_solver_run
+
+NORMAL = "{environment: caloscale.sagips.toy.Normal, events: 4000, options: {truth: [0.65, 0.4]}}"
+SMALL = [
+    "solver.ranks=1",
+    f"solver.dataSets=[{NORMAL}]",
+    "solver.generator={width: 16, layers: 2, noise: 3, learningRate: 0.003}",
+    "solver.discriminator={width: 16, layers: 2, learningRate: 0.003}",
+    "solver.parameterSamples=8",
+    "solver.eventsPerSample=32",
+    "solver.analysisSamples=64",
+]
+
+
+def solver(*overrides: str) -> Solver:
+    return load_solver_run(preset="proxy", overrides=[*SMALL, *overrides]).solver
+
+
+def run(settings: Solver, epochs: int):
+    optimizer = make_optimizer(settings, 0)
+    for epoch in range(epochs):
+        step = optimizer.step(epoch)
+        optimizer.apply(step.gradient, step, epoch)
+    return optimizer
+
+
+@pytest.mark.parametrize("objective", ["energy-distance", "likelihood"])
+def test_toy_problem_is_solved_without_a_gan(objective: str) -> None:
+    optimizer = run(solver(f"solver.objective={objective}", "solver.epochs=300"), 300)
+    np.testing.assert_allclose(optimizer.propose().mean(axis=0), [0.65, 0.4], atol=0.04)
+
+
+def test_toy_problem_is_solved_by_bayesian_optimisation() -> None:
+    settings = solver("solver.optimizer=bayesian", "solver.objective=likelihood", "solver.parameterSamples=64")
+    optimizer = run(settings, 18)
+    np.testing.assert_allclose(optimizer.propose()[0], [0.65, 0.4], atol=0.08)
+    assert optimizer.step(18).gradient.size == 0  # nothing to exchange
+
+
+def test_a_restored_optimizer_repeats_the_steps_of_the_first() -> None:
+    first = run(solver(), 3)
+    state = {name: value.copy() for name, value in first.state().items()}
+    steps = []
+    for optimizer in (first, make_optimizer(solver("solver.threads=1"), 0)):
+        if optimizer is not first:
+            optimizer.restore(state)
+        step = optimizer.step(3)
+        optimizer.apply(step.gradient, step, 3)
+        steps.append([step.gradient, optimizer.propose()])
+    for one, other in zip(*steps):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_ranks_share_the_first_generator_but_not_noise_and_discriminators() -> None:
+    settings = [make_optimizer(solver("solver.ranks=2"), rank) for rank in range(2)]
+    one, other = (o.state() for o in settings)
+    np.testing.assert_array_equal(one["generator.weights.value"], other["generator.weights.value"])
+    assert not np.array_equal(one["objective0.weights.value"], other["objective0.weights.value"])
+    assert not np.array_equal(settings[0].step(0).gradient, settings[1].step(0).gradient)
+    apart = [make_optimizer(solver("solver.ranks=2", "solver.exchange=none"), rank).generator() for rank in range(2)]
+    assert not np.array_equal(apart[0]["weights"], apart[1]["weights"])
+
+
+def test_only_weights_are_exchanged_unless_biases_are_asked_for() -> None:
+    assert make_optimizer(solver(), 0).step(0).gradient.size == 3 * 16 + 16 * 16 + 16 * 2
+    with_biases = make_optimizer(solver("solver.exchangeBiases=true"), 0)
+    assert with_biases.step(0).gradient.size == 3 * 16 + 16 * 16 + 16 * 2 + 32
+
+
+def test_two_data_sets_share_the_parameters() -> None:
+    """The second pipeline has another truth: the sum of both objectives has its smallest value between them."""
+    other = NORMAL.replace("events", "name: second, events").replace("0.65", "0.45")
+    settings = solver(f"solver.dataSets=[{NORMAL}, {other}]", "solver.objective=energy-distance", "solver.epochs=300")
+    mean = run(settings, 300).propose().mean(axis=0)[0]
+    assert 0.5 < mean < 0.6
+    proxy = "{name: other, events: 1000}"
+    with pytest.raises(ConfigurationError, match="are not those of the first data set"):
+        make_optimizer(solver(f"solver.dataSets=[{NORMAL}, {proxy}]"), 0)
