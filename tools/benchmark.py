@@ -21,8 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caloscale.bench.machine import describe_machine
-from caloscale.bench.results import AllReduceBench, BenchMachine, GenerateBench, InputBench, StepBench
-from caloscale.bench.tables import bench_table, machine_text
+from caloscale.bench.results import (
+    AllReduceBench,
+    BenchMachine,
+    ExchangeBench,
+    GenerateBench,
+    InputBench,
+    StepBench,
+)
+from caloscale.bench.tables import bench_tables, machine_text
 from caloscale.profiling.result import Profile
 from caloscale.report.run_figures import profile_table
 from caloscale.storage.atomic import atomic_writer
@@ -108,13 +115,19 @@ def bench(*command: str) -> Measurement:
 def write_bench(measurement: Measurement) -> str:
     """The table of a bench in Markdown."""
     text = measurement.result.read_text(encoding="utf-8")
-    kinds = {"step": StepBench, "generate": GenerateBench, "input": InputBench, "allreduce": AllReduceBench}
+    kinds = {
+        "step": StepBench,
+        "generate": GenerateBench,
+        "input": InputBench,
+        "allreduce": AllReduceBench,
+        "exchange": ExchangeBench,
+    }
     made = kinds[json.loads(text)["bench"]].model_validate_json(text)
-    shown = bench_table(made)
-    rows = table(list(shown.columns), [list(row) for row in shown.texts()])
-    machine = f"Machine: {machine_text(made.machine)}."
-    parts = (f"### {shown.caption}", f"`{measurement.text}`", rows, shown.note, machine)
-    return "\n\n".join(parts) + "\n"
+    parts = []
+    for shown in bench_tables(made):
+        rows = table(list(shown.columns), [list(row) for row in shown.texts()])
+        parts += [f"### {shown.caption}", f"`{measurement.text}`", rows, shown.note]
+    return "\n\n".join([*parts, f"Machine: {machine_text(made.machine)}."]) + "\n"
 
 
 def write_profile(measurement: Measurement) -> str:
@@ -206,6 +219,7 @@ SECTIONS = (
         write_bench,
     ),
     Section("allreduce", "All-reduces", (bench("allreduce", "--preset", "variable-angle"),), write_bench),
+    Section("exchange", "The solver's exchanges", (bench("exchange"),), write_bench),
     Section(
         "operator",
         "The operator under load",

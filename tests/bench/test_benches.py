@@ -11,7 +11,7 @@ from caloscale.bench.allreduce import bench_allreduce, gradient_shapes, measure_
 from caloscale.bench.generate import bench_generate
 from caloscale.bench.machine import describe_machine
 from caloscale.bench.profiling import profile_step
-from caloscale.bench.tables import bench_table, machine_text
+from caloscale.bench.tables import bench_tables, machine_text
 from caloscale.bench.training import bench_input, bench_step
 from caloscale.models import build
 from tests.training.conftest import shards, small_run  # noqa: F401
@@ -51,7 +51,7 @@ def test_a_step():
         made.reference.gflops * made.reference.seconds_per_event
     )
     assert made.gflops < made.peak_gflops
-    text = bench_table(made)
+    (text,) = bench_tables(made)
     assert [row[0] for row in text.rows] == ["ours", "reference"]
 
 
@@ -63,7 +63,7 @@ def test_generation_in_every_runtime():
     assert made.runtimes[0].ratio == 1
     for one in made.runtimes:
         assert one.problem is None and one.milliseconds_per_shower > 0, one
-    assert "not installed" in bench_table(made).note
+    assert "not installed" in bench_tables(made)[0].note
 
 
 @pytest.mark.long

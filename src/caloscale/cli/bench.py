@@ -18,6 +18,7 @@ class What(StrEnum):
     GENERATE = "generate"
     INPUT = "input"
     ALLREDUCE = "allreduce"
+    EXCHANGE = "exchange"
 
 
 class Precision(StrEnum):
@@ -28,7 +29,10 @@ class Precision(StrEnum):
 
 
 def command(
-    what: Annotated[What, typer.Argument(help="A training step, generation, the input pipeline, or all-reduces.")],
+    what: Annotated[
+        What,
+        typer.Argument(help="A training step, generation, the input pipeline, all-reduces, or the solver's exchanges."),
+    ],
     preset: Annotated[str, typer.Option(help="compact, variable-angle or fixed-angle.")] = "variable-angle",
     precision: Annotated[
         Precision | None, typer.Option(help="Absent: float32; for generate all that a runtime offers.")
@@ -44,7 +48,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Measure in interleaved rounds, ours and the reference in turn, each in a process of its own."""
-    from caloscale.bench.tables import Bench, bench_table, machine_text
+    from caloscale.bench.tables import Bench, bench_tables, machine_text
     from caloscale.cli.tables import console, table
     from caloscale.spec import load_run
     from caloscale.storage.atomic import atomic_writer
@@ -67,10 +71,14 @@ def command(
         from caloscale.bench.training import bench_input
 
         made = bench_input(run, size, dataset=dataset, rounds=rounds)
-    else:
+    elif what is What.ALLREDUCE:
         from caloscale.bench.allreduce import bench_allreduce
 
         made = bench_allreduce(run, rounds=rounds)
+    else:
+        from caloscale.bench.exchange import bench_exchange
+
+        made = bench_exchange(rounds=rounds)
     text = made.model_dump_json(by_alias=True, indent=2)
     if output is not None:
         with atomic_writer(output) as temporary:
@@ -78,7 +86,8 @@ def command(
     if as_json:
         typer.echo(text)
         return
-    shown, out = bench_table(made), console()
-    out.print(table(shown.caption, shown.columns, shown.texts()))
-    out.print(shown.note, soft_wrap=True)
+    out = console()
+    for shown in bench_tables(made):
+        out.print(table(shown.caption, shown.columns, shown.texts()))
+        out.print(shown.note, soft_wrap=True)
     out.print(machine_text(made.machine), soft_wrap=True)

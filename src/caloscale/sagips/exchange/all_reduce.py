@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from caloscale.sagips.exchange.base import Floats, MessageExchange
+from caloscale.sagips.exchange.waiting import wait
 
 
 class AllReduce(MessageExchange):
@@ -12,4 +13,4 @@ class AllReduce(MessageExchange):
         """Add the vectors of all other ranks."""
         from mpi4py import MPI
 
-        self.communicator.Allreduce(MPI.IN_PLACE, partial)
+        wait([self.communicator.Iallreduce(MPI.IN_PLACE, partial)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from caloscale.sagips.exchange.base import Floats, MessageExchange
+from caloscale.sagips.exchange.waiting import wait
 
 
 class Central(MessageExchange):
@@ -13,15 +14,13 @@ class Central(MessageExchange):
 
     def add_others(self, partial: Floats, epoch: int) -> None:
         """Add the vectors of all other ranks."""
-        from mpi4py import MPI
-
         others = range(1, self.communicator.size)
         if self.communicator.rank:
-            self.communicator.Send(partial, 0)
-            self.communicator.Recv(partial, 0)
+            wait([self.communicator.Isend(partial, 0)])
+            wait([self.communicator.Irecv(partial, 0)])
             return
         received = partial.copy()
         for rank in others:
-            self.communicator.Recv(received, rank)
+            wait([self.communicator.Irecv(received, rank)])
             partial += received
-        MPI.Request.Waitall([self.communicator.Isend(partial, rank) for rank in others])
+        wait([self.communicator.Isend(partial, rank) for rank in others])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from caloscale.sagips.exchange.base import Floats, MessageExchange
+from caloscale.sagips.exchange.waiting import wait
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -52,7 +53,7 @@ class ChunkRing:
         self.gather(vector)
 
     def _exchange(self, sent: Floats, received: Floats) -> None:
-        self._communicator.Sendrecv(sent, self._right, recvbuf=received, source=self._left)
+        wait([self._communicator.Irecv(received, self._left), self._communicator.Isend(sent, self._right)])
 
 
 class ChunkedRing(MessageExchange):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from caloscale.sagips.exchange.base import Floats, MessageExchange
+from caloscale.sagips.exchange.waiting import wait
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -63,8 +64,6 @@ class DoubleBinaryTree(MessageExchange):
 
     def add_others(self, partial: Floats, epoch: int) -> None:
         """Add the vectors of all other ranks."""
-        from mpi4py import MPI
-
         halves = np.array_split(partial, len(self._nodes))
         arriving = []
         for tag, (at, half) in enumerate(zip(self._nodes, halves)):
@@ -74,14 +73,14 @@ class DoubleBinaryTree(MessageExchange):
         sent: list[MPI.Request] = []
         for tag, (at, half, (requests, buffers)) in enumerate(zip(self._nodes, halves, arriving)):
             for request, buffer in zip(requests, buffers):
-                request.Wait()
+                wait([request])
                 half += buffer
             if at.parent is not None:
                 sent.append(self.communicator.Isend(half, at.parent, tag))
-        MPI.Request.Waitall(sent)
+        wait(sent)
         sent = []
         for tag, (at, half) in enumerate(zip(self._nodes, halves)):
             if at.parent is not None:
-                self.communicator.Recv(half, at.parent, tag)
+                wait([self.communicator.Irecv(half, at.parent, tag)])
             sent += [self.communicator.Isend(half, child, tag) for child in at.children]
-        MPI.Request.Waitall(sent)
+        wait(sent)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from caloscale.sagips.exchange.base import Floats, MessageExchange
 from caloscale.sagips.exchange.groups import Groups, group_of
+from caloscale.sagips.exchange.waiting import wait
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -31,11 +32,11 @@ class Hierarchical(MessageExchange):
         from mpi4py import MPI
 
         if self._group.rank:
-            self._group.Reduce(partial, None)
+            wait([self._group.Ireduce(partial, None)])
         else:
-            self._group.Reduce(MPI.IN_PLACE, partial)
-            self._leaders.Allreduce(MPI.IN_PLACE, partial)
-        self._group.Bcast(partial)
+            wait([self._group.Ireduce(MPI.IN_PLACE, partial)])
+            wait([self._leaders.Iallreduce(MPI.IN_PLACE, partial)])
+        wait([self._group.Ibcast(partial)])
 
     def close(self) -> None:
         """Free the communicators."""

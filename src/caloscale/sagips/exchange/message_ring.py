@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from caloscale.sagips.exchange.base import Floats
+from caloscale.sagips.exchange.waiting import wait
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -28,8 +29,6 @@ class MessageRing:
 
     def add_others(self, partial: Floats) -> None:
         """Add the vectors of the other members to ``partial``, in place."""
-        from mpi4py import MPI
-
         if self._steps == 0:
             return
         sent, received = partial.copy(), np.empty_like(partial)
@@ -38,6 +37,6 @@ class MessageRing:
             if step:
                 # While it is sent on: what arrived in the step before.
                 partial += sent
-            MPI.Request.Waitall(requests)
+            wait(requests)
             sent, received = received, sent
         partial += sent
