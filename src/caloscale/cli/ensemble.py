@@ -1,0 +1,63 @@
+"""caloscale ensemble: residuals with uncertainty of solver runs, alone or as ensembles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from caloscale.cli.options import Json
+
+
+def command(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of solver runs; those that differ in the seed alone are one.")
+    ],
+    epoch: Annotated[int | None, typer.Option(help="Epoch of a checkpoint; absent: the last of each run.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare solver runs: a row for each configuration, with the residuals of its ensemble and their uncertainty."""
+    import json
+
+    import numpy as np
+
+    from caloscale.cli.tables import console, table
+    from caloscale.sagips.ensemble import RESAMPLINGS, ensemble_of, read_solved, same_kind
+
+    groups = same_kind([read_solved(folder, epoch=epoch) for folder in runs])
+    found = [(group, ensemble_of(group[0].truth, np.concatenate([run.members for run in group]))) for group in groups]
+    if as_json:
+        rows = [
+            {
+                "runs": [run.name for run in group],
+                "exchange": group[0].solver.exchange,
+                "ranks": group[0].solver.ranks,
+                "epochs": group[0].epochs,
+                "seconds": float(np.mean([run.seconds for run in group])),
+                "members": one.members,
+                "residuals": {"mean": one.mean.tolist(), "std": one.spread.tolist()},
+                "uncertainty": {"mean": one.mean_uncertainty.tolist(), "std": one.spread_uncertainty.tolist()},
+                "rmse": one.rmse.tolist(),
+            }
+            for group, one in found
+        ]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    names = groups[0][0].parameters
+    cells = [
+        (
+            f"{group[0].solver.exchange}, {group[0].solver.ranks} ranks",
+            str(one.members),
+            str(group[0].epochs),
+            f"{np.mean([run.seconds for run in group]):.0f}",
+            *(f"{m:+.3f} ± {s:.3f}" for m, s in zip(one.mean, one.spread)),
+            f"{one.mean_absolute:.3f}",
+        )
+        for group, one in found
+    ]
+    columns = ("exchange", "members", "epochs", "s", *names, "mean |r|")
+    console().print(table("Residuals (p - p^) / p, mean ± spread of the members", columns, cells))
+    typer.echo(
+        f"spread: standard deviation over the members; --json has the uncertainties of {RESAMPLINGS} resamplings"
+    )

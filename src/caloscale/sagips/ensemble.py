@@ -1,0 +1,112 @@
+"""Ensembles of independent solvers: mean, spread, and the uncertainty of both by resampling. No TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.errors import InputError
+from caloscale.sagips.analysis import Floats
+from caloscale.sagips.saves import list_checkpoints, read_checkpoint, read_problem
+from caloscale.spec import Solver, load_solver_run
+
+RESAMPLINGS = 300
+"""Published number of resamplings."""
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Residuals (p - p^) / p of an ensemble; arrays are (parameters,)."""
+
+    members: int
+    mean: Floats
+    """Residual of the mean over members and noise."""
+    spread: Floats
+    """Standard deviation over the members at equal noise, averaged over the noise."""
+    mean_uncertainty: Floats
+    """Standard deviation of `mean` over resampled ensembles."""
+    spread_uncertainty: Floats
+    """Standard deviation of `spread` over resampled ensembles."""
+    rmse: Floats
+    """Root of the mean squared residual of the members, each averaged over the noise."""
+
+    @property
+    def mean_absolute(self) -> float:
+        """Mean over the parameters of the absolute residuals of the mean."""
+        return float(np.abs(self.mean).mean())
+
+
+def ensemble_of(
+    truth: Sequence[float], members: NDArray[np.floating], *, resamplings: int = RESAMPLINGS, seed: int = 0
+) -> Ensemble:
+    """The residuals of an ensemble, after equations 7 and 8 of arXiv 2407.00051.
+
+    members: (members, samples, parameters), normalised; row by row from the same noise. The proposals of a solver with
+    several ranks are averaged over its ranks first. Members are resampled with replacement.
+    """
+    true = np.asarray(truth, np.float64)
+    relative = (true - np.asarray(members, np.float64)) / true
+    count = len(relative)
+    random = np.random.default_rng(seed)
+    drawn = [relative[random.integers(count, size=count)] for _ in range(resamplings)]
+    of_noise = relative.mean(axis=1)
+    return Ensemble(
+        count,
+        relative.mean(axis=(0, 1)),
+        relative.std(axis=0).mean(axis=0),
+        np.std([one.mean(axis=(0, 1)) for one in drawn], axis=0),
+        np.std([one.std(axis=0).mean(axis=0) for one in drawn], axis=0),
+        np.sqrt((of_noise**2).mean(axis=0)),
+    )
+
+
+@dataclass(frozen=True)
+class SolvedRun:
+    """What is compared of a run: its configuration and its members at the last checkpoint."""
+
+    name: str
+    solver: Solver
+    epochs: int
+    seconds: float
+    """Wall time of the run, s; mean over the ranks."""
+    truth: tuple[float, ...]
+    parameters: tuple[str, ...]
+    members: NDArray[np.float64]
+    """(members, samples, parameters): each rank is one without exchange, otherwise all ranks are one."""
+
+
+def read_solved(folder: Path, *, epoch: int | None = None) -> SolvedRun:
+    """The members of a run. epoch: of a checkpoint; absent: the last.
+
+    Raises InputError where the folder holds no such run or its truth is not known.
+    """
+    if not (folder / "problem.json").is_file():
+        raise InputError("holds no run of caloscale solve", file=folder, remedy="give a folder such as runs/NAME")
+    solver, problem = load_solver_run(folder / "run.yaml").solver, read_problem(folder)
+    if problem.truth is None:
+        raise InputError(
+            "the true parameters are not known", file=folder, remedy="residuals need an environment with a truth"
+        )
+    epochs = list_checkpoints(folder)
+    if not epochs or (epoch is not None and epoch not in epochs):
+        raise InputError(
+            "has no such checkpoint", file=folder, field="epoch", value=epoch, remedy=f"one of: {epochs or 'none yet'}"
+        )
+    copies = [read_checkpoint(folder, epoch or epochs[-1], rank) for rank in range(solver.ranks)]
+    proposals = np.stack([copy.parameters for copy in copies]).astype(np.float64)
+    members = proposals if solver.exchange == "none" else proposals.mean(axis=0, keepdims=True)
+    seconds = float(np.mean([copy.seconds for copy in copies]))
+    return SolvedRun(folder.name, solver, copies[0].epoch, seconds, problem.truth, problem.parameters, members)
+
+
+def same_kind(runs: Sequence[SolvedRun]) -> list[list[SolvedRun]]:
+    """Runs grouped by configuration, but for seed and threads: each group is an ensemble."""
+    groups: dict[str, list[SolvedRun]] = {}
+    for run in runs:
+        kind = run.solver.model_dump_json(exclude={"seed", "threads", "max_minutes", "save_every"})
+        groups.setdefault(f"{kind} {run.epochs}", []).append(run)
+    return list(groups.values())

@@ -1,0 +1,70 @@
+"""Residuals of ensembles against closed forms."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from caloscale.errors import InputError
+from caloscale.sagips.analysis import residuals, residuals_over_time
+from caloscale.sagips.ensemble import ensemble_of, read_solved, same_kind
+from caloscale.sagips.saves import Problem, write_checkpoint, write_problem
+from caloscale.spec import dump_run, load_solver_run
+
+TRUTH = (0.5, 0.25)
+
+
+def test_residuals_of_proposals_that_are_known() -> None:
+    """Two generators, two noise vectors: mean 0.4 for a truth of 0.5, generators 0.1 apart, noise 0.2 apart."""
+    proposals = np.array([[[0.25], [0.45]], [[0.35], [0.55]]], np.float32)
+    mean, spread, noise = residuals([0.5], proposals)
+    assert mean == pytest.approx([0.2])
+    assert spread == pytest.approx([0.05 / 0.5])
+    assert noise == pytest.approx([0.1 / 0.5])
+
+
+def test_resampling_gives_the_standard_error_of_the_mean() -> None:
+    random = np.random.default_rng(1)
+    offsets = random.normal(0, 0.05, (100, 1, 2))
+    found = ensemble_of(TRUTH, np.array(TRUTH) + offsets + np.zeros((1, 7, 1)))
+    assert found.members == 100
+    np.testing.assert_allclose(found.mean, -offsets.mean(axis=(0, 1)) / TRUTH, rtol=1e-9)
+    np.testing.assert_allclose(found.spread, offsets.std(axis=0)[0] / TRUTH, rtol=1e-9)
+    np.testing.assert_allclose(found.mean_uncertainty, found.spread / 10, rtol=0.15)
+    np.testing.assert_allclose(found.rmse, np.sqrt((offsets**2).mean(axis=0)[0]) / TRUTH, rtol=1e-9)
+
+
+def write_run(folder: Path, seed: int, exchange: str, values: list[float]) -> Path:
+    """A run whose ranks propose these values for both parameters."""
+    folder.mkdir()
+    overrides = [f"solver.seed={seed}", f"solver.exchange={exchange}", f"solver.ranks={len(values)}"]
+    (folder / "run.yaml").write_text(dump_run(load_solver_run(preset="proxy", overrides=overrides)))
+    write_problem(folder, Problem(("a", "b"), TRUTH))
+    for epoch in (0, 10):
+        for rank, value in enumerate(values):
+            write_checkpoint(folder, rank, epoch, 2.0 * epoch, np.full((3, 2), value, np.float32), {})
+    return folder
+
+
+def test_ranks_that_exchange_are_one_member_and_seeds_are_one_ensemble(tmp_path: Path) -> None:
+    runs = [
+        read_solved(write_run(tmp_path / "a", 1, "ring", [0.2, 0.4])),
+        read_solved(write_run(tmp_path / "b", 2, "ring", [0.5, 0.7])),
+        read_solved(write_run(tmp_path / "c", 1, "none", [0.2, 0.4])),
+    ]
+    assert [run.members[:, 0, 0].tolist() for run in runs] == [
+        [pytest.approx(0.3)],
+        [pytest.approx(0.6)],
+        [pytest.approx(0.2), pytest.approx(0.4)],
+    ]
+    assert [[run.name for run in group] for group in same_kind(runs)] == [["a", "b"], ["c"]]
+    assert [r.epoch for r in residuals_over_time(tmp_path / "a", TRUTH, 2)] == [0, 10]
+    assert residuals_over_time(tmp_path / "a", TRUTH, 2)[-1].mean == pytest.approx([0.4, -0.2])
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no run"):
+        read_solved(tmp_path)
+    folder = write_run(tmp_path / "a", 1, "ring", [0.2])
+    with pytest.raises(InputError, match="no such checkpoint"):
+        read_solved(folder, epoch=7)
