@@ -275,8 +275,15 @@ def test_interrupted_and_resumed_equals_uninterrupted(long_data: Data, tmp_path:
 def test_a_killed_worker_is_an_error_and_not_a_hang(
     long_data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One dies when the first file is finished."""
-    monkeypatch.setattr(FileLog, "add", lambda *_, **__: workers_of(os.getpid())[0].kill())
+    """One dies when the first file is finished. Another file may be finished before that is noticed."""
+    killed: list[psutil.Process] = []
+
+    def kill_one(*_: object, **__: object) -> None:
+        if not killed:
+            killed.append(workers_of(os.getpid())[0])
+            killed[0].kill()
+
+    monkeypatch.setattr(FileLog, "add", kill_one)
     with pytest.raises(SimulationError, match=r"ended by SIGKILL(.|\n)*remedy: run it again, finished files are kept"):
         simulate(long_data, tmp_path)
     assert not workers_of(os.getpid())
