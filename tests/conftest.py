@@ -44,9 +44,10 @@ SHARING = (
     ("tests/inference/", "tests/cli/test_generate.py", "tests/stages/test_validation.py"),
     ("tests/physics/", "tests/report/"),
     ("tests/sagips/",),
+    ("tests/training/test_distributed.py", "tests/training/test_recovery.py"),
 )
 """Tests that share what is made once in a process: the control plane, the tiny run, a model and its exports, evaluated
-toy showers, TensorFlow of the solver."""
+toy showers, TensorFlow of the solver, a process from which workers are forked."""
 
 
 class FileOrGroup(LoadFileScheduling):

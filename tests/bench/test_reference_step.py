@@ -15,7 +15,7 @@ from caloscale.spec import load_run
 from caloscale.training.custom_loop import StepContext, build_optimizers, flipped, train_step
 from caloscale.training.optimizers import unpack
 from caloscale.training.schedule import Schedule
-from tests.training.conftest import DETECTOR
+from tests.training.detector import DETECTOR
 
 BATCH = 2
 # Without dropout, whose masks are drawn within the layers. The weights hardly move, so that the gradients of the later

@@ -30,7 +30,8 @@ from tests.cli.conftest import command
 from tests.client.test_reporting import Server, server
 from tests.cluster import examples as ex
 from tests.processes import wait_for
-from tests.training.conftest import DETECTOR, eagerly, random_showers
+from tests.training.conftest import eagerly, random_showers
+from tests.training.detector import DETECTOR
 from tests.training.processes import exit_codes
 
 __all__ = ["command", "eagerly", "server"]

@@ -16,21 +16,13 @@ from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.spec import load_run
 from caloscale.training.checkpoint.store import CheckpointFolder
 
+from . import forked
+from .detector import DETECTOR
 from .quick_networks import quick_networks
 
-DETECTOR = (
-    "data.geometry.cells=[7, 6, 4]",
-    "data.geometry.layers=[{count: 4, absorberMm: 4}]",
-    "data.geometry.depthMm=30",
-    "data.preprocessing.rebin=[1, 1, 1]",
-    "data.showers=40",
-    "data.source=nowhere",
-    "data.validationFraction=0.2",
-    "model.latentSize=6",
-    "train.batchPerReplica=8",
-    "train.epochs=2",
-    "train.maxMinutes=null",
-)
+
+def pytest_sessionfinish():
+    forked.stop()
 
 
 def small_run(*overrides):

@@ -7,18 +7,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import caloscale.training
 from caloscale.bench.ports import free_ports
 
-from .conftest import DETECTOR
+from .detector import DETECTOR
+from .forked import Forked
 
-QUICK_NETWORKS = (
-    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})",
-    "import caloscale.models.compact as compact; from tests.training.quick_networks import quick_networks",
-    "compact.build_compact = quick_networks",
-)
+Process = subprocess.Popen[str] | Forked
 WITHOUT_TENSORFLOW = (
     "import sys, types\n"
     "package = types.ModuleType('caloscale.training')\n"
@@ -50,30 +48,60 @@ def start_training(
 ) -> list[subprocess.Popen[str]]:
     """The processes of `caloscale train` on shards of the small detector.
 
-    program: lines of Python that run before the command, as `QUICK_NETWORKS`.
+    program: lines of Python that run before the command.
     """
     entry = ["-m", "caloscale.cli.main"]
     if program:
         entry = ["-c", "\n".join([*program, "from caloscale.cli.main import main", "main()"])]
-    command = [sys.executable, *entry, "train", "--preset", "compact"]
-    for override in (*DETECTOR, *overrides):
-        command += ["--set", override]
-    command += ["--workspace", str(workspace), "--dataset", str(shards)]
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(workers)]}
+    command = [sys.executable, *entry, *_words(shards, workspace, overrides)]
     started = []
-    for index in range(workers):
-        config = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})}
-        log = (workspace.parent / f"{workspace.name}-{index}.log").open("a")
-        # One thread each: many processes share the cores.
-        threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
-        settings = environment(**threads, **(config if workers > 1 else {}))
-        process = subprocess.Popen(command, env=settings, stdout=log, stderr=log, text=True, start_new_session=True)
-        log.close()
-        started.append(process)
+    for settings, log in zip(environments(workers), _logs(workspace, workers), strict=True):
+        with log.open("a") as file:
+            started.append(
+                subprocess.Popen(command, env=settings, stdout=file, stderr=file, text=True, start_new_session=True)
+            )
     return started
 
 
-def exit_codes(processes: list[subprocess.Popen[str]]) -> list[int]:
+def start_quick_training(shards: Path, workspace: Path, *overrides: str, workers: int) -> list[Forked]:
+    """The same with the networks of `quick_networks`, and in processes that need not import TensorFlow."""
+    work = partial(train_quickly, _words(shards, workspace, overrides))
+    settings, logs = environments(workers), _logs(workspace, workers)
+    return [Forked(work, each, log) for each, log in zip(settings, logs, strict=True)]
+
+
+def train_quickly(words: list[str]) -> None:
+    """What runs in such a process."""
+    from caloscale.cli.main import main
+    from caloscale.models import compact
+
+    from .quick_networks import quick_networks
+
+    compact.build_compact = quick_networks
+    sys.argv = ["caloscale", *words]
+    main()
+
+
+def _words(shards: Path, workspace: Path, overrides: Sequence[str]) -> list[str]:
+    sets = [word for override in (*DETECTOR, *overrides) for word in ("--set", override)]
+    return ["train", "--preset", "compact", *sets, "--workspace", str(workspace), "--dataset", str(shards)]
+
+
+def _logs(workspace: Path, workers: int) -> list[Path]:
+    return [workspace.parent / f"{workspace.name}-{index}.log" for index in range(workers)]
+
+
+def environments(workers: int) -> list[dict[str, str]]:
+    """The environment of each worker, on ports that are free. One thread each: many processes share the cores."""
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(workers)]}
+    base = environment(TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1", CUDA_VISIBLE_DEVICES="-1")
+    if workers == 1:
+        return [base]
+    tasks = ({"cluster": cluster, "task": {"type": "worker", "index": index}} for index in range(workers))
+    return [{**base, "TF_CONFIG": json.dumps(task)} for task in tasks]
+
+
+def exit_codes(processes: Sequence[Process]) -> list[int]:
     """The exit codes of processes that end by themselves; those that do not are killed when the test times out."""
     try:
         return [process.wait() for process in processes]

@@ -5,18 +5,19 @@ device both loops agree to the last bit. Sums over replicas are rounded in anoth
 """
 
 import json
-import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from caloscale.bench.ports import free_ports
-
-from .conftest import DETECTOR
-from .worker import Job
+from . import worker
+from .detector import DETECTOR
+from .forked import Forked
+from .processes import environments, exit_codes
+from .worker import Job, work
 
 pytestmark = pytest.mark.timeout(1800)  # A busy machine is not a failure.
 
@@ -43,24 +44,21 @@ SINGLE = {
 }
 
 
-def start(job, workers=1):
-    """The processes of a job, ended."""
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(workers)]}
-    # One thread each: many processes share the cores.
-    base = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_NUM_INTRAOP_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1"}
-    command = [sys.executable, str(Path(__file__).with_name("worker.py")), job.as_argument()]
-    started = []
-    for index in range(workers):
-        config = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})}
-        environment = {**base, **(config if workers > 1 else {})}
-        started.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
-    try:
-        for process in started:
-            _, errors = process.communicate()
-            assert process.returncode == 0, errors[-3000:]
-    finally:
-        for process in started:
-            process.kill()
+def start(job, workers=1, *, legacy=False):
+    """The processes of a job, ended. legacy: with tf_keras."""
+    log = Path(f"{job.output}.log")
+    started = [
+        start_legacy(job, each, log) if legacy else Forked(partial(work, job), each, log)
+        for each in environments(workers)
+    ]
+    assert exit_codes(started) == [0] * workers, log.read_text()[-3000:]
+
+
+def start_legacy(job, environment, log):
+    """A process that has no TensorFlow yet, for its Keras can be chosen only before."""
+    with log.open("a") as file:
+        command = [sys.executable, "-m", worker.__name__, job.as_argument()]
+        return subprocess.Popen(command, env=environment, stderr=file, text=True)
 
 
 class Outcome:
@@ -94,7 +92,8 @@ def several(shards, tmp_path_factory):
 
     def outcomes(workers, loop):
         output = tmp_path_factory.mktemp("several") / "state"
-        start(Job({"case": [*COMMON, f"train.loop={loop}"]}, str(shards), str(output)), workers)
+        job = Job({"case": [*COMMON, f"train.loop={loop}"]}, str(shards), str(output))
+        start(job, workers, legacy=loop == "builtin")
         return [Outcome(output, "case", worker) for worker in range(workers)]
 
     return outcomes

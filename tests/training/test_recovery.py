@@ -17,7 +17,7 @@ from tests.processes import wait_for
 
 from . import quick_networks
 from .conftest import small_run
-from .processes import QUICK_NETWORKS, exit_codes, newest_step, said, start_training
+from .processes import exit_codes, newest_step, said, start_quick_training
 
 QUICK = (
     *quick_networks.QUICK,
@@ -66,7 +66,7 @@ def assert_equal(found, expected):
 def killed(shards, tmp_path_factory):
     """Two workers, of which one is killed (-9) behind step 8; the folder, the exit codes and all checkpoints."""
     workspace = tmp_path_factory.mktemp("killed") / "workspace"
-    workers = start_training(shards, workspace, *QUICK, workers=2, program=QUICK_NETWORKS)
+    workers = start_quick_training(shards, workspace, *QUICK, workers=2)
     output = workspace / "training"
     wait_for(lambda: newest_step(output) >= 8, *workers)
     os.kill(workers[1].pid, signal.SIGKILL)
@@ -92,7 +92,7 @@ def test_two_workers_resume_bit_for_bit(killed, shards, tmp_path):
     forget_after(output, 5)
     torn = checkpoint(output, 5)
     torn.write_bytes(torn.read_bytes()[:-1000])
-    workers = start_training(shards, workspace, *QUICK, workers=2, program=QUICK_NETWORKS)
+    workers = start_quick_training(shards, workspace, *QUICK, workers=2)
     wait_for(lambda: newest_step(output) >= 9, *workers)
     workers[1].terminate()
     assert exit_codes(workers) == [138, 143], said(workspace)

@@ -14,7 +14,8 @@ from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, replica_step
 from caloscale.training.strategy import Devices, Placement, divide, open_context, resolve, visible_devices, worker_of
 
-from .conftest import DETECTOR, small_run
+from .conftest import small_run
+from .detector import DETECTOR
 from .test_custom_loop import a_batch
 from .worker import normalised
 

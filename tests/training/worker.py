@@ -1,6 +1,7 @@
 """A worker as a process of its own: a few steps by the public parts of the distribution; its state goes into a file.
 
-Usage: worker.py '<json>', with the fields of `Job`. No TensorFlow is loaded before its Keras is chosen.
+Usage: worker.py '<json>', with the fields of `Job`, or `work` in a process that has TensorFlow, see `forked.py`. Else
+none is loaded before its Keras is chosen.
 """
 
 from __future__ import annotations
