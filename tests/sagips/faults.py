@@ -15,7 +15,8 @@ RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
 
 
 class Faulty(Normal):
-    """On rank 1: in epochs `not_finite` the events are NaN; before epoch `killed` the rank kills itself, once.
+    """On rank 1: in epochs `not_finite` the events are NaN; before epoch `killed` the rank kills itself, once; in epoch
+    `raised` it raises an error.
 
     elsewhere: the folder that rank 1 changes into, where a relative path of measured events does not exist.
     """
@@ -27,9 +28,11 @@ class Faulty(Normal):
         killed: int = -1,
         marker: str = "",
         elsewhere: str = "",
+        raised: int = -1,
     ) -> None:
         super().__init__(events_per_sample)
         self._not_finite, self._killed, self._marker = tuple(not_finite), killed, marker
+        self._raised = raised
         if elsewhere and RANK == 1:
             os.chdir(elsewhere)
 
@@ -45,4 +48,6 @@ class Faulty(Normal):
         if epoch == self._killed and not Path(self._marker).exists():
             Path(self._marker).touch()
             os.kill(os.getpid(), signal.SIGKILL)
+        if epoch == self._raised:
+            raise OSError("the detector does not answer")
         return np.float32(np.nan if epoch in self._not_finite else 0)

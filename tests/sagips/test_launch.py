@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
-from caloscale.errors import InputError, RankLostError
+from caloscale.errors import InputError, RankLostError, TrainingError
 from caloscale.sagips.saves import list_checkpoints, list_states, rank_folder, read_checkpoint, read_record
 from caloscale.spec import SolverRun, load_solver_run
 from caloscale.stages.solving import new_solver_folder, solve
@@ -82,6 +82,15 @@ def test_a_data_file_that_is_missing_on_one_rank_is_named(tmp_path: Path, monkey
     with pytest.raises(InputError, match=r"rank 1: does not exist on this machine") as caught:
         solve(run, new_solver_folder(run, tmp_path / "runs", "one"))
     assert caught.value.file == "events.h5" and caught.value.field == "solver.dataSets.0.source"
+
+
+@pytest.mark.long
+def test_an_error_of_one_rank_ends_the_others_which_do_not_wait_for_it(tmp_path: Path) -> None:
+    """The other rank would have epochs for hours."""
+    options = ("solver.ranks=2", "solver.epochs=100000000", "solver.exchange=grouped-rma")
+    run = small_run("raised: 7", *options)
+    with pytest.raises(TrainingError, match=r"rank 1: .*the detector does not answer"):
+        solve(run, new_solver_folder(run, tmp_path / "runs", "one"))
 
 
 def test_ctrl_c_ends_the_ranks_and_the_run_can_be_resumed(tmp_path: Path) -> None:

@@ -110,9 +110,10 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> P
     if progress.epoch == 0:
         write_checkpoint(folder, rank, 0, 0.0, optimizer.propose(), optimizer.generator())
     with ExitStack() as stack:
-        stack.callback(exchange.close)
         thread = stack.enter_context(ThreadPoolExecutor(1)) if solver.delay else None
         _Loop(solver, folder, rank, optimizer, exchange, thread, communicator, progress).run()
+    # All ranks close together: one that has failed must not wait for the others here.
+    exchange.close()
     write_record(states, progress)
     return progress
 

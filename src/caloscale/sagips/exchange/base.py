@@ -55,7 +55,7 @@ class Exchange(Protocol):
         """
 
     def close(self) -> None:
-        """Free what MPI holds. All ranks call it, at the end; it waits for them."""
+        """Free what MPI holds. All ranks call it, at the end; it waits for them, so a rank that fails must not."""
 
 
 class SumExchange(ABC):
@@ -92,6 +92,8 @@ class SumExchange(ABC):
         """The vector of this rank: its gradient, or zeros if that is not finite, and the tail."""
         if self._partial is None:
             self._partial = np.empty(gradient.size + TAIL, np.float32)
+        if gradient.size != self._partial.size - TAIL:
+            raise ValueError(f"a gradient of {gradient.size} numbers after some of {self._partial.size - TAIL}")
         # A sum of finite numbers may overflow, so each is looked at.
         finite = bool(np.isfinite(gradient).all())
         self._partial[:-TAIL] = gradient if finite else 0

@@ -15,8 +15,8 @@ NAP_SECONDS = 20e-6
 
 
 def is_crowded() -> bool:
-    """Whether this machine has more ranks than cores."""
-    return int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1")) > (os.cpu_count() or 1)
+    """Whether this machine has more ranks than cores for them."""
+    return int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1")) > len(os.sched_getaffinity(0))
 
 
 _CROWDED = is_crowded()
