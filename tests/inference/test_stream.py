@@ -51,7 +51,7 @@ class Counting(Runtime):
         super().__init__(card, 4, streams=streams, threads=None)
         self.begun = self.at_once = self.most = 0
         self.lock = threading.Lock()
-        self.meeting = threading.Barrier(streams, timeout=60)
+        self.meeting = threading.Barrier(streams, timeout=600)
 
     def _compute(self, noise, energy_gev, angle_rad):
         with self.lock:

@@ -67,7 +67,7 @@ def test_who_waits_is_woken_by_an_addition() -> None:
     thread.start()
     queue.add("late", 500.0)
     queue.add("a")
-    thread.join(60.0)
+    thread.join(600.0)
     assert got == ["a"]
 
 

@@ -46,7 +46,7 @@ def test_worker_0_prepares_and_the_others_wait(
     thread = threading.Thread(target=other)
     thread.start()
     made = stages.provide_shards(run, tmp_path / "0", workspace=workspace)
-    thread.join(20)
+    thread.join(600)
     assert found[0].manifest == made.manifest and made.manifest.splits["train"] == 16
     found[0].need()
     made.need()

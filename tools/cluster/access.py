@@ -22,8 +22,8 @@ from tools.cluster.programs import folder, program
 class Access(ABC):
     """A cluster's API, as its administrator."""
 
-    patience: ClassVar[float] = 30.0
-    """Seconds that `wait_until` waits unless told otherwise."""
+    patience: ClassVar[float] = 300.0
+    """Seconds that `wait_until` waits by default; programs and containers are slow to start on a busy machine."""
     folder: Path
     """Where what this access writes (caches, kubeconfigs) goes, and where the cluster's logs are."""
 

@@ -17,7 +17,7 @@ import psutil
 
 from tools.cluster.errors import ClusterError
 
-SECONDS_TO_START = 60.0
+SECONDS_TO_START = 300.0
 SECONDS_TO_END = 5.0
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)

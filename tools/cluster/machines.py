@@ -18,7 +18,7 @@ from tools.cluster.imitation import BROKEN, EXIT, RUN, node_objects, shutdown_st
 from tools.cluster.pools import Pool
 
 THREADS = 16
-SECONDS_TO_READY = 120.0
+SECONDS_TO_READY = 300.0
 SECONDS_TO_SETTLE = 0.2
 NOT_FOUND, CONFLICT = 404, 409
 

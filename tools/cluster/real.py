@@ -24,9 +24,6 @@ OPERATORS = ("training-operator", "jobset")
 class RealCluster(Access):
     """A cluster whose nodes run containers. Accelerators are advertised, there is nothing behind them."""
 
-    # Containers take their time on a busy machine.
-    patience = 120.0
-
     def __enter__(self) -> Self:
         self.start()
         return self

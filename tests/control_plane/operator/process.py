@@ -21,7 +21,7 @@ from tools.cluster import ControlPlane
 
 ROOT = Path(__file__).parents[3]
 SYSTEM = "caloscale-system"
-SECONDS_TO_START = 180.0
+SECONDS_TO_START = 600.0
 RIGHTS = (
     "CustomResourceDefinition",
     "Namespace",

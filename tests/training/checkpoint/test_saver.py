@@ -62,7 +62,7 @@ def test_an_unforeseen_error_of_the_copying_thread_is_raised_by_the_next_call(fo
     saver = Saver(folder, _Broken("gs://showers/broken", keep=2))
     saver.save(weights(1), progress(1))
     saver._thread.join()
-    saver._copies.thread.join(60)
+    saver._copies.thread.join(600)
     assert not saver._copies.thread.is_alive()
     with pytest.raises(ZeroDivisionError, match="step-000000001"):
         saver.save(weights(2), progress(2)) if call == "save" else getattr(saver, call)()
