@@ -124,8 +124,12 @@ format: $(VENV)/.dev ## Let ruff mend what it can
 generate: $(VENV)/.dev ## Remake what is generated: compiled pipelines, component pages, JSON schemas
 	@$(BIN)/python -m tools.generate
 
+.PHONY: docs
+docs: $(VENV)/.dev ## Build the site from docs/ into build/site; broken links, missing images and orphans fail
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet && echo "site: build/site/index.html"
+
 .PHONY: verify
-verify: generate ## Fail when generated files are not what `make generate` makes
+verify: generate docs ## Fail when generated files are not what `make generate` makes, or the site cannot be built
 	@changed=$$(git status --porcelain -- $$($(BIN)/python -m tools.generate --list)); \
 	if [ -n "$$changed" ]; then echo "generated files differ; commit the result of make generate:"; echo "$$changed"; exit 1; fi; \
 	echo "generated files are up to date"

@@ -1,0 +1,244 @@
+"""Pages of the site that follow from the code, made while mkdocs builds it: configuration, commands, errors, results.
+
+A hook of mkdocs (see mkdocs.yml); nothing that it makes is kept in the repository.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from caloscale import errors
+from caloscale.cli.main import app, main
+from caloscale.cluster.api.crd import COLUMNS, custom_resource_definition
+from caloscale.operator.metrics import Metrics, RunsCollector
+from caloscale.spec import Run, SolverRun
+from caloscale.stages.summary import Summary
+from caloscale.status import RunStatus
+
+FIELDS = ("key", "type", "default", "meaning, unit and reason")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    for path, page in PAGES.items():
+        files.append(File.generated(config, path, content=page()))
+    return files
+
+
+def cell(text: str) -> str:
+    """Text on one line, as a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    """A table of Markdown."""
+    lines = [columns, tuple("---" for _ in columns), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def type_of(schema: dict[str, Any]) -> str:
+    """The type of a field in words."""
+    if "enum" in schema:
+        return " \\| ".join(f"`{value}`" for value in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "$ref" in schema:
+        return f"[{(name := schema['$ref'].rpartition('/')[2])}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(type_of(one) for one in schema["anyOf"] if one.get("type") != "null")
+    if schema.get("type") == "array":
+        inner = schema.get("items") or schema.get("prefixItems", [{}])[0]
+        return f"list of {type_of(inner)}"
+    if isinstance(schema.get("additionalProperties"), dict):
+        return f"map to {type_of(schema['additionalProperties'])}"
+    return str(schema.get("type", "any"))
+
+
+def default_of(schema: dict[str, Any], required: bool) -> str:
+    """The default of a field; that of a block is the defaults of its fields."""
+    if required or "default" not in schema:
+        return "required" if required else ""
+    value = schema["default"]
+    if "$ref" in schema or isinstance(value, dict):
+        return ""
+    return "absent" if value is None else f"`{json.dumps(value)}`"
+
+
+def rows_of(block: dict[str, Any], *, defaults: bool) -> Iterator[tuple[str, ...]]:
+    """The fields of a block."""
+    required = block.get("required", ())
+    for name, field in block.get("properties", {}).items():
+        default = (default_of(field, name in required),) if defaults else ()
+        yield (f"`{name}`", type_of(field), *default, cell(field.get("description", "")))
+
+
+def blocks_page(title: str, text: str, kind: Any, *, defaults: bool) -> str:
+    """A pydantic model as tables, one for each block, in the order in which they are met."""
+    schema = kind.model_json_schema(by_alias=True, mode="validation" if defaults else "serialization")
+    columns = FIELDS if defaults else (FIELDS[0], FIELDS[1], FIELDS[3])
+    parts = [f"# {title}", text, table(columns, rows_of(schema, defaults=defaults))]
+    for name, block in in_order(schema):
+        has_fields = "properties" in block
+        body = table(columns, rows_of(block, defaults=defaults)) if has_fields else type_of(block)
+        parts += [f"## {name}", cell(block.get("description", "")), body]
+    return "\n\n".join(parts)
+
+
+def in_order(schema: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Name and schema of each block, outer ones first, in the order of the fields."""
+    blocks = schema.get("$defs", {})
+    found: dict[str, None] = {}
+    waiting = [schema]
+    while waiting:
+        for name in re.findall(r'"#/\$defs/(\w+)"', json.dumps(waiting.pop(0).get("properties", {}))):
+            if name not in found:
+                found[name] = None
+                waiting.append(blocks[name])
+    return [(name, blocks[name]) for name in found]
+
+
+def configuration() -> str:
+    """Every key of the run configuration."""
+    text = (
+        "A run is one YAML file. A preset gives the values that differ from the defaults of this page; the file "
+        "overrides the preset, and `--set data.seed=2` overrides the file. An unknown key is an error. The "
+        "[JSON schema](../schema/run.schema.json) serves editors. A [run of the solver](solver-configuration.md) has "
+        "other blocks."
+    )
+    return blocks_page("Run configuration", text, Run, defaults=True)
+
+
+def solver_configuration() -> str:
+    """Every key of a run of the solver."""
+    text = "`caloscale solve` takes a run configuration with a `solver` block."
+    return blocks_page("Run configuration of the solver", text, SolverRun, defaults=True)
+
+
+def commands() -> str:
+    """Every command with arguments and options, as in its --help."""
+    parts = [
+        "# Commands",
+        "`caloscale COMMAND --help` prints the text of this page. Commands that a script may need have `--json`.",
+    ]
+    group = typer.main.get_group(app)
+    for name, command in group.commands.items():
+        if not command.hidden:
+            parts += list(command_parts(f"caloscale {name}", command))
+    return "\n\n".join(parts)
+
+
+def command_parts(name: str, command: click.Command, level: int = 2) -> Iterator[str]:
+    """Heading, text and options of a command, then its subcommands."""
+    context = click.Context(command, info_name=name)
+    yield f"{'#' * level} {name}"
+    yield (command.help or "").replace("<", "&lt;")
+    yield f"```text\n{' '.join(command.get_usage(context).removeprefix('Usage:').split())}\n```"
+    records = [record for p in command.params if (record := p.get_help_record(context)) and record[0] != "--help"]
+    arguments = [p for p in command.params if isinstance(p, click.Argument)]
+    shown = {record[0] for record in records}
+    rows = [(p.make_metavar(context), str(getattr(p, "help", "") or "")) for p in arguments]
+    rows = [row for row in rows if row[0] not in shown] + records
+    if rows:
+        yield table(("argument or option", "meaning"), ((f"`{cell(a)}`", cell(b)) for a, b in rows))
+    for inner, subcommand in getattr(command, "commands", {}).items():
+        yield from command_parts(f"{name} {inner}", subcommand, level + 1)
+
+
+def error_classes() -> Iterator[type[errors.CaloscaleError]]:
+    """The error classes of caloscale.errors, each after its base."""
+
+    def below(kind: type[errors.CaloscaleError]) -> Iterator[type[errors.CaloscaleError]]:
+        for one in kind.__subclasses__():
+            if one.__module__ == errors.__name__:
+                yield one
+                yield from below(one)
+
+    return below(errors.CaloscaleError)
+
+
+def exit_codes() -> str:
+    """Exit codes and error classes."""
+    codes = re.findall(
+        r"(\d+) ([^,:;]+)[,:;]", " ".join((main.__doc__ or "").partition("Exit codes:")[2].split()) + ";"
+    )
+    rows = (
+        (f"`{kind.__name__}`", str(kind.exit_code), cell((kind.__doc__ or "").split("\n\n")[0]))
+        for kind in error_classes()
+    )
+    return "\n\n".join(
+        [
+            "# Errors and exit codes",
+            "An error prints file, field, problem and value, and on a line of its own the remedy. There is no "
+            "traceback; a traceback is a defect of caloscale. Nothing half-written is left. After an exit code of 128 "
+            "or more the same command resumes.",
+            "## Exit codes",
+            table(("code", "meaning"), ((code, text.strip()) for code, text in codes)),
+            "`caloscale plan` exits with 8 when nothing meets budget and deadline.",
+            "## Error classes",
+            "All derive from `caloscale.errors.CaloscaleError`, whose attributes are `problem`, `file`, `field`, "
+            "`value`, `remedy` and `exit_code`.",
+            table(("class", "exit code", "meaning"), rows),
+        ]
+    )
+
+
+def custom_resource() -> str:
+    """The custom resource TrainingRun."""
+    definition = custom_resource_definition()["spec"]
+    names = definition["names"]
+    text = (
+        f"`{names['kind']}`, group `{definition['group']}`, version `{definition['versions'][0]['name']}`, short name "
+        f"`{names['shortNames'][0]}`. Its `spec` is the [run configuration](configuration.md). The operator writes "
+        "`status`, whose fields follow. `kubectl explain trun.spec` prints the same descriptions."
+    )
+    columns = table(
+        ("column of kubectl get", "field", "meaning"), ((n, f"`{path}`", cell(t)) for n, _, path, t, _ in COLUMNS)
+    )
+    return blocks_page("Custom resource", f"{text}\n\n{columns}\n\n## status", RunStatus, defaults=False)
+
+
+def results() -> str:
+    """summary.json and bill.json."""
+    text = (
+        "A run leaves `summary.json`; the fields follow. The [JSON schema](../schema/summary.schema.json) is kept with "
+        "the pages. `bill.json` is the block [Bill](#bill) alone."
+    )
+    return blocks_page("Results of a run", text, Summary, defaults=False)
+
+
+class _NoRuns:
+    """What the collector reads, of a cluster without runs."""
+
+    lock = threading.Lock()
+    runs: dict[str, Any] = {}
+    nodes: dict[str, Any] = {}
+    pods: dict[str, Any] = {}
+
+
+def metrics() -> str:
+    """Metrics of the operator."""
+    own = Metrics().registry.collect()
+    of_runs = RunsCollector(_NoRuns()).collect()  # type: ignore[arg-type]
+    rows = ((f"`{m.name}`", m.type, cell(m.documentation)) for m in (*own, *of_runs))
+    text = "The operator serves these to Prometheus under `/metrics`."
+    return "\n\n".join(["# Metrics of the operator", text, table(("metric", "type", "meaning"), rows)])
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "reference/configuration.md": configuration,
+    "reference/solver-configuration.md": solver_configuration,
+    "reference/commands.md": commands,
+    "reference/errors.md": exit_codes,
+    "reference/custom-resource.md": custom_resource,
+    "reference/results.md": results,
+    "reference/metrics.md": metrics,
+}
