@@ -1,0 +1,50 @@
+"""The epochs of a rank, in this process, with an optimiser that records its calls."""
+
+from pathlib import Path
+
+import pytest
+
+from caloscale.sagips.rank import solve
+from caloscale.sagips.saves import list_checkpoints, list_states, rank_folder, read_checkpoint
+from caloscale.spec import Solver, load_solver_run
+from tests.sagips.recorder import CALLS
+
+
+@pytest.fixture(autouse=True)
+def _no_calls() -> None:
+    CALLS.clear()
+
+
+def solver(*overrides: str) -> Solver:
+    own = ["solver.optimizer=tests.sagips.recorder.Recorder", "solver.ranks=1", "solver.checkpoints=2"]
+    return load_solver_run(preset="proxy", overrides=[*own, "solver.analysisSamples=2", *overrides]).solver
+
+
+def test_a_gradient_is_applied_in_its_epoch(tmp_path: Path) -> None:
+    solve(solver("solver.epochs=4"), tmp_path, None)
+    assert CALLS == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert list_checkpoints(tmp_path) == [0, 4]
+    assert read_checkpoint(tmp_path, 4, 0).parameters.tolist() == [[4], [4]]
+
+
+def test_with_delay_a_gradient_is_applied_an_epoch_late_and_none_is_left_at_a_save(tmp_path: Path) -> None:
+    solve(solver("solver.epochs=6", "solver.saveEvery=3", "solver.delay=1"), tmp_path, None)
+    assert CALLS == [(1, 0), (2, 1), (2, 2), (4, 3), (5, 4), (5, 5)]
+
+
+def test_minutes_end_a_run_at_a_save_and_a_longer_limit_resumes_it(tmp_path: Path) -> None:
+    progress = solve(solver("solver.epochs=40", "solver.saveEvery=10", "solver.maxMinutes=1e-9"), tmp_path, None)
+    assert (progress.stopped, progress.epoch) == ("maxMinutes", 10)
+    assert list_checkpoints(tmp_path) == [0, 10]
+    progress = solve(solver("solver.epochs=40", "solver.saveEvery=10"), tmp_path, None)
+    assert (progress.stopped, progress.epoch) == ("epochs", 40)
+    assert [gradient for _, gradient in CALLS] == list(range(40))
+    assert list_states(rank_folder(tmp_path, 0)) == [30, 40]
+    assert progress.history["epoch"] == list(range(1, 41))
+    assert progress.exchanges == 39  # of epoch 0 nothing is exchanged
+
+
+def test_a_run_that_is_done_computes_nothing_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        solve(solver("solver.epochs=4"), tmp_path, None)
+    assert len(CALLS) == 4
