@@ -14,7 +14,15 @@ from components.validate.component import validate
 LONGEST_RETRY = "520w"
 """Argo takes this limit for the time from the first start of a step to the end of its last attempt, and kills a healthy
 attempt when it is over. The compiler's default is one hour. Ten years mean no limit."""
-RETRIES = {"plan": 1, "simulate": 2, "preprocess": 2, "train": 5, "validate": 1}
+RETRIES = {
+    "plan": 1,
+    "simulate": 2,
+    "preprocess": 2,
+    "train": 5,
+    "validate": 1,
+    "solve": 5,
+    "validate-solution": 1,
+}
 """In a cluster a step fails because a node goes away, and again is right."""
 
 
@@ -43,7 +51,7 @@ def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
     bill = cost_report(run=run, workspace=workspace, pipeline_id=pipeline_id).set_display_name("Report and bill")
     bill.set_caching_options(False)
     if not here:
-        _limit(bill, LIGHT)
+        limit(bill, LIGHT)
     with dsl.ExitHandler(bill, name="Run"):
         planned = plan(run=run, workspace=workspace).set_display_name("Plan machines")
         planned.set_caching_options(False)  # prices are those of the day
@@ -60,10 +68,10 @@ def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
         if not here:
             for task in (planned, simulated, prepared, trained, judged):
                 task.set_retry(RETRIES[task.name], "60s", 2.0, LONGEST_RETRY)
-                _limit(task, LIGHT if task is planned else HEAVY)
+                limit(task, LIGHT if task is planned else HEAVY)
 
 
-def _limit(task: Any, resources: Resources) -> None:
+def limit(task: Any, resources: Resources) -> None:
     """Requests and limits of the pod of a step."""
     task.set_cpu_request(resources.cpu).set_memory_request(resources.memory)
-    task.set_cpu_limit(resources.cpu_limit).set_memory_limit(resources.memory_limit)
+    task.set_cpulimit(resources.cpu_limit).set_memorylimit(resources.memory_limit)

@@ -6,13 +6,15 @@ import argparse
 import contextlib
 import sys
 import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from kfp import local
 
 from caloscale import spec, stages
 from caloscale.errors import CaloscaleError
 from pipelines.log import PipelineLog
-from pipelines.train_calorimeter_gan import build
 
 
 def run_here(given: argparse.Namespace) -> int:
@@ -23,6 +25,40 @@ def run_here(given: argparse.Namespace) -> int:
     except CaloscaleError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    from pipelines.train_calorimeter_gan import build
+
+    try:
+        if not _run(build(here=True), folder, spec.dump_run(run)):
+            return 130
+    finally:
+        stages.point_latest(folder)
+    return stages.print_outcome(folder)
+
+
+def solve_here(given: argparse.Namespace) -> int:
+    """As `run_here`, for the pipeline of an inverse problem."""
+    from caloscale.stages import solving
+    from caloscale.stages.record import read_records
+    from pipelines.solve_inverse_problem import build
+
+    try:
+        run = spec.load_solver_run(given.configuration, preset=given.preset, overrides=given.overrides)
+        folder = solving.new_solver_folder(run, given.runs, given.name)
+    except CaloscaleError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    if not _run(build(here=True), folder, spec.dump_run(run)):
+        return 130
+    failed = next((record for record in read_records(folder).values() if record.outcome != "succeeded"), None)
+    if failed is not None:
+        print(f"error: stage {failed.stage} {failed.outcome}: {failed.error}", file=sys.stderr)
+        return failed.exit_code
+    solving.print_solution(folder)
+    return 0
+
+
+def _run(pipeline: Callable[..., Any], folder: Path, run: str) -> bool:
+    """Run a pipeline with a workspace on this machine; whether it was not stopped by Ctrl-C."""
     log = folder / "pipeline.log"
     print(f"run {folder.name}: {folder}, log {log}", flush=True)
     # Steps bring no image here, and names for the UI have no effect: the runner warns of each.
@@ -36,10 +72,8 @@ def run_here(given: argparse.Namespace) -> int:
     )
     try:
         with log.open("a", encoding="utf-8") as kept, contextlib.redirect_stdout(PipelineLog(sys.stdout, kept)):
-            build(here=True)(workspace=str(folder), run=spec.dump_run(run))
+            pipeline(workspace=str(folder), run=run)
     except KeyboardInterrupt:
         print(f"\nstopped; the same command with --name {folder.name} resumes it", file=sys.stderr)
-        return 130
-    finally:
-        stages.point_latest(folder)
-    return stages.print_outcome(folder)
+        return False
+    return True

@@ -30,13 +30,13 @@ def cost_report(
     from caloscale.client import step
 
     try:
-        configuration = spec.parse_run(run)
+        configuration = spec.parse_any_run(run)
     except errors.ConfigurationError as error:
         outcome = stages.report_of_refusal(error, workspace)
     else:
-        if configuration.hardware is not None and pipeline_id:
+        if isinstance(configuration, spec.Run) and configuration.hardware is not None and pipeline_id:
             step.record_use(configuration, step=pipeline_id, workspace=workspace)
         failure = step.failure_of(status.state, status.error_message)
-        outcome = stages.report(configuration, workspace, failure=failure)
+        outcome = stages.report_any(configuration, workspace, failure=failure)
     Path(report.path).write_text(outcome.html, encoding="utf-8")
     Path(bill.path).write_text(outcome.bill, encoding="utf-8")

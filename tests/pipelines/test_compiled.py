@@ -17,12 +17,12 @@ from kubernetes.utils import parse_quantity
 
 from caloscale import stages
 from caloscale.errors import InputError
-from caloscale.spec import load_run, parse_run
+from caloscale.spec import load_run, parse_any_run, parse_run
 from caloscale.stages.record import recorded
 from components.cost_report.component import cost_report
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPONENTS = ["plan", "simulate", "preprocess", "train", "validate", "cost_report"]
+COMPONENTS = ["plan", "simulate", "preprocess", "train", "validate", "cost_report", "solve", "validate_solution"]
 
 
 def compile_pipeline(path: Path, **environment: str) -> dict:
@@ -170,7 +170,7 @@ def test_data_and_simulation_are_reported_where_their_steps_hit_the_cache(tmp_pa
     assert summary.simulation is not None and summary.simulation.showers_per_second == 5.0
 
 
-@pytest.mark.parametrize("name", ["train_calorimeter_gan", "train_on_cluster"])
+@pytest.mark.parametrize("name", ["train_calorimeter_gan", "train_on_cluster", "solve_inverse_problem"])
 def test_what_is_uploaded_has_fixed_images_and_a_form_that_explains_itself(name: str) -> None:
     """The committed files: no local path, floating tag or install step; defaults that the parser takes."""
     text = (ROOT / "pipelines/compiled" / f"{name}.yaml").read_text()
@@ -181,7 +181,7 @@ def test_what_is_uploaded_has_fixed_images_and_a_form_that_explains_itself(name:
         assert re.fullmatch(r"[\w./-]+(:\d+\.\d+\.\d+|@sha256:[0-9a-f]{64})", image), image
     parameters = compiled["root"]["inputDefinitions"]["parameters"]
     assert not parameters["workspace"].get("isOptional"), "nobody should train into a folder that he did not choose"
-    parse_run(parameters["run"]["defaultValue"])
+    parse_any_run(parameters["run"]["defaultValue"])
     for parameter in parameters.values():
         assert 80 < len(parameter["description"]) < 400 and parameter["description"].endswith(".")
     assert compiled["pipelineInfo"]["description"].endswith(".")

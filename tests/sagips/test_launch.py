@@ -16,7 +16,7 @@ import pytest
 from caloscale.errors import InputError, RankLostError, TrainingError
 from caloscale.sagips.saves import list_checkpoints, list_states, rank_folder, read_checkpoint, read_record
 from caloscale.spec import SolverRun, load_solver_run
-from caloscale.stages.solving import new_solver_folder, solve
+from caloscale.stages.solving import new_solver_folder, solve_and_report
 from tests.processes import running, wait_for
 
 SUMMARY_KEYS = {
@@ -45,14 +45,14 @@ def test_a_killed_rank_ends_all_and_the_same_call_resumes(tmp_path: Path) -> Non
     run = small_run(options, *two)
     folder = new_solver_folder(run, tmp_path / "runs", "one")
     with pytest.raises(RankLostError, match=r"rank 1 was killed by signal 9; all ranks have ended") as caught:
-        solve(run, folder)
+        solve_and_report(run, folder)
     assert caught.value.exit_code == 138
     assert "resumes from epoch 20" in str(caught.value)
     assert "This run failed" in (folder / "report.html").read_text()
     assert read_checkpoint(folder, 20, 0).epoch == read_checkpoint(folder, 20, 1).epoch == 20  # usable
     first = [(folder / "checkpoints" / "epoch-00000020" / "rank-00000.npz").stat().st_mtime_ns]
 
-    summary = solve(run, folder)
+    summary = solve_and_report(run, folder)
     assert first == [(folder / "checkpoints" / "epoch-00000020" / "rank-00000.npz").stat().st_mtime_ns]
     assert summary.epochs == 40
     assert summary.dropped == 4  # two epochs, on both ranks
@@ -80,7 +80,7 @@ def test_a_data_file_that_is_missing_on_one_rank_is_named(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     run = small_run(f"elsewhere: {elsewhere}", "solver.ranks=2", "solver.epochs=3", source="events.h5")
     with pytest.raises(InputError, match=r"rank 1: does not exist on this machine") as caught:
-        solve(run, new_solver_folder(run, tmp_path / "runs", "one"))
+        solve_and_report(run, new_solver_folder(run, tmp_path / "runs", "one"))
     assert caught.value.file == "events.h5" and caught.value.field == "solver.dataSets.0.source"
 
 

@@ -22,11 +22,11 @@ def command(
 ) -> None:
     """Solve an inverse problem on several ranks: summary, bill, report and checkpoints of the generators are left."""
     from caloscale.spec import load_solver_run
-    from caloscale.stages.solving import new_solver_folder, print_solution, solve
+    from caloscale.stages.solving import new_solver_folder, print_solution, solve_and_report
 
     run = load_solver_run(configuration, preset=preset, overrides=overrides or ())
     folder = new_solver_folder(run, runs, name)
-    solve(run, folder)
+    solve_and_report(run, folder)
     if as_json:
         typer.echo((folder / "summary.json").read_text(encoding="utf-8"))
     else:

@@ -48,7 +48,7 @@ def solution_page(
         shown: list[Block] = [
             figures["residuals"],
             figures["last_residuals"],
-            _residual_table(over_time[-1], names),
+            residual_table(over_time[-1], names),
         ]
         sections.append(Section("Residuals", tuple(shown)))
     if "losses" in figures:
@@ -99,7 +99,8 @@ def _rank_table(records: Sequence[Progress]) -> tuple[Block, ...]:
     return (Table("Ranks", columns, rows, note=note),) if rows else ()
 
 
-def _residual_table(last: Residuals, names: Sequence[str]) -> Table:
+def residual_table(last: Residuals, names: Sequence[str]) -> Table:
+    """The residuals of the last checkpoint, a row for each parameter."""
     rows = tuple(
         (name, f"{m:+.4f}", f"{s:.4f}", f"{n:.4f}") for name, m, s, n in zip(names, last.mean, last.spread, last.noise)
     )

@@ -20,6 +20,7 @@ from caloscale.storage.atomic import atomic_writer
 Arrays = Mapping[str, NDArray[Any]]
 KEPT_STATES = 2
 """Newest states of a rank; ranks save the same epochs, and none is more than a save ahead of another."""
+CHECKPOINTS = "checkpoints"
 _PROGRESS = "progress"
 _PROBLEM, _RECORD = "problem.json", "record.json"
 
@@ -125,7 +126,7 @@ def read_state(folder: Path, epoch: int) -> tuple[Progress, Arrays]:
 
 def checkpoint_file(folder: Path, epoch: int, rank: int) -> Path:
     """The checkpoint of a rank's generator."""
-    return folder / "checkpoints" / f"epoch-{epoch:08d}" / f"rank-{rank:05d}.npz"
+    return folder / CHECKPOINTS / f"epoch-{epoch:08d}" / f"rank-{rank:05d}.npz"
 
 
 def write_checkpoint(folder: Path, rank: int, epoch: int, seconds: float, parameters: Any, generator: Arrays) -> None:
@@ -136,7 +137,7 @@ def write_checkpoint(folder: Path, rank: int, epoch: int, seconds: float, parame
 
 def list_checkpoints(folder: Path) -> list[int]:
     """Epochs of the checkpoints, ascending."""
-    found = (re.fullmatch(r"epoch-(\d+)", path.name) for path in (folder / "checkpoints").glob("epoch-*"))
+    found = (re.fullmatch(r"epoch-(\d+)", path.name) for path in (folder / CHECKPOINTS).glob("epoch-*"))
     return sorted(int(match.group(1)) for match in found if match)
 
 

@@ -11,7 +11,9 @@ from caloscale.spec.configuration import (
     load_preset,
     load_run,
     load_solver_run,
+    parse_any_run,
     parse_run,
+    parse_solver_run,
 )
 from caloscale.spec.data import Data, Geometry, LayerGroup, Preprocessing, Simulation
 from caloscale.spec.duration import Duration, seconds_of
@@ -52,6 +54,8 @@ __all__ = [
     "load_preset",
     "load_run",
     "load_solver_run",
+    "parse_any_run",
     "parse_run",
+    "parse_solver_run",
     "seconds_of",
 ]

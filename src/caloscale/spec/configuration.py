@@ -110,6 +110,18 @@ def parse_run(text: str) -> Run:
     return build_run(parse_yaml(text))
 
 
+def parse_solver_run(text: str) -> SolverRun:
+    """The solver run of a YAML (or JSON) text, such as a pipeline parameter."""
+    return _build(_SOLVING, [_Layer("", parse_yaml(text))], None)
+
+
+def parse_any_run(text: str) -> Run | SolverRun:
+    """The run of a YAML (or JSON) text: a solver run where it has a block solver and no model."""
+    raw = parse_yaml(text)
+    layers = [_Layer("", raw)]
+    return _build(_SOLVING, layers, None) if "solver" in raw and "model" not in raw else _build(_TRAINING, layers, None)
+
+
 def parse_yaml(text: str, *, file: object = None) -> dict[str, Any]:
     """The mapping that a YAML text holds; raises ConfigurationError for anything else."""
     return _read_yaml(text, file)[0]

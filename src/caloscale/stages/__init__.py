@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from caloscale.stages.reporting import report, report_of_refusal
     from caloscale.stages.sequence import new_run_folder, point_latest, print_outcome, run_all
     from caloscale.stages.simulation import simulate
+    from caloscale.stages.solving import report_any, solve, validate_solution
     from caloscale.stages.training import train
     from caloscale.stages.validation import validate
 
@@ -35,11 +36,14 @@ __all__ = [
     "print_outcome",
     "provide_shards",
     "report",
+    "report_any",
     "report_of_refusal",
     "run_all",
     "simulate",
+    "solve",
     "train",
     "validate",
+    "validate_solution",
 ]
 
 _MODULES = {
@@ -54,10 +58,13 @@ _MODULES = {
     "provide_shards": "provision",
     "report": "reporting",
     "report_of_refusal": "reporting",
+    "report_any": "solving",
     "run_all": "sequence",
     "simulate": "simulation",
+    "solve": "solving",
     "train": "training",
     "validate": "validation",
+    "validate_solution": "solving",
 }
 
 

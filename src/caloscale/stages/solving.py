@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,19 +15,23 @@ from rich.table import Table
 from caloscale.errors import CaloscaleError, ConfigurationError, InputError
 from caloscale.planning.bill import Bill, bill
 from caloscale.planning.prices import load_prices, today
-from caloscale.report.blocks import Notice
-from caloscale.report.solution import solution_page
+from caloscale.report.blocks import Notice, markdown
+from caloscale.report.run_sections import bill_blocks
+from caloscale.report.solution import residual_table, solution_page
 from caloscale.sagips.analysis import Residuals, residuals_over_time
 from caloscale.sagips.launch import solve_with_ranks
-from caloscale.sagips.saves import Progress, list_checkpoints, rank_folder, read_problem, read_record
-from caloscale.spec import SolverRun, dump_run, load_solver_run
-from caloscale.spec.block import Block
-from caloscale.stages.record import read_earlier, read_records, recorded
+from caloscale.sagips.saves import CHECKPOINTS, list_checkpoints, rank_folder, read_problem, read_record
+from caloscale.spec import Run, SolverRun, dump_run, load_solver_run
+from caloscale.spec.block import Block, read_json
+from caloscale.stages import reporting
+from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded
 from caloscale.stages.reporting import FOR_THE_BILL, NOTHING_RAN, OWN_MACHINE
 from caloscale.stages.sequence import folder_name, point_latest_at
 from caloscale.stages.usage import own_use
+from caloscale.stages.workspace import open_workspace
 from caloscale.storage.atomic import atomic_writer, storage_error
 
+SUMMARY_FILE = "summary.json"
 MAY_DIFFER = ("max_minutes", "save_every", "threads")
 """Fields of the solver that a resumed run may change: what it computes does not depend on them."""
 
@@ -63,24 +69,42 @@ class SolverSummary(Block):
     dropped: int
     """Gradients that were not finite and left out of averages, all ranks together."""
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Figures of speed and exchange by name."""
+        names = ("epochs", "seconds_per_epoch", "exchange_seconds_per_epoch", "analysis_rate", "stale", "dropped")
+        return {name.replace("_", "-"): float(getattr(self, name)) for name in names}
+
+
+@dataclass(frozen=True)
+class SolutionReport:
+    """Page and bill of a solver run."""
+
+    html: str
+    bill: str
+    """The bill, Markdown."""
+
 
 def new_solver_folder(run: SolverRun, runs: Path, name: str | None = None) -> Path:
     """Make ``runs/<name>`` with run.yaml; without a name, preset and time are the name.
 
     Raises ConfigurationError for a name that is no folder name, or when the folder holds another run; StorageError.
     """
-    name = folder_name(name, run.solver.preset)
-    folder = runs / name
+    folder = runs / folder_name(name, run.solver.preset)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise storage_error(error, folder) from error
+    keep_solver_configuration(run, folder)
+    return folder
+
+
+def keep_solver_configuration(run: SolverRun, folder: Path) -> None:
+    """Write the resolved configuration; a folder that holds another run is refused with a ConfigurationError."""
     file = folder / "run.yaml"
     if file.is_file():
         _refuse_other_run(run, load_solver_run(file), file)
-    with atomic_writer(file) as temporary:
-        temporary.write_text(dump_run(run), encoding="utf-8")
-    return folder
+    _write(file, dump_run(run).rstrip("\n"))
 
 
 def _refuse_other_run(run: SolverRun, kept: SolverRun, file: Path) -> None:
@@ -97,34 +121,96 @@ def _refuse_other_run(run: SolverRun, kept: SolverRun, file: Path) -> None:
             )
 
 
-def solve(run: SolverRun, folder: Path) -> SolverSummary:
-    """Solve on all ranks, then write summary.json, bill.json, report.html and figures.
-
-    An interrupted run resumes from the newest epoch that all ranks have saved. The report is written also when a rank
-    fails, and the failure is raised then.
-    """
+def solve_and_report(run: SolverRun, folder: Path) -> SolverSummary:
+    """Solve and report in a folder; the report is written also when a rank fails, and the failure is raised then."""
     try:
-        with recorded("solve", folder) as figures:
-            solve_with_ranks(run, folder)
-            summary, records = _summarise(run, folder)
-            figures.update(summary.model_dump(mode="json", by_alias=True))
+        summary = solve(run, folder)
     except CaloscaleError as error:
-        _report(run, folder, None, [], error)
+        report_solution(run, folder, failure=str(error))
         raise
     point_latest_at(folder)
-    _write(folder / "summary.json", summary.model_dump_json(by_alias=True, indent=2))
-    _report(run, folder, summary, records, None)
+    report_solution(run, folder)
     return summary
 
 
-def _summarise(run: SolverRun, folder: Path) -> tuple[SolverSummary, list[Progress]]:
+def solve(run: SolverRun, workspace: str | Path, generators: Path | None = None) -> SolverSummary:
+    """Solve on all ranks, then write summary.json; copy the checkpoints into ``generators`` too, if it is given.
+
+    An interrupted run resumes from the newest epoch that all ranks have saved.
+    """
+    with open_workspace(workspace) as folder, recorded("solve", folder) as figures:
+        keep_solver_configuration(run, folder)
+        solve_with_ranks(run, folder)
+        summary = _summarise(run, folder)
+        _write(folder / SUMMARY_FILE, summary.model_dump_json(by_alias=True, indent=2))
+        figures.update(summary.model_dump(mode="json", by_alias=True))
+        if generators is not None:
+            shutil.copytree(folder / CHECKPOINTS, generators / CHECKPOINTS, dirs_exist_ok=True)
+        return summary
+
+
+def validate_solution(run: SolverRun, workspace: str | Path, generators: Path) -> tuple[dict[str, float], str]:
+    """Residuals of the solved parameters: metrics by name, and a Markdown table with the spread of the generators.
+
+    generators: the folder that `solve` has copied checkpoints into.
+    """
+    with open_workspace(workspace) as folder, recorded("validate", folder) as figures:
+        problem = read_problem(folder)
+        over_time = residuals_over_time(generators, problem.truth, run.solver.ranks) if problem.truth else []
+        if not over_time:
+            return {}, "The true parameters are not known: there are no residuals.\n"
+        last, names = over_time[-1], problem.parameters
+        metrics = {f"residual-{name}": float(value) for name, value in zip(names, last.mean)}
+        metrics["mean-absolute-residual"] = last.mean_absolute
+        figures.update(metrics)
+        return metrics, markdown(residual_table(last, names))
+
+
+def report_any(
+    run: Run | SolverRun, workspace: str | Path, *, failure: str | None = None
+) -> SolutionReport | reporting.Report:
+    """The report of a run of either workload."""
+    if isinstance(run, SolverRun):
+        return report_solution(run, workspace, failure=failure)
+    return reporting.report(run, workspace, failure=failure)
+
+
+def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | None = None) -> SolutionReport:
+    """Write bill.json, report.html and figures, also of a run that failed. failure: why, where no record says it."""
+    with open_workspace(workspace) as folder:
+        records = {stage: record for stage, record in read_records(folder).items() if stage != "report"}
+        failed = next((record for record in records.values() if record.outcome != "succeeded"), None)
+        error = f"stage {failed.stage} {failed.outcome}: {failed.error}" if failed else failure
+        money = _billed(run, folder, records.values())
+        found = folder / SUMMARY_FILE
+        summary = {} if error or not found.is_file() else read_json(found, remedy="solve again")
+        html = solution_page(
+            run,
+            folder,
+            summary,
+            _residuals(folder, run.solver.ranks) if list_checkpoints(folder) else [],
+            [read_record(rank_folder(folder, rank)) for rank in range(run.solver.ranks)] if summary else [],
+            money,
+            note=OWN_MACHINE,
+            notices=(Notice("This run failed.", failed=True, detail=error),) if error else (),
+        )
+        text = (
+            json.dumps({"noPrice": money}) if isinstance(money, str) else money.model_dump_json(by_alias=True, indent=2)
+        )
+        _write(folder / "bill.json", text)
+        _write(folder / "report.html", html)
+    bill_text = f"There is no bill: {money}\n" if isinstance(money, str) else markdown(*bill_blocks(money, OWN_MACHINE))
+    return SolutionReport(html, bill_text)
+
+
+def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
     solver = run.solver
     records = [read_record(rank_folder(folder, rank)) for rank in range(solver.ranks)]
     last = _residuals(folder, solver.ranks)[-1:]
     seconds = float(np.mean([r.timed_seconds / max(r.timed_epochs, 1) for r in records]))
     exchange = float(np.mean([r.exchange_seconds / max(r.timed_epochs, 1) for r in records]))
     events = solver.ranks * solver.events_per_rank * len(solver.data_sets)
-    summary = SolverSummary(
+    return SolverSummary(
         ranks=solver.ranks,
         exchange=solver.exchange,
         groups=records[0].groups,
@@ -138,7 +224,6 @@ def _summarise(run: SolverRun, folder: Path) -> tuple[SolverSummary, list[Progre
         stale=sum(record.stale for record in records),
         dropped=sum(record.dropped for record in records),
     )
-    return summary, records
 
 
 def _residuals(folder: Path, ranks: int) -> list[Residuals]:
@@ -146,39 +231,8 @@ def _residuals(folder: Path, ranks: int) -> list[Residuals]:
     return [] if problem.truth is None else residuals_over_time(folder, problem.truth, ranks)
 
 
-def _report(
-    run: SolverRun,
-    folder: Path,
-    summary: SolverSummary | None,
-    records: Sequence[Progress],
-    error: CaloscaleError | None,
-) -> None:
-    """Bill and page. What a failed run has left is shown as far as it can be read."""
-    money = _billed(run, folder)
-    text = json.dumps({"noPrice": money}) if isinstance(money, str) else money.model_dump_json(by_alias=True, indent=2)
-    _write(folder / "bill.json", text)
-    over_time: list[Residuals] = []
-    if list_checkpoints(folder):
-        over_time = _residuals(folder, run.solver.ranks)
-    notices = () if error is None else (Notice("This run failed.", failed=True, detail=str(error)),)
-    _write(
-        folder / "report.html",
-        solution_page(
-            run,
-            folder,
-            {} if summary is None else summary.model_dump(mode="json", by_alias=True),
-            over_time,
-            records,
-            money,
-            note=OWN_MACHINE,
-            notices=notices,
-        ),
-    )
-
-
-def _billed(run: SolverRun, folder: Path) -> Bill | str:
+def _billed(run: SolverRun, folder: Path, records: Iterable[StageRecord]) -> Bill | str:
     """The bill of all attempts, or why there is none."""
-    records = [record for stage, record in read_records(folder).items() if stage != "report"]
     use = own_use(folder.name, today(), run.budget.priced_as, records, read_earlier(folder))
     if use is None:
         return NOTHING_RAN
@@ -195,7 +249,7 @@ def _write(file: Path, text: str) -> None:
 
 def print_solution(folder: Path) -> None:
     """Print the summary of a solver run and the path of its report."""
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    summary = read_json(folder / SUMMARY_FILE, remedy="solve again")
     table = Table(title=f"run {folder.name}", title_justify="left", show_header=False)
     groups = f", {summary['groups']} groups" if summary["groups"] > 1 else ""
     table.add_row("ranks", f"{summary['ranks']}, exchange {summary['exchange']}{groups}")

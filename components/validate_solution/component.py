@@ -1,0 +1,32 @@
+"""Kubeflow component: compare the solved parameters with the true ones."""
+
+from kfp import dsl
+
+from components import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def validate_solution(
+    run: str,
+    workspace: str,
+    generators: dsl.Input[dsl.Model],
+    metrics: dsl.Output[dsl.Metrics],
+    residuals: dsl.Output[dsl.Markdown],
+) -> None:
+    """Compute residuals of the parameters and the spread of the ranks' generators, where the truth is known.
+
+    Args:
+        run: The run configuration with a block solver, as YAML or JSON.
+        workspace: Folder or gs://bucket/prefix in which the run keeps its records.
+        generators: Time-stamped checkpoints of the generator of each rank.
+        metrics: Residual of each parameter, and the mean of their absolute values.
+        residuals: The residuals as a table.
+    """
+    from pathlib import Path
+
+    from caloscale import spec, stages
+
+    values, table = stages.validate_solution(spec.parse_solver_run(run), workspace, Path(generators.path))
+    for name, value in values.items():
+        metrics.log_metric(name, value)
+    Path(residuals.path).write_text(table, encoding="utf-8")
