@@ -74,4 +74,4 @@ def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
 def limit(task: Any, resources: Resources) -> None:
     """Requests and limits of the pod of a step."""
     task.set_cpu_request(resources.cpu).set_memory_request(resources.memory)
-    task.set_cpulimit(resources.cpu_limit).set_memorylimit(resources.memory_limit)
+    task.set_cpu_limit(resources.cpu_limit).set_memory_limit(resources.memory_limit)

@@ -1,0 +1,58 @@
+"""The pipeline of an inverse problem: compiled, and run here by Kubeflow's local runner on one rank."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from caloscale.spec import load_solver_run
+from caloscale.stages.record import read_records
+from pipelines.solve_inverse_problem import compile_pipeline, main
+
+TINY = [
+    "solver.ranks=1",
+    "solver.epochs=4",
+    "solver.objective=energy-distance",
+    "solver.dataSets=[{environment: caloscale.sagips.toy.Normal, events: 500}]",
+    "solver.generator={width: 8, layers: 2, noise: 2}",
+    "solver.parameterSamples=4",
+    "solver.eventsPerSample=8",
+    "solver.threads=1",
+]
+
+
+def test_the_chain_and_what_runs_at_exit(tmp_path: Path) -> None:
+    compile_pipeline(tmp_path / "p.yaml")
+    compiled = yaml.safe_load((tmp_path / "p.yaml").read_text())
+    inner = compiled["components"]["comp-exit-handler-1"]["dag"]["tasks"]
+    assert {name: set(task.get("dependentTasks", [])) for name, task in inner.items()} == {
+        "solve": set(),
+        "validate-solution": {"solve"},
+    }
+    assert not any(task["cachingOptions"].get("enableCache", False) for task in inner.values())
+    assert all(task["retryPolicy"]["maxRetryCount"] >= 1 for task in inner.values())
+    last = compiled["root"]["dag"]["tasks"]["cost-report"]
+    assert last["triggerPolicy"]["strategy"] == "ALL_UPSTREAM_TASKS_COMPLETED"
+
+
+def test_the_pipeline_runs_here_and_leaves_summary_report_and_bill(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = [word for override in TINY for word in ("--set", override)]
+    assert main(["--preset", "proxy", *words, "--runs", str(tmp_path), "--name", "one"]) == 0
+    folder = tmp_path / "one"
+    assert {stage: record.outcome for stage, record in read_records(folder).items()} == {
+        "solve": "succeeded",
+        "validate": "succeeded",
+    }
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["epochs"] == 4 and len(summary["residuals"]["mean"]) == 2
+    bill = json.loads((folder / "bill.json").read_text())
+    assert {part["purpose"] for part in bill["parts"] if part["usd"]} <= {"training", "evaluation", "idle"}
+    assert "Residuals" in (folder / "report.html").read_text()
+    kept = load_solver_run(folder / "run.yaml")
+    assert kept == load_solver_run(preset="proxy", overrides=TINY)
+    assert "report:" in capfd.readouterr().out
