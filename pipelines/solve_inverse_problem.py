@@ -34,7 +34,8 @@ def build(here: bool = False) -> Any:
         Args:
             workspace: gs://bucket/prefix in which the run keeps records and checkpoints (or the path of a volume that
                 all steps mount). The same workspace and run configuration resume the run.
-            run: The run configuration with a block solver, as YAML or JSON.
+            run: The run configuration, as YAML or JSON. Its block solver names the problem, the optimiser, and the
+                number of ranks, which are processes of the step.
         """
         bill = cost_report(run=run, workspace=workspace, pipeline_id="").set_display_name("Report and bill")
         bill.set_caching_options(False)

@@ -17,6 +17,7 @@ from kfp import compiler
 
 from caloscale.cluster.api.crd import custom_resource_definition
 from caloscale.spec import Run, SolverRun
+from caloscale.stages.solving import SolverSummary
 from caloscale.stages.summary import Summary
 from components.cost_report.component import cost_report
 from components.plan.component import plan
@@ -45,9 +46,10 @@ def paths() -> list[str]:
 
 def write_schemas(folder: Path) -> None:
     """JSON schemas of the run configurations and of summary.json."""
-    for name, block in (("run", Run), ("solver-run", SolverRun), ("summary", Summary)):
+    inputs, outputs = {"run": Run, "solver-run": SolverRun}, {"summary": Summary, "solver-summary": SolverSummary}
+    for name, block in {**inputs, **outputs}.items():
         schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$comment": GENERATED}
-        schema |= block.model_json_schema(by_alias=True, mode="serialization" if block is Summary else "validation")
+        schema |= block.model_json_schema(by_alias=True, mode="serialization" if name in outputs else "validation")
         text = json.dumps(schema, indent=2, ensure_ascii=False)
         (folder / f"{name}.schema.json").write_text(text + "\n", encoding="utf-8")
 
