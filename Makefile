@@ -126,7 +126,7 @@ generate: $(VENV)/.dev ## Remake what is generated: compiled pipelines, componen
 
 .PHONY: docs
 docs: $(VENV)/.dev ## Build the site from docs/ into build/site; broken links, missing images and orphans fail
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet && echo "site: build/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict && echo "site: build/site/index.html"
 
 .PHONY: verify
 verify: generate docs ## Fail when generated files are not what `make generate` makes, or the site cannot be built
