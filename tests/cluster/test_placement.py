@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caloscale.cluster.capacity.nodes import Use, node_of, pools_of
+from caloscale.cluster.capacity.nodes import Use, node_of, number, pools_of
 from caloscale.cluster.capacity.placement import choose_placement, shortage, verify_placement
-from caloscale.cluster.capacity.quantity import number
 from caloscale.cluster.capacity.resizing import resize, shrink, worker_configuration
 from caloscale.cluster.capacity.scale_from_zero import scale_from_zero_pools
 from caloscale.cluster.workload.pod_template import pod_template

@@ -6,10 +6,12 @@ import datetime as dt
 from typing import Any
 
 from caloscale.cluster.capacity.pods import Diagnostic, pod_of
-from caloscale.operator.failures import blocking, diagnostics_of, sentence, wants_warnings, worst
-from caloscale.status import AttemptStatus, RunStatus
+from caloscale.operator.failures import PATIENCE_SECONDS, blocking, diagnostics_of, sentence, worst
+from caloscale.status import AttemptStatus
 
 NOW = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
+LATER = NOW + dt.timedelta(seconds=PATIENCE_SECONDS)
+LIVE = AttemptStatus(number=1, job="gan-1", nodes=1, workers=1, launched=NOW)
 
 
 def event(name: str, seconds: int, kind: str = "Warning", **stamps: Any) -> dict[str, Any]:
@@ -39,7 +41,7 @@ def test_only_new_warnings_about_this_attempt_count_the_newest_first() -> None:
         event("gan-1-worker-0", 8, "Normal"),
         event("gan-1-worker-0", 6, deprecatedLastTimestamp=None, eventTime=None),
     ]
-    assert [diagnostic.message for diagnostic in diagnostics_of(events, "gan-1", NOW)] == ["at 9", "at 6", "at 5"]
+    assert [diagnostic.message for diagnostic in diagnostics_of(events, LIVE, LATER)] == ["at 9", "at 6", "at 5"]
 
 
 def test_a_warning_blocks_a_pod_that_has_its_node_while_it_is_repeated() -> None:
@@ -57,13 +59,11 @@ def test_a_warning_blocks_a_pod_that_has_its_node_while_it_is_repeated() -> None
     assert blocking([making], [said._replace(reason="FailedScheduling")], later) is None
 
 
-def test_warnings_are_asked_for_when_workers_take_long() -> None:
-    live = AttemptStatus(number=1, job="gan-1", nodes=1, workers=1, launched=NOW)
-    status = RunStatus(phase="Starting", attempts=(live,))
-    assert not wants_warnings(status, NOW + dt.timedelta(seconds=5))
-    assert wants_warnings(status, NOW + dt.timedelta(seconds=10))
-    running = status.model_copy(update={"attempts": (live.model_copy(update={"running": NOW}),)})
-    assert not wants_warnings(running, NOW + dt.timedelta(seconds=10))
+def test_warnings_count_when_workers_take_long() -> None:
+    events = [event("gan-1-worker-0", 5)]
+    assert not diagnostics_of(events, LIVE, NOW + dt.timedelta(seconds=9))
+    assert diagnostics_of(events, LIVE, LATER)
+    assert not diagnostics_of(events, LIVE.model_copy(update={"running": NOW}), LATER)
 
 
 def test_what_a_pod_says_of_itself_goes_before_warnings() -> None:

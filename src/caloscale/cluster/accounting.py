@@ -41,14 +41,14 @@ def track(
                 last = (gone_pods or {}).get(usage.uid)
                 went = last.ended if last is not None and last.ended is not None else now
                 done = last is not None and last.phase == "Succeeded"
-                usage = usage.model_copy(update={"until": max(_second(went), usage.since), "done": done})
+                usage = usage.model_copy(update={"until": max(went, usage.since), "done": done})
             elif not pod.alive:
-                ended = max(pod.ended or _second(now), usage.since)
+                ended = max(pod.ended or now, usage.since)
                 usage = usage.model_copy(update={"until": ended, "done": pod.phase == "Succeeded"})
         followed.append(usage)
     for pod in sorted(by_uid.values(), key=lambda pod: pod.name):
         if pod.node and pod.bound is not None and pod.node not in gone_nodes:
-            until = None if pod.alive else max(pod.ended or _second(now), pod.bound)
+            until = None if pod.alive else max(pod.ended or now, pod.bound)
             done = pod.phase == "Succeeded"
             followed.append(
                 NodeUsage(pod=pod.name, uid=pod.uid, node=pod.node, since=pod.bound, until=until, done=done)
@@ -199,7 +199,7 @@ def with_cost(status: RunStatus, prices: Prices, now: dt.datetime) -> tuple[RunS
         node_hours=round(sum(hours), 6),
         nodes=_kinds([one for kinds in totals for one in kinds]),
         as_of=day,
-        updated=_second(now),
+        updated=now,
     )
     return status.model_copy(update={"attempts": attempts, "cost": cost}), problem
 
@@ -255,7 +255,3 @@ def _nodes(attempt: AttemptStatus) -> list[str]:
 def first_day(status: RunStatus, now: dt.datetime) -> dt.date:
     """That of its prices: on which it first used nodes."""
     return status.attempts[0].launched.date() if status.attempts else now.date()
-
-
-def _second(now: dt.datetime) -> dt.datetime:
-    return now.replace(microsecond=0)

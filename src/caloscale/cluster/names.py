@@ -77,6 +77,18 @@ class RunKey(NamedTuple):
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    def labels(self, component: str, attempt: int | None = None) -> dict[str, str]:
+        """Labels of an object of the run; those of an attempt name it."""
+        return {
+            RUN_LABEL: self.name,
+            UID_LABEL: self.uid,
+            **({} if attempt is None else {ATTEMPT_LABEL: str(attempt)}),
+            "app.kubernetes.io/name": "caloscale",
+            "app.kubernetes.io/component": component,
+            "app.kubernetes.io/instance": self.name,
+            "app.kubernetes.io/managed-by": "caloscale-operator",
+        }
+
     @property
     def reference(self) -> dict[str, Any]:
         """As the metadata.ownerReferences of its objects have it: they are deleted with it."""

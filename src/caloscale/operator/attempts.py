@@ -70,7 +70,11 @@ def _placement(draft: Draft, run: Run) -> Placed | None:
             _wait(draft, message)
             return None
         placed = choice.placed
-        _plan(draft, placed)
+        if draft.status.placement != placed:
+            estimate = "" if placed.estimate_usd is None else f", about {placed.estimate_usd:.2f} USD"
+            message = f"{placed.nodes} nodes of pool {placed.pool}, {placed.workers} workers{estimate}"
+            draft.put(placement=placed)
+            draft.condition("Planned", "True", "Planned", message)
     if draft.queue(run) is not None:
         return placed
     missing = shortage(placed, pools)
@@ -89,14 +93,6 @@ def _came_too_few(draft: Draft) -> bool:
     if draft.now < again:
         draft.times.append(again)
     return draft.now < again
-
-
-def _plan(draft: Draft, placed: Placed) -> None:
-    if draft.status.placement != placed:
-        estimate = "" if placed.estimate_usd is None else f", about {placed.estimate_usd:.2f} USD"
-        message = f"{placed.nodes} nodes of pool {placed.pool}, {placed.workers} workers{estimate}"
-        draft.put(placement=placed)
-        draft.condition("Planned", "True", "Planned", message)
 
 
 def _wait_for_capacity(draft: Draft, run: Run, placed: Placed, missing: str) -> Placed | None:
@@ -172,29 +168,19 @@ def _launch(draft: Draft, run: Run, placed: Placed) -> None:
 
 def make_objects(draft: Draft, run: Run, attempt: AttemptStatus) -> None:
     """The objects of an attempt, once more if need be."""
-    make_progress(draft, run, attempt)
-    draft.actions.append(Create(render(_launch_of(draft, run, attempt))))
+    make_progress(draft)
+    placed = draft.status.placement
+    assert placed is not None
+    configuration, image = worker_configuration(draft.seen.spec, placed), run.cluster.image or draft.seen.image
+    launch = Launch(draft.seen.run, attempt.number, run, configuration, placed, image, draft.queue(run))
+    draft.actions.append(Create(render(launch)))
     draft.later(PATIENCE_SECONDS)  # should no pod be made, nothing announces it
 
 
-def make_progress(draft: Draft, run: Run, attempt: AttemptStatus) -> None:
+def make_progress(draft: Draft) -> None:
     """The ConfigMap in which worker 0 reports, where it is missing."""
     if not draft.seen.has_progress:
-        draft.actions.append(Create(render_progress(_launch_of(draft, run, attempt))))
-
-
-def _launch_of(draft: Draft, run: Run, attempt: AttemptStatus) -> Launch:
-    placed = draft.status.placement
-    assert placed is not None
-    return Launch(
-        draft.seen.run,
-        attempt.number,
-        run,
-        worker_configuration(draft.seen.spec, placed),
-        placed,
-        run.cluster.image or draft.seen.image,
-        draft.queue(run),
-    )
+        draft.actions.append(Create(render_progress(draft.seen.run)))
 
 
 LEAST_WAIT_SECONDS = 60.0
@@ -224,7 +210,7 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
     else:
         if _is_queued(draft):
             draft.condition("Launched", "True", "Admitted", f"queue {draft.queue(run)} has admitted it")
-        make_progress(draft, run, live)
+        make_progress(draft)
         _follow(draft, live, pods)
 
 

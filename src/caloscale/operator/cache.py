@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import logging
 import re
 import threading
@@ -12,7 +11,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kubernetes.client.exceptions import ApiException
-from pydantic import ValidationError
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
@@ -189,7 +187,7 @@ class Store:
     def _remember(self, pod: Pod) -> None:
         """A pod as it was last: a list has no events of what ended meanwhile, and who makes pods anew is quick."""
         if pod.run is not None:
-            self.went[pod.uid] = replace(pod, ended=pod.ended or dt.datetime.now(dt.UTC))
+            self.went[pod.uid] = replace(pod, ended=pod.ended or dt.datetime.now(dt.UTC).replace(microsecond=0))
 
     def resync(self, kind: str, objects: Iterable[Mapping[str, Any]], version: int, namespace: str = "") -> set[RunKey]:
         """Take in all objects of a kind as they were at a version: what is known and not among them has gone.
@@ -322,8 +320,8 @@ def read_progress(raw: Mapping[str, Any]) -> RunProgress | None:
     if text is None:
         return None
     try:
-        return RunProgress.model_validate(json.loads(text))
-    except (ValueError, ValidationError):
+        return RunProgress.model_validate_json(text)
+    except ValueError:
         return None
 
 

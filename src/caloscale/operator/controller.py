@@ -24,7 +24,7 @@ from caloscale.connection import CONFLICT, Connection, FencedError, is_passing, 
 from caloscale.errors import PriceError
 from caloscale.operator.cache import Store, Watches, follower_of
 from caloscale.operator.context import Action, Create, Decision, Delete, RunEvent, Snapshot
-from caloscale.operator.failures import NAME_TAKEN, REFUSED, diagnostics_of, job_in_doubt, wants_warnings
+from caloscale.operator.failures import NAME_TAKEN, REFUSED, diagnostics_of, job_in_doubt
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
@@ -127,11 +127,11 @@ class Controller:
         confirmed = False
         while True:
             with self._deciding:  # two runs must not take the same node
-                observed = self._observe(run)
+                now = dt.datetime.now(dt.UTC)
+                observed = self._observe(run, now)
                 if observed is None:
                     return None
                 seen, version = observed
-                now = dt.datetime.now(dt.UTC)
                 decision = reconcile(seen, now)
                 if confirmed or (job := job_in_doubt(seen, decision.status)) is None:
                     self.store.assume(run, decision.status, version)
@@ -152,14 +152,14 @@ class Controller:
             return None
         return max((decision.again - now).total_seconds(), 0.05)
 
-    def _observe(self, run: RunKey) -> tuple[Snapshot, str] | None:
+    def _observe(self, run: RunKey, now: dt.datetime) -> tuple[Snapshot, str] | None:
         """A run and its resource version; None when it is gone or going."""
         store = self.store
         with store.lock:
             known = store.runs.get(run)
             if known is None or "deletionTimestamp" in known.raw["metadata"]:
                 return None
-            metadata, follower = known.raw["metadata"], follower_of(known.raw)
+            metadata, follower, live = known.raw["metadata"], follower_of(known.raw), known.status.live
             seen = Snapshot(
                 run=run,
                 generation=metadata.get("generation", 1),
@@ -179,17 +179,10 @@ class Controller:
                 followed=follower is None or store.is_there(run.namespace, follower),
                 warnings=[
                     *([self._refusals[run]] if run in self._refusals else []),
-                    *self._warnings(run, known.status),
+                    *([] if live is None else diagnostics_of(store.warnings.get(run, {}).values(), live, now)),
                 ],
             )
             return seen, metadata["resourceVersion"]
-
-    def _warnings(self, run: RunKey, status: RunStatus) -> list[Diagnostic]:
-        """Warnings about workers that take long to start."""
-        live = status.live
-        if live is None or not wants_warnings(status, dt.datetime.now(dt.UTC)):
-            return []
-        return diagnostics_of(self.store.warnings.get(run, {}).values(), live.job, live.launched)
 
     def _write(self, run: RunKey, version: str, status: RunStatus) -> str:
         """The one write of a reconcile, refused when the run has changed since it was seen; returns its version."""

@@ -6,7 +6,7 @@ import datetime as dt
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from caloscale.cluster import names
@@ -32,26 +32,23 @@ CONDITION = "Blocked"
 """Type of the condition with the reason why workers do not start."""
 
 
-def wants_warnings(status: RunStatus, now: dt.datetime) -> bool:
-    """Whether a live attempt takes so long to start that the cluster's warnings should be read."""
-    live = status.live
-    if live is None or live.running is not None:
-        return False
-    return (now - live.launched).total_seconds() >= PATIENCE_SECONDS
+def diagnostics_of(events: Iterable[Mapping[str, Any]], live: AttemptStatus, now: dt.datetime) -> list[Diagnostic]:
+    """Warnings about the job of an attempt that takes long to start, its pods and what is between them, newest first.
 
-
-def diagnostics_of(events: Iterable[Mapping[str, Any]], job: str, since: dt.datetime) -> list[Diagnostic]:
-    """Warnings about a job, its pods and what is between them, newest first; ``events``: API objects."""
+    ``events``: API objects.
+    """
+    if live.running is not None or (now - live.launched).total_seconds() < PATIENCE_SECONDS:
+        return []
     found = []
     # a run by the name of our job has jobs and pods that begin with it, too: after ours comes a letter
-    ours = re.compile(rf"{re.escape(job)}(-[a-z].*)?")
+    ours = re.compile(rf"{re.escape(live.job)}(-[a-z].*)?")
     for event in events:
         name = event["regarding"].get("name", "")
         series = event.get("series") or {}  # kubelet and scheduler still write the fields of the older API
         times = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"), event.get("eventTime"))
         moment = next(filter(None, times), None) or event["metadata"].get("creationTimestamp")
         last = dt.datetime.fromisoformat(moment) if moment else None
-        if event.get("type") == "Warning" and ours.fullmatch(name) and last is not None and last >= since:
+        if event.get("type") == "Warning" and ours.fullmatch(name) and last is not None and last >= live.launched:
             found.append((last, Diagnostic(name, event.get("reason", ""), event.get("note", ""), last)))
     return [diagnostic for _, diagnostic in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
@@ -288,7 +285,7 @@ again after so long even without an event, s."""
 def end(draft: Draft, run: Run, live: AttemptStatus, outcome: Outcome) -> None:
     """End the attempt, and the run where there is no other attempt to make."""
     reason = outcome.reason
-    ended = settle_end(draft, live, reason, outcome.message, outcome.exit_code)
+    ended = settle_end(draft, live, outcome)
     if reason == "Completed":
         draft.finish("Succeeded", "Completed", outcome.message)
         return
@@ -312,11 +309,9 @@ def give_up(draft: Draft, spent: Outcome) -> None:
     draft.finish("Failed", spent.reason, with_remedy(spent.message, remedy))
 
 
-def settle_end(
-    draft: Draft, live: AttemptStatus, reason: Reason, message: str, exit_code: int | None = None
-) -> AttemptStatus:
+def settle_end(draft: Draft, live: AttemptStatus, outcome: Outcome) -> AttemptStatus:
     """The attempt as one that has ended now, with its steps and, once it uses no node any more, its totals."""
-    ended = live.model_copy(update={"ended": draft.now, "reason": reason, "message": message, "exit_code": exit_code})
+    ended = live.model_copy(update={"ended": draft.now, **asdict(outcome)})
     ended = settle(with_steps(ended, draft.status.progress, draft.now), draft.status.placement, draft.now)
     draft.replace(ended)
     return ended
@@ -376,7 +371,7 @@ def suspend(draft: Draft, why: str, remedy: str) -> None:
     """Stop after a checkpoint, and say why and what resumes it; it is suspended when its workers have ended."""
     live = draft.status.live
     if live is not None:
-        settle_end(draft, live, "Suspended", why)
+        settle_end(draft, live, Outcome("Suspended", why))
     ending = is_left_over(draft, draft.seen.pods)
     phase: Phase = "Suspending" if ending else "Suspended"
     if draft.status.phase not in (phase, "Suspended"):

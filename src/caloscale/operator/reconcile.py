@@ -25,10 +25,7 @@ FOLLOWER_SECONDS = 60.0
 
 def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
     """The decision on a run. Never raises for what a user or a cluster can do."""
-    return _decide(Draft(seen, now.replace(microsecond=0)))
-
-
-def _decide(draft: Draft) -> Decision:
+    draft = Draft(seen, now.replace(microsecond=0))
     run = draft.run
     if run is not None:
         _reopen(draft, run)
@@ -81,7 +78,7 @@ def _wait_for_a_spec(draft: Draft) -> None:
         job = next((job for job in draft.seen.jobs if job.attempt == live.number), None)
         outcome = judge(live, draft.pods_of(live), job, draft.seen.nodes, draft.seen.gone_pods)
         if outcome is not None and outcome.reason in ("Completed", "UserError"):
-            settle_end(draft, live, outcome.reason, outcome.message, outcome.exit_code)
+            settle_end(draft, live, outcome)
             draft.finish("Succeeded" if outcome.reason == "Completed" else "Failed", outcome.reason, outcome.message)
             return
     draft.put(message=draft.problem)

@@ -6,7 +6,7 @@ the two together.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from caloscale.spec.duration import MOST_DAYS
 
@@ -18,10 +18,6 @@ class Rule(NamedTuple):
     """What must be true."""
     message: str
     """What a person reads when it is not: problem and remedy."""
-
-    def as_object(self) -> dict[str, Any]:
-        """As x-kubernetes-validations lists it."""
-        return {"rule": self.rule, "message": self.message}
 
 
 _SECONDS = " + ".join(

@@ -104,7 +104,7 @@ class _Translation:
             del made["pattern"]
             rules += DURATION_RULES
         if rules:
-            made["x-kubernetes-validations"] = [rule.as_object() for rule in rules]
+            made["x-kubernetes-validations"] = [rule._asdict() for rule in rules]
         if "description" in made:
             made["description"] = " ".join(made["description"].split())
         return made

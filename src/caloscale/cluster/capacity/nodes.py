@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from caloscale.cluster.capacity.quantity import number
 from caloscale.cluster.names import (
     GKE_ACCELERATOR,
     GKE_NODE_POOL,
@@ -33,7 +32,20 @@ SHARING_LABELS = {
     "cloud.google.com/gke-gpu-partition-size": "MIG partitions",
 }
 """Labels of nodes whose GPUs are shared or cut into parts: a worker would not have whole accelerators."""
+_SUFFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3}
+_SUFFIXES |= {letter: 1e3**power for power, letter in enumerate("MGTPE", 2)}
+_SUFFIXES |= {f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)}
 _STANDING_LABELS = (GKE_NODE_POOL, GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, INSTANCE_TYPE)
+
+
+def number(quantity: str | int | float) -> float:
+    """The number of a quantity (bytes, processors, accelerators); raises ValueError for nonsense."""
+    text = str(quantity)
+    digits = text.rstrip("numkKMGTPEi") if not text[-1:].isdigit() else text
+    suffix = text[len(digits) :]
+    if suffix not in _SUFFIXES:
+        raise ValueError(f"{quantity!r} is not a quantity")
+    return float(digits) * _SUFFIXES[suffix]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from caloscale.cluster.capacity.nodes import Use
-from caloscale.cluster.capacity.quantity import number
+from caloscale.cluster.capacity.nodes import Use, number
 from caloscale.cluster.names import ATTEMPT_LABEL, GPU, KIND, RUN_LABEL, TPU, UID_LABEL, WORKER_CONTAINER, RunKey
 
 ENDED = ("Succeeded", "Failed")
@@ -37,7 +36,6 @@ class Diagnostic(NamedTuple):
 class Pod:
     """A pod, as far as we need it."""
 
-    namespace: str
     name: str
     uid: str
     run: RunKey | None
@@ -92,7 +90,6 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
     reason = status.get("reason", "")
     texts = (ended.get("message"), disruption.get("message"), status.get("message"), ended.get("reason"), reason)
     return Pod(
-        namespace=namespace,
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         run=RunKey(namespace, labels[RUN_LABEL], labels.get(UID_LABEL, "")) if labels.get(RUN_LABEL) else None,
@@ -168,7 +165,6 @@ class Job:
 
     kind: str
     """TFJob or JobSet."""
-    namespace: str
     name: str
     uid: str
     run: RunKey | None
@@ -211,7 +207,6 @@ def job_of(raw: Mapping[str, Any]) -> Job:
             break
     return Job(
         kind=kind,
-        namespace=namespace,
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         run=RunKey(namespace, owner["name"], owner["uid"]) if owner is not None else None,

@@ -74,21 +74,21 @@ def resize(run: Run, placed: Placed, nodes: int) -> Placed | None:
     share = placed.global_batch // replicas
     most = placed.batch_per_replica * placed.accumulate if nodes >= placed.planned_nodes else placed.batch_per_replica
     network = load_networks().get(run.model.preset)
-    pieces = [n for n in range(1, share + 1) if share % n == 0 and share // n <= max(most, 1)]
-    fitting = [
-        n
-        for n in pieces
-        if chip is None or network is None or memory_problem(chip, network, share // n, run.train.precision) is None
-    ]
-    if not fitting:
+
+    def fits_memory(batch: int) -> bool:
+        return chip is None or network is None or memory_problem(chip, network, batch, run.train.precision) is None
+
+    pieces = (n for n in range(1, share + 1) if share % n == 0 and share // n <= max(most, 1))
+    accumulate = next((n for n in pieces if fits_memory(share // n)), None)
+    if accumulate is None:
         return None
     part = nodes / placed.nodes
     return placed.model_copy(
         update={
             "nodes": nodes,
             "workers": nodes * (placed.workers // placed.nodes),
-            "batch_per_replica": share // fitting[0],
-            "accumulate": fitting[0],
+            "batch_per_replica": share // accumulate,
+            "accumulate": accumulate,
             "usd_per_hour": None if placed.usd_per_hour is None else placed.usd_per_hour * part,
         }
     )

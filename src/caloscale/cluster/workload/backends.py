@@ -80,14 +80,13 @@ def _own_tf_config(launch: Launch) -> list[Manifest]:
     ]
 
 
-def render_progress(launch: Launch) -> Manifest:
+def render_progress(run: names.RunKey) -> Manifest:
     """The ConfigMap in which worker 0 reports."""
-    labels = {label: value for label, value in launch.labels.items() if label != names.ATTEMPT_LABEL}
     metadata = {
-        "name": names.progress_name(launch.owner.name),
-        "namespace": launch.owner.namespace,
-        "labels": {**labels, "app.kubernetes.io/component": "progress"},
-        "ownerReferences": [launch.owner.reference],
+        "name": names.progress_name(run.name),
+        "namespace": run.namespace,
+        "labels": run.labels("progress"),
+        "ownerReferences": [run.reference],
     }
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
 

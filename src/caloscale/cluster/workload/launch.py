@@ -40,33 +40,21 @@ class Launch:
     @property
     def labels(self) -> dict[str, str]:
         """Labels of the job and of its pods."""
-        return {
-            names.RUN_LABEL: self.owner.name,
-            names.UID_LABEL: self.owner.uid,
-            names.ATTEMPT_LABEL: str(self.attempt),
-            "app.kubernetes.io/name": "caloscale",
-            "app.kubernetes.io/component": "worker",
-            "app.kubernetes.io/instance": self.owner.name,
-            "app.kubernetes.io/managed-by": "caloscale-operator",
-        }
+        return self.owner.labels("worker", self.attempt)
 
-    @property
-    def annotations(self) -> dict[str, str]:
-        """Annotations of the job: the plan that the admission policy holds it to."""
-        return {
+    def metadata(self) -> Manifest:
+        """Metadata of the job; its annotations are the plan that the admission policy holds it to."""
+        plan = {
             names.WORKERS: str(self.placed.workers),
             names.NODES: str(self.placed.nodes),
             names.ACCELERATORS_PER_WORKER: str(self.placed.accelerators_per_worker),
             names.ACCELERATOR: self.placed.accelerator,
         }
-
-    def metadata(self) -> Manifest:
-        """Metadata of the job."""
         queue = {names.QUEUE_LABEL: self.queue} if self.queue else {}
         return {
             "name": self.name,
             "namespace": self.owner.namespace,
             "labels": {**self.labels, **queue},
-            "annotations": self.annotations,
+            "annotations": plan,
             "ownerReferences": [self.owner.reference],
         }
