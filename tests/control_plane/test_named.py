@@ -10,7 +10,8 @@ import pytest
 from tests.smoke.runs import hardware_of
 from tools.cluster import ControlPlane
 from tools.cluster.errors import ClusterError
-from tools.cluster.named import NamedCluster, NotOursError
+from tools.cluster.named import NamedCluster
+from tools.cluster.real import NotOursError
 from tools.cluster.servers import CONTEXT
 
 

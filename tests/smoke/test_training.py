@@ -18,9 +18,8 @@ import pytest
 from tests.smoke.runs import BUCKET, EVERY_SECONDS, NAMESPACE, Runs
 from tools.cluster.access import kubectl_program
 from tools.cluster.errors import ClusterError
-from tools.cluster.named import NotOursError
 from tools.cluster.native import NativeCluster
-from tools.cluster.real import RealCluster
+from tools.cluster.real import NotOursError, RealCluster
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 

@@ -7,7 +7,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Never
 
 from tools.cluster.access import kubectl_program
 from tools.cluster.errors import ClusterError
@@ -15,10 +14,6 @@ from tools.cluster.real import RealCluster
 
 NEEDED = {"tfjobs.kubeflow.org": "training-operator", "jobsets.jobset.x-k8s.io": "jobset"}
 """Kinds that must be known, and the folder of manifests/third-party that brings them."""
-
-
-class NotOursError(ClusterError):
-    """Machines of a cluster that is not ours are not disturbed."""
 
 
 class NamedCluster(RealCluster):
@@ -68,32 +63,6 @@ class NamedCluster(RealCluster):
         del archive, nodes
         return []
 
-    def lose_node(self, name: str) -> None:
-        """Refused."""
-        self._refuse(name)
-
-    def return_node(self, name: str) -> None:
-        """Refused."""
-        self._refuse(name)
-
-    def cut_off(self, name: str) -> None:
-        """Refused."""
-        self._refuse(name)
-
-    def reconnect(self, name: str) -> None:
-        """Refused."""
-        self._refuse(name)
-
-    def end_program(self, name: str, program: str) -> None:
-        """Refused."""
-        del program
-        self._refuse(name)
-
-    def inside(self, name: str, *command: str) -> str:
-        """Refused."""
-        del command
-        self._refuse(name)
-
     def _note_context(self) -> None:
         command = [kubectl_program(), "config", "view", "--minify", "--flatten", "--raw", f"--context={self._context}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -101,6 +70,3 @@ class NamedCluster(RealCluster):
             raise ClusterError(f"context {self._context}: {done.stderr.strip()}", remedy="kubectl config get-contexts")
         self.kubeconfig.touch(mode=0o600)
         self.kubeconfig.write_text(done.stdout, encoding="utf-8")
-
-    def _refuse(self, name: str) -> Never:
-        raise NotOursError(f"node {name} of {self._context} is not ours", remedy="CLUSTER=native or kind")

@@ -6,9 +6,10 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Never, Self
 
 from tools.cluster.access import Access
+from tools.cluster.errors import ClusterError
 from tools.cluster.pools import Pool
 
 # As caloscale node-pools names them: a machine for operators, and spot machines with one V100 each.
@@ -21,8 +22,15 @@ SHARED = "/run/shared"
 OPERATORS = ("training-operator", "jobset")
 
 
+class NotOursError(ClusterError):
+    """Machines of a cluster that is not ours are not disturbed."""
+
+
 class RealCluster(Access):
-    """A cluster whose nodes run containers. Accelerators are advertised, there is nothing behind them."""
+    """A cluster whose nodes run containers. Accelerators are advertised, there is nothing behind them.
+
+    What disturbs a node is refused where the machines are not ours.
+    """
 
     def __enter__(self) -> Self:
         self.start()
@@ -60,29 +68,32 @@ class RealCluster(Access):
     def import_image(self, archive: Path, *, nodes: Iterable[str] | None = None) -> list[str]:
         """Put the images of an archive (OCI, docker) into nodes, all that run unless told otherwise; their names."""
 
-    @abstractmethod
     def lose_node(self, name: str) -> None:
         """A node goes without notice: kubelet, containerd and containers are killed at once; its disk stays."""
+        self._refuse(name)
 
-    @abstractmethod
     def return_node(self, name: str) -> None:
         """A lost node boots again, with its disk; returns when it is ready and offers its accelerators again."""
+        self._refuse(name)
 
-    @abstractmethod
     def cut_off(self, name: str) -> None:
         """A node's cable is pulled: its containers run on, but nobody hears them."""
+        self._refuse(name)
 
-    @abstractmethod
     def reconnect(self, name: str) -> None:
         """A node's cable is put back."""
+        self._refuse(name)
 
-    @abstractmethod
     def end_program(self, name: str, program: str) -> None:
         """Kill a node's kubelet or containerd, which the node starts again."""
+        self._refuse(name)
 
-    @abstractmethod
     def inside(self, name: str, *command: str) -> str:
         """Run a command in a node, as its root; returns what it prints."""
+        self._refuse(name)
+
+    def _refuse(self, name: str) -> Never:
+        raise NotOursError(f"node {name} of {self.context} is not ours", remedy="CLUSTER=native or kind")
 
     def drain(self, name: str, *, seconds: int = 120) -> None:
         """Evict a node's pods with notice and let no new ones come; raises ClusterError when they do not go."""
