@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import yaml
 
 from caloscale import spec
+from caloscale.cli.main import main
 from tests.cli.conftest import command
 
 __all__ = ["command"]
@@ -51,20 +53,30 @@ def commands(block: str) -> list[list[str]]:
     return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
 
 
-ONE_FIGURE = """
-from caloscale import stages
-from caloscale.cli.main import main
+TWO_FIGURES = """
+import sys
+from importlib.machinery import PathFinder
 
-def report(*arguments, **more):
-    from caloscale.stages import reporting  # late: it imports matplotlib
-    save = reporting.save_figures
-    reporting.save_figures = lambda folder, drawings: save(folder, drawings[:1])
-    return reporting.report(*arguments, **more)
+class Reporting(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name != "caloscale.stages.reporting":
+            return None
+        spec = super().find_spec(name, path)
+        load = spec.loader.exec_module
 
-stages.report = report
-main()
+        def load_and_change(module):
+            load(module)
+            save = module.save_figures
+            module.save_figures = lambda folder, drawings: save(folder, [drawings[0], drawings[-1]])
+
+        spec.loader.exec_module = load_and_change
+        return spec
+
+sys.meta_path.insert(0, Reporting)
 """
-"""The command `caloscale`, whose reports have one figure: drawing seventeen takes ten seconds."""
+"""What Python runs as it starts: reports have two figures, as drawing seventeen takes ten seconds. All are drawn by
+tests/report/test_figures.py, and all of a run by test_shards_and_report_by_single_commands."""
 RUN = next(
     words
     for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
@@ -82,12 +94,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (home / name).symlink_to(ROOT / name)
     (home / "shown.yaml").write_text(README.split("```yaml\n")[1].split("```")[0])
     (home / "run.yaml").write_text(spec.dump_run(spec.load_run(home / "shown.yaml", overrides=OVERRIDES)))
+    (home / "python").mkdir()
+    (home / "python" / "sitecustomize.py").write_text(TWO_FIGURES)
     return home
 
 
 def run(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """A Python process in the folder, with a cache of showers of its own."""
-    environment = {**os.environ, "CALOSCALE_CACHE": str(home / "cache"), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "CALOSCALE_CACHE": str(home / "cache"), "PYTHONPATH": f"{home / 'python'}:{ROOT}"}
     return subprocess.run(
         [sys.executable, *command], cwd=home, env=environment, capture_output=True, text=True, check=False
     )
@@ -99,17 +113,34 @@ def by_pipeline(home: Path) -> subprocess.CompletedProcess[str]:
     return run(home, "-m", "pipelines.train_calorimeter_gan", "run.yaml", "--name", "pipeline")
 
 
-@pytest.fixture(scope="session")
-def by_command(home: Path) -> subprocess.CompletedProcess[str]:
-    """README's command of the tiny configuration, as runs/command. Of its figures, which are those of the pipeline, it
-    draws one."""
-    return run(home, "-c", ONE_FIGURE, *RUN[1:], *AS_TINY, "--name", "command")
+class Command(NamedTuple):
+    """How a command ended."""
+
+    returncode: int | str | None
 
 
 @pytest.fixture(scope="session")
-def after_run(home: Path, by_command: subprocess.CompletedProcess[str]) -> Path:
+def by_command(home: Path) -> Command:
+    """README's command of the tiny configuration, as runs/command, in this process. Of its figures it draws one."""
+    from caloscale.stages import reporting  # late: it imports matplotlib
+
+    save = reporting.save_figures
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        patch.setenv("CALOSCALE_CACHE", str(home / "cache"))
+        patch.setattr(sys, "argv", [*RUN, *AS_TINY, "--name", "command"])
+        patch.setattr(reporting, "save_figures", lambda folder, drawings: save(folder, drawings[:1]))
+        try:
+            main()
+        except SystemExit as end:
+            return Command(end.code)
+    return Command(0)
+
+
+@pytest.fixture(scope="session")
+def after_run(home: Path, by_command: Command) -> Path:
     """The folder of a user with a run, and with showers of their own."""
-    assert by_command.returncode == 0, by_command.stdout[-3000:] + by_command.stderr[-3000:]
+    assert not by_command.returncode
     simulated = sorted((home / "cache").rglob("*.h5"))
     shutil.copy(simulated[0], home / "showers.h5")
     (home / "mine").mkdir()

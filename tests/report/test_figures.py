@@ -88,7 +88,7 @@ def draw_without_layout(figures: list[drawing.Drawing]) -> None:
 
 
 def test_all_figures_are_described(undistorted, perfect_data):
-    """Their files: `test_figures_of_the_run`, and tests/pipelines/test_local.py for all of a run."""
+    """Their files: `test_figures_of_the_run`, and `test_all_figures_are_saved`."""
     made = construct(undistorted.evaluation, perfect_data)
     assert len({figure.name for figure in made}) == len(FIGURES)
     captions = {figure.name: figure.caption for figure in made}
@@ -103,6 +103,14 @@ def test_all_figures_are_described(undistorted, perfect_data):
         assert f"{point.value:.3f} with {point.showers}" in seen["learning_curve"]
     assert "held-out Monte Carlo showers" in captions["learning_curve"]
     draw_without_layout([figure for figure in made if figure.name in ("classifier_and_regression", "learning_curve")])
+
+
+@pytest.mark.long
+def test_all_figures_are_saved(undistorted, perfect_data, tmp_path):
+    drawings = physics_drawings(undistorted.evaluation, perfect_data)
+    drawn = save_figures(tmp_path / "figures", drawings)
+    assert {figure.name for figure in drawn} == set(FIGURES)
+    check_files(drawn, tmp_path / "figures")
 
 
 def test_figures_of_almost_nothing(degenerate, nothing):
