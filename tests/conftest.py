@@ -15,11 +15,13 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from caloscale.bench.ports import free_ports
-from tools.cluster import is_built
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and programs they start inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Processes share the cores. Threads of one that wait for each other take a tenth of its processor time.
+for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+    os.environ.setdefault(_threads, "1")
 # Modules are compiled once, not in each of the many processes: a third of the processor time of a small one.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -29,6 +31,7 @@ settings.register_profile(
     "caloscale", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("caloscale")
+gc.disable()  # until all tests are collected
 
 
 def pytest_collection_finish() -> None:
@@ -36,6 +39,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 SHARING = (
@@ -64,8 +68,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FileOrGro
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """A process for each core, four at most, and one for the tests of the control plane: they mostly wait."""
-    return min(4, len(os.sched_getaffinity(0))) + is_built()
+    """Two processes, one of which mostly waits for the control plane, or three.
+
+    Each takes ten seconds of processor time to import TensorFlow and the other packages for itself.
+    """
+    return 3 if len(os.sched_getaffinity(0)) > 2 else 2
 
 
 @pytest.fixture(scope="module")
