@@ -36,6 +36,14 @@ class Generator(Runtime):
         super().__init__(card, noise_size(run.model), streams=streams, threads=threads)
         self.network, self.run = network, run
 
+    @classmethod
+    def load(cls, folder: str | Path) -> Generator:
+        """The generator of a model folder, such as runs/latest/model.
+
+        Raises CheckpointError for a folder that is no model, is damaged, or holds the reasons of a rejection only.
+        """
+        return load_generator(folder)
+
     def generate(
         self,
         energy_gev: NDArray[np.floating],
