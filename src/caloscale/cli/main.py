@@ -13,6 +13,7 @@ from caloscale.cli import (
     bench,
     bill,
     calibrate,
+    doctor,
     ensemble,
     export,
     fetch,
@@ -38,10 +39,20 @@ from caloscale.cli import (
 )
 from caloscale.errors import CaloscaleError, GenerationError, Terminated
 
+FIRST_STEPS = """caloscale: generators of calorimeter showers
+
+Five things to begin with:
+  caloscale doctor                         what this machine can do, what is missing
+  caloscale run --preset compact           simulate, train, validate, report
+  caloscale inspect showers.h5             what is in a file of your own showers
+  caloscale plan --preset variable-angle   machines, duration, price of a training
+  caloscale generate --model runs/latest/model --count 1000 -o made.h5
+
+All commands: caloscale --help. Options of one: caloscale run --help."""
+
 app = typer.Typer(
     name="caloscale",
     help="Calorimeter generators: simulate, train, validate and bill, on a laptop or a cluster.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -71,16 +82,22 @@ for module in (
     stop,
     fetch,
     node_pools,
+    doctor,
 ):
     app.command(name=module.__name__.rpartition(".")[2].replace("_", "-"))(module.command)
 app.command(name="worker", hidden=True)(worker.command)
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+def _version(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
     if version:
         typer.echo(f"caloscale {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(FIRST_STEPS)
 
 
 def main() -> None:

@@ -1,0 +1,131 @@
+"""caloscale doctor: what this machine and its cluster can do, and the command that gets what is missing."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+import typer
+
+from caloscale.cli.options import Context, Json, Namespace
+from caloscale.errors import CaloscaleError
+
+MEMORY_GIB = 8
+"""What `make run` needs."""
+INSTALL = "pip install 'caloscale[{}]'"
+CLUSTER_SECONDS = 5.0
+"""Time-out of a question to the cluster, s."""
+
+
+class Check(NamedTuple):
+    """One thing that was looked for."""
+
+    what: str
+    found: str
+    """What is there; empty when it is missing."""
+    remedy: str = ""
+    """The command that gets it; empty when nothing is missing."""
+
+
+def command(context: Context = None, namespace: Namespace = None, as_json: Json = False) -> None:
+    """Show what this machine can do: processor, memory, TensorFlow, Geant4, cluster; and how to get what is missing."""
+    checks = [*_machine(), _tensorflow(), *_packages(), *_cluster(context, namespace)]
+    if as_json:
+        import json
+
+        typer.echo(json.dumps([check._asdict() for check in checks], indent=2))
+        return
+    for check in checks:
+        typer.echo(f"{check.what:<14} {check.found or 'missing'}")
+        if check.remedy:
+            typer.echo(f"{'':<14} get it: {check.remedy}")
+
+
+def _machine() -> list[Check]:
+    from caloscale.bench.machine import describe_machine
+
+    machine = describe_machine()
+    vectors = ", ".join(sorted(i for i in machine.instructions if i in ("avx", "avx2", "avx512f") or "amx" in i))
+    small = machine.memory_gib < MEMORY_GIB
+    return [
+        Check("cores", f"{machine.cores}, {machine.processor}"),
+        Check("instructions", vectors or "no AVX: training is slow"),
+        Check("memory", f"{machine.memory_gib:.0f} GiB", f"a machine with {MEMORY_GIB} GiB" if small else ""),
+    ]
+
+
+def _tensorflow() -> Check:
+    try:
+        from caloscale.stages import load_tensorflow_quietly
+
+        load_tensorflow_quietly()
+        import tensorflow as tf
+    except ImportError:
+        return Check("TensorFlow", "", INSTALL.format("train,cpu") + ", or [train,gpu] with an NVIDIA GPU")
+    kinds = [device.device_type for device in tf.config.list_physical_devices()]
+    counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds)))
+    return Check("TensorFlow", f"{tf.__version__}, devices: {counted}")
+
+
+def _packages() -> list[Check]:
+    wanted = {
+        "Geant4": ("calzone", "simulate"),
+        "Kubeflow": ("kfp", "pipeline"),
+        "ONNX Runtime": ("onnxruntime", "infer"),
+        "OpenVINO": ("openvino", "infer"),
+        "Azure ML": ("azure-ai-ml", "azure"),
+    }
+    checks = []
+    for what, (package, extra) in wanted.items():
+        try:
+            checks.append(Check(what, f"{package} {version(package)}"))
+        except PackageNotFoundError:
+            checks.append(Check(what, "", INSTALL.format(extra)))
+    return checks
+
+
+def _cluster(context: str | None, namespace: str | None) -> list[Check]:
+    """Whether a cluster answers, and what its user may do with training runs."""
+    from kubernetes import client
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    from caloscale.cluster.names import GROUP, PLURAL
+    from caloscale.connection import active_namespace, connect
+
+    try:
+        connection = connect(context, seconds=CLUSTER_SECONDS)
+        where = namespace or active_namespace(context)
+    except CaloscaleError as error:
+        return [Check("cluster", "", error.remedy or "")]
+    server = connection.api.configuration.host
+    api = client.AuthorizationV1Api(connection.api)
+    allowed, refused = [], []
+    for verb in ("create", "get", "delete"):
+        attributes = {"group": GROUP, "resource": PLURAL, "verb": verb, "namespace": where}
+        review = {"spec": {"resourceAttributes": attributes}}
+        try:
+            answer = api.create_self_subject_access_review(review, _request_timeout=CLUSTER_SECONDS)
+        except (ApiException, HTTPError) as error:
+            return [Check("cluster", "", f"kubectl cluster-info ({server}: {' '.join(str(error).split())[:60]})")]
+        (allowed if answer.status.allowed else refused).append(verb)
+    right = f"kubectl create rolebinding caloscale --clusterrole=edit --user=YOU -n {where}" if refused else ""
+    return [
+        Check("cluster", server),
+        Check("rights", f"{', '.join(allowed) or 'none'} {PLURAL} in {where}", right),
+        _operator(connection.api),
+    ]
+
+
+def _operator(api: object) -> Check:
+    """Whether the cluster has the custom resource."""
+    from kubernetes import client
+    from kubernetes.client.exceptions import ApiException
+
+    from caloscale.cluster.names import GROUP, VERSION
+
+    try:
+        client.CustomObjectsApi(api).get_api_resources(GROUP, VERSION, _request_timeout=CLUSTER_SECONDS)
+    except ApiException:
+        return Check("operator", "", "make deploy OVERLAY=... CONTEXT=...")
+    return Check("operator", f"{GROUP}/{VERSION}")

@@ -1,0 +1,101 @@
+"""caloscale doctor, and the first steps that `caloscale` alone prints."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from threading import Thread
+
+import psutil
+import pytest
+
+from caloscale.cli import doctor
+from tests.cli.test_main import COMMANDS
+
+
+@pytest.fixture(autouse=True)
+def no_tensorflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The import takes seconds; and no cluster is at hand."""
+    monkeypatch.setattr(doctor, "_tensorflow", lambda: doctor.Check("TensorFlow", "2.21.0, devices: 1 CPU"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "absent"))
+
+
+def test_the_machine_is_described(command: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(package: str) -> str:
+        if package == "calzone":
+            raise PackageNotFoundError
+        return "1.0"
+
+    monkeypatch.setattr(doctor, "version", version)
+    done = command("doctor", "--json")
+    assert done.code == 0, done.err
+    found = {check["what"]: check for check in json.loads(done.out)}
+    assert found["memory"]["found"] == f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
+    assert found["Geant4"] == {"what": "Geant4", "found": "", "remedy": "pip install 'caloscale[simulate]'"}
+    assert found["Kubeflow"]["found"] == "kfp 1.0" and not found["Kubeflow"]["remedy"]
+    assert not found["cluster"]["found"] and "kubectl" in found["cluster"]["remedy"]
+    shown = command("doctor").out
+    assert re.search(r"Geant4 +missing\n +get it: pip install", shown)
+
+
+class ApiServer(BaseHTTPRequestHandler):
+    """Allows everything but deletions; has no custom resource."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        allowed = asked["spec"]["resourceAttributes"]["verb"] != "delete"
+        self.answer(201, {**asked, "status": {"allowed": allowed}})
+
+    def do_GET(self) -> None:
+        self.answer(404, {"kind": "Status", "code": 404})
+
+    def answer(self, code: int, body: dict[str, object]) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def test_rights_on_a_cluster(command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ApiServer)
+    Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    (tmp_path / "config").write_text(
+        json.dumps(
+            {
+                "current-context": "c",
+                "clusters": [{"name": "c", "cluster": {"server": address}}],
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "physics"}}],
+                "users": [{"name": "u", "user": {}}],
+            }
+        )
+    )
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+    try:
+        done = command("doctor", "--json")
+    finally:
+        server.shutdown()
+        server.server_close()
+    found = {check["what"]: check for check in json.loads(done.out)}
+    assert found["cluster"]["found"] == address
+    assert found["rights"]["found"] == "create, get trainingruns in physics"
+    assert "--clusterrole=edit" in found["rights"]["remedy"] and "-n physics" in found["rights"]["remedy"]
+    assert not found["operator"]["found"] and "make deploy" in found["operator"]["remedy"]
+
+
+def test_alone_it_shows_five_things_to_begin_with(command: Callable) -> None:
+    done = command()
+    assert done.code == 0
+    steps = re.findall(r"^  caloscale (\S+)", done.out, re.MULTILINE)
+    assert len(steps) == 5 and set(steps) <= set(COMMANDS)
+    assert max(map(len, done.out.splitlines())) <= 80
