@@ -100,7 +100,8 @@ def _cluster(context: str | None, namespace: str | None) -> list[Check]:
         return [Check("cluster", "", error.remedy or "")]
     server = connection.api.configuration.host
     api = client.AuthorizationV1Api(connection.api)
-    allowed, refused = [], []
+    allowed: list[str] = []
+    refused: list[str] = []
     for verb in ("create", "get", "delete"):
         attributes = {"group": GROUP, "resource": PLURAL, "verb": verb, "namespace": where}
         review = {"spec": {"resourceAttributes": attributes}}

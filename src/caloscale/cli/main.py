@@ -42,10 +42,10 @@ from caloscale.errors import CaloscaleError, GenerationError, Terminated
 FIRST_STEPS = """caloscale: generators of calorimeter showers
 
 Five things to begin with:
-  caloscale doctor                         what this machine can do, what is missing
+  caloscale doctor                         what this machine can do, what it lacks
   caloscale run --preset compact           simulate, train, validate, report
   caloscale inspect showers.h5             what is in a file of your own showers
-  caloscale plan --preset variable-angle   machines, duration, price of a training
+  caloscale plan --preset variable-angle   machines, duration and price
   caloscale generate --model runs/latest/model --count 1000 -o made.h5
 
 All commands: caloscale --help. Options of one: caloscale run --help."""
