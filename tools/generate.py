@@ -29,6 +29,7 @@ from components.validate.component import validate
 from components.validate_solution.component import validate_solution
 from pipelines import solve_inverse_problem
 from pipelines.train_calorimeter_gan import DEFAULTS, compile_pipeline
+from tools.chart import write_chart
 from tools.manifests import write_bundle, write_node_pools
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,7 +42,15 @@ def paths() -> list[str]:
     pages = [
         f"components/{c.python_func.__name__}/{name}" for c in COMPONENTS for name in ("component.yaml", "README.md")
     ]
-    return ["pipelines/compiled", "docs/schema", "manifests/crd", "manifests/bundle", "manifests/node-pools", *pages]
+    return [
+        "pipelines/compiled",
+        "docs/schema",
+        "manifests/crd",
+        "manifests/bundle",
+        "manifests/node-pools",
+        "manifests/chart",
+        *pages,
+    ]
 
 
 def write_schemas(folder: Path) -> None:
@@ -97,6 +106,7 @@ def main(arguments: list[str]) -> None:
     write_custom_resource(crd_folder)
     write_node_pools(ROOT / "manifests/node-pools")
     write_bundle(ROOT / "manifests")
+    write_chart(ROOT / "manifests")
     for component in COMPONENTS:
         folder = ROOT / "components" / component.python_func.__name__
         compiler.Compiler().compile(component, str(folder / "component.yaml"))

@@ -248,6 +248,8 @@ class RunCost(StatusBlock):
     """US dollars to the end, at the speed so far or as planned."""
     node_hours: float = 0.0
     """Hours of all nodes together."""
+    accelerator_hours: float = 0.0
+    """Hours of all their GPUs or TPU chips together."""
     nodes: tuple[NodeTotals, ...] = ()
     """Node seconds by machine type and capacity type."""
     as_of: dt.date | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any
 
 from caloscale.cluster.capacity.nodes import Node, Pool, Use, node_of, pools_of
@@ -102,3 +103,88 @@ def launch_of(run: Run, *raw: dict[str, Any], attempt: int = 1, queue: str | Non
     assert choice.placed is not None, choice.message
     configuration = worker_configuration(run.model_dump(mode="json", by_alias=True), choice.placed)
     return Launch(OWNER, attempt, run, configuration, choice.placed, IMAGE, queue)
+
+
+def _foreign(labels: dict[str, str], gpus: int = 8, *taints: tuple[str, str]) -> Callable[[str], dict[str, Any]]:
+    def made(name: str) -> dict[str, Any]:
+        return {
+            "metadata": {
+                "name": name,
+                "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **labels},
+            },
+            "spec": {"taints": [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in taints]},
+            "status": {
+                "allocatable": {"cpu": "63770m", "memory": "236Gi", "nvidia.com/gpu": str(gpus)},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+
+    return made
+
+
+DISCOVERED = {
+    "nvidia.com/gpu.count": "8",
+    "nvidia.com/gpu.family": "volta",
+    "nvidia.com/gpu.memory": "16384",
+    "nvidia.com/gpu.present": "true",
+    "nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB",
+    "nvidia.com/gpu.replicas": "1",
+    "nvidia.com/gpu.sharing-strategy": "none",
+    "nvidia.com/mig.capable": "false",
+    "nvidia.com/mig.strategy": "single",
+}
+"""Labels of GPU feature discovery, as the GPU Operator sets them up."""
+AWS = {
+    "node.kubernetes.io/instance-type": "p3.16xlarge",
+    "topology.kubernetes.io/region": "eu-central-1",
+    "topology.kubernetes.io/zone": "eu-central-1a",
+}
+VENDORS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "gke": spot,
+    "eks": _foreign(
+        {**AWS, "eks.amazonaws.com/nodegroup": "v100", "eks.amazonaws.com/capacityType": "SPOT"},
+        8,
+        ("nvidia.com/gpu", "true"),
+    ),
+    "karpenter": _foreign(
+        {
+            **AWS,
+            "karpenter.sh/nodepool": "gpu",
+            "karpenter.sh/capacity-type": "spot",
+            "karpenter.k8s.aws/instance-gpu-name": "v100",
+            "karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia",
+            "karpenter.k8s.aws/instance-gpu-count": "8",
+            "karpenter.k8s.aws/instance-gpu-memory": "16384",
+        },
+        8,
+        ("nvidia.com/gpu", "true"),
+    ),
+    "aks": _foreign(
+        {
+            "agentpool": "v100",
+            "kubernetes.azure.com/agentpool": "v100",
+            "kubernetes.azure.com/scalesetpriority": "spot",
+            "accelerator": "nvidia",
+            "node.kubernetes.io/instance-type": "Standard_NC24s_v3",
+            "topology.kubernetes.io/region": "westeurope",
+            "topology.kubernetes.io/zone": "westeurope-1",
+        },
+        4,
+        ("kubernetes.azure.com/scalesetpriority", "spot"),
+        ("sku", "gpu"),
+    ),
+    "openshift": _foreign(
+        {
+            **AWS,
+            **DISCOVERED,
+            "nvidia.com/gpu.machine": "HVM-domU",
+            "node-role.kubernetes.io/worker": "",
+            "node.openshift.io/os_id": "rhcos",
+            "machine.openshift.io/interruptible-instance": "",
+        },
+        8,
+        ("nvidia.com/gpu", ""),
+    ),
+    "bare-metal": _foreign({**DISCOVERED, "nvidia.com/gpu.machine": "PowerEdge-XE8545"}),
+}
+"""A node with eight V100 (AKS: four) by vendor, with its labels and taints; a spot node where there are such."""

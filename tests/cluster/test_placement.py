@@ -186,13 +186,14 @@ def test_an_autoscaler_is_asked_for_as_many_nodes_as_the_plan_wants(there: int) 
     assert (choice.placed.nodes, choice.placed.estimate_usd) == (best.nodes, best.usd)
 
 
-def test_without_a_price_it_is_placed_but_not_with_a_budget() -> None:
+def test_without_a_price_it_is_planned_in_hours_but_not_with_a_budget() -> None:
     raw = [ex.node("n0", "X", labels={"node.kubernetes.io/instance-type": "own-box"})]
     run = ex.run_of(*V100, "hardware.count=8")
     placed = choose_placement(run, ex.pools(*raw), ex.CATALOGUE).placed
-    assert placed is not None and placed.estimate_usd is None and placed.reasons[0].startswith("no estimate")
+    assert placed is not None and placed.estimate_usd is None and placed.estimate_seconds
+    assert any("accelerator hours are counted" in reason for reason in placed.reasons)
     limited = choose_placement(ex.run_of(*V100, "hardware.count=8", "budget.maxUsd=10"), ex.pools(*raw), ex.CATALOGUE)
-    assert limited.placed is None and "machineType" in limited.message and not limited.over_budget
+    assert limited.placed is None and "none,europe-west4,vm,own-box" in limited.message and not limited.over_budget
 
 
 @settings(max_examples=60, deadline=None)

@@ -17,6 +17,7 @@ import yaml
 
 from caloscale.cluster.capacity.nodes import node_of, pools_of
 from caloscale.cluster.capacity.pods import Diagnostic, Pod, job_of, pod_of
+from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.names import RunKey
 from caloscale.operator.context import Create, Decision, Delete, RunEvent, Snapshot
 from caloscale.operator.reconcile import reconcile
@@ -32,9 +33,15 @@ class World:
     """One run on a model of a cluster, with a clock of its own."""
 
     def __init__(
-        self, *nodes: dict[str, Any], spec: dict[str, Any], steps: int = 600, save_every: int = 50, uid: str = "u-0"
+        self,
+        *nodes: dict[str, Any],
+        spec: dict[str, Any],
+        steps: int = 600,
+        save_every: int = 50,
+        uid: str = "u-0",
+        catalogue: Catalogue = ex.CATALOGUE,
     ) -> None:
-        self.now, self.uid = START, uid
+        self.now, self.uid, self.catalogue = START, uid, catalogue
         self.nodes = {node["metadata"]["name"]: node for node in nodes}
         self.pods: dict[str, dict[str, Any]] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
@@ -74,8 +81,8 @@ class World:
             progress=self.report,
             has_progress="ConfigMap/gan-progress" in self.others,
             nodes={name: node["status"]["conditions"][0]["status"] == "True" for name, node in self.nodes.items()},
-            pools=lambda: pools_of([node_of(node) for node in self.nodes.values()], ()),
-            catalogue=ex.CATALOGUE,
+            pools=lambda: pools_of([node_of(node, self.catalogue.labels) for node in self.nodes.values()], ()),
+            catalogue=self.catalogue,
             image=ex.IMAGE,
             gone_pods=self.went,
             follower="step",

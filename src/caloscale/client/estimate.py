@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.cluster.capacity.resizing import worker_configuration
 from caloscale.errors import InputError
 from caloscale.planning.measurements import load_measurements
@@ -28,16 +29,21 @@ def estimate_of(run: Run, status: RunStatus) -> Plan | str:
     if placed.estimate_usd is None or placed.estimate_seconds is None:
         return "it was placed without an estimate" + "".join(f"; {reason}" for reason in placed.reasons)
     placed_run = build_run(worker_configuration(run.model_dump(mode="json", by_alias=True), placed))
-    hardware = placed_run.hardware and placed_run.hardware.model_copy(update={"cloud": "gcp"})
+    cloud = cloud_of(placed.machine_type, placed.topology)
+    hardware = placed_run.hardware and placed_run.hardware.model_copy(update={"cloud": cloud})
     day = status.attempts[0].launched.date()
     try:
         made = plan(placed_run.model_copy(update={"hardware": hardware}), load_prices(), load_measurements(), day)
     except InputError as problem:
         return f"the estimate of {placed.estimate_usd:.2f} USD cannot be made here: {problem.problem}"
     known = made.chosen or made.nearest
-    if known is None or not (
-        math.isclose(known.usd, placed.estimate_usd, rel_tol=ROUNDING)
-        and math.isclose(known.total_seconds, placed.estimate_seconds, rel_tol=ROUNDING)
+    if (
+        known is None
+        or known.usd is None
+        or not (
+            math.isclose(known.usd, placed.estimate_usd, rel_tol=ROUNDING)
+            and math.isclose(known.total_seconds, placed.estimate_seconds, rel_tol=ROUNDING)
+        )
     ):
         return (
             f"the operator estimated {placed.estimate_usd:.2f} USD, which the prices and measurements of this package "

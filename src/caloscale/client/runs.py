@@ -175,6 +175,9 @@ def describe(run: RunOnCluster) -> str:
         parts.append(f"{progress.showers_per_second:.0f} showers/s")
     if cost is not None and cost.usd is not None:
         parts.append(f"{cost.usd:.2f} USD")
+    elif cost is not None:
+        hours = cost.accelerator_hours
+        parts.append(f"{hours:.2f} accelerator hours" if hours else f"{cost.node_hours:.2f} node hours")
     return ", ".join(parts) + (f" ({status.message})" if status.message else "")
 
 

@@ -197,6 +197,7 @@ def with_cost(status: RunStatus, prices: Prices, now: dt.datetime) -> tuple[RunS
         usd=total,
         estimate_usd=_to_the_end(status, total, now),
         node_hours=round(sum(hours), 6),
+        accelerator_hours=round(sum(o.node_seconds * o.per_node for kinds in totals for o in kinds) / HOUR, 6),
         nodes=_kinds([one for kinds in totals for one in kinds]),
         as_of=day,
         updated=now,

@@ -172,7 +172,8 @@ def make_objects(draft: Draft, run: Run, attempt: AttemptStatus) -> None:
     placed = draft.status.placement
     assert placed is not None
     configuration, image = worker_configuration(draft.seen.spec, placed), run.cluster.image or draft.seen.image
-    launch = Launch(draft.seen.run, attempt.number, run, configuration, placed, image, draft.queue(run))
+    labels = draft.seen.catalogue.labels
+    launch = Launch(draft.seen.run, attempt.number, run, configuration, placed, image, draft.queue(run), labels)
     draft.actions.append(Create(render(launch)))
     draft.later(PATIENCE_SECONDS)  # should no pod be made, nothing announces it
 

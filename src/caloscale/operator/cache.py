@@ -14,6 +14,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
+from caloscale.cluster.capacity.labels import NodeLabels, load_labels
 from caloscale.cluster.capacity.nodes import Node, Pool, node_of, pools_of
 from caloscale.cluster.capacity.pods import ENDED, Job, Pod, job_of, owner_of, pod_of
 from caloscale.cluster.names import RunKey
@@ -42,6 +43,7 @@ class Store:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.labels = load_labels()
         self.nodes: dict[str, Node] = {}
         self.pods: dict[tuple[str, str], Pod] = {}
         self.jobs: dict[tuple[str, str, str], Job] = {}
@@ -85,7 +87,7 @@ class Store:
     def _take(self, key: tuple[str, str, str], raw: Mapping[str, Any]) -> set[RunKey]:
         kind, namespace, name = key
         if kind == "Node":
-            node = node_of(raw)
+            node = node_of(raw, self.labels)
             if self.nodes.get(name) == node:
                 return set()
             self.nodes[name] = node
@@ -188,6 +190,13 @@ class Store:
         """A pod as it was last: a list has no events of what ended meanwhile, and who makes pods anew is quick."""
         if pod.run is not None:
             self.went[pod.uid] = replace(pod, ended=pod.ended or dt.datetime.now(dt.UTC).replace(microsecond=0))
+
+    def read_labels_by(self, table: NodeLabels) -> None:
+        """Read the labels of nodes by another table; the nodes that are known, when they are listed again."""
+        with self.lock:
+            if table != self.labels:
+                self.labels = table
+                self._versions |= {key: -1 for key in self._versions if key[0] == "Node"}
 
     def resync(self, kind: str, objects: Iterable[Mapping[str, Any]], version: int, namespace: str = "") -> set[RunKey]:
         """Take in all objects of a kind as they were at a version: what is known and not among them has gone.

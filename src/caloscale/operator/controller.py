@@ -7,21 +7,22 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
+from caloscale.cluster.capacity.labels import load_labels
 from caloscale.cluster.capacity.pods import Diagnostic, owner_of
 from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.names import RunKey
 from caloscale.cluster.workload.launch import Manifest
 from caloscale.connection import CONFLICT, Connection, FencedError, is_passing, message_of
-from caloscale.errors import PriceError
+from caloscale.errors import InputError
 from caloscale.operator.cache import Store, Watches, follower_of
 from caloscale.operator.context import Action, Create, Decision, Delete, RunEvent, Snapshot
 from caloscale.operator.failures import NAME_TAKEN, REFUSED, diagnostics_of, job_in_doubt
@@ -54,6 +55,7 @@ class Controller:
         self._deciding = threading.Lock()
         self._catalogue: tuple[object, Catalogue] | None = None
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="reconcile")
+        self.catalogue()  # before the nodes are listed: it says what their labels mean
 
     # --- events
 
@@ -265,18 +267,32 @@ class Controller:
             log.info("%s: event %s was not written: %s", run, reason, message_of(error))
 
     def catalogue(self) -> Catalogue:
-        """Prices and measurements of today; read anew when the day or the files of prices change."""
-        files = sorted(self.settings.prices.glob("*.csv")) if self.settings.prices is not None else []
+        """Prices, measurements and node labels of today; read anew when the day or a file of the ConfigMaps changes."""
+        prices, labels = (_files(folder) for folder in (self.settings.prices, self.settings.labels))
         day = today()
-        state = (day, tuple((file, _changed(file)) for file in files))
+        state = (day, tuple((file, _changed(file)) for file in (*prices, *labels)))
         if self._catalogue is None or self._catalogue[0] != state:
-            try:
-                made = Catalogue(load_prices(files, added=IN_CONFIG_MAP), load_measurements(), day)
-            except PriceError as error:
-                log.error("the prices of the ConfigMap are left aside: %s", error)
-                made = Catalogue(load_prices(added=IN_CONFIG_MAP), load_measurements(), day)
-            self._catalogue = (state, made)
+            table = _read("labels", load_labels, labels)
+            self.store.read_labels_by(table)
+            known = _read("prices", lambda files: load_prices(files, added=IN_CONFIG_MAP), prices)
+            self._catalogue = (state, Catalogue(known, load_measurements(), day, table))
         return self._catalogue[1]
+
+
+ReadT = TypeVar("ReadT")
+
+
+def _read(what: str, read: Callable[[list[Path]], ReadT], files: list[Path]) -> ReadT:
+    """What the files add to the package's own; without them where they cannot be read."""
+    try:
+        return read(files)
+    except InputError as error:
+        log.error("the %s of the ConfigMap are left aside: %s", what, error)
+        return read([])
+
+
+def _files(folder: Path | None) -> list[Path]:
+    return sorted(folder.glob("*.csv")) if folder is not None else []
 
 
 def _changed(file: Path) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 
 from caloscale.cluster.accounting import settle, track, with_cost, with_steps
+from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.operator.attempts import start, watch
 from caloscale.operator.context import Decision, Draft, Snapshot
 from caloscale.operator.failures import clear, expire, give_up, judge, limit_reached, settle_end, suspend
@@ -162,8 +163,14 @@ def _account(draft: Draft, run: Run | None = None) -> None:
     stale = known is None or (draft.now - known).total_seconds() >= COST_REFRESH_SECONDS
     if draft.status.attempts and (draft.status != before or (in_use and stale)):
         draft.status, problem = with_cost(draft.status, draft.seen.catalogue.prices, draft.now)
-        if problem is not None:
-            unkept = "; budget.maxUsd is not kept until there is one" if run and run.budget.max_usd is not None else ""
+        placed = draft.status.placement
+        own = placed is not None and cloud_of(placed.machine_type, placed.topology) == "none"
+        limited = run is not None and run.budget.max_usd is not None
+        if problem is not None and own and not limited:
+            message = "the machines have no price: node hours and accelerator hours are counted"
+            draft.condition("Priced", "False", "OwnMachines", message)
+        elif problem is not None:
+            unkept = "; budget.maxUsd is not kept until there is one" if limited else ""
             draft.condition("Priced", "False", "NoPrice", f"{problem}{unkept}")
         else:
             draft.condition("Priced", "True", "Priced", "all machines have a price")

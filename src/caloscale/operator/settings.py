@@ -26,6 +26,8 @@ class Settings(BaseModel):
     """Image of the workers where a run names none."""
     prices: Path | None = Field(None, validation_alias="CALOSCALE_PRICES")
     """Folder of price files (*.csv), a ConfigMap, that replace rows of the catalogue; absent: none."""
+    labels: Path | None = Field(None, validation_alias="CALOSCALE_LABELS")
+    """Folder of label maps (*.csv), a ConfigMap, whose rows go before those of the package; absent: none."""
     identity: str = Field("operator", validation_alias="POD_NAME")
     """Holder of the Lease."""
     namespace: str = Field("default", validation_alias="POD_NAMESPACE")

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from caloscale.planning.accelerators import load_accelerators, load_carbon
-from caloscale.planning.machines import Machine, find_machine
+from caloscale.planning.machines import Machine, find_machine, own_machine
 from caloscale.planning.money import CENT, SECONDS_PER_HOUR, SMALL_UNIT, split_exactly, usd_of
 from caloscale.planning.offers import node_rate
 from caloscale.planning.plan import Plan
@@ -207,8 +207,10 @@ def bill(
 
 def rate_of_use(held: NodeUse, prices: Prices, day: dt.date) -> Rate:
     """The rate of a node that was held, a slice divided among its hosts; raises PriceError naming the row to add."""
-    if held.topology is None:
-        kind: Machine | Slice = find_machine(held.machine_type, accelerator=held.accelerator, per_node=held.per_node)
+    if held.provider == "none":
+        kind: Machine | Slice = own_machine(held.machine_type, held.accelerator, held.per_node)
+    elif held.topology is None:
+        kind = find_machine(held.machine_type, accelerator=held.accelerator, per_node=held.per_node)
     else:
         kind = find_slices(held.accelerator, topology=held.topology, machine_type=held.machine_type)[0]
     return node_rate(prices, kind, held.region, held.capacity_type, day)[0]
@@ -312,7 +314,7 @@ def _co2_kg(use: RunUse) -> float | None:
 def _against(use: RunUse, total: Decimal, plan: Plan, unit: Decimal) -> AgainstEstimate | None:
     """The difference, cause by cause: the price of an hour first, then the hours at the price that was paid."""
     estimate = plan.chosen or plan.nearest
-    if estimate is None:
+    if estimate is None or estimate.usd is None or estimate.usd_interval is None:
         return None
     held = sum(attempt.held_seconds for attempt in use.attempts)
     paid_per_second = float(total) / held if held else 0.0

@@ -39,7 +39,8 @@ class Candidates:
     setups: Setups
     """Replicas, workers, nodes and batch."""
     usd_per_hour: Numbers
-    """All nodes and the control plane, US dollars per hour."""
+    """All nodes and the control plane, US dollars per hour; where an offer has no price, its accelerators: hours of an
+    accelerator stand for dollars in all columns of money then."""
     steps: Numbers
     """Steps of an epoch."""
     step_seconds: Numbers
@@ -87,8 +88,10 @@ class Candidates:
         return len(self.offer)
 
 
-def find_candidates(run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: dt.date) -> Candidates:
-    """All placements that the run configuration allows and the catalogue has.
+def find_candidates(
+    run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: dt.date, *, unpriced: bool = False
+) -> Candidates:
+    """All placements that the run configuration allows and the catalogue has; ``unpriced``: see `find_offers`.
 
     Raises ConfigurationError (naming field, value, remedy) and PriceError (naming the row to add).
     """
@@ -100,7 +103,7 @@ def find_candidates(run: Run, prices: Prices, measurements: Sequence[Measurement
             remedy="--set data.showers=124950 (the training showers of an epoch)",
         )
     timings = timings_of(run, measurements)
-    offers, unpriced, too_old = find_offers(hardware, prices, as_of)
+    offers, priceless, too_old = find_offers(hardware, prices, as_of, unpriced=unpriced)
     rows, dropped = _divide(run, hardware, offers, timings)
     index = np.array([row[0] for row in rows], np.intp)
     setups = Setups(*(np.array([row[k] for row in rows], float) for k in range(1, 5)))
@@ -129,7 +132,7 @@ def find_candidates(run: Run, prices: Prices, measurements: Sequence[Measurement
         eligible=np.array([_is_eligible(offer, hardware, timings) for offer in offers])[index]
         & (expectation.seconds < NEVER_SECONDS),
         extrapolates=outside,
-        unpriced=unpriced,
+        unpriced=priceless,
         too_old=too_old,
         dropped=dropped,
     )
@@ -203,7 +206,7 @@ class _Money:
         self._run = run
         self._life = seconds_of(hardware.node_lifetime) if hardware.node_lifetime else np.inf
         self._spot = np.array([offer.capacity_type == "spot" for offer in offers])
-        self._usd_per_node_hour = np.array([offer.rate.usd_per_hour for offer in offers])
+        self._usd_per_node_hour = np.array([o.rate.usd_per_hour if o.rate else float(o.per_node) for o in offers])
         self._is_slice = np.array([isinstance(offer.hardware, Slice) for offer in offers])
         self._control_plane = np.array([_control_plane(hardware, prices, offer, as_of) for offer in offers])
 

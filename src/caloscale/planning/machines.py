@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 from typing import Literal
 
@@ -9,14 +10,16 @@ from pydantic import Field, model_validator
 
 from caloscale.errors import InputError, InvalidValueError
 from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
+from caloscale.planning.measurements import Provider
 from caloscale.spec.problem import suggest
 
 
 class Machine(SourcedRow):
     """A node: a machine type with the GPUs that are attached to it (none: a CPU machine)."""
 
-    provider: Literal["gcp", "azure", "kind"]
-    """Cloud that has it; kind: nodes of a cluster on the user's own machine, which have no price."""
+    provider: Provider
+    """Cloud that has it; kind: nodes of a cluster on the user's own machine, which have no price; none: not in the
+    catalogue."""
     machine_type: str = Field(min_length=1)
     """Name of the machine type."""
     accelerator: str = ""
@@ -27,9 +30,9 @@ class Machine(SourcedRow):
     """Virtual processors (two to a core on most machines)."""
     memory_gib: float = Field(gt=0)
     """Memory, GiB."""
-    priced_by: Literal["parts", "host", "whole", "none"]
+    priced_by: Literal["parts", "host", "whole", "none", "own"]
     """parts: vCPU and GiB of the family, plus GPUs; host: a row for the host, plus GPUs; whole: one row for
-    everything; none: not priced."""
+    everything; none: not priced; own: a row of one's own for the machine type, or for each GPU."""
     price_sku: str = ""
     """sku of the price rows: the family (parts), the host (host) or the machine (whole)."""
     price_units: float = Field(default=1, gt=0)
@@ -64,6 +67,33 @@ def load_machines() -> tuple[Machine, ...]:
             raise InputError("is given twice", file=source, value=row.title, remedy="remove one of the rows")
         seen.add(key)
     return tuple(row for _, row in rows)
+
+
+OWN = "own"
+"""Machine type and region of machines that have none."""
+
+
+def own_machine(machine_type: str, accelerator: str = "", per_node: int = 0) -> Machine:
+    """A machine that is not in the catalogue; its size is not known here."""
+    return Machine(
+        provider="none",
+        machine_type=machine_type or OWN,
+        accelerator=accelerator if per_node else "",
+        per_node=per_node if accelerator else 0,
+        vcpus=1,
+        memory_gib=1,
+        priced_by="own",
+        price_sku=machine_type or OWN,
+        source="run configuration, or labels of the nodes",
+        observed_on=dt.date.min,
+    )
+
+
+def provider_of(machine_type: str, topology: str | None = None) -> Provider:
+    """Who sells a machine type, or a TPU slice; none: it is not in the catalogue."""
+    if topology is not None:
+        return "gcp"
+    return next((machine.provider for machine in load_machines() if machine.machine_type == machine_type), "none")
 
 
 def find_machine(machine_type: str, *, accelerator: str = "", per_node: int = 0) -> Machine:

@@ -14,7 +14,7 @@ from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
 from caloscale.spec.problem import suggest
 
-Provider = Literal["gcp", "azure", "kind"]
+Provider = Literal["gcp", "azure", "kind", "none"]
 
 
 class Measurement(SourcedRow):

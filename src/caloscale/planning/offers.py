@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from caloscale.errors import ConfigurationError, PriceError
 from caloscale.planning.accelerators import Accelerator, find_accelerator, load_accelerators
 from caloscale.planning.layout import unreachable
-from caloscale.planning.machines import Machine, find_machine, load_machines
+from caloscale.planning.machines import OWN, Machine, find_machine, load_machines, own_machine
 from caloscale.planning.prices import CapacityType, Key, PriceRow, Prices
 from caloscale.planning.rates import Rate, add_up, machine_rate
 from caloscale.planning.slices import Slice, find_slices, load_slices
@@ -30,8 +30,8 @@ class Offer:
     """Region."""
     capacity_type: CapacityType
     """spot or on-demand."""
-    rate: Rate
-    """Of a node: a TPU slice is divided among its hosts."""
+    rate: Rate | None
+    """Of a node: a TPU slice is divided among its hosts; None: one's own machines without a price."""
     per_node: int
     """Accelerators of a node."""
     node_counts: tuple[int, ...]
@@ -40,28 +40,35 @@ class Offer:
     """What its price rests on."""
 
 
-def find_offers(hardware: Hardware, prices: Prices, as_of: dt.date) -> tuple[list[Offer], list[str], list[str]]:
+def find_offers(
+    hardware: Hardware, prices: Prices, as_of: dt.date, *, unpriced: bool = False
+) -> tuple[list[Offer], list[str], list[str]]:
     """All offers that the run configuration allows, what has no price, and what has none that is young enough.
 
+    ``unpriced``: where nothing has a price, the offers without one.
+
     Raises ConfigurationError for an accelerator, machine type or topology that does not exist or a count that no layout
-    reaches, PriceError (naming the row to add) when nothing that is left has a price.
+    reaches, PriceError (naming the row to add) when nothing that is left has a price and ``unpriced`` is false.
     """
     accelerator = find_accelerator(hardware.accelerator) if hardware.accelerator else None
     offers: list[Offer] = []
+    without: list[Offer] = []
     missing: dict[str, PriceError] = {}
     old: set[str] = set()
     kinds = [*_machines(hardware, accelerator), *_slices(hardware, accelerator)]
     for provider, kind, per_node, counts in kinds:
         for region in _regions(hardware, prices, provider):
             for capacity_type in _capacity_types(hardware):
+                chip = load_accelerators()[kind.accelerator]
                 try:
                     rate, notes = rate_of(hardware, prices, kind, region, capacity_type, as_of)
                 except PriceError as error:
                     missing.setdefault(kind.title, error)
                     if error.field == "budget.maxPriceAge":
                         old.add(kind.title)
+                    note = f"{error.problem}: node hours and accelerator hours are counted"
+                    without.append(Offer(provider, chip, kind, region, capacity_type, None, per_node, counts, (note,)))
                     continue
-                chip = load_accelerators()[kind.accelerator]
                 offers.append(Offer(provider, chip, kind, region, capacity_type, rate, per_node, counts, notes))
     if not kinds:
         raise ConfigurationError(
@@ -70,6 +77,8 @@ def find_offers(hardware: Hardware, prices: Prices, as_of: dt.date) -> tuple[lis
             value=hardware.model_dump(exclude_none=True, exclude_defaults=True),
             remedy="leave some of its fields out",
         )
+    if not offers and unpriced:
+        return without, [], []
     if not offers:
         raise next(iter(missing.values()))
     priced = {offer.hardware.title for offer in offers}
@@ -82,6 +91,19 @@ Kind = tuple[str, "Machine | Slice", int, tuple[int, ...]]
 
 def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[Kind]:
     if hardware.topology is not None or (accelerator is not None and accelerator.kind != "gpu"):
+        return
+    if hardware.cloud == "none":
+        if accelerator is None or hardware.per_node is None:
+            raise ConfigurationError(
+                "is needed to plan on machines that are not in the catalogue",
+                field="hardware.accelerator" if accelerator is None else "hardware.perNode",
+                remedy="give hardware.accelerator and hardware.perNode, the GPUs of a machine",
+            )
+        machine = own_machine(hardware.machine_type or OWN, accelerator.accelerator, hardware.per_node)
+        counts = _node_counts(hardware, machine.per_node)
+        if not counts:
+            raise unreachable(hardware.count or 0, [machine.per_node])
+        yield "none", machine, machine.per_node, counts
         return
     if hardware.machine_type is not None and hardware.machine_type not in {s.machine_type for s in load_slices()}:
         find_machine_of(hardware)
@@ -172,11 +194,15 @@ def _node_counts(hardware: Hardware, per_node: int) -> tuple[int, ...]:
 
 
 def _regions(hardware: Hardware, prices: Prices, provider: str) -> list[str]:
-    return [hardware.region] if hardware.region else prices.regions(provider)
+    if hardware.region or provider == "none":
+        return [hardware.region or OWN]
+    return prices.regions(provider)
 
 
 def _capacity_types(hardware: Hardware) -> tuple[CapacityType, ...]:
-    return (hardware.capacity_type,) if hardware.capacity_type else ("spot", "on-demand")
+    if hardware.capacity_type is None and hardware.cloud != "none":
+        return ("spot", "on-demand")
+    return (hardware.capacity_type or "on-demand",)
 
 
 def rate_of(

@@ -32,7 +32,7 @@ class Candidate(Block):
     """A placement with its predicted time and money."""
 
     cloud: str
-    """Cloud."""
+    """Cloud; none: machines that are not in the catalogue."""
     accelerator: str
     """GPU model or TPU generation."""
     count: int
@@ -69,13 +69,17 @@ class Candidate(Block):
     """Expected time from the first machine to the end, interruptions included, s."""
     total_seconds_interval: tuple[float, float]
     """The same at the ends of the epoch's interval, s."""
-    usd_per_hour: float
-    """All nodes, US dollars per hour."""
-    usd: float
+    node_hours: float
+    """Expected hours of all nodes together."""
+    accelerator_hours: float
+    """Expected hours of all GPUs or TPU chips together."""
+    usd_per_hour: float | None
+    """All nodes, US dollars per hour; null, here and below: machines of one's own without a price."""
+    usd: float | None
     """Expected money, US dollars."""
-    usd_interval: tuple[float, float]
+    usd_interval: tuple[float, float] | None
     """The same at the ends of the epoch's interval."""
-    usd_per_epoch: float
+    usd_per_epoch: float | None
     """usd / epochs."""
     checkpoint_seconds: float
     """Training between two checkpoints, s: Daly's best under interruptions, else that of the run configuration."""
@@ -149,22 +153,28 @@ def plan(
     *,
     speeds: Sequence[MachineSpeed] = (),
     generate: int | None = None,
+    unpriced: bool = False,
 ) -> Plan:
     """The plan of a run at the prices of a day.
 
-    ``speeds``: measured machines at hand; ``generate``: showers that are to be made by the trained generator.
+    ``speeds``: measured machines at hand; ``generate``: showers that are to be made by the trained generator;
+    ``unpriced``: machines may have no price, as those of hardware.cloud none always may: without a budget in dollars
+    they are chosen by the hours of their accelerators.
 
     Pure: nothing is read or written. The choice is the cheapest that meets ``budget.deadline``; with
     ``budget.maxUsd`` alone the fastest within it; without limits the cheapest.
     Raises ConfigurationError (naming field, value and remedy) and PriceError (naming the row to add).
     """
     prices = prices.no_older_than(run.budget.max_price_age_days)
-    found = find_candidates(run, prices, measurements, as_of)
+    hours_only = unpriced or (run.hardware is not None and run.hardware.cloud == "none")
+    hours_only = hours_only and run.budget.max_usd is None
+    found = find_candidates(run, prices, measurements, as_of, unpriced=hours_only)
     limits = {"max_usd": run.budget.max_usd, "deadline_seconds": run.budget.deadline_seconds}
     choice = choose(found.usd, found.seconds, found.eligible, **limits)
     front = pareto_front(found.usd, found.seconds, found.eligible)
     describe = _Describer(run, found, prices, measurements, as_of)
     best = choice.chosen if choice.chosen is not None else choice.nearest
+    rate = None if best is None else found.offers[found.offer[best]].rate
     on_front = {int(i): describe(int(i), on_front=True) for i in front}
     listed = sorted({*on_front, *_notable(found)}, key=lambda i: (found.usd[i], found.seconds[i], i))
     return Plan(
@@ -180,8 +190,8 @@ def plan(
         layouts=() if best is None else _layouts(found, best, run, measurements),
         prices=PricesUsed(
             as_of=as_of,
-            observed_on=None if best is None else found.offers[found.offer[best]].rate.observed_on,
-            warnings=() if best is None else found.offers[found.offer[best]].rate.warnings,
+            observed_on=None if rate is None else rate.observed_on,
+            warnings=() if rate is None else rate.warnings,
             unpriced=tuple(found.unpriced),
         ),
         notes=_notes(found, choice.binding, run.budget.max_usd),
@@ -233,7 +243,7 @@ class _Describer:
         timing = self._timings.of(offer.provider, offer.accelerator.accelerator)
         interruptions, rate = found.interruptions[index], found.rate_per_node_hour[index]
         break_even = self._break_even(index) if on_front and offer.capacity_type == "spot" else None
-        epochs = self._epochs(index)
+        epochs, priced = self._epochs(index), offer.rate is not None
         return Candidate(
             cloud=offer.provider,
             accelerator=offer.accelerator.accelerator,
@@ -254,10 +264,12 @@ class _Describer:
             start_up_seconds=float(found.start_up_seconds[index]),
             total_seconds=_finite(found.seconds[index]),
             total_seconds_interval=(_finite(found.seconds_low[index]), _finite(found.seconds_high[index])),
-            usd_per_hour=float(found.usd_per_hour[index]),
-            usd=_finite(found.usd[index]),
-            usd_interval=(_finite(found.usd_low[index]), _finite(found.usd_high[index])),
-            usd_per_epoch=_finite(found.usd[index]) / epochs,
+            node_hours=nodes * _finite(found.seconds[index]) / HOUR,
+            accelerator_hours=count * _finite(found.seconds[index]) / HOUR,
+            usd_per_hour=float(found.usd_per_hour[index]) if priced else None,
+            usd=_finite(found.usd[index]) if priced else None,
+            usd_interval=(_finite(found.usd_low[index]), _finite(found.usd_high[index])) if priced else None,
+            usd_per_epoch=_finite(found.usd[index]) / epochs if priced else None,
             checkpoint_seconds=float(found.checkpoint_seconds[index]),
             expected_interruptions=None if np.isnan(interruptions) else _finite(interruptions),
             interruptions_per_node_hour=None if np.isnan(rate) else float(rate),
@@ -314,6 +326,8 @@ class _Describer:
         found, run = self._found, self._run
         offer = found.offers[found.offer[index]]
         hardware = run.hardware or Hardware()
+        if offer.rate is None:
+            return None
         try:
             listed, _ = rate_of(hardware, self._prices, offer.hardware, offer.region, "on-demand", self._as_of)
         except PriceError:
@@ -342,7 +356,7 @@ def _layouts(found: Candidates, index: int, run: Run, measurements: Sequence[Mea
         m.per_node
         for m in load_machines()
         if (m.provider, m.accelerator) == (offer.provider, offer.accelerator.accelerator)
-    ]
+    ] or [offer.per_node]
     return tuple(
         rank_layouts(
             timings_of(run, measurements).of(offer.provider, offer.accelerator.accelerator),

@@ -29,10 +29,10 @@ STALE_AFTER_DAYS: dict[CapacityType, int] = {"on-demand": 365, "spot": 90}
 class PriceRow(SourcedRow):
     """A price: US dollars for one unit and one hour, in a region, for a way of buying, in a period."""
 
-    provider: Literal["gcp", "azure"]
-    """Cloud that sells it."""
+    provider: Literal["gcp", "azure", "none"]
+    """Cloud that sells it; none: machines that are not in the catalogue, one's own for example."""
     region: str = Field(min_length=2)
-    """Region of the price."""
+    """Region of the price; own: of machines without a region."""
     sku_kind: Kind
     """What is sold: gpu, tpu_slice, tpu_chip, vcpu, mem_gib, vm (a machine, or the host part of a GPU machine),
     disk_gib, control_plane."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 from caloscale.errors import PriceError
-from caloscale.planning.machines import Machine
+from caloscale.planning.machines import OWN, Machine
 from caloscale.planning.prices import WITH_FILE, CapacityType, Key, PriceRow, Prices, stale_warning
 from caloscale.spec.block import Block
 
@@ -51,11 +51,14 @@ class Rate(Block):
 
 
 def machine_rate(prices: Prices, machine: Machine, region: str, capacity_type: CapacityType, as_of: dt.date) -> Rate:
-    """The rate of a node: n1 as vCPU + GiB (+ GPUs), a2/a3/g2 as host + GPUs, Azure sizes as a whole.
+    """The rate of a node: n1 as vCPU + GiB (+ GPUs), a2/a3/g2 as host + GPUs, Azure sizes as a whole, a machine
+    that is not in the catalogue by a row of its machine type or of its GPUs.
 
     Raises PriceError naming the row to add when a part has no price on that day.
     """
     wanted: list[tuple[str, str, float]] = []
+    if machine.priced_by == "own":
+        return add_up(machine.title, [_own_row(prices, machine, region, capacity_type, as_of)], as_of, prices.added)
     if machine.priced_by == "none":
         raise PriceError(
             "has no price: it is a machine of your own",
@@ -74,6 +77,26 @@ def machine_rate(prices: Prices, machine: Machine, region: str, capacity_type: C
         for kind, sku, units in wanted
     ]
     return add_up(machine.title, rows, as_of, prices.added)
+
+
+def _own_row(
+    prices: Prices, machine: Machine, region: str, capacity_type: CapacityType, as_of: dt.date
+) -> tuple[PriceRow, float]:
+    """The row of the machine type, else that of its GPUs; of the region, else of no region."""
+    skus = [("vm", machine.machine_type, 1.0), ("gpu", machine.accelerator, float(machine.per_node))]
+    keys = [
+        (Key(machine.provider, where, kind, sku, capacity_type), units)
+        for where in dict.fromkeys((region, OWN))
+        for kind, sku, units in skus
+        if sku
+    ]
+    for key, units in keys:
+        try:
+            return prices.find(key, as_of), units
+        except PriceError as error:
+            if error.field == "budget.maxPriceAge":
+                raise
+    return prices.find(keys[0][0], as_of), 1.0
 
 
 def add_up(title: str, rows: list[tuple[PriceRow, float]], as_of: dt.date, added: str = WITH_FILE) -> Rate:

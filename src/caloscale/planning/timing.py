@@ -136,7 +136,8 @@ class Timings:
             rows = [m for m in own if m.provider == there]
             basis = f"{len(rows)} runs measured on {accelerator} at {there}"
             timing = _fit(rows, self._measurements, self.network, basis)
-            return replace(timing, caveats=(f"measured at {there}, not at {provider}",))
+            here_is = "on these machines" if provider == "none" else f"at {provider}"
+            return replace(timing, caveats=(f"measured at {there}, not {here_is}",))
         return None
 
     def _estimated(self, accelerator: Accelerator) -> Timing:

@@ -112,13 +112,20 @@ def cap(plan: Plan, candidate: Candidate | OwnTraining) -> str:
 
 def in_words(candidate: Candidate) -> str:
     """A candidate in a sentence."""
-    low, high = candidate.usd_interval
     return (
         f"{accelerators(candidate)} on {candidate.nodes} x {candidate.machine_type}, {candidate.region}, "
         f"{candidate.capacity_type}, {candidate.workers} workers x {candidate.accelerators_per_worker}; "
-        f"{candidate.total_seconds / 3600:.2f} h, {candidate.usd:.2f} USD ({low:.2f} to {high:.2f}), "
+        f"{candidate.total_seconds / 3600:.2f} h, {money(candidate)}, "
         f"a checkpoint every {candidate.checkpoint_seconds:.0f} s, {interruptions(candidate)}"
     )
+
+
+def money(candidate: Candidate) -> str:
+    """What a candidate costs: US dollars or, where its machines have no price, hours of its accelerators."""
+    if candidate.usd is None or candidate.usd_interval is None:
+        return f"{candidate.accelerator_hours:.1f} accelerator hours (no price)"
+    low, high = candidate.usd_interval
+    return f"{candidate.usd:.2f} USD ({low:.2f} to {high:.2f})"
 
 
 def accelerators(candidate: Candidate) -> str:
@@ -157,8 +164,9 @@ def _row(candidate: Candidate, mark: str) -> tuple[str, ...]:
         + (f"\n({remark})" if remark else ""),
         f"{candidate.region}\n{candidate.capacity_type}",
         f"{candidate.total_seconds / 3600:.2f}",
-        f"{candidate.usd:.2f}\n({candidate.usd_interval[0]:.2f} to {candidate.usd_interval[1]:.2f})",
-        f"{candidate.epoch_seconds:.1f} s\n{candidate.usd_per_epoch:.3f} USD",
+        money(candidate).replace(" USD (", "\n(").replace(" (no", "\n(no"),
+        f"{candidate.epoch_seconds:.1f} s"
+        + (f"\n{candidate.usd_per_epoch:.3f} USD" if candidate.usd_per_epoch is not None else ""),
     )
 
 
@@ -225,15 +233,16 @@ def draw_plan(plan: Plan, path: str | Path) -> None:
     for measured, label, colour in ((True, "measured", "tab:blue"), (False, "estimated", "tab:grey")):
         _scatter(axes, [c for c in plan.candidates if c.measured is measured], label, colour)
     front = plan.pareto
-    axes.step([c.usd for c in front], [c.total_seconds / _HOUR for c in front], where="post", label="Pareto front")
+    axes.step([_cost(c) for c in front], [c.total_seconds / _HOUR for c in front], where="post", label="Pareto front")
     best = plan.chosen or plan.nearest
     if best is not None:
         name = "chosen" if plan.chosen else "nearest to the limits"
+        low, high = best.usd_interval or (_cost(best), _cost(best))
         label = f"{name}: {best.count} x {best.accelerator}, {best.region}, {best.capacity_type}"
         axes.errorbar(
-            best.usd,
+            _cost(best),
             best.total_seconds / _HOUR,
-            xerr=[[best.usd - best.usd_interval[0]], [best.usd_interval[1] - best.usd]],
+            xerr=[[_cost(best) - low], [high - _cost(best)]],
             yerr=[
                 [(best.total_seconds - best.total_seconds_interval[0]) / _HOUR],
                 [(best.total_seconds_interval[1] - best.total_seconds) / _HOUR],
@@ -243,16 +252,22 @@ def draw_plan(plan: Plan, path: str | Path) -> None:
             color="tab:red",
             label=label,
         )
-    axes.set(xscale="log", yscale="log", xlabel="money, US dollars", ylabel="time, hours")
+    unit = "accelerator hours" if best is not None and best.usd is None else "money, US dollars"
+    axes.set(xscale="log", yscale="log", xlabel=unit, ylabel="time, hours")
     axes.set_title(f"{plan.network}, {plan.epochs} epochs of {plan.showers:,} showers, prices of {plan.prices.as_of}")
     axes.legend(fontsize="small")
     figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
 
 
+def _cost(candidate: Candidate) -> float:
+    """US dollars or, without a price, hours of the accelerators."""
+    return candidate.accelerator_hours if candidate.usd is None else candidate.usd
+
+
 def _scatter(axes: object, candidates: list[Candidate], label: str, colour: str) -> None:
     if candidates:
         axes.scatter(  # type: ignore[attr-defined]
-            [c.usd for c in candidates],
+            [_cost(c) for c in candidates],
             [c.total_seconds / _HOUR for c in candidates],
             s=9,
             color=colour,

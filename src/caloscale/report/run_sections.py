@@ -9,6 +9,7 @@ from caloscale.planning.bill import Bill
 from caloscale.planning.plan import Candidate, Plan
 from caloscale.profiling.result import Profile
 from caloscale.report.blocks import Block, Cell, Details, Fact, Facts, Figure, Notice, Section, Table, Text, Values
+from caloscale.report.plan import money
 from caloscale.report.run_figures import StageUse, profile_table
 
 
@@ -132,8 +133,8 @@ def _planned_and_measured(best: Candidate, bill: Bill | None) -> Table:
         ("region, capacity type", f"{best.region}, {best.capacity_type}"),
         ("layout", f"{best.workers} workers x {best.accelerators_per_worker}"),
         ("node hours", f"{hours[0]:.3g} ({hours[1]:.3g} to {hours[2]:.3g})"),
-        ("USD", f"{best.usd:.2f} ({best.usd_interval[0]:.2f} to {best.usd_interval[1]:.2f})"),
-        ("USD per epoch", f"{best.usd_per_epoch:.4f}"),
+        ("USD", money(best).replace(" USD", "")),
+        ("USD per epoch", "" if best.usd_per_epoch is None else f"{best.usd_per_epoch:.4f}"),
     ]
     if bill is None:
         return Table("The plan", ("quantity", "planned"), tuple(rows))

@@ -16,8 +16,10 @@ from caloscale.spec.duration import Duration
 class Hardware(Block):
     """Where the run trains. Every field may be absent: then the planner chooses."""
 
-    cloud: Literal["gcp", "azure"] | None = None
-    """gcp (GKE) or azure (Azure ML); absent: whichever is best."""
+    cloud: Literal["gcp", "azure", "none"] | None = None
+    """gcp or azure; none: machines that no cloud of the catalogue sells, one's own for example, whose price is a row of
+    one's own or unknown (node hours and accelerator hours are counted); absent: whichever is best, on a cluster
+    whatever its nodes are."""
     accelerator: str | None = None
     """GPU model as GKE labels it (nvidia-tesla-v100), or TPU generation (tpu-v3). Naming one that has no
     measurement of the network lets the planner choose it all the same, by an estimate. On a cluster also cpu:

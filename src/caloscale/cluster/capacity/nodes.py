@@ -5,19 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from caloscale.cluster.names import (
-    GKE_ACCELERATOR,
-    GKE_NODE_POOL,
-    GKE_SPOT,
-    GKE_TPU_ACCELERATOR,
-    GKE_TPU_TOPOLOGY,
-    GPU,
-    INSTANCE_TYPE,
-    REGION,
-    TPU,
-)
+from caloscale.cluster.capacity.labels import Concept, Meaning, NodeLabels, load_labels
+from caloscale.cluster.names import GPU, TPU
+from caloscale.planning.accelerators import load_accelerators
+from caloscale.planning.machines import OWN, provider_of
+from caloscale.planning.prices import CapacityType
 from caloscale.planning.slices import load_slices
 from caloscale.planning.usage import NodeUse
 from caloscale.status import NodeTotals, Placed
@@ -26,16 +20,16 @@ CPU = "cpu"
 """Accelerator of nodes that have none."""
 KIND = ("machine_type", "accelerator", "per_node", "topology", "region", "capacity_type")
 """What the price of a node depends on; pools, placements and nodes that were used have it."""
-SHARING_LABELS = {
-    "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing or MPS",
-    "cloud.google.com/gke-max-shared-clients-per-gpu": "shared clients",
-    "cloud.google.com/gke-gpu-partition-size": "MIG partitions",
-}
-"""Labels of nodes whose GPUs are shared or cut into parts: a worker would not have whole accelerators."""
 _SUFFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3}
 _SUFFIXES |= {letter: 1e3**power for power, letter in enumerate("MGTPE", 2)}
 _SUFFIXES |= {f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)}
-_STANDING_LABELS = (GKE_NODE_POOL, GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, INSTANCE_TYPE)
+_READ: tuple[Concept, ...] = (
+    *("pool", "accelerator", "tpu", "topology", "machineType", "capacityType"),
+    *("region", "count", "memory", "sharing"),
+)
+"""What the labels of a node are read for; node selectors are in this order."""
+_MEMORY_SHARE = 0.85
+"""Part of the catalogue's memory of a GPU that its driver reports at least."""
 
 
 def number(quantity: str | int | float) -> float:
@@ -53,9 +47,9 @@ class PoolKey:
     """What the nodes of a pool have in common."""
 
     name: str
-    """Node pool, or the machine type where the nodes name none."""
+    """Node pool, or machine type and GPU where the nodes name none."""
     accelerator: str
-    """GPU as GKE labels it, TPU generation, or cpu."""
+    """GPU by its name in the catalogue, TPU generation, or cpu."""
     per_node: int
     """Allocatable accelerators of a node; 0 on processors."""
     machine_type: str
@@ -63,7 +57,7 @@ class PoolKey:
     """Topology of TPU slices."""
     region: str
     """Region; empty: unknown."""
-    capacity_type: Literal["spot", "on-demand"]
+    capacity_type: CapacityType
     """spot or on-demand."""
 
     @property
@@ -80,9 +74,10 @@ def kind_of(of: PoolKey | Placed | NodeTotals) -> dict[str, Any]:
 def node_use(of: PoolKey | Placed | NodeTotals, nodes: int, seconds: float) -> NodeUse:
     """So many nodes of a kind, each used so long (s), as bills and prices take them."""
     known = {
-        "machine_type": of.machine_type or "unknown",
+        "provider": provider_of(of.machine_type, of.topology),
+        "machine_type": of.machine_type or OWN,
         "accelerator": "" if of.accelerator == CPU else of.accelerator,
-        "region": of.region or "unknown",
+        "region": of.region or OWN,
     }
     return NodeUse(**(kind_of(of) | known), nodes=nodes, seconds=seconds)
 
@@ -104,50 +99,60 @@ class Node:
     """Whether it is Ready."""
     open: bool
     """Whether our pods may be scheduled there: not cordoned, no taint that is not ours."""
-    shared: str | None
-    """Why its GPUs are not whole; None: they are."""
+    refused: str | None
+    """Why no run goes there whatever it asks for: shared GPUs, or labels that contradict each other; None: one may."""
 
 
-def node_of(raw: Mapping[str, Any]) -> Node:
-    """The node of an API object."""
+def node_of(raw: Mapping[str, Any], table: NodeLabels | None = None) -> Node:
+    """The node of an API object; ``table``: what its labels say, that of the package where none is given."""
+    table = table or load_labels()
     labels: Mapping[str, str] = raw["metadata"].get("labels") or {}
     allocatable = raw.get("status", {}).get("allocatable") or {}
-    accelerator, resource, topology = _accelerator(labels)
     spec = raw.get("spec") or {}
     conditions = raw.get("status", {}).get("conditions") or ()
-    taints = spec.get("taints") or ()
-    machine_type = labels.get(INSTANCE_TYPE, "")
+    said = {concept: found for concept in _READ if (found := table.find(labels, concept)) is not None}
+    accelerator, resource, topology = _accelerator(said, allocatable)
+    capacity_type: CapacityType = (
+        "spot" if "capacityType" in said and said["capacityType"].means == "spot" else "on-demand"
+    )
+    machine_type = said["machineType"].means if "machineType" in said else ""
+    product = said["accelerator"].value if "accelerator" in said else ""
+    kinds = dict.fromkeys((machine_type, "" if product in (accelerator, machine_type) else product))
     key = PoolKey(
-        name=labels.get(GKE_NODE_POOL) or machine_type or "nodes",
+        name=said["pool"].means if "pool" in said else " ".join(filter(None, kinds)) or "nodes",
         accelerator=accelerator,
         per_node=int(number(allocatable.get(resource, 0))) if resource else 0,
         machine_type=machine_type,
         topology=topology,
-        region=labels.get(REGION, ""),
-        capacity_type="spot" if any(labels.get(label) == "true" for label in GKE_SPOT) else "on-demand",
+        region=said["region"].means if "region" in said else "",
+        capacity_type=capacity_type,
     )
+    tolerations = tolerated(accelerator, topology, capacity_type, table)
     return Node(
         name=raw["metadata"]["name"],
         key=key,
-        selector=tuple((label, labels[label]) for label in _STANDING_LABELS if labels.get(label)),
+        selector=tuple({one.row.label: one.value for one in said.values() if one.row.selects}.items()),
         cpus=number(allocatable.get("cpu", 0)),
         memory_gib=number(allocatable.get("memory", 0)) / 2**30,
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
         open=not spec.get("unschedulable", False)
-        and all(_is_tolerated(taint, tolerated(accelerator, topology, key.capacity_type)) for taint in taints),
-        shared=_sharing(labels, key.name),
+        and all(_is_tolerated(taint, tolerations) for taint in spec.get("taints") or ()),
+        refused=_refusal(said, key),
     )
 
 
-def tolerated(accelerator: str, topology: str | None, capacity_type: str) -> list[dict[str, str]]:
-    """Tolerations of our pods: of the taints of GPU, TPU and spot pools. Nodes with others are not for us."""
-    found = []
-    if accelerator != CPU:  # GKE taints with "present", others with "true" or nothing
-        resource = TPU if topology is not None else GPU
-        found.append({"key": resource, "operator": "Exists", "effect": "NoSchedule"})
-    if capacity_type == "spot":
-        found += [{"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"} for key in GKE_SPOT]
-    return found
+def tolerated(accelerator: str, topology: str | None, capacity_type: str, table: NodeLabels) -> list[dict[str, str]]:
+    """Tolerations of our pods: of the taints of GPU, TPU and spot nodes. Nodes with others are not for us."""
+    found: list[tuple[str, str | None]] = [(TPU, None)] if topology is not None else []
+    found += table.taints(gpu=accelerator != CPU and topology is None, spot=capacity_type == "spot")
+    return [
+        {
+            "key": key,
+            **({"operator": "Exists"} if value is None else {"operator": "Equal", "value": value}),
+            "effect": "NoSchedule",
+        }
+        for key, value in found
+    ]
 
 
 def _is_tolerated(taint: Mapping[str, str], tolerations: Iterable[Mapping[str, str]]) -> bool:
@@ -159,14 +164,19 @@ def _is_tolerated(taint: Mapping[str, str], tolerations: Iterable[Mapping[str, s
     )
 
 
-def _accelerator(labels: Mapping[str, str]) -> tuple[str, str, str | None]:
+def _accelerator(said: Mapping[Concept, Meaning], allocatable: Mapping[str, Any]) -> tuple[str, str, str | None]:
     """Our name of the accelerator, the resource that Kubernetes counts it by, and the topology."""
-    if GKE_TPU_ACCELERATOR in labels:
-        label, topology = labels[GKE_TPU_ACCELERATOR], labels.get(GKE_TPU_TOPOLOGY)
-        return _generation(label), TPU, topology
-    if GKE_ACCELERATOR in labels:
-        return labels[GKE_ACCELERATOR], GPU, None
+    if "tpu" in said:
+        return _generation(said["tpu"].means), TPU, said["topology"].means if "topology" in said else None
+    if "accelerator" in said:
+        return said["accelerator"].means, GPU, None
+    if number(allocatable.get(GPU, 0)):
+        return UNKNOWN, GPU, None
     return CPU, "", None
+
+
+UNKNOWN = "unknown"
+"""Accelerator of nodes whose GPUs no label names."""
 
 
 @functools.cache
@@ -174,9 +184,32 @@ def _generation(label: str) -> str:
     return next((row.accelerator for row in load_slices() if row.label == label), label)
 
 
-def _sharing(labels: Mapping[str, str], pool: str) -> str | None:
-    what = next((what for label, what in SHARING_LABELS.items() if labels.get(label)), None)
-    return None if what is None else f"pool {pool} shares its GPUs ({what}), so a worker would wait for other pods"
+def _refusal(said: Mapping[Concept, Meaning], key: PoolKey) -> str | None:
+    """Why no run goes to a node, a sentence that is the same for all nodes of its pool."""
+    if key.accelerator == UNKNOWN:
+        return (
+            f"pool {key.name} has {key.per_node} {GPU} of which no label says the model: label the nodes, or add a row "
+            "to the ConfigMap caloscale-labels"
+        )
+    if "sharing" in said:
+        means, row, value = said["sharing"]
+        return (
+            f"pool {key.name} shares its GPUs ({means}; {row.label}={value}), so a worker would wait for other pods: "
+            "use a pool without GPU sharing and partitions"
+        )
+    if "count" in said and key.per_node > int(said["count"].means):
+        return (
+            f"pool {key.name} advertises {key.per_node} {GPU}, and {said['count'].row.label} is {said['count'].value}: "
+            "each GPU is shared; use a pool without GPU sharing"
+        )
+    known = load_accelerators().get(key.accelerator)
+    if "memory" in said and known and int(said["memory"].means) < _MEMORY_SHARE * 1024 * known.memory_gib:
+        return (
+            f"pool {key.name} is taken for {key.accelerator} with {known.memory_gib:g} GiB, and "
+            f"{said['memory'].row.label} is {said['memory'].value} MiB: name the GPU by a row of the ConfigMap "
+            "caloscale-labels"
+        )
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +272,7 @@ def _share(whole: float) -> float:
 def pools_of(
     nodes: Iterable[Node], uses: Iterable[Use], coming: Mapping[str, int] | None = None
 ) -> tuple[list[Pool], list[str]]:
-    """The pools of the cluster, and why nodes were refused (shared GPUs), a sentence a pool.
+    """The pools of the cluster, and why nodes were refused, a sentence a pool.
 
     ``uses``: pods that are bound and have not ended; ``coming``: by pool name, workers that are launched and not bound.
     """
@@ -250,8 +283,8 @@ def pools_of(
     members: dict[PoolKey, list[Node]] = {}
     refused: dict[str, None] = {}
     for node in nodes:
-        if node.shared:
-            refused[node.shared] = None
+        if node.refused:
+            refused[node.refused] = None
         elif node.ready and node.open:
             members.setdefault(node.key, []).append(node)
     pools = []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from caloscale.cluster.capacity.nodes import CPU, Pool
-from caloscale.cluster.capacity.pool_plan import Catalogue, plan_on, pool_of
+from caloscale.cluster.capacity.pool_plan import Catalogue, cloud_of, plan_on, pool_of
 from caloscale.errors import InputError
 from caloscale.spec import Hardware, Run
 from caloscale.status import Placed
@@ -49,6 +49,7 @@ def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> C
             key=lambda o: (
                 shortage(o[1], pools) is not None,
                 (o[1].estimate_seconds if fast else o[1].estimate_usd) or float("inf"),
+                o[1].estimate_seconds or float("inf"),
                 o[0].key.name,
             ),
         )
@@ -77,6 +78,7 @@ def fits(hardware: Hardware, pool: Pool) -> bool:
     if hardware.accelerator is None and key.accelerator == CPU:
         return False
     wanted = (
+        (hardware.cloud, cloud_of(key.machine_type, key.topology)),
         (hardware.accelerator, key.accelerator),
         (hardware.machine_type, key.machine_type),
         (hardware.per_node, key.workers_per_node),
@@ -85,7 +87,7 @@ def fits(hardware: Hardware, pool: Pool) -> bool:
         (hardware.capacity_type, key.capacity_type),
     )
     whole = hardware.count is None or hardware.count % key.workers_per_node == 0
-    return whole and hardware.cloud != "azure" and all(given in (None, there) for given, there in wanted)
+    return whole and all(given in (None, there) for given, there in wanted)
 
 
 def _nothing(hardware: Hardware, pools: Sequence[Pool]) -> str:
@@ -95,11 +97,8 @@ def _nothing(hardware: Hardware, pools: Sequence[Pool]) -> str:
     kind = " ".join(
         str(part)
         for part in (
-            hardware.capacity_type,
-            hardware.accelerator,
-            hardware.machine_type,
-            hardware.topology,
-            hardware.region,
+            {"none": "own", "gcp": None}.get(hardware.cloud or "", hardware.cloud),
+            *(hardware.capacity_type, hardware.accelerator, hardware.machine_type, hardware.topology, hardware.region),
         )
         if part is not None
     )

@@ -6,12 +6,14 @@ import datetime as dt
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
+from caloscale.cluster.capacity.labels import NodeLabels, load_labels
 from caloscale.cluster.capacity.nodes import CPU, Pool, PoolKey, kind_of, node_use
 from caloscale.errors import InputError, InvalidValueError, PriceError, with_remedy
 from caloscale.planning.accelerators import replicas_of
 from caloscale.planning.bill import rate_of_use
+from caloscale.planning.machines import provider_of
 from caloscale.planning.measurements import Measurement
 from caloscale.planning.plan import Candidate, plan
 from caloscale.planning.prices import Prices
@@ -35,6 +37,8 @@ class Catalogue:
     """Measured steps."""
     as_of: dt.date
     """Day of the prices."""
+    labels: NodeLabels = field(default_factory=load_labels)
+    """What labels and taints of nodes say."""
     known: dict[tuple[str, PoolKey, int], Placed | str | InputError] = field(default_factory=dict, compare=False)
     """Plans that were made: a run that waits is planned again with every node that comes and goes."""
 
@@ -44,6 +48,12 @@ def backend_of(run: Run, topology: str | None) -> Backend:
     if run.cluster.backend != "auto":
         return run.cluster.backend
     return "TFJob" if topology is None else "JobSet"
+
+
+def cloud_of(machine_type: str, topology: str | None) -> Literal["gcp", "azure", "none"]:
+    """The cloud whose catalogue has the machines of a pool; none: they are priced by a row of one's own, or not."""
+    provider = provider_of(machine_type, topology)
+    return "none" if provider == "kind" else provider
 
 
 def pool_of(placed: Placed, pools: Sequence[Pool]) -> Pool | None:
@@ -109,11 +119,12 @@ def _planned(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue, mos
     if key.accelerator == CPU:
         return _on_processors(run, hardware, pool, catalogue)
     kind = {name: value or None for name, value in kind_of(key).items()}
-    narrowed = hardware.model_copy(update={**kind, "cloud": "gcp", "max_nodes": most_nodes})
+    narrowed = hardware.model_copy(
+        update={**kind, "cloud": cloud_of(key.machine_type, key.topology), "max_nodes": most_nodes}
+    )
     try:
-        made = plan(
-            run.model_copy(update={"hardware": narrowed}), catalogue.prices, catalogue.measurements, catalogue.as_of
-        )
+        narrow = run.model_copy(update={"hardware": narrowed})
+        made = plan(narrow, catalogue.prices, catalogue.measurements, catalogue.as_of, unpriced=True)
     except InputError as error:
         return _unpriced(run, hardware, pool, error)
     if made.chosen is None:
@@ -128,8 +139,9 @@ def _over(run: Run, nearest: Candidate | None, notes: Sequence[str]) -> str:
         f"budget.maxUsd is {run.budget.max_usd:g}" if run.budget.max_usd is not None else "",
         f"budget.deadline is {run.budget.deadline}" if run.budget.deadline is not None else "",
     ]
+    cost = f"{nearest.accelerator_hours:.1f} accelerator hours" if nearest.usd is None else f"{nearest.usd:.2f} USD"
     return with_remedy(
-        f"the estimate is {nearest.usd:.2f} USD and {nearest.total_seconds / 3600:.1f} h on "
+        f"the estimate is {cost} and {nearest.total_seconds / 3600:.1f} h on "
         f"{nearest.nodes} x {nearest.machine_type}, {' and '.join(filter(None, limits))}",
         "raise the limit, or ask for less",
     )
@@ -184,6 +196,7 @@ def _unpriced(run: Run, hardware: Hardware, pool: Pool, problem: InputError) -> 
     nodes = _given_nodes(hardware, pool)
     unknown = isinstance(problem, PriceError) or problem.field in (
         "data.showers",
+        "hardware.accelerator",
         "hardware.machineType",
         "machineType",
     )

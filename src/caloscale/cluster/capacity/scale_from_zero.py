@@ -46,4 +46,4 @@ def _node(kind: NodePool, region: str) -> Node:
     else:
         label = find_slices(kind.accelerator, topology=kind.topology, machine_type=kind.machine_type)[0].label
         labels, size = ((GKE_TPU_ACCELERATOR, label), (GKE_TPU_TOPOLOGY, kind.topology), *labels), TPU_HOST
-    return Node(name, key, labels, *size, ready=True, open=True, shared=None)
+    return Node(name, key, labels, *size, ready=True, open=True, refused=None)

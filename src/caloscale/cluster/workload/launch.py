@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from caloscale.cluster import names
+from caloscale.cluster.capacity.labels import NodeLabels, load_labels
 from caloscale.spec import Run
 from caloscale.status import Placed
 
@@ -31,6 +32,8 @@ class Launch:
     """Container image of the workers."""
     queue: str | None = None
     """Kueue queue that admits them."""
+    node_labels: NodeLabels = field(default_factory=load_labels)
+    """What labels and taints of nodes say."""
 
     @property
     def name(self) -> str:

@@ -50,7 +50,10 @@ def pod_template(launch: Launch, environment: list[Manifest] | None = None) -> M
     return {
         "metadata": {
             "labels": {**launch.labels, "sidecar.istio.io/inject": "false"},
-            "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+            "annotations": {
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+                "karpenter.sh/do-not-disrupt": "true",
+            },
         },
         "spec": _spec(launch, environment or []),
     }
@@ -91,7 +94,9 @@ def _apart(launch: Launch) -> Manifest:
 
 def _tolerations(launch: Launch) -> list[Manifest]:
     placed = launch.placed
-    tolerations: list[Manifest] = tolerated(placed.accelerator, placed.topology, placed.capacity_type)
+    tolerations: list[Manifest] = tolerated(
+        placed.accelerator, placed.topology, placed.capacity_type, launch.node_labels
+    )
     # a worker on a node that answers no more is given up after half a minute, not after five minutes
     tolerations += [
         {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
