@@ -39,7 +39,7 @@ class World:
         steps: int = 600,
         save_every: int = 50,
         uid: str = "u-0",
-        catalogue: Catalogue = ex.CATALOGUE,
+        catalogue: Catalogue | None = None,
     ) -> None:
         self.now, self.uid, self.catalogue = START, uid, catalogue
         self.nodes = {node["metadata"]["name"]: node for node in nodes}
@@ -81,8 +81,10 @@ class World:
             progress=self.report,
             has_progress="ConfigMap/gan-progress" in self.others,
             nodes={name: node["status"]["conditions"][0]["status"] == "True" for name, node in self.nodes.items()},
-            pools=lambda: pools_of([node_of(node, self.catalogue.labels) for node in self.nodes.values()], ()),
-            catalogue=self.catalogue,
+            pools=lambda: pools_of(
+                [node_of(node, (self.catalogue or ex.CATALOGUE).labels) for node in self.nodes.values()], ()
+            ),
+            catalogue=self.catalogue or ex.CATALOGUE,
             image=ex.IMAGE,
             gone_pods=self.went,
             follower="step",
