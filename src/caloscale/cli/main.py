@@ -42,7 +42,7 @@ from caloscale.errors import CaloscaleError, GenerationError, Terminated
 FIRST_STEPS = """caloscale: generators of calorimeter showers
 
 Five things to begin with:
-  caloscale doctor                         what this machine can do, what it lacks
+  caloscale doctor                         what this machine can do
   caloscale run --preset compact           simulate, train, validate, report
   caloscale inspect showers.h5             what is in a file of your own showers
   caloscale plan --preset variable-angle   machines, duration and price
