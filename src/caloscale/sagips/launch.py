@@ -42,6 +42,7 @@ def solve_with_ranks(run: SolverRun, folder: Path) -> None:
     threads = str(solver.threads or max(1, len(os.sched_getaffinity(0)) // solver.ranks))
     environment = {**mpi_environment(), "OMP_NUM_THREADS": threads, "TF_CPP_MIN_LOG_LEVEL": "2"}
     log = folder / LOG
+    before = log.stat().st_size if log.is_file() else 0
     with log.open("ab") as errors, _sigterm_ends():
         # Ctrl-C reaches this process only, which ends the ranks.
         process = subprocess.Popen(
@@ -66,7 +67,7 @@ def solve_with_ranks(run: SolverRun, folder: Path) -> None:
     if failure is not None:
         raise _error_of(failure, log)
     if code:
-        raise _lost(code, run, folder, log)
+        raise _lost(code, run, folder, log, before)
 
 
 @contextmanager
@@ -142,9 +143,9 @@ def _error_of(failure: dict[str, Any], log: Path) -> CaloscaleError:
     return TrainingError(problem, file=fields.get("file") or log, remedy=remedy, **where)
 
 
-def _lost(code: int, run: SolverRun, folder: Path, log: Path) -> RankLostError:
-    """The error of ranks that ended without a report."""
-    text = log.read_text(encoding="utf-8", errors="replace")
+def _lost(code: int, run: SolverRun, folder: Path, log: Path, before: int) -> RankLostError:
+    """The error of ranks that ended without a report. before: size of the log that earlier attempts left, bytes."""
+    text = log.read_bytes()[before:].decode(errors="replace")
     found = re.findall(r"rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)", text)
     rank, number = (int(found[-1][0]), int(found[-1][1])) if found else (None, -code if code < 0 else None)
     if rank is None and run.solver.ranks == 1:

@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, files
+from importlib.util import find_spec
 
 from caloscale.errors import TrainingError
 
@@ -33,8 +34,11 @@ def mpi_environment(environment: Mapping[str, str] | None = None) -> dict[str, s
 def mpiexec_command(ranks: int, arguments: Sequence[str]) -> list[str]:
     """The command that starts Python with these arguments on every rank.
 
-    An exception in one rank ends the whole job (`python -m mpi4py`). Raises TrainingError where mpiexec is missing.
+    An exception in one rank ends the whole job (`python -m mpi4py`). Raises TrainingError where mpiexec or
+    mpi4py is missing.
     """
+    if find_spec("mpi4py") is None:
+        raise TrainingError("mpi4py is missing", remedy="pip install 'caloscale[solver]', or write solver.ranks: 1")
     python = (sys.executable, "-m", "mpi4py")
     # Each rank computes with several threads: it must not be bound to one core.
     return [_mpiexec(), "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *python, *arguments]

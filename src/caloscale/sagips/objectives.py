@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -105,9 +106,9 @@ class Discriminator:
                 loss = tf.reduce_sum(tf.square(output - 1)) / rows
             return loss, tape.gradient(loss, events)
 
-        whole = rows // self._chunk * self._chunk
-        if (whole <= self._chunk and whole == rows) or rows < self._chunk:
+        if rows <= self._chunk:
             return gradient(generated)
+        whole = rows // self._chunk * self._chunk
         chunks = tf.reshape(generated[:whole], (-1, self._chunk, generated.shape[1]))
         losses, parts = tf.map_fn(
             gradient,
@@ -130,11 +131,13 @@ def _rows(x: tf.Tensor, first: tf.Tensor, size: int) -> tf.Tensor:
     return tf.ensure_shape(tf.slice(x, [first, 0], [size, -1]), (size, x.shape[1]))
 
 
-def _sum_chunks(function, rows: int, chunk: int):  # type: ignore[no-untyped-def]
+def _sum_chunks(
+    function: Callable[[tf.Tensor, int], tuple[tf.Tensor, ...]], rows: int, chunk: int
+) -> tuple[tf.Tensor, ...]:
     """The sum of function(first, size) over consecutive chunks of the rows."""
-    whole = rows // chunk
-    if whole == 0 or rows == chunk:
+    if rows <= chunk:
         return function(tf.constant(0), rows)
+    whole = rows // chunk
     total = function(tf.constant(0), chunk)
     total = tf.while_loop(
         lambda k, *sums: k < whole,
