@@ -85,6 +85,7 @@ def _rank_table(records: Sequence[Progress]) -> tuple[Block, ...]:
             str(rank),
             f"{record.epoch:,}",
             f"{1000 * record.timed_seconds / max(record.timed_epochs, 1):.3g}",
+            f"{1000 * record.processor_seconds / max(record.timed_epochs, 1):.3g}",
             f"{1000 * record.exchange_seconds / max(record.timed_epochs, 1):.3g}",
             f"{record.contributions:,}",
             f"{record.stale:,}",
@@ -94,7 +95,10 @@ def _rank_table(records: Sequence[Progress]) -> tuple[Block, ...]:
         )
         for rank, record in enumerate(records[:64])
     )
-    columns = ("rank", "epochs", "ms an epoch", "ms of exchange", "received", "stale", "repeated", "missing", "dropped")
+    columns = (
+        "rank", "epochs", "ms an epoch", "processor ms", "ms of exchange", "received", "stale", "repeated", "missing",
+        "dropped",
+    )  # fmt: skip
     note = "received: gradients of other ranks in the averages; repeated and missing: slots without a new gradient."
     return (Table("Ranks", columns, rows, note=note),) if rows else ()
 

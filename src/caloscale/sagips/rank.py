@@ -186,10 +186,10 @@ class _Loop:
         before = asdict(progress)
         start = time.perf_counter() - progress.seconds
         for epoch in range(first, solver.epochs):
-            began = time.perf_counter()
+            began, processor = time.perf_counter(), time.process_time()
             waited = self.exchange.counts.exchange_seconds
             losses = self._epoch(epoch)
-            ended = time.perf_counter()
+            ended, processor = time.perf_counter(), time.process_time() - processor
             done = epoch + 1
             saving = done % solver.save_epochs == 0 or done == solver.epochs or done in checkpoints
             if saving:
@@ -197,6 +197,7 @@ class _Loop:
             if epoch > first:
                 progress.timed_epochs += 1
                 progress.timed_seconds += ended - began
+                progress.processor_seconds += processor
                 progress.exchange_seconds += self.exchange.counts.exchange_seconds - waited
             progress.epoch, progress.seconds = done, ended - start
             if done % every == 0 or done == 1:

@@ -37,6 +37,9 @@ class Progress:
     """Epochs that are in timed_seconds: all but the first of an attempt, which builds the graph."""
     timed_seconds: float = 0.0
     """Wall time of these epochs, without saves, s."""
+    processor_seconds: float = 0.0
+    """Processor time of the rank in these epochs, s: on a machine with fewer cores than ranks it says what an epoch
+    costs, and the wall time how long it waits."""
     exchange_seconds: float = 0.0
     """Time of the exchange in these epochs, s."""
     exchanges: int = 0

@@ -87,7 +87,7 @@ class DiscriminatorNetwork(Block):
     """Hidden layers (published: 4)."""
     learning_rate: float = Field(1e-4, gt=0)
     """Learning rate of Adam (published: 1e-4)."""
-    chunk: int = Field(1024, ge=1)
+    chunk: int = Field(512, ge=1)
     """Events that go through the discriminator at once; larger batches are computed in so many parts, as activations of
     this size stay in the cache. The sums are the same."""
 
