@@ -113,8 +113,8 @@ test-long: $(VENV)/.dev ## The tests that take minutes each
 	@$(BIN)/pytest -m long --timeout 3600 --durations=15
 
 .PHONY: lint
-lint: $(VENV)/.dev ## ruff, mypy, import-linter
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+lint: $(VENV)/.dev ## ruff, mypy, import-linter, words
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python -m tools.language
 
 .PHONY: format
 format: $(VENV)/.dev ## Let ruff mend what it can

@@ -1,4 +1,4 @@
-"""The one place that speaks to an API server: server-side apply, lists, deletions."""
+"""Requests to an API server: server-side apply, lists, deletions."""
 
 from __future__ import annotations
 
@@ -249,12 +249,13 @@ def connect(context: str | None = None, *, kubeconfig: str | None = None, second
         return Connection(client.ApiClient(settings), seconds=seconds or REQUEST_SECONDS)
     except (ConfigException, OSError) as error:
         raise ClusterError(
-            f"no cluster to speak to: {error}", remedy="name a context of your kubeconfig (kubectl config get-contexts)"
+            f"no cluster is configured: {error}",
+            remedy="name a context of your kubeconfig (kubectl config get-contexts)",
         ) from error
 
 
 def active_namespace(context: str | None = None) -> str:
-    """The namespace of what `connect` speaks to: of a context, or of this pod; `default` where none is named."""
+    """The namespace of what `connect` connects to: of a context, or of this pod; `default` where none is named."""
     if context is None and POD_NAMESPACE.is_file():
         return POD_NAMESPACE.read_text(encoding="utf-8").strip()
     try:

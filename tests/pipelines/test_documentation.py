@@ -22,7 +22,7 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
 from caloscale.cli.main import main
 from caloscale.stages import reporting
-from tests.pipelines.conftest import AS_TINY, README, ROOT, RUN, commands
+from tests.pipelines.conftest import AS_TINY, ROOT, RUN, commands
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SIZED = ("run", "simulate")
@@ -103,12 +103,3 @@ def test_every_block_names_its_language(page: Path) -> None:
 def test_what_is_not_run_says_why(page: Path) -> None:
     skips = re.findall(r"<!-- skip: (.*?) -->", page.read_text(encoding="utf-8"))
     assert [skip for skip in skips if not re.fullmatch(r'(next|start) "[^"]{10,}"|end', skip)] == []
-
-
-def test_every_command_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["caloscale", "--help"])
-    with pytest.raises(SystemExit):
-        main()
-    known = re.findall(r"^  ([a-z-]+)  ", capsys.readouterr().out.partition("Commands:")[2], re.MULTILINE)
-    assert len(known) > 15
-    assert [name for name in known if f"`{name}`" not in README] == []

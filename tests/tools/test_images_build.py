@@ -158,7 +158,7 @@ def test_the_operator_says_what_is_missing(image: Image) -> None:
         pytest.skip("the trainer has no operator")
     done = image.run("python3", "-m", "caloscale.operator")
     assert done.returncode == 4
-    assert "error: no cluster to speak to" in done.stderr and "Traceback" not in done.stderr
+    assert "error: no cluster is configured" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_the_trainer_is_what_the_launcher_of_a_component_needs(image: Image) -> None:

@@ -1,4 +1,4 @@
-"""Ports of this machine for processes that will speak to each other."""
+"""Ports of this machine for processes that connect to each other."""
 
 from __future__ import annotations
 

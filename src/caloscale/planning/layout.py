@@ -115,7 +115,7 @@ def unreachable(count: int, node_sizes: Sequence[int]) -> ConfigurationError:
 def memory_problem(
     accelerator: Accelerator, network: Network, batch: int, precision: Precision = "float32"
 ) -> str | None:
-    """Why a batch cannot fit into the memory of a replica; None where nothing speaks against it.
+    """Why a batch cannot fit into the memory of a replica; None where it can.
 
     Counted is a lower bound, the layers' outputs stored once: what passes may still turn out too large.
     """

@@ -105,7 +105,7 @@ class PhysicsSummary(Block):
     layers."""
     decision: Literal["accepted", "rejected", "undecided", "not assessed"]
     """On the model: accepted when all gates are met, rejected when one is not, undecided when the showers are too few
-    to tell, not assessed when there are no gates. Only an accepted model is released."""
+    to decide, not assessed when there are no gates. Only an accepted model is released."""
     gates: tuple[GateResult, ...] = ()
     """Each gate with its result."""
     reasons: tuple[str, ...] = ()

@@ -89,7 +89,7 @@ class Study(Block):
     sweeps: tuple[Sweep, ...] = Field(min_length=1)
     """Its parts."""
     conclusions: str | None = None
-    """Which statements are drawn from the points; absent: none, the tables speak."""
+    """Which statements are drawn from the points; absent: none."""
 
     @model_validator(mode="after")
     def _named_once(self) -> Study:

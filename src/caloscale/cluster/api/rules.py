@@ -54,7 +54,7 @@ _CHIPS = (
 
 
 def _with(fields: str, rule: str) -> str:
-    """A rule that speaks only where all its fields are given."""
+    """A rule that applies only where all its fields are given."""
     return f"!({' && '.join(f'has(self.{field})' for field in fields.split())}) || {rule}"
 
 

@@ -1,0 +1,17 @@
+"""Words that pages and messages do not use are found, in text only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools import language
+
+
+def test_words_are_found_in_text_and_not_in_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language, "ROOT", tmp_path)
+    (page := tmp_path / "page.md").write_text("A run\nTold so, it goes on.\n")
+    assert [one.split(";")[0] for one in language.problems(page)] == ["page.md:2: 'Told'", "page.md:2: 'goes on'"]
+    (module := tmp_path / "module.py").write_text('told = {"verb": 1}\nprint("no", "no such verb")\n')
+    assert list(language.problems(module)) == ["module.py:2: 'verb'; write: command"]

@@ -1,0 +1,51 @@
+"""Words that the pages, docstrings and messages do not use, with what is written instead: `make lint` runs it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+INSTEAD = {
+    r"verbs?": "command",
+    r"told|tells?": "given, stated, shows",
+    r"(?:goes|go|going) on": "continues, resumes",
+    r"houses?|doors?": "the name of the part",
+    r"held back": "held out",
+    r"talks?|talked": "sends, exchanges",
+    r"speaks?|spoke": "sends, connects to",
+}
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Line number and text: the lines of a page; the docstrings and messages of a module (strings with a space)."""
+    content = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        yield from enumerate(content.splitlines(), 1)
+        return
+    for node in ast.walk(ast.parse(content)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, node.value
+
+
+def problems(path: Path) -> Iterator[str]:
+    """The words of a file that are replaced by others."""
+    for line, text in texts(path):
+        for word, instead in INSTEAD.items():
+            for found in re.findall(rf"\b(?:{word})\b", text, re.IGNORECASE):
+                yield f"{path.relative_to(ROOT)}:{line}: {found!r}; write: {instead}"
+
+
+def main() -> None:
+    """Print the problems; the exit code is 1 when there are any."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    found = [one for path in [*pages, *(ROOT / "src").rglob("*.py")] for one in problems(path)]
+    print("\n".join(found) or "language: no word of the list")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
