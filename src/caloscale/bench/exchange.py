@@ -25,7 +25,7 @@ TENSORS = (768, 16_384, 16_384, 16_384, 768)
 """Weights of the layers of the published generator: 50,688 floats without biases."""
 GROUP, OUTER_EVERY = 4, 5
 RANKS = (4, 8, 12)
-SWEEPS, ROUNDS, EXCHANGES = 3, 5, 20
+SWEEPS, ROUNDS, EXCHANGES = 3, 3, 10
 """All numbers of ranks are measured so many times, with so many rounds of so many exchanges."""
 IMITATED_EPOCHS = 100
 COMPUTING = {"mean_seconds": 0.02, "width": 0.3, "share": 0.02, "factor": 4.0}
