@@ -69,7 +69,9 @@ def write_chart(manifests: Path) -> None:
         "kubeVersion": ">=1.30.0-0",
     }
     _write(chart / "Chart.yaml", _yaml(described))
-    _write(chart / "crds" / "trainingruns.yaml", (manifests / "crd" / "trainingruns.yaml").read_text(encoding="utf-8"))
+    (crd,) = _read(manifests / "crd" / "trainingruns.yaml")
+    crd["metadata"]["labels"] = {"app.kubernetes.io/part-of": "caloscale"}
+    _write(chart / "crds" / "trainingruns.yaml", _yaml(crd))
     for name in _kustomization(base)["resources"]:
         if name not in ("../crd", "namespace.yaml"):
             _write(chart / "templates" / name, _template(_read(base / name)))
