@@ -18,15 +18,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import binomtest
 
 from caloscale.bench.deformations import deformations
 from caloscale.bench.machine import describe_machine
+from caloscale.bench.results import BenchMachine
+from caloscale.bench.tables import machine_text
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Run, load_run
 from caloscale.storage.atomic import atomic_writer
 from tools.trained_runs import NO_LIMIT, trained
 
+NORMAL = "normal run"
+WRONG = ("rejected", "accepted")
+"""The wrong decisions on a normal run and on a bad generator."""
 SHORT = ("a tenth of the epochs", "one epoch")
 
 
@@ -98,7 +104,24 @@ def section(result: dict[str, Any], command: str) -> str:
     return (
         f"`{command}`: the preset {result['preset']}, judged by {reference} held-out Geant4 showers and {generated} "
         f"generated ones.\n\n{table(rows)}\n\nThe deformed samples are made of the showers of the networks with the "
-        "first seed.\n"
+        f"first seed. {error_rates(rows)}\n\nMachine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
+    )
+
+
+def error_rates(rows: Sequence[dict[str, Any]]) -> str:
+    """What the counts say of the rates, with limits of 95% (Clopper and Pearson), and what was undecided."""
+    normal, bad = ([one for one in rows if (one["case"] == NORMAL) is wanted] for wanted in (True, False))
+    rejected, accepted = (sum(one["decision"] == word for one in some) for some, word in zip((normal, bad), WRONG))
+    limits = [
+        binomtest(count, len(some), alternative="less").proportion_ci(0.95).high
+        for count, some in ((rejected, normal), (accepted, bad))
+    ]
+    open_gates = Counter(name for one in normal for name, word in one["gates"].items() if word == "undecided")
+    undecided = ", ".join(f"{name} ({count})" for name, count in open_gates.most_common())
+    return (
+        f"{rejected} of {len(normal)} normal runs were rejected (below {limits[0]:.0%} with 95% confidence), "
+        f"{accepted} of {len(bad)} bad generators accepted (below {limits[1]:.0%})."
+        + (f" Gates that were undecided in normal runs: {undecided}." if undecided else "")
     )
 
 
@@ -115,7 +138,7 @@ def main(arguments: Sequence[str]) -> int:
     if asked.networks:
         rows = list(of_deformed(run, asked.dataset, asked.networks, run.train.seed))
     else:
-        rows = [of_run("normal run", seed, judged_run(asked.preset, seed, None)) for seed in range(1, asked.seeds + 1)]
+        rows = [of_run(NORMAL, seed, judged_run(asked.preset, seed, None)) for seed in range(1, asked.seeds + 1)]
         for case, epochs in zip(SHORT, (max(1, run.train.epochs // 10), 1)):
             rows.append(of_run(case, 1, judged_run(asked.preset, 1, epochs)))
         first = judged_run(asked.preset, 1, None)
