@@ -167,10 +167,10 @@ def write_load(measurement: Measurement) -> str:
         scene = "The times are those while the runs live: each reports every 15 s, and every second one of them ends."
     else:
         title = f"{found['runs']} runs created at once"
-        scene = f"Imitated workers run {found['runSeconds']} s."
+        scene = f"Fake workers run {found['runSeconds']} s."
     return (
         f"### {title}, {each} each, on {found['nodes']} nodes with 8 GPUs\n\n"
-        f"`{measurement.text}`\n\n{table(['what', 'figure'], rows)}\n\n{scene} Control plane, imitated nodes and "
+        f"`{measurement.text}`\n\n{table(['what', 'figure'], rows)}\n\n{scene} Control plane, fake nodes and "
         "operator share this machine.\n\n"
         f"Machine: {machine_text(BenchMachine.model_validate(found['machine']))}.\n"
     )

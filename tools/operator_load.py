@@ -1,4 +1,4 @@
-"""How the operator bears many runs, on a control plane of this machine with imitated nodes.
+"""How the operator bears many runs, on a control plane of this machine with fake nodes.
 
     python -m tools.operator_load --nodes 1000 --runs 500 --nodes-per-run 2 [--output FILE]
     python -m tools.operator_load --nodes 60 --runs 50 --live
@@ -54,7 +54,7 @@ def main() -> None:
         machines.add_pool(api, Pool("load", given.nodes))
         client.CoreV1Api(api).create_namespace({"metadata": {"name": NAMESPACE}})
         install_worker_account(Connection(api), NAMESPACE)
-        machines.imitate_pods(api, NAMESPACE, run=None if given.live else f"{given.run_seconds}s")
+        machines.fake_pods(api, NAMESPACE, run=None if given.live else f"{given.run_seconds}s")
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         operator = OperatorProcess(plane, Path(folder), CALOSCALE_METRICS_PORT=str(port))
@@ -76,7 +76,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--nodes-per-run", type=int, default=1)
-    parser.add_argument("--run-seconds", type=int, default=20, help="how long imitated workers run")
+    parser.add_argument("--run-seconds", type=int, default=20, help="how long fake workers run")
     parser.add_argument("--live", action="store_true", help="workers run until they are ended, one run a second")
     parser.add_argument("--most-seconds", type=int, default=1800)
     parser.add_argument("--output", type=Path, help="the figures as JSON")

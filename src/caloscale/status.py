@@ -14,8 +14,8 @@ Phase = Literal[
     "Pending", "Waiting", "Starting", "Running", "Recovering", "Suspending", "Suspended", "Succeeded", "Failed"
 ]
 """Pending: not yet planned. Waiting: planned, the machines are not there. Starting: launched, not all workers run.
-Recovering: interrupted, resumes soon. Suspending: stopped on request, or because the pipeline step that followed it has
-gone; its workers save and end. Suspended: they have ended."""
+Recovering: interrupted, resumes soon. Suspending: stopped on request, or because the pipeline step that waited for it
+has gone; its workers save and end. Suspended: they have ended."""
 FINISHED: tuple[Phase, ...] = ("Succeeded", "Failed")
 """Phases that a run does not leave by itself."""
 MENDABLE = ("Budget", "Deadline", "RestartBudget", "StartupFailed")
@@ -290,8 +290,8 @@ class RunStatus(StatusBlock):
     """The next start is not before this (back-off)."""
     capacity_since: Time | None = None
     """Since when the planned nodes could be had again, while it runs on fewer."""
-    unfollowed_since: Time | None = None
-    """Since when the pod that is to follow the run (a pipeline's step) has been gone."""
+    client_gone_since: Time | None = None
+    """Since when the pod of the run's client (a pipeline's step) has been gone."""
     finished: Time | None = None
     """When it ended."""
 

@@ -107,5 +107,8 @@ def test_another_does(phase: str) -> None:
     server: Any = Server(seen(phase))
     runs.suspend(server, "physics", "gan", on=False)
     assert server.changes == [
-        ("merge", {"spec": {"cluster": {"suspend": False}}, "metadata": {"annotations": {runs.names.FOLLOWER: None}}})
+        (
+            "merge",
+            {"spec": {"cluster": {"suspend": False}}, "metadata": {"annotations": {runs.names.CLIENT_HEARTBEAT: None}}},
+        )
     ]

@@ -133,10 +133,10 @@ def test_the_plan_is_the_planners() -> None:
 
 def test_a_pool_with_room_goes_before_a_cheaper_one_without() -> None:
     run = ex.run_of(*V100, "hardware.count=16")
-    raw = [*(ex.spot(f"s{i}", "cheap") for i in range(2)), *(ex.node(f"n{i}", "dear") for i in range(2))]
+    raw = [*(ex.spot(f"s{i}", "cheap") for i in range(2)), *(ex.node(f"n{i}", "expensive") for i in range(2))]
     assert choose_placement(run, ex.pools(*raw), ex.CATALOGUE).placed.pool == "cheap"  # type: ignore[union-attr]
     full = ex.pools(*raw, uses=(Use("s0", 8, 1.0, 1.0),))
-    assert choose_placement(run, full, ex.CATALOGUE).placed.pool == "dear"  # type: ignore[union-attr]
+    assert choose_placement(run, full, ex.CATALOGUE).placed.pool == "expensive"  # type: ignore[union-attr]
 
 
 def test_beyond_the_budget_nothing_is_placed() -> None:

@@ -1,4 +1,4 @@
-"""The control plane itself: upstream operators run imitated pods to their end on imitated machines."""
+"""The control plane itself: upstream operators run fake pods to their end on fake machines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kubernetes.client.exceptions import ApiException
 
 from tools.cluster import ControlPlane, machines
 from tools.cluster.errors import ClusterError
-from tools.cluster.imitation import EXIT, RUN
+from tools.cluster.fake_nodes import EXIT, RUN
 from tools.cluster.programs import CONTROL_PLANE, KUBERNETES, folder, version
 
 TOLERATIONS = [
@@ -153,7 +153,7 @@ def test_pods_take_over_how_their_namespace_lets_them_end(
     control_plane: ControlPlane, namespace: str, api: client.ApiClient, add_nodes: Callable[..., list[str]]
 ) -> None:
     add_nodes("cpu", 1, accelerator="")
-    machines.imitate_pods(api, namespace, run="300ms", exit_code=3)
+    machines.fake_pods(api, namespace, run="300ms", exit_code=3)
     core = client.CoreV1Api(api)
     pods = {"inherits": {}, "says-itself": {RUN: "200ms", EXIT: "0"}}
     for name, own in pods.items():
@@ -242,7 +242,7 @@ def running(api: client.ApiClient, namespace: str) -> dict[str, str]:
     return {pod.metadata.uid: pod.spec.node_name for pod in pods if pod.status.phase == "Running"}
 
 
-def test_logs_of_imitated_pods_can_be_read(
+def test_logs_of_fake_pods_can_be_read(
     control_plane: ControlPlane, namespace: str, api: client.ApiClient, add_nodes: Callable[..., list[str]]
 ) -> None:
     add_nodes("cpu", 1, accelerator="")
@@ -250,7 +250,7 @@ def test_logs_of_imitated_pods_can_be_read(
     spec = {"containers": [{"name": "only", "image": "none"}]}
     core.create_namespaced_pod(namespace, {"metadata": {"name": "talks"}, "spec": spec})
     control_plane.wait_until(lambda: core.read_namespaced_pod("talks", namespace).status.phase == "Running", "it runs")
-    assert core.read_namespaced_pod_log("talks", namespace) == "an imitated pod writes no log\n"
+    assert core.read_namespaced_pod_log("talks", namespace) == "a fake pod writes no log\n"
 
 
 def test_a_service_account_has_its_rights_only(control_plane: ControlPlane, namespace: str) -> None:

@@ -1,4 +1,4 @@
-"""kind's configuration, as far as it can be seen without kind: nodes like those of the imitated pools."""
+"""kind's configuration, as far as it can be seen without kind: nodes like those of the fake pools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from tools.cluster import kind
-from tools.cluster.imitation import node_objects
+from tools.cluster.fake_nodes import node_objects
 from tools.cluster.programs import KUBERNETES, version
 from tools.cluster.real import DEFAULT_POOLS, SHARED
 
@@ -18,10 +18,10 @@ FIELDS = {"role", "image", "labels", "extraMounts", "kubeadmConfigPatches"}
 
 def test_workers_carry_the_labels_and_taints_of_the_pools() -> None:
     control, *workers = MADE["nodes"]
-    imitated = [node for pool in DEFAULT_POOLS for node in node_objects(pool)]
+    fake = [node for pool in DEFAULT_POOLS for node in node_objects(pool)]
     assert control["role"] == "control-plane"
-    assert [worker["role"] for worker in workers] == ["worker"] * len(imitated)
-    for worker, node in zip(workers, imitated, strict=True):
+    assert [worker["role"] for worker in workers] == ["worker"] * len(fake)
+    for worker, node in zip(workers, fake, strict=True):
         assert set(worker) <= FIELDS
         labels = node["metadata"]["labels"]
         assert worker["labels"] == {key: labels[key] for key in labels if key not in kind.OWN_LABELS}

@@ -91,7 +91,7 @@ def test_images_without_a_version_are_refused(image: str) -> None:
 
 @pytest.fixture(scope="module")
 def deployed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """The kind overlay on the control plane, by `make deploy`'s own code, on a machine that imitates a kubelet."""
+    """The kind overlay on the control plane, by `make deploy`'s own code, on a machine with a fake kubelet."""
     api = control_plane.client()
     nodes = machines.add_pool(api, Pool("system", 1, accelerator=""))
     with pytest.MonkeyPatch.context() as patch:

@@ -225,7 +225,7 @@ def test_what_is_newer_than_the_list_stays() -> None:
 def test_the_end_of_a_pipelines_step_concerns_the_run_that_it_follows() -> None:
     store = Store()
     metadata = {"name": "gan", "namespace": "physics", "uid": "u", "resourceVersion": "1"}
-    followed = {"metadata": {**metadata, "annotations": {"caloscale.dev/follower": "step"}}, "spec": {}}
+    followed = {"metadata": {**metadata, "annotations": {"caloscale.dev/client-heartbeat": "step"}}, "spec": {}}
     followed["status"] = {"phase": "Running"}  # nothing else would have it looked at
     store.put("TrainingRun", followed)
     assert not store.is_there("physics", "step")

@@ -195,28 +195,28 @@ def test_a_run_whose_pipeline_step_has_gone_stops_and_resumes_with_another() -> 
     """Whoever terminates a pipeline does not want to pay for its machines; a step that is tried again does."""
     w = world(steps=600)
     w.until(lambda w: w.step >= 130)
-    w.followed, left = False, w.now
+    w.client_runs, left = False, w.now
     w.until(lambda w: w.phase == "Suspended")
     assert not w.pods
     assert 60 <= (w.now - left).total_seconds() <= 90 and w.saved >= 130 and not w.jobs
     message = w.status["message"]
-    assert "the pipeline step that follows it, pod step, has ended" in message
+    assert "the pipeline step that waits for it, pod step, has ended" in message
     assert "caloscale stop gan --resume" in message
     for _ in range(100):
         w.reconcile()
         w.tick()
     assert w.phase == "Suspended"
-    w.followed = True
+    w.client_runs = True
     w.until(settled)
-    assert w.phase == "Succeeded" and w.status["restarts"] == 0 and "unfollowedSince" not in w.status
+    assert w.phase == "Succeeded" and w.status["restarts"] == 0 and "clientGoneSince" not in w.status
 
 
 def test_a_step_that_is_tried_again_soon_disturbs_nothing() -> None:
     w = world(steps=600)
     w.until(lambda w: w.step >= 130)
-    w.followed, left = False, w.now
+    w.client_runs, left = False, w.now
     w.until(lambda w: (w.now - left).total_seconds() >= 40)
-    w.followed = True
+    w.client_runs = True
     w.until(settled)
     assert w.phase == "Succeeded" and len(w.attempts) == 1
 

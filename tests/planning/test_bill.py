@@ -15,7 +15,7 @@ from caloscale.planning.measurements import load_measurements
 from caloscale.planning.plan import plan
 from caloscale.planning.prices import load_prices
 from caloscale.planning.slices import load_slices
-from caloscale.planning.usage import Attempt, NodeUse, Observed, RunUse, measurement_of
+from caloscale.planning.usage import Attempt, MeasuredTraining, NodeUse, RunUse, measurement_of
 from caloscale.spec import load_run
 
 TODAY = dt.date(2026, 11, 21)
@@ -52,7 +52,7 @@ INTERRUPTED = run_use(
     ),
     Attempt(nodes=(nodes(4000),), start_up_seconds=130, training_seconds=3700, evaluation_seconds=110),
     slower_than_aligned=0.25,
-    observed=Observed(
+    observed=MeasuredTraining(
         network="variable-angle",
         workers=4,
         batch_per_replica=96,

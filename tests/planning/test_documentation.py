@@ -36,14 +36,14 @@ def test_figures_of_the_page_are_those_of_the_code():
 def test_the_page_describes_every_field_of_a_usage_file():
     from pydantic.alias_generators import to_camel
 
-    from caloscale.planning.usage import Attempt, NodeUse, Observed, RunUse
+    from caloscale.planning.usage import Attempt, MeasuredTraining, NodeUse, RunUse
 
     rows = re.findall(r"^\| `(\S+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     for block, place in (
         (RunUse, ""),
         (Attempt, "attempts[]."),
         (NodeUse, "attempts[].nodes[]."),
-        (Observed, "observed."),
+        (MeasuredTraining, "observed."),
     ):
         for field in block.model_fields:
             assert place + to_camel(field) in rows

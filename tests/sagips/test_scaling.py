@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from caloscale.sagips.exchange.groups import groups_of_sizes
-from caloscale.sagips.scaling import Link, Network, Plan, simulate, straggling_times
+from caloscale.sagips.scaling import ExchangePlan, Link, Network, simulate, straggling_times
 
 NETWORK = Network(within=Link(1e-6, 1e10), between=Link(1e-5, 1e9), window=Link(2e-6, 5e9))
 SIZE = 200_000
@@ -14,7 +14,7 @@ FREE = Network(*[Link(0.0, 1e30)] * 3)
 
 
 def plan(method, sizes, **options):
-    return Plan(method, groups_of_sizes(sizes, sum(sizes)), SIZE, **options)
+    return ExchangePlan(method, groups_of_sizes(sizes, sum(sizes)), SIZE, **options)
 
 
 def test_without_stragglers_messages_take_their_closed_forms():

@@ -146,7 +146,7 @@ def test_the_run_of_a_terminated_step_stops_and_resumes_when_it_is_retried(runs:
             runs.trains(name, steps)
             runs.cluster.kubectl("delete", "pod", pod, "-n", NAMESPACE, "--timeout=90s")
             status = runs.until(name, lambda s: s.get("phase") == "Suspended" and not holds(s), "the run has stopped")
-            assert f"the pipeline step that follows it, pod {pod}, has ended" in status["message"]
+            assert f"the pipeline step that waits for it, pod {pod}, has ended" in status["message"]
         assert len(status["attempts"]) == 2 and status["attempts"][1]["firstStep"] > 0
         return 143
 

@@ -1,7 +1,7 @@
 """A Kubernetes control plane on one machine, without containers, for tests and for trying the operator.
 
 ``python -m tools.cluster build`` builds its programs once; ``with ControlPlane() as plane:`` starts it. Nodes and pods
-are imitated: the scheduler, the controllers and the upstream operators are real, what runs in a pod is not.
+are fake: the scheduler, the controllers and the upstream operators are real, what runs in a pod is not.
 """
 
 from __future__ import annotations

@@ -53,10 +53,10 @@ def built() -> None:
 
 @app.command()
 def up(
-    nodes: Annotated[int, typer.Option(min=0, help="Imitated spot nodes with 8 V100 each.")] = 4,
+    nodes: Annotated[int, typer.Option(min=0, help="Fake spot nodes with 8 V100 each.")] = 4,
     mpi: Annotated[bool, typer.Option(help="Also the mpi-operator.")] = False,
 ) -> None:
-    """Start a control plane with imitated nodes and leave it running."""
+    """Start a control plane with fake nodes and leave it running."""
     if processes():
         raise ClusterError("a control plane is running already", remedy="python -m tools.cluster status, or down")
     shutil.rmtree(running_folder(), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Imitated machines come, break and go: what a test does to a cluster's nodes."""
+"""Fake machines come, break and go: what a test does to a cluster's nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tools.cluster.errors import ClusterError
-from tools.cluster.imitation import BROKEN, EXIT, RUN, node_objects, shutdown_status
+from tools.cluster.fake_nodes import BROKEN, EXIT, RUN, node_objects, shutdown_status
 from tools.cluster.pools import Pool
 
 THREADS = 16
@@ -75,7 +75,7 @@ def break_nodes(api: client.ApiClient, names: Iterable[str]) -> None:
         "type": "Ready",
         "status": "False",
         "reason": "KubeletNotReady",
-        "message": "imitated fault",
+        "message": "fake fault",
         "lastTransitionTime": now,
         "lastHeartbeatTime": now,
     }
@@ -105,7 +105,7 @@ def end_pods(
     return ended
 
 
-def imitate_pods(api: client.ApiClient, namespace: str, *, run: str | None, exit_code: int = 0) -> None:
+def fake_pods(api: client.ApiClient, namespace: str, *, run: str | None, exit_code: int = 0) -> None:
     """Pods that are made in a namespace from now on run so long and end with the exit code; run None: until deleted."""
     annotations = {RUN: run, EXIT: None if run is None else str(exit_code)}
     client.CoreV1Api(api).patch_namespace(namespace, {"metadata": {"annotations": annotations}})

@@ -16,7 +16,7 @@ from tools.cluster.access import Access
 from tools.cluster.audit import Request, read_request
 from tools.cluster.daemons import Daemon
 from tools.cluster.errors import ClusterError
-from tools.cluster.imitation import inheritance_policy
+from tools.cluster.fake_nodes import inheritance_policy
 from tools.cluster.servers import Servers, Settings
 from tools.cluster.upstream import OPERATORS, install
 
@@ -64,11 +64,11 @@ class ControlPlane(Access):
                 self.run(daemon)
             # These need the API server but not each other.
             others = [self.servers.controllers(), self.servers.scheduler()]
-            if self._settings.imitates:
+            if self._settings.has_fake_nodes:
                 others.append(self.servers.kwok())
             for daemon in others:
                 self.run(daemon, wait=False)
-            if self._settings.imitates:
+            if self._settings.has_fake_nodes:
                 self.apply(inheritance_policy())
             for name in self._operators:
                 install(self, name)

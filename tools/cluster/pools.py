@@ -1,4 +1,4 @@
-"""Pools of equal nodes, labelled and tainted as Google Kubernetes Engine does it: imitated machines and real ones."""
+"""Pools of equal nodes, labelled and tainted as Google Kubernetes Engine does it: fake machines and real ones."""
 
 from __future__ import annotations
 

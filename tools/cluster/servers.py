@@ -10,7 +10,7 @@ import yaml
 from caloscale.bench.ports import free_ports
 from tools.cluster.certificates import Authority, KeyPair, write_kubeconfig, write_signing_key
 from tools.cluster.daemons import Daemon, answers
-from tools.cluster.imitation import MARK_SELECTOR, stages
+from tools.cluster.fake_nodes import MARK_SELECTOR, stages
 from tools.cluster.programs import program
 
 CONTEXT = "caloscale-control-plane"
@@ -41,8 +41,8 @@ class Settings:
     """Silence after which a node counts as lost."""
     address: str = LOOPBACK
     """Where the API server listens; real nodes cannot reach 127.0.0.1."""
-    imitates: bool = True
-    """Whether there is kwok for imitated nodes."""
+    has_fake_nodes: bool = True
+    """Whether there is kwok for fake nodes."""
     context: str = CONTEXT
     """Name in the kubeconfigs."""
 
@@ -112,7 +112,7 @@ class Servers:
             "authorization-mode": "Node,RBAC",
             # the second one is on in OpenShift: whoever blocks the deletion of an owner needs a right to
             "enable-admission-plugins": "NodeRestriction,OwnerReferencesPermissionEnforcement",
-            # Imitated pods take over their namespace's annotations through such a policy.
+            # Fake pods take over their namespace's annotations through such a policy.
             "feature-gates": "MutatingAdmissionPolicy=true",
             "runtime-config": "admissionregistration.k8s.io/v1beta1=true",
             "kubelet-client-certificate": self._admin.certificate,
@@ -137,7 +137,7 @@ class Servers:
         return self.daemon("kube-apiserver", _options(options), self._api_ready)
 
     def controllers(self) -> Daemon:
-        """The controller manager; imitated nodes get no address ranges, or they would take those of real ones."""
+        """The controller manager; fake nodes get no address ranges, or they would take those of real ones."""
         options = {
             **self._secured("system:kube-controller-manager", "controller"),
             "service-account-private-key-file": self._tokens.key,
@@ -160,10 +160,10 @@ class Servers:
         return self.daemon("kube-scheduler", _options(options), self._healthy("scheduler", "/readyz"))
 
     def kwok(self) -> Daemon:
-        """kwok: keeps imitated nodes alive and lets their pods run and end."""
-        logs = self.folder / "imitated-pod.log"
+        """kwok: keeps fake nodes alive and lets their pods run and end."""
+        logs = self.folder / "fake-pod.log"
         # In the form in which a container runtime writes logs.
-        logs.write_text("2026-01-01T00:00:00.000000000Z stdout F an imitated pod writes no log\n", encoding="utf-8")
+        logs.write_text("2026-01-01T00:00:00.000000000Z stdout F a fake pod writes no log\n", encoding="utf-8")
         configuration = self.folder / "stages.yaml"
         configuration.write_text(stages(logs), encoding="utf-8")
         port = self.ports["kwok"]

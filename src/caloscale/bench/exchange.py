@@ -19,7 +19,7 @@ from caloscale.progress import bar
 from caloscale.sagips.exchange import COMPARED, METHODS
 from caloscale.sagips.exchange.groups import groups_of_sizes
 from caloscale.sagips.mpi import mpi_environment, mpiexec_command
-from caloscale.sagips.scaling import Link, Network, Outcome, Plan, simulate, straggling_times
+from caloscale.sagips.scaling import ExchangePlan, Link, Network, Outcome, simulate, straggling_times
 
 TENSORS = (768, 16_384, 16_384, 16_384, 768)
 """Weights of the layers of the published generator: 50,688 floats without biases."""
@@ -132,9 +132,9 @@ def _run_ranks(count: int, settings: dict[str, Any]) -> Any:
         return json.loads(target.read_text(encoding="utf-8"))
 
 
-def _plan(method: str, ranks: int) -> Plan:
+def _plan(method: str, ranks: int) -> ExchangePlan:
     groups = groups_of_sizes(_groups(ranks), ranks)
-    return Plan(method, groups, FLOAT_BYTES * sum(TENSORS), outer_every=OUTER_EVERY)
+    return ExchangePlan(method, groups, FLOAT_BYTES * sum(TENSORS), outer_every=OUTER_EVERY)
 
 
 def _network(links: ExchangeLinks, between: Link | None = None) -> Network:

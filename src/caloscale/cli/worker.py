@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def command() -> None:
     """Train as one of the workers of a run on a cluster; everything comes from the environment of the pod."""
     from caloscale.client.cancellation import ended_by_sigterm
-    from caloscale.cluster.workload.pod_template import DOCUMENT_VARIABLE
+    from caloscale.cluster.workload.pod_template import RUN_VARIABLE
     from caloscale.spec import parse_run
 
-    text = os.environ.get(DOCUMENT_VARIABLE)
+    text = os.environ.get(RUN_VARIABLE)
     if text is None:
         raise InputError(
             "is not set: this command is for pods of the operator",
-            field=DOCUMENT_VARIABLE,
+            field=RUN_VARIABLE,
             remedy="train here with caloscale train or caloscale run",
         )
     logging.basicConfig(format="%(message)s")

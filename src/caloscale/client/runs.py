@@ -41,13 +41,13 @@ class RunOnCluster(NamedTuple):
 
 
 def manifest_of(
-    run: Run, name: str, namespace: str, labels: dict[str, str] | None = None, follower: str | None = None
+    run: Run, name: str, namespace: str, labels: dict[str, str] | None = None, client_pod: str | None = None
 ) -> dict[str, Any]:
     """The TrainingRun of a run configuration, every field resolved.
 
     Raises ConfigurationError for a name that is not valid for pods.
 
-    ``follower``: a pod of the namespace; a minute after its end the run stops.
+    ``client_pod``: the pod of its client, as that one's heartbeat; a minute after its end the run stops.
     """
     if not NAME.fullmatch(name):
         raise ConfigurationError(
@@ -61,8 +61,8 @@ def manifest_of(
             "is needed on a cluster", field="hardware", remedy="--set hardware={} lets the planner choose"
         )
     metadata: dict[str, Any] = {"name": name, "namespace": namespace, **({"labels": labels} if labels else {})}
-    if follower:
-        metadata["annotations"] = {names.FOLLOWER: follower}
+    if client_pod:
+        metadata["annotations"] = {names.CLIENT_HEARTBEAT: client_pod}
     spec = json.loads(run.model_dump_json(by_alias=True, exclude_none=True))
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
 
@@ -144,7 +144,7 @@ def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnC
 
 
 def suspend(connection: Connection, namespace: str, name: str, *, on: bool = True) -> None:
-    """Stop a run after a checkpoint, or resume it, also without its follower.
+    """Stop a run after a checkpoint, or resume it, also without the pod of its client.
 
     Raises ClusterError, and InputError when it has finished.
     """
@@ -154,7 +154,7 @@ def suspend(connection: Connection, namespace: str, name: str, *, on: bool = Tru
         raise InputError(f"{name} has {run.status.phase.lower()} and cannot {what}", remedy=_after_the_end(run))
     change: dict[str, Any] = {"spec": {"cluster": {"suspend": on}}}
     if not on:
-        change["metadata"] = {"annotations": {names.FOLLOWER: None}}
+        change["metadata"] = {"annotations": {names.CLIENT_HEARTBEAT: None}}
     _try(lambda: connection.merge(names.KIND, namespace, name, change), "the run cannot be changed")
 
 

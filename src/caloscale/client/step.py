@@ -63,7 +63,7 @@ def train_on_cluster(
         cluster = run.cluster.model_copy(update={"workspace": workspace, "dataset": dataset})
         configured = run.model_copy(update={"cluster": cluster})
         pod = os.environ.get(POD_VARIABLE)
-        submit(connected, manifest_of(configured, name, where, follower=pod))
+        submit(connected, manifest_of(configured, name, where, client_pod=pod))
         last: RunOnCluster | None = None
         with ended_by_sigterm():
             try:

@@ -10,7 +10,7 @@ from caloscale.cluster.accounting import first_day, interruptions, node_totals
 from caloscale.cluster.capacity.nodes import node_use
 from caloscale.planning.accelerators import load_accelerators
 from caloscale.planning.plan import Plan
-from caloscale.planning.usage import Attempt, Observed, RunUse
+from caloscale.planning.usage import Attempt, MeasuredTraining, RunUse
 from caloscale.spec import Run
 from caloscale.status import AttemptStatus, Placed, RunStatus
 
@@ -94,7 +94,7 @@ def _used_share(attempt: AttemptStatus, placed: Placed | None) -> float:
     return min(attempt.workers * placed.accelerators_per_worker / (attempt.nodes * placed.per_node), 1.0)
 
 
-def _observed(run: Run, status: RunStatus, last: Attempt) -> Observed | None:
+def _observed(run: Run, status: RunStatus, last: Attempt) -> MeasuredTraining | None:
     """What worker 0 measured in the last attempt; None where its report and the placement do not say everything.
 
     A step of several micro-batches is not that of a larger batch, and where other showers than the configured ones
@@ -112,7 +112,7 @@ def _observed(run: Run, status: RunStatus, last: Attempt) -> Observed | None:
         return None
     if showers // placed.global_batch != per_epoch:
         return None
-    return Observed(
+    return MeasuredTraining(
         network=run.model.preset,
         workers=placed.workers,
         batch_per_replica=placed.batch_per_replica,

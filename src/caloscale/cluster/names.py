@@ -29,8 +29,8 @@ ACCELERATORS_PER_WORKER = "caloscale.dev/accelerators-per-worker"
 ACCELERATOR = "caloscale.dev/accelerator"
 """Annotation of a job: accelerator of its plan."""
 
-FOLLOWER = "caloscale.dev/follower"
-"""Annotation of a run: the pod, of the run's namespace, without which it is to stop: the step of a pipeline."""
+CLIENT_HEARTBEAT = "caloscale.dev/client-heartbeat"
+"""Annotation of a run: the pod of its client, such as the step of a pipeline; a minute after its end the run stops."""
 
 GPU = "nvidia.com/gpu"
 TPU = "google.com/tpu"

@@ -133,7 +133,7 @@ class Store:
             self._of_run.setdefault(pod.run, set()).add((namespace, name))
             concerned |= self._concerned(pod.run)
         elif (before is not None and before.phase not in ENDED) != (pod.phase not in ENDED):
-            concerned |= self._followed_by(namespace, name)  # it has come, or ended
+            concerned |= self._clients_of(namespace, name)  # it has come, or ended
         if before is None or pod.use != before.use:
             self._changed()
             if before is not None and before.use is not None and pod.use is None:
@@ -165,7 +165,7 @@ class Store:
                 return set()
             self._remember(pod_of(raw) if raw.get("status") else pod)
             if pod.run is None:
-                return self._followed_by(namespace, name) | self.pending_runs()
+                return self._clients_of(namespace, name) | self.pending_runs()
             self._of_run.get(pod.run, set()).discard((namespace, name))
             return self._concerned(pod.run) | self.pending_runs()
         if kind in ("TFJob", "JobSet"):
@@ -309,18 +309,20 @@ class Store:
         """The run, and the one that has its name by now and waits for what it leaves."""
         return {run, self._named.get(run[:2], run)}
 
-    def _followed_by(self, namespace: str, pod: str) -> set[RunKey]:
+    def _clients_of(self, namespace: str, pod: str) -> set[RunKey]:
         """Runs that are to stop without this pod."""
-        return {key for key, known in self.runs.items() if key.namespace == namespace and follower_of(known.raw) == pod}
+        return {
+            key for key, known in self.runs.items() if key.namespace == namespace and client_pod_of(known.raw) == pod
+        }
 
     def _changed(self) -> set[RunKey]:
         self._changes += 1
         return set()
 
 
-def follower_of(raw: Mapping[str, Any]) -> str | None:
-    """The pod without which a run is to stop."""
-    return (raw["metadata"].get("annotations") or {}).get(names.FOLLOWER) or None
+def client_pod_of(raw: Mapping[str, Any]) -> str | None:
+    """The pod of a run's client, without which it is to stop."""
+    return (raw["metadata"].get("annotations") or {}).get(names.CLIENT_HEARTBEAT) or None
 
 
 def read_progress(raw: Mapping[str, Any]) -> RunProgress | None:

@@ -49,9 +49,9 @@ class Snapshot:
     """By uid: pods that are gone, as they were last; they ended when they were seen to go, if not before."""
     namesakes: Sequence[Pod] = ()
     """Pods of an earlier run of this name."""
-    follower: str | None = None
-    """Pod without which the run is to stop; None: it needs none."""
-    followed: bool = True
+    client_pod: str | None = None
+    """Pod of the run's client (a pipeline's step), without which it is to stop; None: it needs none."""
+    client_runs: bool = True
     """Whether that pod is there and has not ended."""
     warnings: Sequence[Diagnostic] = ()
     """Warnings about workers that take long to start, newest first."""

@@ -23,7 +23,7 @@ from caloscale.cluster.names import RunKey
 from caloscale.cluster.workload.launch import Manifest
 from caloscale.connection import CONFLICT, Connection, FencedError, is_passing, message_of
 from caloscale.errors import InputError
-from caloscale.operator.cache import Store, Watches, follower_of
+from caloscale.operator.cache import Store, Watches, client_pod_of
 from caloscale.operator.context import Action, Create, Decision, Delete, RunEvent, Snapshot
 from caloscale.operator.failures import NAME_TAKEN, REFUSED, diagnostics_of, job_in_doubt
 from caloscale.operator.metrics import Metrics
@@ -161,7 +161,7 @@ class Controller:
             known = store.runs.get(run)
             if known is None or "deletionTimestamp" in known.raw["metadata"]:
                 return None
-            metadata, follower, live = known.raw["metadata"], follower_of(known.raw), known.status.live
+            metadata, client_pod, live = known.raw["metadata"], client_pod_of(known.raw), known.status.live
             seen = Snapshot(
                 run=run,
                 generation=metadata.get("generation", 1),
@@ -177,8 +177,8 @@ class Controller:
                 image=self.settings.image,
                 gone_pods=store.went,
                 namesakes=store.namesakes_of(run),
-                follower=follower,
-                followed=follower is None or store.is_there(run.namespace, follower),
+                client_pod=client_pod,
+                client_runs=client_pod is None or store.is_there(run.namespace, client_pod),
                 warnings=[
                     *([self._refusals[run]] if run in self._refusals else []),
                     *([] if live is None else diagnostics_of(store.warnings.get(run, {}).values(), live, now)),

@@ -20,7 +20,7 @@ COST_REFRESH_SECONDS = 60.0
 """A running meter alone makes no status more often than this, s."""
 PROGRESS_SECONDS = 60.0
 """A report of worker 0 that brings nothing but steps makes no status more often than this, s."""
-FOLLOWER_SECONDS = 60.0
+HEARTBEAT_SECONDS = 60.0
 """A pipeline's step that has ended may be tried again so long before its run stops, s."""
 
 
@@ -39,7 +39,7 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
         elif _is_left(draft):
             name = draft.seen.run.name
             remedy = f"the step tried again resumes it, and so does caloscale stop {name} --resume"
-            suspend(draft, f"the pipeline step that follows it, pod {draft.seen.follower}, has ended", remedy)
+            suspend(draft, f"the pipeline step that waits for it, pod {draft.seen.client_pod}, has ended", remedy)
         else:
             _proceed(draft, run)
     # also of a run that has finished just now: no event may come any more that would have it looked at again
@@ -54,16 +54,16 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
 
 
 def _is_left(draft: Draft) -> bool:
-    """Whether the pod that is to follow the run has been gone for a while: nobody waits for what it costs.
+    """Whether the pod of the run's client has been gone for a while: nobody waits for what it costs.
 
     A step that is terminated cannot take its run back: Kubeflow's wrapping of a command keeps SIGTERM from it.
     """
-    if draft.seen.followed:
-        draft.put(unfollowed_since=None)
+    if draft.seen.client_runs:
+        draft.put(client_gone_since=None)
         return False
-    since = draft.status.unfollowed_since or draft.now
-    draft.put(unfollowed_since=since)
-    end = since + dt.timedelta(seconds=FOLLOWER_SECONDS)
+    since = draft.status.client_gone_since or draft.now
+    draft.put(client_gone_since=since)
+    end = since + dt.timedelta(seconds=HEARTBEAT_SECONDS)
     if draft.now < end:
         draft.times.append(end)
     return draft.now >= end

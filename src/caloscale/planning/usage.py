@@ -93,7 +93,7 @@ class Attempt(Block):
         return max(use.seconds for use in self.nodes)
 
 
-class Observed(Block):
+class MeasuredTraining(Block):
     """What the training measured of itself."""
 
     network: str
@@ -133,7 +133,7 @@ class RunUse(Block):
     """Epochs that were completed."""
     slower_than_aligned: float = Field(default=0, ge=0)
     """Step over that of the aligned layout, minus 1 (the planner's `slowerThanBest`, or measured)."""
-    observed: Observed | None = None
+    observed: MeasuredTraining | None = None
     """What the training measured, for later plans."""
 
 
@@ -177,7 +177,7 @@ def measurement_of(use: RunUse) -> Measurement | None:
     return Measurement.model_validate(row, by_name=True)
 
 
-def _steps(seen: Observed, nodes: NodeUse, attempt: Attempt) -> int:
+def _steps(seen: MeasuredTraining, nodes: NodeUse, attempt: Attempt) -> int:
     replicas = find_accelerator(nodes.accelerator, field="accelerator").replicas
     count = sum(held.nodes * held.per_node for held in attempt.nodes)
     return seen.showers // (replicas * count * seen.batch_per_replica)

@@ -48,7 +48,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExchangePlan:
     """How ranks exchange."""
 
     method: str
@@ -109,7 +109,7 @@ def straggling_times(
     return np.where(random.random((epochs, ranks)) < share, factor * times, times)
 
 
-def simulate(plan: Plan, computing: Times, network: Network) -> Outcome:
+def simulate(plan: ExchangePlan, computing: Times, network: Network) -> Outcome:
     """The epochs of all ranks. computing: (epochs, ranks), s. Its first row is epoch 1, the first with an exchange."""
     if plan.method == "grouped-rma":
         return _RemoteMemory(plan, computing, network).run()
@@ -120,7 +120,7 @@ def simulate(plan: Plan, computing: Times, network: Network) -> Outcome:
     return Outcome(ended, computing)
 
 
-def _after_messages(plan: Plan, ready: Times, epoch: int, network: Network) -> Times:
+def _after_messages(plan: ExchangePlan, ready: Times, epoch: int, network: Network) -> Times:
     """When each rank has exchanged, if it was ready then: (ranks,), s."""
     if plan.method == "none":
         return ready
@@ -140,7 +140,7 @@ def _after_messages(plan: Plan, ready: Times, epoch: int, network: Network) -> T
     return done
 
 
-def _after_ring(ready: Times, rings: Groups, plan: Plan, network: Network) -> Times:
+def _after_ring(ready: Times, rings: Groups, plan: ExchangePlan, network: Network) -> Times:
     """When each rank has exchanged in its ring of messages; ranks of no ring keep their times.
 
     In a step a rank receives from the left and sends to the right. Large messages are handed over when both sides are
@@ -165,7 +165,7 @@ def _after_ring(ready: Times, rings: Groups, plan: Plan, network: Network) -> Ti
 class _RemoteMemory:
     """The grouped ring with remote memory, event by event: see `caloscale.sagips.exchange.grouped_rma.WindowRing`."""
 
-    def __init__(self, plan: Plan, computing: Times, network: Network) -> None:
+    def __init__(self, plan: ExchangePlan, computing: Times, network: Network) -> None:
         self.plan, self.computing, self.network = plan, computing, network
         ranks = computing.shape[1]
         self.left, self.steps = [0] * ranks, [0] * ranks

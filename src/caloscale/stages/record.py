@@ -25,7 +25,7 @@ EARLIER_FILE = "earlier.json"
 """Beside the records: those of earlier attempts, which are paid for, too."""
 
 
-class Machine(Block):
+class StageMachine(Block):
     """The machine that a stage ran on."""
 
     processor: str
@@ -51,7 +51,7 @@ class StageRecord(Block):
     """Processor time of the stage's process and its children, s."""
     peak_memory_mib: float
     """Largest resident memory of the stage's process and its children together, MiB, sampled twice a second."""
-    machine: Machine
+    machine: StageMachine
     """Where it ran."""
     on_worker: bool = False
     """Whether a worker of a run on a cluster did it: on a machine that the run's bill names."""
@@ -63,7 +63,7 @@ class StageRecord(Block):
     """Exit code that a command ends with after this stage."""
 
 
-class Attempt(Block):
+class EarlierAttempt(Block):
     """Stages of an attempt that were begun again later."""
 
     stages: tuple[StageRecord, ...]
@@ -73,7 +73,7 @@ class Attempt(Block):
 class Attempts(Block):
     """Earlier attempts of a run, first to last."""
 
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[EarlierAttempt, ...] = ()
     """The attempts."""
 
 
@@ -149,7 +149,7 @@ def read_records(folder: Path) -> dict[str, StageRecord]:
     return records
 
 
-def read_earlier(folder: Path) -> tuple[Attempt, ...]:
+def read_earlier(folder: Path) -> tuple[EarlierAttempt, ...]:
     """What earlier attempts of the stages used, as far as they could say it themselves.
 
     Raises InputError when the list is damaged.
@@ -169,16 +169,16 @@ def _set_aside(stages: Sequence[str], folder: Path) -> None:
     # In a bucket a kill may come when the list is there and the record is not gone yet; it was paid for once.
     outdated = tuple(record for record in outdated if not any(record in attempt.stages for attempt in earlier))
     if outdated:
-        attempts = Attempts(attempts=(*earlier, Attempt(stages=outdated)))
+        attempts = Attempts(attempts=(*earlier, EarlierAttempt(stages=outdated)))
         with atomic_writer(folder / "stages" / EARLIER_FILE) as temporary:
             temporary.write_text(attempts.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
     for name in stages:
         (folder / "stages" / f"{name}.json").unlink(missing_ok=True)
 
 
-def this_machine() -> Machine:
+def this_machine() -> StageMachine:
     """The machine that this process runs on."""
-    return Machine(
+    return StageMachine(
         processor=_processor_name(),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),

@@ -9,8 +9,7 @@ from caloscale.errors import InputError
 from caloscale.planning.machines import find_machine
 from caloscale.planning.usage import Attempt, NodeUse, RunUse
 from caloscale.spec import PricedMachine
-from caloscale.stages.record import Attempt as EarlierAttempt
-from caloscale.stages.record import StageRecord
+from caloscale.stages.record import EarlierAttempt, StageRecord
 
 
 def own_use(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from tools.cluster.imitation import node_objects
+from tools.cluster.fake_nodes import node_objects
 from tools.cluster.native.configuration import (
     machine_description,
     node_files,
@@ -34,17 +34,17 @@ def test_the_default_is_one_node_for_operators_and_two_with_accelerators() -> No
     assert [node.number for node in NODES] == [1, 2, 3]
 
 
-def test_real_nodes_register_as_imitated_ones_look() -> None:
+def test_real_nodes_register_as_fake_ones_look() -> None:
     """The same labels and taints, whether kwok or a kubelet stands behind a node."""
     for pool in (*DEFAULT_POOLS, Pool("tpu", 1, accelerator="tpu-v3-slice", topology="4x4", per_node=4)):
-        (imitated, *_), (real, *_) = node_objects(pool), planned_nodes([pool], Network(0))
+        (fake, *_), (real, *_) = node_objects(pool), planned_nodes([pool], Network(0))
         description = machine_description(real, [real], **FOLDERS)
         (kubelet,) = (each for each in description["programs"] if each["name"] == "kubelet")
         (labels,) = (word for word in kubelet["command"] if word.startswith("--node-labels="))
         pairs = (pair.split("=") for pair in labels.removeprefix("--node-labels=").split(","))
-        assert dict(pairs) == imitated["metadata"]["labels"]
+        assert dict(pairs) == fake["metadata"]["labels"]
         told = yaml.safe_load(node_files(real, cni_folder=Path("/x"), snapshotter="native")["kubelet.yaml"])
-        assert told["registerWithTaints"] == imitated["spec"]["taints"]
+        assert told["registerWithTaints"] == fake["spec"]["taints"]
 
 
 def test_containerd_is_configured_in_toml() -> None:

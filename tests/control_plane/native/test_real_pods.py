@@ -23,7 +23,7 @@ from tests.control_plane.native.pods import (
 )
 from tests.control_plane.native.python_image import IMAGE, PYTHON
 from tools.cluster.errors import ClusterError
-from tools.cluster.imitation import node_objects
+from tools.cluster.fake_nodes import node_objects
 from tools.cluster.native import NativeCluster
 from tools.cluster.real import DEFAULT_POOLS, SHARED
 
@@ -37,10 +37,10 @@ def taints(core: Core, node: str) -> list[dict[str, str]]:
 
 
 def test_nodes_look_like_those_of_the_pools(cluster: NativeCluster, core: Core) -> None:
-    imitated = {node["metadata"]["name"]: node for pool in DEFAULT_POOLS for node in node_objects(pool)}
+    fake = {node["metadata"]["name"]: node for pool in DEFAULT_POOLS for node in node_objects(pool)}
     real = {node.metadata.name: node for node in core.list_node().items}
-    assert set(real) == set(imitated) == set(cluster.nodes)
-    for name, node in imitated.items():
+    assert set(real) == set(fake) == set(cluster.nodes)
+    for name, node in fake.items():
         assert node["metadata"]["labels"].items() <= real[name].metadata.labels.items()
         wanted_taints = node["spec"]["taints"]
         # A node that was lost in another test keeps a taint for some seconds after it is back.

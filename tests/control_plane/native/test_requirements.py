@@ -18,7 +18,7 @@ from tools.cluster.__main__ import app
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import NativeCluster, requirements
 from tools.cluster.native.network import Network
-from tools.cluster.native.plan import Plan, programs_of, read_plan, remove_cluster
+from tools.cluster.native.plan import ClusterPlan, programs_of, read_plan, remove_cluster
 from tools.cluster.pools import Pool
 from tools.cluster.real import DEFAULT_POOLS
 
@@ -88,7 +88,7 @@ def test_kind_where_it_is_installed_and_else_native_for_root(tmp_path: Path, mon
     (tmp_path / "kind").touch(mode=0o755)
     assert nodes.choose() == "kind"
     # What runs is what status and down mean.
-    Plan(Network(0), DEFAULT_POOLS).write(nodes.running_folder())
+    ClusterPlan(Network(0), DEFAULT_POOLS).write(nodes.running_folder())
     assert nodes.choose() == "native"
     assert nodes.choose("kind") == "kind"
 
@@ -116,7 +116,7 @@ def test_operators_need_a_node_and_must_be_known() -> None:
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_plan(tmp_path) is None
-    plan = Plan(Network(4), (*DEFAULT_POOLS, Pool("more", 1, labels={"a": "b"})))
+    plan = ClusterPlan(Network(4), (*DEFAULT_POOLS, Pool("more", 1, labels={"a": "b"})))
     plan.write(tmp_path)
     assert read_plan(tmp_path) == plan
     assert json.loads((tmp_path / "cluster.json").read_text(encoding="utf-8"))["network"] == 4

@@ -1,1 +1,1 @@
-"""The operator on a real control plane, with imitated nodes and pods."""
+"""The operator on a real control plane, with fake nodes and pods."""

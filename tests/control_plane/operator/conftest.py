@@ -42,9 +42,9 @@ class Runs:
         self.plane, self.api, self.namespace = plane, api, namespace
         self.server = Connection(api)  # kubectl costs half a second of processor time a call
 
-    def imitate(self, run: str | None, exit_code: int = 0) -> None:
+    def fake_pods(self, run: str | None, exit_code: int = 0) -> None:
         """How long pods of this namespace run, and how they end."""
-        machines.imitate_pods(self.api, self.namespace, run=run, exit_code=exit_code)
+        machines.fake_pods(self.api, self.namespace, run=run, exit_code=exit_code)
 
     def create(self, name: str, **blocks: dict[str, Any]) -> None:
         """Create a TrainingRun: SPEC with changes by block."""

@@ -39,7 +39,7 @@ def test_from_submission_to_the_bill(
     cluster: Runs, add_nodes: Add, command: Callable, api: client.ApiClient, tmp_path: Path
 ) -> None:
     add_nodes(pool="v100", count=2)
-    cluster.imitate(None)
+    cluster.fake_pods(None)
     where = ("-n", cluster.namespace)
     done = command("submit", *HARDWARE, "--name", "gan", *where, "--yes")
     assert done.code == 0 and done.out.strip() == "gan" and "16 x nvidia-tesla-v100" in done.err
@@ -81,7 +81,7 @@ def test_what_the_server_refuses_is_reported_before_anything_is_made(cluster: Ru
 
 def test_a_failed_run_ends_a_follower_with_an_exit_code(cluster: Runs, add_nodes: Add, command: Callable) -> None:
     add_nodes(pool="v100", count=2)
-    cluster.imitate("1s", exit_code=2)
+    cluster.fake_pods("1s", exit_code=2)
     done = command("submit", *HARDWARE, "--name", "gan", "-n", cluster.namespace, "--yes", "--follow")
     assert done.code == 7 and "exit code 2" in done.err
 
@@ -90,7 +90,7 @@ def test_what_failed_for_its_budget_resumes_with_more_and_only_then(
     cluster: Runs, add_nodes: Add, command: Callable
 ) -> None:
     add_nodes(pool="v100", count=2)
-    cluster.imitate("1s")
+    cluster.fake_pods("1s")
     gan = ("submit", *HARDWARE, "--name", "gan", "-n", cluster.namespace, "--yes", "--follow", "--set")
     assert command(*gan, "budget.maxUsd=1").code == 7
     again = command(*gan, "budget.maxUsd=1")
@@ -103,7 +103,7 @@ def test_what_failed_for_its_budget_resumes_with_more_and_only_then(
 
 def test_logs_carry_their_worker(cluster: Runs, add_nodes: Add, command: Callable) -> None:
     add_nodes(pool="v100", count=2)
-    cluster.imitate("1s")
+    cluster.fake_pods("1s")
     cluster.create("gan")
     cluster.phase("gan", "Succeeded")
     done = command("logs", "gan", "-n", cluster.namespace, "--follow")

@@ -34,7 +34,7 @@ def elections(
 ) -> None:
     """A run is made while its leader is stopped; the next one launches it, and the first one comes back to end."""
     add_nodes(pool="v100", count=2 * times)
-    runs.imitate(None)
+    runs.fake_pods(None)
     leader = operator
     for number in range(times):
         (folder / str(number)).mkdir()

@@ -17,7 +17,7 @@ Add = Callable[..., list[str]]
 
 def test_a_name_that_is_taken_is_reported_and_left_alone(runs: Runs, add_nodes: Add) -> None:
     add_nodes(pool="v100", count=2)
-    runs.imitate("1s")
+    runs.fake_pods("1s")
     metadata = {"name": "gan-progress", "namespace": runs.namespace}
     mine = runs.server.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"my": "notes"}})
     runs.create("gan")
@@ -46,7 +46,7 @@ def test_twenty_runs_that_get_the_name_of_one_that_ends(runs: Runs, add_nodes: A
 def recreate(runs: Runs, add_nodes: Add, api: client.ApiClient, times: int) -> None:
     """Each one reports, is deleted while it runs, and another gets its name at once; none inherits anything."""
     add_nodes(pool="v100", count=2)
-    runs.imitate(None)
+    runs.fake_pods(None)
     seen = set()
     report = {"epoch": 1.0, "epochs": 60, "step": 120, "steps": 3600, "checkpointStep": 100}
     for number in range(times + 1):

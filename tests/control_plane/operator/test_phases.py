@@ -46,7 +46,7 @@ BACKENDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 def test_every_backend_runs_to_success_on_whole_nodes(runs: Runs, add_nodes: Add) -> None:
     """All at once; then who was where, and what TF_CONFIG the upstream operator gave."""
-    runs.imitate("3s")
+    runs.fake_pods("3s")
     for name, (pool, blocks) in BACKENDS.items():
         add_nodes(**pool)
         runs.create(name, **blocks)
@@ -79,7 +79,7 @@ def test_every_backend_runs_to_success_on_whole_nodes(runs: Runs, add_nodes: Add
 
 def test_the_shortage_is_reported_and_ends_with_the_nodes(runs: Runs, add_nodes: Add) -> None:
     add_nodes(pool="late", count=1)
-    runs.imitate("1s")
+    runs.fake_pods("1s")
     runs.create("gan")
     message = "2 nodes with 8 free nvidia-tesla-v100 needed, 1 present: pool late is at 1/1"
     runs.until("gan", lambda s: s.get("phase") == "Waiting" and s["message"] == message, message)
@@ -92,7 +92,7 @@ def test_runs_take_turns_on_the_same_nodes(runs: Runs, add_nodes: Add, api: clie
     core = client.CoreV1Api(api)
     before = core.list_namespaced_pod(runs.namespace).metadata.resource_version
     add_nodes(pool="scarce", count=2)
-    runs.imitate("1500ms")
+    runs.fake_pods("1500ms")
     for name in ("a", "b", "c"):
         runs.create(name)
     for name in ("a", "b", "c"):
@@ -118,7 +118,7 @@ def test_runs_take_turns_on_the_same_nodes(runs: Runs, add_nodes: Add, api: clie
 
 def test_a_users_error_fails_at_once(runs: Runs, add_nodes: Add) -> None:
     add_nodes(pool="v100", count=2)
-    runs.imitate("1s", exit_code=2)
+    runs.fake_pods("1s", exit_code=2)
     runs.create("gan")
     status = runs.phase("gan", "Failed")
     assert status["attempts"][0]["exitCode"] == 2 and len(status["attempts"]) == 1
@@ -135,7 +135,7 @@ def test_a_users_error_fails_at_once(runs: Runs, add_nodes: Add) -> None:
 def test_a_quota_that_is_too_small_is_reported_with_the_remedy(runs: Runs, add_nodes: Add) -> None:
     """The job's controller may not make the pods: its warning reaches the run, and a raised quota ends it."""
     add_nodes("v100", 2)
-    runs.imitate(None)
+    runs.fake_pods(None)
     runs.quota(gpus=8)
     runs.create("gan")
     blocked = runs.until("gan", lambda s: condition(s, "Blocked"), "the diagnostic is reported", seconds=60)
@@ -148,14 +148,14 @@ def test_a_quota_that_is_too_small_is_reported_with_the_remedy(runs: Runs, add_n
 
 def test_suspend_and_resume(runs: Runs, add_nodes: Add) -> None:
     add_nodes(pool="v100", count=2)
-    runs.imitate(None)
+    runs.fake_pods(None)
     runs.create("gan")
     runs.phase("gan", "Running")
     patch = ["patch", "trun", "gan", "-n", runs.namespace, "--type=merge", "-p"]
     runs.plane.kubectl(*patch, '{"spec": {"cluster": {"suspend": true}}}')
     runs.phase("gan", "Suspended")
     assert not [pod for pod in runs.pods("gan") if pod["status"]["phase"] == "Running"]
-    runs.imitate("1s")
+    runs.fake_pods("1s")
     runs.plane.kubectl(*patch, '{"spec": {"cluster": {"suspend": false}}}')
     status = runs.phase("gan", "Succeeded")
     assert [a["reason"] for a in status["attempts"]] == ["Suspended", "Completed"] and status["restarts"] == 0
@@ -165,7 +165,7 @@ def test_worker_0_reports_progress_and_may_do_nothing_else(
     runs: Runs, add_nodes: Add, api: client.ApiClient, control_plane: ControlPlane
 ) -> None:
     add_nodes(pool="v100", count=2)
-    runs.imitate(None)
+    runs.fake_pods(None)
     runs.create("gan")
     runs.phase("gan", "Running")
     (pod, *_) = [pod for pod in runs.pods("gan") if pod["metadata"]["name"] == "gan-1-worker-0"]
@@ -205,7 +205,7 @@ def test_worker_0_reports_progress_and_may_do_nothing_else(
 def test_nothing_is_left_after_deletion(runs: Runs, add_nodes: Add, control_plane: ControlPlane) -> None:
     """Objects of every kind that can be listed, before and after."""
     add_nodes(pool="v100", count=2)
-    runs.imitate(None)
+    runs.fake_pods(None)
     before = everything(control_plane, runs.namespace)
     runs.create("gan")
     runs.phase("gan", "Running")
@@ -236,6 +236,6 @@ def everything(plane: ControlPlane, namespace: str) -> set[str]:
 def test_the_purchase_is_respected(capacity_type: str, runs: Runs, add_nodes: Add) -> None:
     add_nodes(pool="other", count=2, spot=capacity_type != "spot")
     add_nodes(pool="wanted", count=2, spot=capacity_type == "spot")
-    runs.imitate("1s")
+    runs.fake_pods("1s")
     runs.create("gan", hardware={"capacityType": capacity_type})
     assert runs.phase("gan", "Succeeded")["placement"]["pool"] == "wanted"

@@ -41,7 +41,7 @@ def test_a_retried_step_follows_the_run_that_is_there(
     runs: Runs, add_nodes: Add, document: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_nodes(pool="v100", count=2)
-    runs.imitate("1s")
+    runs.fake_pods("1s")
     trained = tmp_path / "workspace" / "training" / "model"
     trained.mkdir(parents=True)
     (trained / "generator.keras").write_text("weights")
@@ -50,7 +50,7 @@ def test_a_retried_step_follows_the_run_that_is_there(
         step(runs, document, tmp_path / "workspace", tmp_path / attempt)
         assert (tmp_path / attempt / "generator.keras").read_text() == "weights"
     (run,) = runs.plane.get("trainingruns", "-n", runs.namespace)["items"]
-    assert run["metadata"]["annotations"]["caloscale.dev/follower"] == "again"
+    assert run["metadata"]["annotations"]["caloscale.dev/client-heartbeat"] == "again"
     assert run["metadata"]["name"] == run_name(document, "run-7") and len(run["status"]["attempts"]) == 1
     use = RunUse.model_validate_json((tmp_path / "workspace" / "usage.json").read_bytes())
     assert use.attempts[0].nodes[0].nodes == 2 and run_name(document, "run-8") != run_name(document, "run-7")
@@ -58,7 +58,7 @@ def test_a_retried_step_follows_the_run_that_is_there(
 
 def test_a_run_that_fails_fails_the_step(runs: Runs, add_nodes: Add, document: Run, tmp_path: Path) -> None:
     add_nodes(pool="v100", count=2)
-    runs.imitate("1s", exit_code=5)
+    runs.fake_pods("1s", exit_code=5)
     with pytest.raises(ClusterError, match="exit code 5"):
         step(runs, document, tmp_path, tmp_path / "model")
 
@@ -66,7 +66,7 @@ def test_a_run_that_fails_fails_the_step(runs: Runs, add_nodes: Add, document: R
 def test_a_cancelled_step_takes_its_run_back(runs: Runs, add_nodes: Add, document: Run, tmp_path: Path) -> None:
     """The step's process gets SIGTERM."""
     add_nodes(pool="v100", count=2)
-    runs.imitate(None)
+    runs.fake_pods(None)
     (tmp_path / "run.yaml").write_text(document.model_dump_json(by_alias=True))
     code = f"""
         from pathlib import Path
@@ -95,7 +95,7 @@ def test_a_run_stops_a_minute_after_its_steps_pod_and_resumes_without(
     """Kubeflow ends a step's pod without the step hearing of it."""
     add_nodes(pool="v100", count=2)
     add_nodes(pool="steps", count=1, accelerator="")
-    runs.imitate(None)
+    runs.fake_pods(None)
     server = Connection(runs.plane.client())
     container = {"name": "main", "image": "none"}
     step_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "step", "namespace": runs.namespace}}
@@ -103,7 +103,7 @@ def test_a_run_stops_a_minute_after_its_steps_pod_and_resumes_without(
     runs.plane.wait_until(
         lambda: runs.plane.get("pod", "step", "-n", runs.namespace)["status"]["phase"] == "Running", "the step runs"
     )
-    submit(server, manifest_of(document, "gan", runs.namespace, follower="step"))
+    submit(server, manifest_of(document, "gan", runs.namespace, client_pod="step"))
     runs.phase("gan", "Running")
     runs.plane.kubectl("delete", "pod", "step", "-n", runs.namespace)
     deleted = time.monotonic()
@@ -114,4 +114,4 @@ def test_a_run_stops_a_minute_after_its_steps_pod_and_resumes_without(
     )
     suspend(server, runs.namespace, "gan", on=False)
     status = runs.phase("gan", "Running")
-    assert [a.get("reason") for a in status["attempts"]] == ["Suspended", None] and "unfollowedSince" not in status
+    assert [a.get("reason") for a in status["attempts"]] == ["Suspended", None] and "clientGoneSince" not in status

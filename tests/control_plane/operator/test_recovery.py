@@ -44,7 +44,7 @@ def test_a_spot_node_goes_and_another_comes(
 ) -> None:
     """The next attempt resumes; what was held is billed to the cent, and no job is there twice."""
     add_nodes(pool="spot", count=3, spot=True)
-    runs.imitate(None)
+    runs.fake_pods(None)
     runs.create("gan", hardware={"capacityType": "spot"})
     runs.phase("gan", "Running")
     remove_nodes(nodes_of(runs, "gan")[:1], notice=True)
@@ -71,7 +71,7 @@ def test_all_nodes_go_and_fewer_come_back_and_then_all(
     runs: Runs, add_nodes: Add, remove_nodes: Callable[..., None], api: client.ApiClient
 ) -> None:
     add_nodes(pool="fleet", count=4, spot=True)
-    runs.imitate(None)
+    runs.fake_pods(None)
     runs.create("gan", hardware={"count": 32, "capacityType": "spot"})
     batch = runs.phase("gan", "Running")["placement"]["globalBatch"]
     remove_nodes(nodes_of(runs, "gan"))
@@ -89,7 +89,7 @@ def test_all_nodes_go_and_fewer_come_back_and_then_all(
 
 def test_a_worker_that_lost_its_peer_starts_the_gang_again(runs: Runs, add_nodes: Add, api: client.ApiClient) -> None:
     add_nodes(pool="v100", count=2)
-    runs.imitate(None)
+    runs.fake_pods(None)
     runs.create("gan")
     runs.phase("gan", "Running")
     machines.end_pods(api, runs.namespace, exit_code=138, selector="training.kubeflow.org/replica-index=1")
@@ -116,7 +116,7 @@ def test_an_operator_that_is_rolled_back_and_forward_ends_no_run(
     count: int, runs: Runs, add_nodes: Add, operator: OperatorProcess, api: client.ApiClient
 ) -> None:
     add_nodes(pool="v100", count=count)
-    runs.imitate(None)
+    runs.fake_pods(None)
     names = [f"r{index}" for index in range(count)]
     for name in names:
         runs.create(name, model={"preset": "compact"}, hardware={"count": 8})
@@ -169,7 +169,7 @@ def mixed_load(
 ) -> None:
     chance = random.Random(20261121)
     names = add_nodes(pool="mixed", count=6, spot=True)
-    runs.imitate("2s")
+    runs.fake_pods("2s")
     kinds: itertools.cycle[dict[str, Any]] = itertools.cycle([{}, {"backend": "JobSet"}])
     for index in range(count):
         size = 8 if index % 4 == 3 else 16

@@ -99,12 +99,12 @@ def test_so_it_is_with_rights_in_one_namespace_only(
 def live_through_everything(runs: Runs, add_nodes: Callable[..., list[str]]) -> None:
     """Every kind of job: one ends, one is stopped, one deleted by its time to live, one blocked by a quota."""
     add_nodes("v100", 3)
-    runs.imitate("500ms")
+    runs.fake_pods("500ms")
     for name, blocks in KINDS.items():
         runs.create(name, **blocks, **({"cluster": {"ttlSecondsAfterFinished": 1}} if name == "tfjob" else {}))
     runs.phase("jobset", "Succeeded")
     runs.plane.wait_until(lambda: not _statuses(runs, "tfjob"), "a finished run is deleted after its time to live")
-    runs.imitate(None)
+    runs.fake_pods(None)
     for name, blocks in KINDS.items():
         runs.create(f"stopped-{name}", **blocks)
         runs.phase(f"stopped-{name}", "Running")
@@ -128,7 +128,7 @@ def test_without_any_right_something_is_denied(
 ) -> None:
     """Each is taken away from an operator that starts and reconciles a run of every kind."""
     add_nodes("v100", 4)
-    runs.imitate("5s")
+    runs.fake_pods("5s")
     superfluous = []
     for right in sorted(granted()):
         operator.kill()

@@ -24,7 +24,7 @@ POOLS = (
 def test_samples_run_to_success(runs: Runs, add_nodes: Callable[..., list[str]]) -> None:
     for pool in POOLS:
         add_nodes(**pool)
-    runs.imitate("1s")
+    runs.fake_pods("1s")
     samples = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(SAMPLES.glob("*.yaml"))]
     runs.plane.apply(samples, namespace=runs.namespace)
     placed = {each["metadata"]["name"]: runs.phase(each["metadata"]["name"], "Succeeded") for each in samples}

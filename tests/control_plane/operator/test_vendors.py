@@ -1,4 +1,4 @@
-"""The same run on imitated nodes with the labels and taints of each vendor, through a real scheduler."""
+"""The same run on fake nodes with the labels and taints of each vendor, through a real scheduler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from caloscale.cluster import names
 from tests.cluster import examples as ex
 from tests.control_plane.operator.conftest import Runs
 from tools.cluster import machines
-from tools.cluster.imitation import MARK
+from tools.cluster.fake_nodes import MARK
 
 SPEC = {"model": {"preset": "variable-angle"}, "hardware": {"accelerator": "nvidia-tesla-v100", "count": 16}}
 
@@ -37,7 +37,7 @@ LONG = [pytest.param(vendor, marks=pytest.mark.long) for vendor in ex.VENDORS if
 
 @pytest.mark.parametrize("vendor_nodes", ["bare-metal", *LONG], indirect=True)
 def test_the_same_run_succeeds_on_nodes_of_every_vendor(vendor_nodes: list[str], runs: Runs) -> None:
-    runs.imitate("3s")
+    runs.fake_pods("3s")
     runs.server.apply(runs.manifest("gan", SPEC), manager="test")
     runs.phase("gan", "Running", "Succeeded")
     pods = runs.pods("gan")

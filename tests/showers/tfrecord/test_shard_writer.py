@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caloscale.showers.tfrecord.records import SCALARS, Prepared, read_batches
-from caloscale.showers.tfrecord.shard_writer import Plan, ShardWriter, plan_shards
+from caloscale.showers.tfrecord.shard_writer import ShardPlan, ShardWriter, plan_shards
 
 
 @given(st.integers(1, 2_000_000), st.sampled_from([(17, 17, 25), (51, 51, 25), (2, 2, 2)]))
@@ -28,14 +28,14 @@ def test_training_shards_divide_among_workers(showers: int, shards: int) -> None
 @pytest.mark.parametrize(
     ("plan", "count", "expected"),
     [
-        (Plan(8, 3), 24, [3] * 8),
-        (Plan(8, 3), 22, [3] * 6 + [2] * 2),
-        (Plan(20, 2), 40, [2] * 20),  # more than are open at a time
-        (Plan(20, 2), 35, [2] * 16 + [1] * 3),  # fewer came than planned
-        (Plan(8, 3), 5, [1] * 5),
+        (ShardPlan(8, 3), 24, [3] * 8),
+        (ShardPlan(8, 3), 22, [3] * 6 + [2] * 2),
+        (ShardPlan(20, 2), 40, [2] * 20),  # more than are open at a time
+        (ShardPlan(20, 2), 35, [2] * 16 + [1] * 3),  # fewer came than planned
+        (ShardPlan(8, 3), 5, [1] * 5),
     ],
 )
-def test_showers_are_spread_evenly(tmp_path: Path, plan: Plan, count: int, expected: list[int]) -> None:
+def test_showers_are_spread_evenly(tmp_path: Path, plan: ShardPlan, count: int, expected: list[int]) -> None:
     numbers = np.arange(count, dtype=np.float32)
     showers = Prepared(np.ones((count, 1, 1, 1), np.float32), *(numbers for _ in SCALARS))
     with ShardWriter(tmp_path, "train", plan) as writer:

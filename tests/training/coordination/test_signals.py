@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from caloscale.cluster.workload.pod_template import DOCUMENT_VARIABLE, pod_template
+from caloscale.cluster.workload.pod_template import RUN_VARIABLE, pod_template
 from caloscale.spec import parse_run
 from caloscale.training.coordination import signals
 from tests.cluster import examples as ex
@@ -124,7 +124,7 @@ def test_the_grace_period_of_the_pod_is_that_of_the_worker(grace):
     launch = ex.launch_of(run, ex.node("n0", "X"))
     spec = pod_template(launch)["spec"]
     variables = {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
-    worker = signals.StopSignals(parse_run(variables[DOCUMENT_VARIABLE]).cluster.termination_grace_period_seconds)
+    worker = signals.StopSignals(parse_run(variables[RUN_VARIABLE]).cluster.termination_grace_period_seconds)
     assert spec["terminationGracePeriodSeconds"] == grace
     assert grace - 5 <= worker.limit_seconds < grace
 

@@ -17,11 +17,11 @@ from tools.cluster.errors import ClusterError
 from tools.cluster.native import requirements
 from tools.cluster.native.configuration import CONTEXT
 from tools.cluster.native.images import import_archive
-from tools.cluster.native.machine import Machine, run, run_all
+from tools.cluster.native.machine import NodeProcess, run, run_all
 from tools.cluster.native.names import start_dns
 from tools.cluster.native.network import Network, bridge_commands, free_networks
 from tools.cluster.native.operators import OPERATORS, operator_archive, operator_objects
-from tools.cluster.native.plan import Plan, programs_of, read_plan, remove_cluster
+from tools.cluster.native.plan import ClusterPlan, programs_of, read_plan, remove_cluster
 from tools.cluster.native.preparation import prepare
 from tools.cluster.plane import ControlPlane
 from tools.cluster.pools import Pool
@@ -64,7 +64,7 @@ class NativeCluster(RealCluster):
         self._folder, self._pools, self._operators = folder, tuple(pools), tuple(operators)
         self._outlives_us = outlives_us
         self._plane: ControlPlane | None = None
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, NodeProcess] = {}
         self._shown: Any = None
         self.seconds: dict[str, float] = {}
         """How long each part of the start took."""
@@ -110,7 +110,7 @@ class NativeCluster(RealCluster):
         if not hasattr(self, "folder"):
             return
         with ThreadPoolExecutor(max(1, len(self._machines))) as threads:
-            list(threads.map(Machine.kill, self._machines.values()))
+            list(threads.map(NodeProcess.kill, self._machines.values()))
         if self._plane is not None:
             self._plane.stop()
         remove_cluster(self.folder)
@@ -188,11 +188,11 @@ class NativeCluster(RealCluster):
         self._shown.update(1)
         return done
 
-    def _claim_network(self) -> Plan:
+    def _claim_network(self) -> ClusterPlan:
         """Make a bridge that nobody else has; the plan is noted first, so that whoever ends us finds it."""
         links, routes = (json.loads(run(["ip", "-json", *what])) for what in (["link"], ["-4", "route"]))
         for network in free_networks(links, routes):
-            plan = Plan(network, self._pools)
+            plan = ClusterPlan(network, self._pools)
             plan.write(self.folder)
             first, *others = bridge_commands(network)
             try:
@@ -209,7 +209,7 @@ class NativeCluster(RealCluster):
             outlives_us=self._outlives_us,
             grace_seconds=GRACE_SECONDS,
             address=network.host_address,
-            imitates=False,
+            has_fake_nodes=False,
             context=CONTEXT,
         )
         self._plane = ControlPlane(self.folder / "control-plane", operators=(), settings=settings)
@@ -218,7 +218,7 @@ class NativeCluster(RealCluster):
         self._plane.run(daemon, wait=False)
         self.apply(objects)
 
-    def _start_nodes(self, plan: Plan) -> None:
+    def _start_nodes(self, plan: ClusterPlan) -> None:
         """Boot all at once; the time of each is that until it was ready."""
         assert self._plane is not None
         machines = plan.machines(self.folder, outlive_us=self._outlives_us)
@@ -258,7 +258,7 @@ class NativeCluster(RealCluster):
         where = ("-n", operator.namespace, "--timeout=120s")
         self.kubectl("rollout", "status", f"deployment/{operator.deployment}", *where)
 
-    def _machine(self, name: str) -> Machine:
+    def _machine(self, name: str) -> NodeProcess:
         try:
             return self._machines[name]
         except KeyError:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tools.cluster.native.archives import Entry, full_name, names_in, write_archive
 from tools.cluster.native.configuration import PAUSE_IMAGE
-from tools.cluster.native.machine import Machine
+from tools.cluster.native.machine import NodeProcess
 from tools.cluster.programs import folder, program
 
 CTR = ("ctr", "--namespace=k8s.io", "images")
@@ -17,11 +17,11 @@ CTR = ("ctr", "--namespace=k8s.io", "images")
 THREADS = 2
 
 
-def import_archive(machines: Iterable[Machine], archive: Path) -> list[str]:
+def import_archive(machines: Iterable[NodeProcess], archive: Path) -> list[str]:
     """Put an archive's images into nodes; returns the names by which pods ask for them. Raises ClusterError."""
     names = names_in(archive)
 
-    def put(machine: Machine) -> None:
+    def put(machine: NodeProcess) -> None:
         # Read here: a node does not see all of this machine's folders.
         machine.inside([*CTR, "import", "-"], stdin=archive)
         for name in names:

@@ -25,7 +25,7 @@ DESCRIPTION = "machine.json"
 SECONDS_TO_FORK = 10.0
 
 
-class Machine:
+class NodeProcess:
     """One node that runs, or does not; known by its folder, so that any process may find and end it."""
 
     def __init__(self, node: Node, folder: Path, *, outlives_us: bool = False) -> None:

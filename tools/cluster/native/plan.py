@@ -13,7 +13,7 @@ from caloscale.storage.atomic import atomic_writer
 from tools.cluster.daemons import end_process
 from tools.cluster.native.cgroups import read_trees, remove_group
 from tools.cluster.native.configuration import Node, planned_nodes
-from tools.cluster.native.machine import Machine, erase, quietly, run
+from tools.cluster.native.machine import NodeProcess, erase, quietly, run
 from tools.cluster.native.network import MOST_NETWORKS, Network
 from tools.cluster.native.requirements import UNSHARE
 from tools.cluster.pools import Pool
@@ -23,7 +23,7 @@ FILE = "cluster.json"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClusterPlan:
     """A cluster's network and pools."""
 
     network: Network
@@ -34,9 +34,11 @@ class Plan:
         """All nodes."""
         return planned_nodes(self.pools, self.network)
 
-    def machines(self, folder: Path, *, outlive_us: bool = False) -> dict[str, Machine]:
+    def machines(self, folder: Path, *, outlive_us: bool = False) -> dict[str, NodeProcess]:
         """The nodes as machines, by name, whether they run or not."""
-        return {node.name: Machine(node, folder / "nodes" / node.name, outlives_us=outlive_us) for node in self.nodes}
+        return {
+            node.name: NodeProcess(node, folder / "nodes" / node.name, outlives_us=outlive_us) for node in self.nodes
+        }
 
     def write(self, folder: Path) -> None:
         """Note it in the cluster's folder."""
@@ -45,13 +47,13 @@ class Plan:
             temporary.write_text(json.dumps(document, indent=2), encoding="utf-8")
 
 
-def read_plan(folder: Path) -> Plan | None:
+def read_plan(folder: Path) -> ClusterPlan | None:
     """The plan of the cluster in a folder; None when there is none."""
     try:
         noted = json.loads((folder / FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    return Plan(Network(noted["network"]), tuple(Pool(**pool) for pool in noted["pools"]))
+    return ClusterPlan(Network(noted["network"]), tuple(Pool(**pool) for pool in noted["pools"]))
 
 
 def programs_of(folder: Path) -> dict[int, str]:

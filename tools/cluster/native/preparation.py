@@ -11,12 +11,12 @@ from tools.cluster.certificates import Authority, KeyPair, embedded, write_kubec
 from tools.cluster.native import requirements
 from tools.cluster.native.configuration import CONTEXT, DISK, Node, machine_description, node_files
 from tools.cluster.native.images import put_pause
-from tools.cluster.native.machine import DESCRIPTION, Machine
+from tools.cluster.native.machine import DESCRIPTION, NodeProcess
 from tools.cluster.programs import folder as programs_folder
 
 
 def prepare(
-    machine: Machine, nodes: Sequence[Node], authority: Authority, url: str, proxy: KeyPair, shared: Path
+    machine: NodeProcess, nodes: Sequence[Node], authority: Authority, url: str, proxy: KeyPair, shared: Path
 ) -> None:
     """Write a node's folder: what it is told, who it is, and an empty disk."""
     node, folder = machine.node, machine.folder

@@ -13,7 +13,7 @@ from caloscale.status import Placed
 
 
 @dataclass(frozen=True)
-class Choice:
+class PoolChoice:
     """A placement, or why there is none."""
 
     placed: Placed | None = None
@@ -24,7 +24,7 @@ class Choice:
     """Whether it is the budget that is in the way, which no machine will mend."""
 
 
-def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> Choice:
+def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> PoolChoice:
     """The placement of a run: pools with enough free nodes first, then the cheapest (or the fastest in the budget).
 
     Never raises for a valid run configuration: the reasons against a pool are in the message.
@@ -53,12 +53,12 @@ def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> C
                 o[0].key.name,
             ),
         )
-        return Choice(order[0][1])
+        return PoolChoice(order[0][1])
     if over_budget:
-        return Choice(message=min(over_budget, key=len), over_budget=True)
+        return PoolChoice(message=min(over_budget, key=len), over_budget=True)
     if refused:
-        return Choice(message="; ".join(refused))
-    return Choice(message=_nothing(hardware, pools))
+        return PoolChoice(message="; ".join(refused))
+    return PoolChoice(message=_nothing(hardware, pools))
 
 
 def shortage(placed: Placed, pools: Sequence[Pool]) -> str | None:

@@ -53,12 +53,12 @@ def move(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) 
             usd: float | None = usd_per_node_hour(pool, catalogue) * full.nodes
         except InputError:
             usd = None
-        dearer = usd * placed.nodes / full.nodes / placed.usd_per_hour if usd and placed.usd_per_hour else None
+        ratio = usd * placed.nodes / full.nodes / placed.usd_per_hour if usd and placed.usd_per_hour else None
         changes = {
             "pool": key.name,
             **kind_of(key),
             "usd_per_hour": usd,
-            "estimate_usd": placed.estimate_usd * dearer if dearer and placed.estimate_usd is not None else None,
+            "estimate_usd": placed.estimate_usd * ratio if ratio and placed.estimate_usd is not None else None,
             **requests_of(pool, full.workers // full.nodes),
         }
         found.append(full.model_copy(update=changes))

@@ -11,7 +11,7 @@ from caloscale.spec import Run
 
 USER = 65532
 """User of the workers; the images make it."""
-DOCUMENT_VARIABLE = "CALOSCALE_RUN"
+RUN_VARIABLE = "CALOSCALE_RUN"
 """Environment variable with the run configuration (JSON)."""
 WORKSPACE_VARIABLE = "CALOSCALE_WORKSPACE"
 """Environment variable with the folder of the run that all workers see, where there is one."""
@@ -134,7 +134,7 @@ def _container(launch: Launch, environment: list[Manifest]) -> Manifest:
 def _environment(launch: Launch) -> list[Manifest]:
     owner, cluster = launch.owner, launch.run.cluster
     values = {
-        DOCUMENT_VARIABLE: json.dumps(launch.configuration, separators=(",", ":")),
+        RUN_VARIABLE: json.dumps(launch.configuration, separators=(",", ":")),
         PROGRESS_VARIABLE: f"{owner.namespace}/{names.progress_name(owner.name)}",
         names.ATTEMPT_VARIABLE: str(launch.attempt),
         "CALOSCALE_CACHE": f"{SCRATCH}/cache",

@@ -22,14 +22,14 @@ _OPEN_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class Plan:
+class ShardPlan:
     """How many shards, and how many showers in each."""
 
     shards: int
     showers_per_shard: int
 
 
-def plan_shards(split: Split, showers: int, shape: tuple[int, int, int]) -> Plan:
+def plan_shards(split: Split, showers: int, shape: tuple[int, int, int]) -> ShardPlan:
     """Shards for a number of showers: about 128 MB of cells in each.
 
     Training gets 8, 16, 32, 64 or a multiple of 64, so that workers in powers of two get equally many.
@@ -40,7 +40,7 @@ def plan_shards(split: Split, showers: int, shape: tuple[int, int, int]) -> Plan
         power = 2 ** math.ceil(math.log2(count))
         count = power if count <= _MULTIPLE else math.ceil(count / _MULTIPLE) * _MULTIPLE
     count = max(1, min(count, showers))
-    return Plan(count, max(1, math.ceil(showers / count)))
+    return ShardPlan(count, max(1, math.ceil(showers / count)))
 
 
 class ShardWriter:
@@ -48,7 +48,7 @@ class ShardWriter:
     file only, and the shards of a group differ by at most one shower.
     """
 
-    def __init__(self, folder: Path, split: Split, plan: Plan) -> None:
+    def __init__(self, folder: Path, split: Split, plan: ShardPlan) -> None:
         self._folder, self._split, self._plan = folder, split, plan
         self._stack = ExitStack()
         self._counts: list[int] = []

@@ -21,7 +21,7 @@ from caloscale.storage.atomic import storage_error
 from caloscale.storage.objects import is_remote
 from caloscale.training.checkpoint.format import Arrays, encode
 from caloscale.training.checkpoint.metadata import Progress
-from caloscale.training.checkpoint.progress_marker import Attempt, ProgressMarker, next_attempt, read_marker
+from caloscale.training.checkpoint.progress_marker import AttemptMark, ProgressMarker, next_attempt, read_marker
 from caloscale.training.checkpoint.saver import Saver
 from caloscale.training.checkpoint.store import BucketCopy, CheckpointFolder, Saved, read_content
 from caloscale.training.coordination.failures import diverged
@@ -36,7 +36,7 @@ INTERRUPTED_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Decision:
+class StepDecision:
     """What all workers do after a step."""
 
     save: bool = False
@@ -66,7 +66,7 @@ class CheckpointManager:
         self.folder = CheckpointFolder(path, keep=settings.keep, identity=identity)
         self.bucket = BucketCopy(settings.uri or "", keep=settings.keep) if remote else None
         self.saver = Saver(self.folder, self.bucket)
-        self.attempt = Attempt()
+        self.attempt = AttemptMark()
         self.before = Progress(step=0, seconds=0.0, core_seconds=0.0)
         self.seconds_saving, self.saves = 0.0, 0
         self._saved_at = time.monotonic()
@@ -131,7 +131,7 @@ class CheckpointManager:
             self.saver.save_selected(self._copies(variables, progress), progress.model_copy(update=self.figures()))
             self.seconds_saving += time.monotonic() - started
 
-    def agree(self, step: int) -> Decision:
+    def agree(self, step: int) -> StepDecision:
         """What all workers do after this step. A collective: every worker calls it after every step.
 
         Raises PeerLostError, and StorageError when a checkpoint could not be written.
@@ -144,7 +144,7 @@ class CheckpointManager:
         messages = self.peers.all_gather({"step": step, "save": due, "stop": self.signals.received is not None})
         if any(message["step"] != step for message in messages):
             raise PeerLostError(None, f"is at another step: {[message['step'] for message in messages]}")
-        return Decision(messages[0]["save"], _stopped_by(messages))
+        return StepDecision(messages[0]["save"], _stopped_by(messages))
 
     def stop(self, stopped_by: int) -> None:
         """End this process after a stop signal, when the last checkpoint is saved. Raises Terminated or
@@ -185,7 +185,7 @@ class CheckpointManager:
         resumed = None
         if saved is not None:
             self.before = saved.progress
-            resumed = Attempt(self.before.restarts, self.before.steps_lost, self.before.step)
+            resumed = AttemptMark(self.before.restarts, self.before.steps_lost, self.before.step)
         path = self.folder.path / "progress-marker"
         self.attempt = next_attempt(read_marker(path), resumed)
         try:

@@ -15,7 +15,7 @@ _WIDTH = 12
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttemptMark:
     """One attempt of a training, from its start until it ends or is killed."""
 
     restarts: int = 0
@@ -26,33 +26,33 @@ class Attempt:
     """The last step that it made."""
 
 
-def read_marker(path: Path) -> Attempt | None:
+def read_marker(path: Path) -> AttemptMark | None:
     """The attempt that wrote this file; None when there is none, or it cannot be read."""
     with suppress(OSError, ValueError):
         restarts, lost, step = (int(number) for number in path.read_text(encoding="ascii").split())
-        return Attempt(restarts, lost, step)
+        return AttemptMark(restarts, lost, step)
     return None
 
 
-def next_attempt(last: Attempt | None, saved: Attempt | None) -> Attempt:
+def next_attempt(last: AttemptMark | None, saved: AttemptMark | None) -> AttemptMark:
     """The attempt that begins now.
 
     last: by the progress marker, if there is one. saved: by the checkpoint from which it resumes; None: there is none,
     and the training begins at its first step.
     """
     if saved is None and last is None:
-        return Attempt()
+        return AttemptMark()
     start = 0 if saved is None else saved.step
     known = [attempt for attempt in (last, saved) if attempt is not None]
     restarts = max(attempt.restarts for attempt in known) + 1
     lost = max(attempt.steps_lost for attempt in known)
-    return Attempt(restarts, lost + max(0, 0 if last is None else last.step - start), start)
+    return AttemptMark(restarts, lost + max(0, 0 if last is None else last.step - start), start)
 
 
 class ProgressMarker:
     """The file of the present attempt."""
 
-    def __init__(self, path: Path, attempt: Attempt) -> None:
+    def __init__(self, path: Path, attempt: AttemptMark) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         self._attempt = attempt

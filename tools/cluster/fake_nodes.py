@@ -1,4 +1,4 @@
-"""Imitated machines: node objects that kwok keeps alive, labelled and tainted as on GKE, and how pods behave there."""
+"""Fake machines: node objects that kwok keeps alive, labelled and tainted as on GKE, and how pods behave there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tools.cluster.pools import Pool, labels_of, taints_of
 from tools.cluster.programs import KUBERNETES, version
 
 STAGES = Path(__file__).with_name("stages.yaml")
-PREFIX = "imitated.caloscale.dev"
+PREFIX = "fake.caloscale.dev"
 RUN, EXIT, BROKEN = f"{PREFIX}/run", f"{PREFIX}/exit", f"{PREFIX}/broken"
 # kwok looks after nodes with this annotation and no others, so that real nodes can stand beside them.
 MARK = MappingProxyType({"kwok.x-k8s.io/node": "fake"})
@@ -28,7 +28,7 @@ def _node(pool: Pool, name: str) -> dict[str, Any]:
     if pool.accelerator:
         capacity[pool.resource] = str(pool.per_node)
     information = dict.fromkeys(
-        ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion"), "imitated"
+        ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion"), "fake"
     )
     information |= {"kubeletVersion": version(KUBERNETES), "kubeProxyVersion": ""}
     information |= {"operatingSystem": "linux", "architecture": "amd64"}
@@ -36,20 +36,20 @@ def _node(pool: Pool, name: str) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": labels_of(pool, name), "annotations": dict(MARK)},
-        "spec": {"taints": taints_of(pool), "providerID": f"gce://imitated/{pool.zone}/{name}"},
+        "spec": {"taints": taints_of(pool), "providerID": f"gce://fake/{pool.zone}/{name}"},
         "status": {"capacity": capacity, "allocatable": capacity, "nodeInfo": information},
     }
 
 
 def stages(logs_file: Path) -> str:
-    """Configuration of kwok; `kubectl logs` of an imitated pod prints `logs_file`."""
+    """Configuration of kwok; `kubectl logs` of a fake pod prints `logs_file`."""
     return STAGES.read_text(encoding="utf-8").replace("LOGS_FILE", str(logs_file))
 
 
 def inheritance_policy() -> list[dict[str, Any]]:
     """Objects by which a pod takes over its namespace's annotations on how long it runs and how it ends.
 
-    So the pods of an operator end although nobody wrote into its templates that they are imitated.
+    So the pods of an operator end although nobody wrote into its templates that they are fake.
     """
 
     def taken(key: str) -> str:
@@ -63,7 +63,7 @@ def inheritance_policy() -> list[dict[str, Any]]:
         expression = f"({taken(key)}) ? (has(object.metadata.annotations) ? [{add}] : [{room}, {add}]) : []"
         return {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
 
-    group, name = "admissionregistration.k8s.io/v1beta1", {"name": "imitated-pods"}
+    group, name = "admissionregistration.k8s.io/v1beta1", {"name": "fake-pods"}
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     own = "has(object.metadata.annotations) ? object.metadata.annotations : {}"
     policy = {
@@ -79,7 +79,7 @@ def inheritance_policy() -> list[dict[str, Any]]:
             "apiVersion": group,
             "kind": "MutatingAdmissionPolicyBinding",
             "metadata": name,
-            "spec": {"policyName": "imitated-pods"},
+            "spec": {"policyName": "fake-pods"},
         },
     ]
 
@@ -103,7 +103,7 @@ def shutdown_status(containers: Iterable[str], now: str) -> dict[str, Any]:
         "containerStatuses": [
             {
                 "name": name,
-                "image": "imitated",
+                "image": "fake",
                 "imageID": "",
                 "ready": False,
                 "started": False,
