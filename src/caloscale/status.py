@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, PlainSerializer
 
 from caloscale.spec.block import Block
+from caloscale.spec.budget import Usd
 from caloscale.spec.cluster import Backend
 
 Phase = Literal[
@@ -115,9 +116,9 @@ class Placed(StatusBlock):
     """Processors that a worker asks for."""
     worker_memory_gib: float = 1.0
     """Memory that a worker asks for, GiB."""
-    usd_per_hour: float | None = None
+    usd_per_hour: Usd | None = None
     """All nodes, US dollars per hour; null: no price is known."""
-    estimate_usd: float | None = None
+    estimate_usd: Usd | None = None
     """Estimate of the whole run, US dollars; null: none could be made."""
     estimate_seconds: float | None = None
     """Estimate of its time, s."""
@@ -228,7 +229,7 @@ class AttemptStatus(StatusBlock):
     """Nodes by kind, once it has ended."""
     node_hours: float = 0.0
     """Hours of all nodes together."""
-    usd: float | None = None
+    usd: Usd | None = None
     """US dollars; null: no price is known."""
     count: int = 1
     """Attempts that it sums up: of many, only the newest are kept one by one. Its seconds are then those of as many
@@ -242,9 +243,9 @@ class AttemptStatus(StatusBlock):
 class RunCost(StatusBlock):
     """Money since launch."""
 
-    usd: float | None = None
+    usd: Usd | None = None
     """US dollars so far, the bill when it has ended; null: no price is known, and the condition Priced says which."""
-    estimate_usd: float | None = None
+    estimate_usd: Usd | None = None
     """US dollars to the end, at the speed so far or as planned."""
     node_hours: float = 0.0
     """Hours of all nodes together."""

@@ -32,7 +32,7 @@ def test_a_run_that_has_spent_its_budget_is_stopped_after_a_checkpoint() -> None
     w.until(lambda w: not w.pods)
     assert w.saved >= 7990 and w.attempts[0]["reason"] == "Budget"
     # four nodes at 38.77 USD an hour reach 90 USD after 8356 s
-    assert 90 <= w.status["cost"]["usd"] < 90 + 38.77248 / 3600 * 30
+    assert 90 <= float(w.status["cost"]["usd"]) < 90 + 38.77248 / 3600 * 30
 
 
 def test_a_deadline_ends_a_run() -> None:
@@ -146,7 +146,7 @@ def test_a_budget_is_kept_from_when_there_is_a_price(monkeypatch: pytest.MonkeyP
     w.until(lambda w: w.phase == "Failed", most_seconds=3600)
     assert w.attempts[0]["reason"] == "Budget" and priced(w)["status"] == "True"
     per_second = 4 * (8 * 2.5 + 64 * 0.03 + 240 * 0.004) / 3600
-    assert 5 <= w.status["cost"]["usd"] < 5 + 61 * per_second
+    assert 5 <= float(w.status["cost"]["usd"]) < 5 + 61 * per_second
 
 
 def test_a_budget_is_kept_when_the_price_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:

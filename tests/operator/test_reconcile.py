@@ -62,8 +62,8 @@ def test_the_bill_is_the_nodes_time_to_the_cent() -> None:
     w.nodes["n9"] = ex.spot("n9")
     w.until(settled)
     usd = round(w.node_seconds() / 3600 * USD_PER_NODE_HOUR, 2)
-    assert w.status["cost"]["usd"] == usd
-    assert sum(round(100 * a["usd"]) for a in w.attempts) == round(100 * usd)
+    assert float(w.status["cost"]["usd"]) == usd
+    assert sum(round(100 * float(a["usd"])) for a in w.attempts) == round(100 * usd)
     use = use_of("gan", RunStatus.model_validate(w.status), w.now)
     assert use is not None and bill(use, ex.CATALOGUE.prices).usd == usd
     assert bill(use, ex.CATALOGUE.prices).interruptions == 1
@@ -82,7 +82,9 @@ def test_of_many_attempts_the_oldest_are_summed_up_and_the_bill_stays() -> None:
     first, *others = w.attempts
     assert [a["number"] for a in others] == list(range(27, 47)) and (first["count"], first["interruptions"]) == (26, 26)
     usd = round(w.node_seconds() / 3600 * USD_PER_NODE_HOUR, 2)
-    assert w.status["cost"]["usd"] == usd and sum(round(100 * a["usd"]) for a in w.attempts) == round(100 * usd)
+    assert float(w.status["cost"]["usd"]) == usd and sum(round(100 * float(a["usd"])) for a in w.attempts) == round(
+        100 * usd
+    )
     use = use_of("gan", RunStatus.model_validate(w.status), w.now)
     assert use is not None
     made = bill(use, ex.CATALOGUE.prices)
@@ -256,7 +258,7 @@ def test_an_operator_that_does_not_understand_the_training_looks_after_it_all_th
     monkeypatch.undo()
     w.until(settled)
     assert w.phase == "Succeeded" and parsed(w)["status"] == "True"
-    assert w.status["cost"]["usd"] == round(w.node_seconds() / 3600 * USD_PER_NODE_HOUR, 2)
+    assert float(w.status["cost"]["usd"]) == round(w.node_seconds() / 3600 * USD_PER_NODE_HOUR, 2)
 
 
 def environment(job: dict[str, Any]) -> dict[str, str]:
@@ -299,7 +301,7 @@ def test_a_spec_that_says_nothing_to_the_operator_leaves_the_workers_alone() -> 
     w.until(settled)
     assert w.phase == "Succeeded" and len(w.attempts) == 1 and not w.removed
     assert parsed(w)["status"] == "False" and "gs://bucket/prefix" in parsed(w)["message"]
-    assert w.status["cost"]["usd"] == round(w.node_seconds() / 3600 * USD_PER_NODE_HOUR, 2)
+    assert float(w.status["cost"]["usd"]) == round(w.node_seconds() / 3600 * USD_PER_NODE_HOUR, 2)
 
 
 def test_to_stop_a_run_that_has_failed_is_no_wish_to_go_on() -> None:

@@ -123,7 +123,7 @@ def test_a_pool_that_got_another_name_is_found_again() -> None:
     assert placement["pool"] == "renamed" and placement["plannedNodes"] == placement["nodes"] == 4
     assert placement["nodeSelector"]["cloud.google.com/gke-nodepool"] == "renamed"
     w.until(settled)
-    assert w.phase == "Succeeded" and w.status["cost"]["usd"] == round(w.node_seconds() / 3600 * SPOT_USD, 2)
+    assert w.phase == "Succeeded" and float(w.status["cost"]["usd"]) == round(w.node_seconds() / 3600 * SPOT_USD, 2)
 
 
 SPOT_USD = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443

@@ -113,7 +113,7 @@ def test_plan_train_validate_and_bill_as_pods(runs: Runs, tmp_path: Path) -> Non
     said = json.loads(text_of(f"{walk.root}/train/executor_output.json"))
     metrics = said["artifacts"]["metrics"]["artifacts"][0]["metadata"]
     assert metrics["steps"] == 24 and metrics["attempts"] == 1
-    assert metrics["usd"] == pytest.approx(status["cost"]["usd"], abs=1e-4) and metrics["usd"] > 0
+    assert metrics["usd"] == pytest.approx(float(status["cost"]["usd"]), abs=1e-4) and metrics["usd"] > 0
     download(workspace, tmp_path / "fetched")
     summary = json.loads((tmp_path / "fetched/summary.json").read_text())
     assert summary["outcome"] == "succeeded" and summary["train"]["steps"] == 24 and summary["physics"] is not None

@@ -99,7 +99,7 @@ def _fetched(runs: Runs, name: str, folder: Path) -> None:
     record = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))
     assert record["figures"]["workers"] == 2 and record["figures"]["steps"] == summary["train"]["steps"]
     status = runs.status(name)
-    assert bill["usd"] == pytest.approx(status["cost"]["usd"], abs=1e-4) and status["cost"]["usd"] > 0
+    assert bill["usd"] == pytest.approx(float(status["cost"]["usd"]), abs=1e-4) and float(status["cost"]["usd"]) > 0
     assert list(folder.rglob("*.keras"))
 
 
@@ -200,7 +200,9 @@ def test_a_run_recovers_by_itself(
     assert len(status["attempts"]) == attempts, [attempt.get("message") for attempt in status["attempts"]]
     first = status["attempts"][0]
     assert first.get("lostSeconds", 0) <= EVERY_SECONDS + ARRIVES_SECONDS, first
-    assert sum(attempt["usd"] for attempt in status["attempts"]) == pytest.approx(status["cost"]["usd"], abs=2e-4)
+    assert sum(float(attempt["usd"]) for attempt in status["attempts"]) == pytest.approx(
+        float(status["cost"]["usd"]), abs=2e-4
+    )
     found = runs.weights(name, tmp_path)
     assert found.keys() == undisturbed.keys()
     for key, array in undisturbed.items():

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from decimal import Decimal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer, WithJsonSchema
 
 from caloscale.spec.block import Block
 from caloscale.spec.duration import Duration, seconds_of
+
+USD_PATTERN = r"^[0-9]{1,12}([.][0-9]{1,20})?$"
+INT_OR_STRING = "x-kubernetes-int-or-string"
+
+
+def _as_text(usd: float) -> str:
+    return format(Decimal(repr(float(usd))), "f").removesuffix(".0")
+
+
+Usd = Annotated[
+    float,
+    PlainSerializer(_as_text, when_used="json"),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": USD_PATTERN}], INT_OR_STRING: True}
+    ),
+]
+"""US dollars, a decimal string in files and in custom resources, as the conventions of Kubernetes ask for."""
 
 
 class PricedMachine(Block):
@@ -24,8 +42,8 @@ class PricedMachine(Block):
 class Budget(Block):
     """What the run may cost, how long it may take, and what it is priced on."""
 
-    max_usd: float | None = Field(default=None, gt=0)
-    """Most that the run may cost, US dollars; absent: no limit."""
+    max_usd: Usd | None = Field(default=None, gt=0)
+    """Most that the run may cost, US dollars, such as 400 or "99.50"; absent: no limit."""
     deadline: Duration | None = None
     """Longest time from the start of the machines to the end of the training, such as 6h; absent: no limit."""
     max_price_age: Duration = "730d"

@@ -123,7 +123,7 @@ def _noun(kind: Any) -> str:
         inner = [a for a in get_args(kind) if a is not Ellipsis]
         return "a list" if Ellipsis in get_args(kind) else f"a list of {len(inner)}: {', '.join(map(_noun, inner))}"
     nouns = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text"}
-    return nouns.get(kind, "a value of the type in the JSON schema")
+    return nouns.get(getattr(kind, "__origin__", kind), "a value of the type in the JSON schema")
 
 
 def _example(field: FieldInfo) -> str:

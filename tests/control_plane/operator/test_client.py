@@ -62,7 +62,7 @@ def test_from_submission_to_the_bill(
     command("fetch", "gan", *where, "--to", tmp_path / "gan")
     bill = json.loads(command("bill", tmp_path / "gan", "--json").out)
     status = cluster.status("gan")
-    assert bill["usd"] == status["cost"]["usd"] and bill["attempts"] == 2 and bill["interruptions"] == 0
+    assert bill["usd"] == float(status["cost"]["usd"]) and bill["attempts"] == 2 and bill["interruptions"] == 0
     assert command("stop", "gan", *where, "--delete").code == 0
     assert command("status", "gan", *where).code == 4
 

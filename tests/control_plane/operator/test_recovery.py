@@ -58,12 +58,14 @@ def test_a_spot_node_goes_and_another_comes(
         "gan", lambda s: s["phase"] == "Succeeded" and all(not a.get("nodeUsage") for a in s["attempts"]), "end"
     )
     held = sum(kind["nodeSeconds"] for a in status["attempts"] for kind in a["nodeTotals"])
-    assert status["cost"]["usd"] == pytest.approx(held / 3600 * USD_PER_NODE_HOUR["spot"], abs=0.00006)
-    assert sum(round(10_000 * a["usd"]) for a in status["attempts"]) == round(10_000 * status["cost"]["usd"])
+    assert float(status["cost"]["usd"]) == pytest.approx(held / 3600 * USD_PER_NODE_HOUR["spot"], abs=0.00006)
+    assert sum(round(10_000 * float(a["usd"])) for a in status["attempts"]) == round(
+        10_000 * float(status["cost"]["usd"])
+    )
     use = use_of("gan", RunStatus.model_validate(status), dt.datetime.now(dt.UTC))
     assert use is not None
     made = bill(use, load_prices())
-    assert (made.usd, made.interruptions, made.attempts) == (status["cost"]["usd"], 1, 2)
+    assert (made.usd, made.interruptions, made.attempts) == (float(status["cost"]["usd"]), 1, 2)
     assert [job["metadata"]["name"] for job in runs.plane.get("tfjobs", "-n", runs.namespace)["items"]] == ["gan-2"]
 
 

@@ -44,6 +44,8 @@ REFUSED: list[tuple[str, dict[str, Any] | None, str]] = [
     ("budget", {"deadline": "3650d1s"}, "is longer than ten years; remedy"),
     ("recovery", {"elastic": {"scaleUpAfter": "99999999999999999999s"}}, "is longer than ten years; remedy"),
     ("budget", {"maxUsd": 0}, "spec.budget.maxUsd"),
+    ("budget", {"maxUsd": "0.00"}, "is not an amount of US dollars; remedy: write it as 400 or"),
+    ("budget", {"maxUsd": "ten"}, "is not an amount of US dollars; remedy: write it as 400 or"),
     ("recovery", {"waitForCapacity": "5x"}, "is not a duration; remedy: write it as 90s, 10m"),
     ("recovery", {"elastic": {"minNodes": 0}}, "spec.recovery.elastic.minNodes"),
     ("recovery", {"maxRestarts": -1}, "spec.recovery.maxRestarts"),
@@ -119,7 +121,7 @@ def test_blocks_that_checkpoints_belong_to_stay(block: str, server: Connection, 
         with pytest.raises(ApiException) as refused:
             server.apply(manifest({**spec, block: {**spec.get(block, {}), field: value}}, runs.namespace))
         assert f"{field} cannot be changed" in message_of(refused.value)
-    changed = {**spec, "budget": {"maxUsd": 5}, "recovery": {"maxRestarts": 1}}
+    changed = {**spec, "budget": {"maxUsd": "5.50"}, "recovery": {"maxRestarts": 1}}
     assert server.apply(manifest(changed, runs.namespace))["metadata"]["generation"] == 2
 
 

@@ -36,4 +36,4 @@ def test_samples_run_to_success(runs: Runs, add_nodes: Callable[..., list[str]])
         "v100-jobset": ("v100-8", "JobSet"),
         "v100-spot": ("v100-8-spot", "TFJob"),
     }
-    assert all(status["cost"]["usd"] > 0 for name, status in placed.items() if name != "cpu")
+    assert all(float(status["cost"]["usd"]) > 0 for name, status in placed.items() if name != "cpu")

@@ -21,7 +21,7 @@ COLUMNS = (
     ("Layout", "string", ".status.layout", "Workers x accelerators per worker.", 0),
     ("Step", "integer", ".status.progress.step", "Steps that are done.", 0),
     ("ETA", "string", ".status.progress.eta", "When the training ends at this speed.", 0),
-    ("Cost", "number", ".status.cost.usd", "US dollars so far.", 0),
+    ("Cost", "string", ".status.cost.usd", "US dollars so far.", 0),
     ("Age", "date", ".metadata.creationTimestamp", "Since when it exists.", 0),
     ("Message", "string", ".status.message", "What it waits for or why it ended.", 1),
 )

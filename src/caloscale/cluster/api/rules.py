@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from caloscale.spec.budget import USD_PATTERN
 from caloscale.spec.duration import MOST_DAYS
 
 
@@ -34,6 +35,10 @@ DURATION_RULES = [
         f"is longer than ten years; remedy: write {MOST_DAYS}d or less",
     ),
 ]
+USD_RULE = Rule(
+    f"type(self) == int ? self > 0 : self.matches('{USD_PATTERN}') && self.matches('[1-9]')",
+    'is not an amount of US dollars; remedy: write it as 400 or "99.50", with quotation marks where it has cents',
+)
 IMMUTABLE = ("model", "data", "train", "validation", "hardware")
 """Blocks that stay what they are: checkpoints, placement and bill belong to them."""
 

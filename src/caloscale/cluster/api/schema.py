@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from caloscale.cluster.api.rules import DURATION_RULES, Rule
+from caloscale.cluster.api.rules import DURATION_RULES, USD_RULE, Rule
+from caloscale.spec.budget import INT_OR_STRING, USD_PATTERN
 from caloscale.spec.configuration import PRESETS, load_preset
 from caloscale.spec.duration import PATTERN
 
@@ -81,6 +82,8 @@ class _Translation:
     def of(self, node: Mapping[str, Any], path: str) -> dict[str, Any]:
         may_be_null = {"type": "null"} in node.get("anyOf", ())
         node = self._resolved(node)
+        if INT_OR_STRING in node:
+            return self._money(node["description"])
         unknown = set(node) - KEPT - DROPPED
         if unknown:
             raise ValueError(f"{path}: a structural schema has no {sorted(unknown)}")
@@ -112,7 +115,7 @@ class _Translation:
     def _resolved(self, node: Mapping[str, Any]) -> dict[str, Any]:
         """Without references and without ``| None``; the description of the field before that of its block."""
         flat = dict(node)
-        while "$ref" in flat or "anyOf" in flat:
+        while "$ref" in flat or ("anyOf" in flat and INT_OR_STRING not in flat):
             if "$ref" in flat:
                 target = self.definitions[flat.pop("$ref").rpartition("/")[2]]
             else:
@@ -122,6 +125,17 @@ class _Translation:
                 target = options[0]
             flat = {**target, **flat}
         return flat
+
+    def _money(self, description: str) -> dict[str, Any]:
+        """A decimal string; a person may write whole dollars without quotation marks, as with quantities."""
+        if not self.defaults:
+            return {"type": "string", "description": description, "pattern": USD_PATTERN}
+        return {
+            "description": description,
+            INT_OR_STRING: True,
+            "maxLength": 24,
+            "x-kubernetes-validations": [USD_RULE._asdict()],
+        }
 
     def _default(self, made: dict[str, Any], path: str) -> None:
         """What the API server fills in; of a block only that it is there, its fields have defaults of their own."""
