@@ -2,7 +2,7 @@
 
     python -m tools.benchmark [SECTION ...] [--again] [--write-only]
 
-Results are kept in runs/bench, so an interrupted round goes on where it was; --again measures anew. Each section of
+Results are kept in runs/bench, so an interrupted round resumes where it was; --again measures anew. Each section of
 the page stands between two marks; what is written outside of them stays.
 """
 
@@ -61,7 +61,7 @@ class Measurement:
     command: tuple[str, ...]
     printed: bool = False
     module: str = ""
-    """Absent: a verb of caloscale."""
+    """Absent: a command of caloscale."""
     made: bool = False
     """A target of make that knows where its result belongs."""
 

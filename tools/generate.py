@@ -72,14 +72,14 @@ def write_custom_resource(folder: Path) -> None:
 def component_page(component: Any, compiled: dict[str, Any]) -> str:
     """README of a component from its docstring and its interface."""
     specification = component.component_spec
-    told = {p.arg_name: p.description or "" for p in docstring_parser.parse(component.python_func.__doc__).params}
+    shown = {p.arg_name: p.description or "" for p in docstring_parser.parse(component.python_func.__doc__).params}
     interface = compiled["components"][f"comp-{specification.name}"]
     lines = [f"# {specification.name}", "", f"<!-- {GENERATED} -->", ""]
     lines += [" ".join((specification.description or "").split()), ""]
     for title, key in (("Inputs", "inputDefinitions"), ("Outputs", "outputDefinitions")):
         definitions = interface.get(key, {})
         rows = [
-            (name, d.get("parameterType") or d["artifactType"]["schemaTitle"], told[name])
+            (name, d.get("parameterType") or d["artifactType"]["schemaTitle"], shown[name])
             for group in ("parameters", "artifacts")
             for name, d in definitions.get(group, {}).items()
         ]

@@ -29,7 +29,7 @@ CLUSTER, LOCATION = "caloscale", "europe-west4-a"
 PACKAGE = "caloscale-operator"
 IMAGE = "caloscale/operator"
 DESCRIPTION = """A run is one document: `kubectl apply -f run.yaml` with kind TrainingRun. The operator plans it on
-whole nodes with a price, launches it when all of them are free, follows it, goes on after a spot interruption, and
+whole nodes with a price, launches it when all of them are free, follows it, resumes it after a spot interruption, and
 bills it.
 
 Needs training-operator 1.9 for TFJobs on GPUs, or JobSet for TPU slices.

@@ -277,7 +277,7 @@ def section(result: dict[str, Any], command: str) -> str:
         f"of {low:g} to {high:g} GeV ({result['source']}), judged by {result['showers']:,} others and as many "
         f"generated ones.{changed} The classifiers are those of the CaloChallenge (arXiv:2410.21611, code at "
         f"github.com/CaloChallenge/homepage), ported to Keras (`bench/classifiers.py`).\n\n{tables(result)}\n\n"
-        "AUC and JSD after calibration; uncertainties of the test showers alone. The published text speaks of two "
+        "AUC and JSD after calibration; uncertainties of the test showers alone. The published text mentions two "
         "hidden layers; the published code builds three (an input layer and two more), and so does ours. Below ours: "
         "the published values, datasets 2 and 3, FPD and KPD times 1,000.\n\n"
         f"{limits}\n\nFeatures, distances and classifiers took {minutes:.0f} minutes, beside simulation and training. "

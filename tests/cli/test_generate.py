@@ -1,4 +1,4 @@
-"""The verb generate: the files it leaves, read by h5py alone; processes that are stopped; bad input."""
+"""The command generate: the files it leaves, read by h5py alone; processes that are stopped; bad input."""
 
 from __future__ import annotations
 

@@ -59,9 +59,9 @@ def test_ctrl_c_says_that_the_command_can_be_repeated(tmp_path: Path) -> None:
         assert process.stderr is not None
         assert process.stderr.readline()  # the progress display: it is at work
         process.send_signal(signal.SIGINT)
-        told = process.stderr.read()
+        shown = process.stderr.read()
         assert process.wait() == 130
-    assert "resumes" in told and "Traceback" not in told
+    assert "resumes" in shown and "Traceback" not in shown
 
 
 BAD = {

@@ -40,9 +40,9 @@ def test_a_worker_trains_reports_and_leaves_the_model(
     assert (tmp_path / "workspace" / "training" / "model" / "generator.keras").is_file()
     assert not (tmp_path / "workspace" / "report.html").exists()  # with a dataset it is a step of a longer chain
     path, body = server.seen[-1]
-    told = json.loads(body["data"]["progress.json"])
+    shown = json.loads(body["data"]["progress.json"])
     assert path.endswith("/namespaces/physics/configmaps/gan-progress")
-    assert (told["step"], told["steps"], told["checkpointStep"], told["epochs"]) == (5, 5, 5, 1)
+    assert (shown["step"], shown["steps"], shown["checkpointStep"], shown["epochs"]) == (5, 5, 5, 1)
 
 
 def test_outside_a_pod_it_says_what_to_do(command: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

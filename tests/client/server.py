@@ -1,4 +1,4 @@
-"""An API server that answers as it is told, for tests that need no real one."""
+"""An API server that answers as a test sets it up, for tests that need no real one."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ GIVEN = {"CALOSCALE_PROGRESS": "physics/gan-progress"}
 
 
 class Server:
-    """Takes PATCH requests; refuses as many as it is told to."""
+    """Takes PATCH requests; refuses as many as a test asks for."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, dict[str, Any]]] = []

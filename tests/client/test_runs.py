@@ -1,4 +1,4 @@
-"""Runs from the outside, on an API server that answers as it is told; a real one is in tests/control_plane/operator."""
+"""Runs from the outside, on an API server whose answers a test chooses; tests/control_plane/operator has a real one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def phases(*answers: Answer) -> list[str]:
 
 
 def test_each_change_is_reported_once_until_the_end() -> None:
-    told = phases(seen("Waiting"), seen("Running"), seen("Running"), seen("Succeeded"))
-    assert told == ["Waiting", "Running", "Succeeded"]
+    shown = phases(seen("Waiting"), seen("Running"), seen("Running"), seen("Succeeded"))
+    assert shown == ["Waiting", "Running", "Succeeded"]
 
 
 AWAY: dict[str, Callable[[], Exception]] = {

@@ -60,7 +60,7 @@ def test_shards_that_workers_cannot_see_go_into_the_workspace(
 
 
 def test_a_step_tried_again_takes_the_result_of_the_run_that_has_finished(tmp_path: Path) -> None:
-    """What a person is told of as finished already, a step has asked for before."""
+    """A run that is finished already is an error for a person and the result for a step that is retried."""
     trained = tmp_path / "workspace" / "training" / "model"
     trained.mkdir(parents=True)
     (trained / "generator.keras").write_text("weights")

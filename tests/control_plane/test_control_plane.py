@@ -71,10 +71,10 @@ def test_a_tfjob_takes_whole_nodes_and_succeeds(
 
     for pod in pods:
         (container,) = pod["spec"]["containers"]
-        told = json.loads(next(each["value"] for each in container["env"] if each["name"] == "TF_CONFIG"))
+        shown = json.loads(next(each["value"] for each in container["env"] if each["name"] == "TF_CONFIG"))
         index = int(pod["metadata"]["labels"]["training.kubeflow.org/replica-index"])
-        assert told["cluster"] == {"worker": [f"whole-worker-{i}.{namespace}.svc:2222" for i in range(3)]}
-        assert told["task"] == {"type": "worker", "index": index}
+        assert shown["cluster"] == {"worker": [f"whole-worker-{i}.{namespace}.svc:2222" for i in range(3)]}
+        assert shown["task"] == {"type": "worker", "index": index}
 
 
 def test_more_gpus_than_a_node_has_wait(

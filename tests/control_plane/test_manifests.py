@@ -110,9 +110,9 @@ def test_the_operator_is_deployed_as_restricted_pod(deployed: ControlPlane) -> N
     assert pod["status"]["phase"] == "Running"
     assert pod["spec"]["containers"][0]["image"] == "registry.example/operator:1.2.3"
     assert pod["spec"]["containers"][0]["imagePullPolicy"] == "IfNotPresent"
-    told = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
-    assert told["CALOSCALE_IMAGE"] == "registry.example/trainer:4.5.6"
-    assert Path(told["CALOSCALE_PRICES"] or "") == Path(pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"])
+    shown = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
+    assert shown["CALOSCALE_IMAGE"] == "registry.example/trainer:4.5.6"
+    assert Path(shown["CALOSCALE_PRICES"] or "") == Path(pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"])
 
 
 @pytest.mark.parametrize("namespace_name", [SYSTEM, "caloscale-runs"])
@@ -147,10 +147,10 @@ def test_the_emulators_pod_is_admitted_into_the_namespace_of_runs(deployed: Cont
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_every_overlay_is_valid_before_the_server(overlay: str, deployed: ControlPlane) -> None:
     where = str(MANIFESTS / "overlays" / overlay)
-    told = deployed.kubectl(
+    shown = deployed.kubectl(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-k", where
     )
-    kinds = {line.split("/")[0].split(".")[0] for line in told.splitlines()}
+    kinds = {line.split("/")[0].split(".")[0] for line in shown.splitlines()}
     assert {"deployment", "clusterrole", "customresourcedefinition", "networkpolicy", "configmap"} <= kinds
 
 

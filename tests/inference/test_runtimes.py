@@ -1,4 +1,4 @@
-"""TensorFlow, ONNX Runtime and OpenVINO make the same showers; exported files speak for themselves."""
+"""TensorFlow, ONNX Runtime and OpenVINO make the same showers; exported files are used by their metadata alone."""
 
 import contextlib
 import json
@@ -255,11 +255,11 @@ del first, runtime
 gc.collect()
 del second
 gc.collect()
-signal.signal(signal.SIGTERM, lambda *_: print("told"))
+signal.signal(signal.SIGTERM, lambda *_: print("shown"))
 os.kill(os.getpid(), signal.SIGTERM)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "told\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "shown\n"), done.stderr
 
 
 def test_no_model_is_no_export(tmp_path):

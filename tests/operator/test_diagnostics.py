@@ -67,11 +67,11 @@ def test_warnings_count_when_workers_take_long() -> None:
 
 
 def test_what_a_pod_says_of_itself_goes_before_warnings() -> None:
-    told = pod_of(pod({"reason": "CreateContainerConfigError", "message": 'secret "key" not found'}))
+    shown = pod_of(pod({"reason": "CreateContainerConfigError", "message": 'secret "key" not found'}))
     fine = pod_of(pod({"reason": "ContainerCreating"}))
     warning = Diagnostic("gan-1", "FailedScheduling", "0/3 nodes are available")
     assert worst([fine], []) is None and worst([fine], [warning]) == warning
-    first = worst([fine, told], [warning])
+    first = worst([fine, shown], [warning])
     assert first is not None and first.reason == "CreateContainerConfigError"
     assert sentence(first) == (
         'gan-1-worker-0: secret "key" not found; remedy: make what is missing in the run\'s namespace (the Secret of '

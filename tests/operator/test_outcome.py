@@ -1,4 +1,4 @@
-"""Of several workers that ended, the one that tells what happened."""
+"""Of several workers that ended, the one whose exit explains the failure."""
 
 from __future__ import annotations
 

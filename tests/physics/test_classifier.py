@@ -48,7 +48,7 @@ def test_the_points_of_a_roc_curve_hold_its_auc():
 def test_jsd_at_its_ends_and_between():
     assert jsd(np.ones(10), np.zeros(10)) == 1
     assert jsd(np.full(10, 0.5), np.full(10, 0.5)) == 0
-    # 3/4 of either kind are told with p = 3/4: the divergence of (3/4, 1/4) from (1/4, 3/4) is 1 - h(1/4).
+    # 3/4 of either kind are recognised with p = 3/4: the divergence of (3/4, 1/4) from (1/4, 3/4) is 1 - h(1/4).
     real, fake = np.array([0.75, 0.75, 0.75, 0.25]), np.array([0.25, 0.25, 0.25, 0.75])
     entropy = -(0.25 * np.log2(0.25) + 0.75 * np.log2(0.75))
     assert jsd(real, fake) == pytest.approx(1 - entropy)

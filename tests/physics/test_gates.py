@@ -48,7 +48,7 @@ def test_the_interval_decides(value, decision):
 
 def test_the_worst_range_of_energy_decides():
     assert decide_one(2, (0.1, 0.1), (0.1, 0.1), (3.5, 0.4)).where == "range 2"
-    # A range that cannot be told keeps the gate open though another is farther away.
+    # A range that is undecided keeps the gate open though another is farther away.
     assert decide_one(2, (1.2, 0.1), (0.5, 2.0)).decision == "undecided"
     # Three ranges: the probability is three times as high that one of them exceeds by chance.
     assert decide_one(2, (2.7, 0.4)).decision == "rejected"

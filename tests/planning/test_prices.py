@@ -261,19 +261,19 @@ def test_prices_that_are_too_old_are_refused_and_say_which_row_to_add():
 def test_a_remedy_says_how_a_row_is_added_there(added):
     """Who reads it on a cluster has no command to give an option to."""
     prices = load_prices() if added is None else load_prices(added=added)
-    told = added or "with --prices FILE"
+    named = added or "with --prices FILE"
     keys = {V100._replace(region="mars-1"): TODAY, V100: dt.date(2021, 12, 31)}
     for key, day in keys.items():
         with pytest.raises(PriceError) as missing:
             prices.find(key, day)
-        assert told in missing.value.remedy
+        assert named in missing.value.remedy
     with pytest.raises(PriceError) as old:
         prices.no_older_than(1).find(V100, TODAY)
     machine = find_machine("n1-standard-64", accelerator="nvidia-tesla-v100", per_node=8)
     warnings = machine_rate(prices, machine, "europe-west4", "spot", TODAY).warnings
     listed = list_prices(prices, TODAY, region="europe-west4", sku="v100").warnings
     for text in (old.value.remedy, *warnings, *listed):
-        assert told in text and (added is None or "--prices" not in text)
+        assert named in text and (added is None or "--prices" not in text)
     assert warnings and listed
 
 

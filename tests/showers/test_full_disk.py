@@ -77,7 +77,7 @@ def test_write_showers(small_disk: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["variable-angle", "calochallenge"])
 def test_batches(small_disk: Path, layout: Layout) -> None:
-    """The disk fills up while HDF5 writes, which would crash the interpreter if HDF5 were told."""
+    """The disk fills up while HDF5 writes, which would crash the interpreter if HDF5 saw the error."""
     path = small_disk / "showers.h5"
     path.write_text("earlier")
     taken = 0

@@ -74,7 +74,7 @@ def cluster(timings: dict[str, float]) -> Iterator[RealCluster]:
 
 
 def _cluster() -> RealCluster:
-    """The cluster of CONTEXT, when make was told one; else one of our own, of the kind CLUSTER."""
+    """The cluster of CONTEXT, when make was given one; else one of our own, of the kind CLUSTER."""
     if context := os.environ.get("CONTEXT"):
         return NamedCluster(context)
     try:

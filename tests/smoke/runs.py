@@ -25,7 +25,7 @@ EVERY_SECONDS = 3.0
 
 
 def image_of(name: str) -> str:
-    """Name of an image: from the registry that make was told (REGISTRY), else as the nodes have it."""
+    """Name of an image: from the registry that make was given (REGISTRY), else as the nodes have it."""
     return f"{os.environ.get('REGISTRY') or 'caloscale'}/{name}:{__version__}"
 
 

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 def test_the_operator_runs_as_on_gke(overlay: str, cluster: RealCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for the rollout by itself; then the pod is one of a machine that stays, and is not pushed aside."""
     if isinstance(cluster, NamedCluster):
-        pytest.skip("somebody's cluster has the overlay that make was told")
+        pytest.skip("somebody's cluster has the overlay that make was given")
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
     images = {"image": image_of("operator"), "trainer": image_of("trainer")}
     try:

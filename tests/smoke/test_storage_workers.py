@@ -124,15 +124,15 @@ def test_a_run_is_kept_in_its_bucket(bucket_server: str, server: Server, tmp_pat
     second = Pods(run, 2, tmp_path)
     workers = second.start()
     assert exit_codes(workers) == [0, 0], second.said(0) + second.said(1)
-    assert f"going on from step {kept}" in second.said(0)
+    assert f"resuming from step {kept}" in second.said(0)
     assert record(workspace, "preprocess").started == made.started, "the shards are made once"
     assert record(workspace, "train").figures["resumedFromStep"] == kept
     assert record(workspace, "train").figures["workers"] == 2
     # A worker fetches what it reads: its half of the training shards, and the first of the validation.
     assert len(list(second.scratch(1).rglob("train-*.tfrecord"))) == 4
     assert {path.split("/")[-2] for path, _ in server.seen} == {"configmaps"}
-    told = json.loads(server.seen[-1][1]["data"]["progress.json"])
-    assert told["step"] == told["checkpointStep"] == record(workspace, "train").figures["steps"]
+    shown = json.loads(server.seen[-1][1]["data"]["progress.json"])
+    assert shown["step"] == shown["checkpointStep"] == record(workspace, "train").figures["steps"]
 
     spec = json.loads(run.model_dump_json(by_alias=True, exclude_none=True))
     assert fetch(RunOnCluster("gan", "physics", spec, RunStatus(), ""), tmp_path / "fetched") == [

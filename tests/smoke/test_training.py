@@ -229,20 +229,20 @@ def test_a_fault_is_reported_within_a_minute(runs: Runs) -> None:
     """An image that does not exist, a secret, a bucket."""
     one = {"hardware": {"count": 1}}
     runs.create("bad-image", cluster={"image": "caloscale/trainer:9.9.9"}, **one)
-    told = blocked(runs.until("bad-image", blocked, "the image is told", 60))
-    assert "caloscale/trainer:9.9.9" in told and "remedy: check that the image exists" in told
+    shown = blocked(runs.until("bad-image", blocked, "the image is named", 60))
+    assert "caloscale/trainer:9.9.9" in shown and "remedy: check that the image exists" in shown
 
     impatient = {"recovery": {"waitForCapacity": "1m"}}
     runs.create("bad-secret", cluster={"credentialsSecret": "no-such-key"}, **one, **impatient)
-    told = blocked(runs.until("bad-secret", blocked, "the secret is told", 60))
-    assert 'secret "no-such-key" not found' in told and "remedy: make what is missing" in told
-    told = failed(runs.until("bad-secret", failed, "Failed, as its node costs money", 120))
-    assert 'secret "no-such-key" not found' in told
+    shown = blocked(runs.until("bad-secret", blocked, "the secret is named", 60))
+    assert 'secret "no-such-key" not found' in shown and "remedy: make what is missing" in shown
+    shown = failed(runs.until("bad-secret", failed, "Failed, as its node costs money", 120))
+    assert 'secret "no-such-key" not found' in shown
     runs.delete_all()
 
     runs.create("bad-bucket", data={"source": "gs://no-such-bucket/showers"}, **one)
-    told = failed(runs.until("bad-bucket", failed, "Failed with the bucket", 90))
-    assert "gs://no-such-bucket/showers" in told and "exit code 2" in told and "remedy" in told
+    shown = failed(runs.until("bad-bucket", failed, "Failed with the bucket", 90))
+    assert "gs://no-such-bucket/showers" in shown and "exit code 2" in shown and "remedy" in shown
 
 
 def test_a_small_quota_is_reported_within_a_minute(runs: Runs) -> None:
@@ -251,7 +251,7 @@ def test_a_small_quota_is_reported_within_a_minute(runs: Runs) -> None:
     runs.cluster.apply([{**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}])
     try:
         runs.create("small-quota")
-        told = blocked(runs.until("small-quota", blocked, "the quota is told", 60))
-        assert "exceeded quota: gpus" in told and "remedy: raise the quota" in told
+        shown = blocked(runs.until("small-quota", blocked, "the quota is named", 60))
+        assert "exceeded quota: gpus" in shown and "remedy: raise the quota" in shown
     finally:
         runs.cluster.kubectl("delete", "resourcequota", "gpus", "-n", NAMESPACE)

@@ -1,4 +1,4 @@
-"""``make images`` with programs in the place of Docker, Podman and Buildah that note what they are told."""
+"""``make images`` with programs in the place of Docker, Podman and Buildah that record their arguments."""
 
 from __future__ import annotations
 

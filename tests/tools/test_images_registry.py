@@ -85,7 +85,7 @@ def engine() -> Engine:
 
 @pytest.fixture(scope="module")
 def trusting(registry: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Buildah and Podman speak in the clear only with servers that they are told; Docker does with localhost."""
+    """Buildah and Podman use plain HTTP only for servers that are named; Docker does for localhost."""
     path = tmp_path_factory.mktemp("trusting") / "registries.conf"
     path.write_text(f'[[registry]]\nlocation = "{registry.partition("/")[0]}"\ninsecure = true\n')
     return {"CONTAINERS_REGISTRIES_CONF": str(path)}

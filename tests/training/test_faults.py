@@ -49,7 +49,7 @@ def tear(shards):
 
 
 def test_a_shard_that_breaks_in_the_middle_stops_with_a_checkpoint(fragile, tmp_path, monkeypatch, behind_checkpoint):
-    """Lost: nothing; with the shard mended the training goes on from the step before."""
+    """Lost: nothing; with the shard mended the training resumes from the step before."""
     monkeypatch.setattr(failures, "PAUSES_SECONDS", (0.01, 0.01))
     output = tmp_path / "out"
     run = small_run(*QUICK, "train.epochs=30")
@@ -163,7 +163,7 @@ def test_a_full_disk_stops_with_the_checkpoint_before(shards, tmp_path, small_di
 
 
 def test_a_machine_that_is_gone_with_its_disk(shards, tmp_path, bucket_server):
-    """checkpoint.uri: another machine goes on. Lost: nothing here, as the first training ended by itself."""
+    """checkpoint.uri: another machine resumes. Lost: nothing here, as the first training ended by itself."""
     uri = f"{bucket_server}/gone/checkpoints"
     first = train(small_run(*QUICK, "train.epochs=1", f"checkpoint.uri={uri}"), shards, tmp_path / "first")
     shutil.rmtree(tmp_path / "first")

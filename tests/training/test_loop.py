@@ -136,11 +136,11 @@ def test_a_signal_after_the_last_step_ends_the_command(shards, tmp_path, monkeyp
     """Lost: nothing; all is saved and released, and the next stage does not begin."""
     usual = getattr(trainer, moment)
 
-    def told(*args, **more):
+    def recorded(*args, **more):
         os.kill(os.getpid(), number)
         return usual(*args, **more)
 
-    monkeypatch.setattr(trainer, moment, told)
+    monkeypatch.setattr(trainer, moment, recorded)
     with pytest.raises(raised):
         train(small_run(*QUICK, "train.epochs=1"), shards, tmp_path)
     assert newest_step(tmp_path) == 5

@@ -19,10 +19,10 @@ from tests.training.quick_networks import QUICK
 def test_a_training_reports_its_end(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROGRESS_FILE_VARIABLE, str(tmp_path / "progress.json"))
     record = train(small_run(*QUICK), shards, tmp_path / "out")
-    told = RunProgress.model_validate_json((tmp_path / "progress.json").read_bytes())
-    assert (told.step, told.steps, told.checkpoint_step) == (record.steps, record.steps, record.steps)
-    assert (told.epoch, told.epochs) == (2.0, 2) and told.losses["generator"] > 0
-    assert told.seconds_first_step == pytest.approx(record.seconds_first_step) and told.step_seconds is not None
+    shown = RunProgress.model_validate_json((tmp_path / "progress.json").read_bytes())
+    assert (shown.step, shown.steps, shown.checkpoint_step) == (record.steps, record.steps, record.steps)
+    assert (shown.epoch, shown.epochs) == (2.0, 2) and shown.losses["generator"] > 0
+    assert shown.seconds_first_step == pytest.approx(record.seconds_first_step) and shown.step_seconds is not None
 
 
 def test_the_file_is_replaced_whole(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One training of two workers, by the command, through several attempts: killed, torn, told to stop, alone."""
+"""One training of two workers, by the command, through several attempts: killed, torn, asked to stop, alone."""
 
 from __future__ import annotations
 

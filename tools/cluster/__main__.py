@@ -41,7 +41,7 @@ def processes() -> dict[str, int]:
 
 @app.command()
 def build(nodes: Annotated[bool, typer.Option(help="Also what real nodes need (kubelet, ...).")] = False) -> None:
-    """Build the programs once into the cache (up to half an hour on two cores); an interrupted build goes on."""
+    """Build the programs once into the cache (up to half an hour on two cores); an interrupted build resumes."""
     build_programs(nodes=nodes)
 
 
@@ -111,5 +111,5 @@ if __name__ == "__main__":
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        print("\ninterrupted; run it again to go on", file=sys.stderr)
+        print("\ninterrupted; run it again to resume", file=sys.stderr)
         sys.exit(130)

@@ -50,7 +50,7 @@ class Access(ABC):
         return path
 
     def client(self, kubeconfig: Path | None = None) -> client.ApiClient:
-        """A client of the Kubernetes API; the administrator's unless told otherwise."""
+        """A client of the Kubernetes API; the administrator's unless another is named."""
         return config.new_client_from_config(str(kubeconfig or self.kubeconfig))
 
     def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
@@ -76,7 +76,7 @@ class Access(ABC):
                 self.wait_for_kind(each)
 
     def wait_for_kind(self, definition: dict[str, Any]) -> None:
-        """Wait until the server serves the kind of a CustomResourceDefinition and tells clients of it."""
+        """Wait until the server serves the kind of a CustomResourceDefinition and lists it for clients."""
         spec = definition["spec"]
         path = f"/apis/{spec['group']}/{next(each['name'] for each in spec['versions'] if each['served'])}"
 

@@ -1,4 +1,4 @@
-"""Requests to the API server as its audit log tells them."""
+"""Requests to the API server as its audit log records them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/versi
 
 
 def build(*, nodes: bool = False, report: Callable[[str], None] = print) -> Path:
-    """Build what is missing and return the folder; a second call does nothing, an interrupted one goes on.
+    """Build what is missing and return the folder; a second call does nothing, an interrupted one resumes.
 
     Cold: 32 minutes were seen on two busy cores and 4 GB in Go's caches; Go keeps what it has compiled.
     Raises ClusterError.
@@ -89,10 +89,10 @@ def _compile(go: str, targets: Mapping[str, str], output: Path) -> None:
                 with subprocess.Popen(
                     command, cwd=MODULE, env=_environment(), text=True, stderr=subprocess.PIPE
                 ) as process:
-                    told = _follow(process, shown.update)
+                    lines = _follow(process, shown.update)
                 if process.returncode:
                     raise ClusterError(
-                        f"{name} does not build:\n" + "\n".join(told[-20:]),
+                        f"{name} does not build:\n" + "\n".join(lines[-20:]),
                         remedy="read the message above; Go 1.25 or newer, 4 GB of disk and 3 GB of memory are needed",
                     )
             shown.update(1)
@@ -100,11 +100,11 @@ def _compile(go: str, targets: Mapping[str, str], output: Path) -> None:
 
 def _follow(process: subprocess.Popen[str], advance: Callable[[int], object]) -> list[str]:
     """Lines that the compiler prints; each names a package that is being compiled."""
-    told = []
+    lines = []
     for line in process.stderr or ():
-        told.append(line.rstrip())
+        lines.append(line.rstrip())
         advance(1)
-    return told
+    return lines
 
 
 def _render_manifests(go: str, place: Path) -> None:

@@ -142,7 +142,7 @@ class KindCluster(RealCluster):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def import_image(self, archive: Path, *, nodes: Iterable[str] | None = None) -> list[str]:
-        """Put an archive's images into nodes, all unless told otherwise; the names by which pods ask for them."""
+        """Put an archive's images into nodes, all unless some are named; the names by which pods ask for them."""
         names, targets = names_in(archive), list(self.nodes if nodes is None else nodes)
         self._kind("load", "image-archive", str(archive), f"--name={NAME}", f"--nodes={','.join(targets)}")
         for name in names:

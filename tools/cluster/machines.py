@@ -41,7 +41,7 @@ def remove_nodes(api: client.ApiClient, names: Iterable[str], *, notice: bool = 
     """Take machines away, and their pods with them.
 
     With `notice`, nodes first take no more pods and those that are there fail with exit code 143, as a kubelet does
-    that is told of the shutdown (spot); without, they just vanish. Kubernetes itself removes pods of vanished nodes
+    that is notified of the shutdown (spot); without, they just vanish. Kubernetes itself removes pods of vanished nodes
     only after 40 s; here it happens at once.
     """
     core, gone = client.CoreV1Api(api), set(names)

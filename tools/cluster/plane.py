@@ -113,7 +113,7 @@ class ControlPlane(Access):
         return [read_request(line) for line in text.splitlines(keepends=True)[since:] if line.endswith("\n")]
 
     def ended_programs(self) -> list[str]:
-        """Programs that ended although nobody told them to."""
+        """Programs that ended although nobody asked them to."""
         return [name for name, daemon in self.daemons.items() if daemon.process and daemon.process.poll()]
 
     @property

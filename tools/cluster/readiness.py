@@ -25,7 +25,7 @@ def is_ready(api: client.ApiClient, name: str, since: dt.datetime) -> bool:
 
 
 def advertise(api: client.ApiClient, name: str, pool: Pool) -> None:
-    """Let a node offer its pool's accelerators. Kubelets leave alone what no device plugin tells them about."""
+    """Let a node offer its pool's accelerators. Kubelets leave alone what no device plugin reports."""
     if pool.accelerator:
         resources = {pool.resource: str(pool.per_node)}
         change = {"status": {"capacity": resources, "allocatable": resources}}

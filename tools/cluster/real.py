@@ -1,4 +1,4 @@
-"""What clusters of real nodes have in common, and can be told to suffer."""
+"""What clusters of real nodes have in common, and the faults that can be injected."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RealCluster(Access):
 
     @abstractmethod
     def import_image(self, archive: Path, *, nodes: Iterable[str] | None = None) -> list[str]:
-        """Put the images of an archive (OCI, docker) into nodes, all that run unless told otherwise; their names."""
+        """Put the images of an archive (OCI, docker) into nodes, all that run unless some are named; their names."""
 
     def lose_node(self, name: str) -> None:
         """A node goes without notice: kubelet, containerd and containers are killed at once; its disk stays."""

@@ -31,10 +31,10 @@ SERVICE_HOSTS = (
 
 @dataclass(frozen=True)
 class Settings:
-    """What a control plane may be told."""
+    """Options of a control plane."""
 
     outlives_us: bool = False
-    """It goes on when the process that started it ends (python -m tools.cluster up)."""
+    """It keeps running when the process that started it ends (python -m tools.cluster up)."""
     toleration_seconds: int = 3
     """How long pods stay on a node that is not ready (Kubernetes: 300)."""
     grace_seconds: int = 40

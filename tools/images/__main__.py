@@ -89,5 +89,5 @@ if __name__ == "__main__":
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        print("\ninterrupted; run it again to go on: what is built is kept", file=sys.stderr)
+        print("\ninterrupted; run it again to resume: what is built is kept", file=sys.stderr)
         sys.exit(130)

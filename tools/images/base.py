@@ -83,12 +83,12 @@ def _bootstrap(root: Path, mirror: str) -> None:
         bar("debootstrap", PACKAGES * len(STEPS), "steps") as shown,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
     ):
-        told = []
+        lines = []
         for line in process.stdout or ():
-            told.append(line.rstrip())
+            lines.append(line.rstrip())
             shown.update(line.startswith(STEPS))
     if process.returncode:
-        raise ImageError("debootstrap failed:\n" + "\n".join(told[-10:]), remedy="read the message above")
+        raise ImageError("debootstrap failed:\n" + "\n".join(lines[-10:]), remedy="read the message above")
 
 
 def _commit(engine: Engine, root: Path) -> None:

@@ -23,7 +23,7 @@ def secrets(settings: Mapping[str, str], environment: Mapping[str, str]) -> Iter
     """Files for the steps of a build that fetch packages, by name, for as long as the context lasts.
 
     pip.conf: ``settings``, those of this machine's pip, which may hold the password of an index; certificates.pem: the
-    authorities that this machine trusts, where it was told which (a proxy that looks into TLS has its own).
+    authorities that this machine trusts, where they are configured (a proxy that looks into TLS has its own).
     """
     certificates = certificate_file(settings, environment)
     with TemporaryDirectory(prefix="caloscale-build-") as folder:
@@ -35,7 +35,7 @@ def secrets(settings: Mapping[str, str], environment: Mapping[str, str]) -> Iter
 
 
 def pip_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """What this machine's pip is told by its files and variables: option and value."""
+    """Configuration of this machine's pip by its files and variables: option and value."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
     lines = [line.partition("=") for line in done.stdout.splitlines() if "=" in line]
@@ -51,7 +51,7 @@ def pip_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def certificate_file(settings: Mapping[str, str], environment: Mapping[str, str]) -> Path | None:
-    """The authorities that this machine was told to trust; None when it was told nothing."""
+    """The authorities that this machine is configured to trust; None when none are configured."""
     named = [settings.get("cert"), *(environment.get(name) for name in CERTIFICATES)]
     return next((Path(each) for each in named if each and Path(each).is_file()), None)
 

@@ -36,5 +36,5 @@ def write_python_image(archive: Path) -> Path:
 
 def _libraries(binaries: list[Path]) -> set[Path]:
     """Shared libraries of programs, at the paths where the loader looks for them."""
-    told = subprocess.run(["ldd", *map(str, binaries)], capture_output=True, text=True, check=False).stdout
-    return {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", told, re.MULTILINE)}
+    shown = subprocess.run(["ldd", *map(str, binaries)], capture_output=True, text=True, check=False).stdout
+    return {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", shown, re.MULTILINE)}

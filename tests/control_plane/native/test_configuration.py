@@ -1,4 +1,4 @@
-"""What real nodes are told."""
+"""Configuration of real nodes."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_real_nodes_register_as_fake_ones_look() -> None:
         (labels,) = (word for word in kubelet["command"] if word.startswith("--node-labels="))
         pairs = (pair.split("=") for pair in labels.removeprefix("--node-labels=").split(","))
         assert dict(pairs) == fake["metadata"]["labels"]
-        told = yaml.safe_load(node_files(real, cni_folder=Path("/x"), snapshotter="native")["kubelet.yaml"])
-        assert told["registerWithTaints"] == fake["spec"]["taints"]
+        shown = yaml.safe_load(node_files(real, cni_folder=Path("/x"), snapshotter="native")["kubelet.yaml"])
+        assert shown["registerWithTaints"] == fake["spec"]["taints"]
 
 
 def test_containerd_is_configured_in_toml() -> None:
-    told = tomllib.loads(files(1)["containerd.toml"])
-    cri = told["plugins"]["io.containerd.grpc.v1.cri"]
+    shown = tomllib.loads(files(1)["containerd.toml"])
+    cri = shown["plugins"]["io.containerd.grpc.v1.cri"]
     assert cri["cni"]["bin_dir"] == "/usr/lib/cni"
     assert cri["containerd"]["snapshotter"] == "overlayfs"
     assert cri["sandbox_image"] == "docker.io/caloscale/pause:1"

@@ -28,7 +28,7 @@ def boot(tmp_path: Path) -> Iterator[Boot]:
     def start(**changes: object) -> subprocess.Popen[bytes]:
         machine = {
             "hostname": "somewhere",
-            "environment": {"PATH": os.environ["PATH"], "TOLD": "yes"},
+            "environment": {"PATH": os.environ["PATH"], "GIVEN": "yes"},
             "mounts": [],
             "port": "lo",
             "network": [["ip", "link", "set", "lo", "up"]],
@@ -62,15 +62,15 @@ def program(tmp_path: Path, script: str, **more: object) -> dict[str, object]:
 def test_a_program_runs_in_the_node_and_is_started_again(boot: Boot, tmp_path: Path) -> None:
     log = tmp_path / "shell.log"
     outside = Path("/proc/sys/net/ipv4/ip_forward").read_text(encoding="utf-8")
-    tell = "echo $$ $(hostname) $TOLD $(cat /proc/sys/net/ipv4/ip_forward)"
+    tell = "echo $$ $(hostname) $GIVEN $(cat /proc/sys/net/ipv4/ip_forward)"
     boot(programs=[program(tmp_path, f"{tell}; test -e {tmp_path}/again && exec sleep 60; exit 3")])
     wait_until(lambda: log.is_file() and log.read_text(encoding="utf-8").count("\n") == 1, "it runs")
     (tmp_path / "again").touch()
     wait_until(lambda: log.read_text(encoding="utf-8").count("\n") == 2, "it is started again")
     for line in log.read_text(encoding="utf-8").splitlines():
-        pid, *told = line.split()
+        pid, *shown = line.split()
         assert int(pid) < 100  # counted in the node
-        assert told == ["somewhere", "yes", "1"]
+        assert shown == ["somewhere", "yes", "1"]
     assert "shell ended with 3; started again" in (tmp_path / "log").read_text(encoding="utf-8")
     assert Path("/proc/sys/net/ipv4/ip_forward").read_text(encoding="utf-8") == outside
 

@@ -55,16 +55,16 @@ def test_nodes_look_like_those_of_the_pools(cluster: NativeCluster, core: Core) 
         assert node_ready(core, name) == "True"
 
 
-def test_a_pod_runs_and_talks(cluster: NativeCluster, core: Core, namespace: str) -> None:
+def test_a_pod_runs_and_echoes(cluster: NativeCluster, core: Core, namespace: str) -> None:
     started = time.monotonic()
-    cluster.apply([pod("talks", SLEEP)], namespace=namespace)
-    cluster.wait_until(lambda: is_ready(core, "talks", namespace), "the pod is ready")
+    cluster.apply([pod("echoes", SLEEP)], namespace=namespace)
+    cluster.wait_until(lambda: is_ready(core, "echoes", namespace), "the pod is ready")
     print(f"\npod ready after {time.monotonic() - started:.1f} s")
-    assert core.read_namespaced_pod("talks", namespace).spec.node_name == SYSTEM
-    assert log(core, "talks", namespace) == "hello from talks\n"
+    assert core.read_namespaced_pod("echoes", namespace).spec.node_name == SYSTEM
+    assert log(core, "echoes", namespace) == "hello from echoes\n"
     script = "import os; print(os.getuid(), os.getpid() > 1, os.path.exists('/etc/passwd'))"
-    told = cluster.kubectl("exec", "talks", "-n", namespace, "--", PYTHON, "-c", script)
-    assert told.split() == ["65532", "True", "False"]
+    shown = cluster.kubectl("exec", "echoes", "-n", namespace, "--", PYTHON, "-c", script)
+    assert shown.split() == ["65532", "True", "False"]
 
 
 TELL = """
@@ -176,8 +176,8 @@ def test_an_image_that_is_not_there_is_named(cluster: NativeCluster, core: Core,
 
 RING = """
 import json, os, socket, threading, time
-told = json.loads(os.environ["TF_CONFIG"])
-index, workers = told["task"]["index"], told["cluster"]["worker"]
+shown = json.loads(os.environ["TF_CONFIG"])
+index, workers = shown["task"]["index"], shown["cluster"]["worker"]
 with socket.create_server(("", 2222)) as server:
     def answer():
         connection, _ = server.accept()

@@ -56,23 +56,23 @@ def test_plugins_and_commands_are_found_where_they_are(tmp_path: Path, monkeypat
 def test_who_is_not_root_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    (told,) = (problem for problem in requirements.missing_of_machine() if "only root" in problem)
-    assert told.endswith(f"sudo CALOSCALE_CACHE={tmp_path} make cluster-up")
+    (shown,) = (problem for problem in requirements.missing_of_machine() if "only root" in problem)
+    assert shown.endswith(f"sudo CALOSCALE_CACHE={tmp_path} make cluster-up")
 
 
 @pytest.mark.skipif(bool(requirements.missing_of_machine()), reason="needs root with all rights, to take some away")
 @pytest.mark.parametrize(
-    ("without", "told"),
+    ("without", "shown"),
     [
         (("setpriv", "--bounding-set=-sys_admin"), "unshare: unshare failed: Operation not permitted"),
         (("unshare", "--mount", "sh", "-c", CGROUPS_READ_ONLY + 'exec "$@"', "-"), "Read-only file system"),
     ],
 )
-def test_root_without_the_rights_is_told(without: Sequence[str], told: str) -> None:
+def test_root_without_the_rights_is_told(without: Sequence[str], shown: str) -> None:
     """As in a container: real processes without a capability, or with cgroups that they may only read."""
     code = "from tools.cluster.native.requirements import missing_of_machine; print(*missing_of_machine(), sep='\\n')"
     done = subprocess.run([*without, sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert re.search(rf"root may not make a node here \([^)]*{told}\)", done.stdout), done.stdout
+    assert re.search(rf"root may not make a node here \([^)]*{shown}\)", done.stdout), done.stdout
     assert not list(Path("/sys/fs/cgroup").rglob("caloscale-probe-*"))
 
 
@@ -102,9 +102,9 @@ def test_the_commands_say_what_is_wrong(tmp_path: Path, monkeypatch: pytest.Monk
         run(app, ["nodes", "up", "--cluster=kind"]).exception
     )
     assert "no cluster of real nodes runs" in str(run(app, ["nodes", "import", "--cluster=native", "x"]).exception)
-    told = run(app, ["nodes", "status", "--cluster=native"]).output
-    assert "no cluster of real nodes runs: make cluster-up" in told
-    assert "apt-get install" in told
+    shown = run(app, ["nodes", "status", "--cluster=native"]).output
+    assert "no cluster of real nodes runs: make cluster-up" in shown
+    assert "apt-get install" in shown
 
 
 def test_operators_need_a_node_and_must_be_known() -> None:

@@ -1,4 +1,4 @@
-"""All that a cluster of real nodes could leave on a machine, told from what others do there meanwhile."""
+"""All that a cluster of real nodes could leave on a machine, apart from what others do there meanwhile."""
 
 from __future__ import annotations
 

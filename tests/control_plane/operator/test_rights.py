@@ -26,7 +26,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 class Right(NamedTuple):
-    """A verb on a resource."""
+    """What a rule allows: one operation on one resource."""
 
     group: str
     resource: str

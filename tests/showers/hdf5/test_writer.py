@@ -96,7 +96,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, failure: BaseException) -> Non
 def test_a_signal_while_hdf5_writes_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    """HDF5 would take an exception in the middle of a write for a failure of the disk, and go on or crash."""
+    """HDF5 would take an exception in the middle of a write for a failure of the disk, and continue or crash."""
     real = file_writer._Disk.write
     calls = []
 

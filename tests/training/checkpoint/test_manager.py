@@ -33,8 +33,8 @@ def test_what_is_not_finite_is_not_saved(tmp_path, save):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("told", [None, 0, 1])
-def test_a_worker_that_is_terminated_after_the_last_step_stops_all(tmp_path, told):
+@pytest.mark.parametrize("terminated", [None, 0, 1])
+def test_a_worker_that_is_terminated_after_the_last_step_stops_all(tmp_path, terminated):
     """One that is started again would wait for others that have ended well; nobody hangs here, either."""
     ends = multiprocessing.Pipe()
 
@@ -42,7 +42,7 @@ def test_a_worker_that_is_terminated_after_the_last_step_stops_all(tmp_path, tol
         signals = StopSignals(30)
         peers = Peers(index, {1 - index: ends[index]})
         checkpoints = CheckpointManager(Checkpoint(), tmp_path, {}, peers, signals)
-        signals.received = signal.SIGTERM if index == told else None
+        signals.received = signal.SIGTERM if index == terminated else None
         try:
             checkpoints.finish()
         except (PeerLostError, Terminated) as error:
@@ -53,7 +53,7 @@ def test_a_worker_that_is_terminated_after_the_last_step_stops_all(tmp_path, tol
 
     with ThreadPoolExecutor(2) as pool:
         codes = list(pool.map(finish, range(2)))
-    assert codes == ([0, 0] if told is None else [143 if index == told else 138 for index in range(2)])
+    assert codes == ([0, 0] if terminated is None else [143 if index == terminated else 138 for index in range(2)])
 
 
 def test_a_start_that_fails_leaves_no_alarm_behind(monkeypatch):

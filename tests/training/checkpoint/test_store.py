@@ -206,7 +206,7 @@ def test_a_damaged_file_is_brought_again(folder, bucket):
 
 @pytest.mark.parametrize("step", [2, 3, 9])
 def test_the_bucket_of_another_run_is_refused_before_anything_is_changed(folder, bucket, tmp_path, step):
-    """A wrong checkpoint.uri: both runs keep what they have, and with the right one this run goes on."""
+    """A wrong checkpoint.uri: both runs keep what they have, and with the right one this run resumes."""
     other = CheckpointFolder(tmp_path / "other", keep=2, identity={**IDENTITY, "train": {"seed": 2}})
     theirs = other.write_selected(weights(1), progress(1))
     uploaded(other, bucket, step).upload(theirs, theirs.read_bytes())

@@ -141,7 +141,7 @@ class NativeCluster(RealCluster):
         return self._machine(name).folder / "log"
 
     def import_image(self, archive: Path, *, nodes: Iterable[str] | None = None) -> list[str]:
-        """Put the images of an archive (OCI, docker) into nodes, all that run unless told otherwise; their names."""
+        """Put the images of an archive (OCI, docker) into nodes, all that run unless some are named; their names."""
         machines = [self._machine(name) for name in (self.running_nodes() if nodes is None else nodes)]
         return import_archive(machines, archive)
 

@@ -1,4 +1,4 @@
-"""What a real node is told: configuration of its programs and of its first process. Pure: values in, text out."""
+"""Configuration of a real node's programs and of its first process. Pure: values in, text out."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ PORT_IN_NODE = "eth0"
 
 @dataclass(frozen=True)
 class Network:
-    """Addresses and names of one cluster; `index` tells it from others on this machine."""
+    """Addresses and names of one cluster; `index` distinguishes it from others on this machine."""
 
     index: int
 

@@ -18,7 +18,7 @@ from tools.cluster.programs import folder as programs_folder
 def prepare(
     machine: NodeProcess, nodes: Sequence[Node], authority: Authority, url: str, proxy: KeyPair, shared: Path
 ) -> None:
-    """Write a node's folder: what it is told, who it is, and an empty disk."""
+    """Write a node's folder: its configuration, its identity, and an empty disk."""
     node, folder = machine.node, machine.folder
     for name in (*DISK, "log", "net.d"):
         (folder / name).mkdir(parents=True)

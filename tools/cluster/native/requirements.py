@@ -83,7 +83,7 @@ def _refused() -> str:
     commands = "mount -t tmpfs none /tmp && ip link add probe type bridge"
     unshare, path = where(UNSHARE[0]), os.pathsep.join((os.environ.get("PATH", ""), *SYSTEM_FOLDERS))
     if unshare is None or not where("ip"):
-        return ""  # the missing package is told
+        return ""  # the missing package is shown
     tried = subprocess.run(
         [unshare, *UNSHARE[1:], "sh", "-c", commands],
         env={**os.environ, "PATH": path},
