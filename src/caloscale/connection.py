@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
+from kubernetes.dynamic import DynamicClient
 from kubernetes.watch.watch import iter_resp_lines
 
 from caloscale.cluster import names
@@ -72,7 +73,8 @@ class Connection:
 
     def __init__(self, api: client.ApiClient, *, seconds: float = REQUEST_SECONDS) -> None:
         """``seconds``: time-out of a request, s."""
-        self.api, self._seconds = api, seconds
+        # of the dynamic client its requests alone: the kinds are known, none has to be discovered
+        self.api, self._client, self._seconds = api, DynamicClient(api, discoverer=lambda *_: None), seconds
         self._count: Callable[[str, str, int], None] | None = None
         self._may_write: Callable[[], bool] | None = None
 
@@ -199,20 +201,17 @@ class Connection:
             if not self._may_write():
                 raise FencedError("this operator leads no more", remedy="none is needed: another one takes over")
         try:
-            answer = self.api.call_api(
-                path,
+            answer = self._client.request(
                 method,
+                path,
+                body,
                 query_params=[(key, value) for key, value in (query or {}).items() if value != ""],
-                header_params={"Accept": "application/json", "Content-Type": content},
-                body=body,
-                auth_settings=["BearerToken"],
-                response_type="object",
-                _preload_content=not stream,
-                _return_http_data_only=True,
+                content_type=content,
+                serialize=False,
                 _request_timeout=(seconds, SILENT_SECONDS) if stream else seconds,
             )
             status = 200
-            return answer
+            return answer if stream else json.loads(answer.data)
         except ApiException as error:
             status = error.status
             raise

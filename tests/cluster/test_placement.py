@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caloscale.cluster.capacity.nodes import Use, node_of, number, pools_of
+from caloscale.cluster.capacity.nodes import Use, node_of, pools_of
 from caloscale.cluster.capacity.placement import choose_placement, shortage, verify_placement
 from caloscale.cluster.capacity.resizing import resize, shrink, worker_configuration
 from caloscale.cluster.capacity.scale_from_zero import scale_from_zero_pools
@@ -19,22 +19,6 @@ from caloscale.spec import build_run
 from tests.cluster import examples as ex
 
 V100 = ("hardware.accelerator=nvidia-tesla-v100", "hardware.perNode=8")
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("8", 8),
-        ("63770m", 63.77),
-        ("236Gi", 236 * 2**30),
-        ("1.5k", 1500),
-        ("2e3", 2000),
-        (4, 4),
-        ("128974848", 128974848),
-    ],
-)
-def test_quantities(text: str, value: float) -> None:
-    assert number(text) == pytest.approx(value)
 
 
 def test_the_shortage_is_exact() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiClient
 from kubernetes.client.exceptions import ApiException
 
 from caloscale.connection import Connection, FencedError
@@ -107,12 +109,12 @@ def test_nobody_writes_after_the_deadline(server: Server, clock: Clock) -> None:
     """A write that begins at the last moment has ended, by its time-out, before another may take the lease."""
     leader, asked = clock.candidate(server, "a"), []
 
-    class Api:
-        def call_api(self, path: str, method: str, **options: Any) -> dict[str, Any]:
-            asked.append((method, options["_request_timeout"]))
-            return {}
+    def request(method: str, path: str, body: Any, **options: Any) -> SimpleNamespace:
+        asked.append((method, options["_request_timeout"]))
+        return SimpleNamespace(data=b"{}")
 
-    connection = Connection(Api())  # type: ignore[arg-type]
+    connection = Connection(ApiClient())
+    connection._client.request = request
     connection.fence_with(lambda: leader.leads)
     assert leader.renew()
     clock.seconds += RENEW_SECONDS - 0.1

@@ -36,7 +36,6 @@ GPU = "nvidia.com/gpu"
 TPU = "google.com/tpu"
 HOSTNAME = "kubernetes.io/hostname"
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
-GKE_NODE_POOL = "cloud.google.com/gke-nodepool"
 GKE_SPOT = ("cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible")
 GKE_TPU_ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
 GKE_TPU_TOPOLOGY = "cloud.google.com/gke-tpu-topology"

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kubernetes.utils import parse_quantity
+
 from caloscale.cluster.capacity.labels import Concept, Meaning, NodeLabels, load_labels
 from caloscale.cluster.names import GPU, TPU
 from caloscale.planning.accelerators import load_accelerators
@@ -20,9 +22,6 @@ CPU = "cpu"
 """Accelerator of nodes that have none."""
 KIND = ("machine_type", "accelerator", "per_node", "topology", "region", "capacity_type")
 """What the price of a node depends on; pools, placements and nodes that were used have it."""
-_SUFFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3}
-_SUFFIXES |= {letter: 1e3**power for power, letter in enumerate("MGTPE", 2)}
-_SUFFIXES |= {f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)}
 _READ: tuple[Concept, ...] = (
     *("pool", "accelerator", "tpu", "topology", "machineType", "capacityType"),
     *("region", "count", "memory", "sharing"),
@@ -30,16 +29,6 @@ _READ: tuple[Concept, ...] = (
 """What the labels of a node are read for; node selectors are in this order."""
 _MEMORY_SHARE = 0.85
 """Part of the catalogue's memory of a GPU that its driver reports at least."""
-
-
-def number(quantity: str | int | float) -> float:
-    """The number of a quantity (bytes, processors, accelerators); raises ValueError for nonsense."""
-    text = str(quantity)
-    digits = text.rstrip("numkKMGTPEi") if not text[-1:].isdigit() else text
-    suffix = text[len(digits) :]
-    if suffix not in _SUFFIXES:
-        raise ValueError(f"{quantity!r} is not a quantity")
-    return float(digits) * _SUFFIXES[suffix]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +110,7 @@ def node_of(raw: Mapping[str, Any], table: NodeLabels | None = None) -> Node:
     key = PoolKey(
         name=said["pool"].means if "pool" in said else " ".join(filter(None, kinds)) or "nodes",
         accelerator=accelerator,
-        per_node=int(number(allocatable.get(resource, 0))) if resource else 0,
+        per_node=int(parse_quantity(allocatable.get(resource, 0))) if resource else 0,
         machine_type=machine_type,
         topology=topology,
         region=said["region"].means if "region" in said else "",
@@ -132,8 +121,8 @@ def node_of(raw: Mapping[str, Any], table: NodeLabels | None = None) -> Node:
         name=raw["metadata"]["name"],
         key=key,
         selector=tuple({one.row.label: one.value for one in said.values() if one.row.selects}.items()),
-        cpus=number(allocatable.get("cpu", 0)),
-        memory_gib=number(allocatable.get("memory", 0)) / 2**30,
+        cpus=float(parse_quantity(allocatable.get("cpu", 0))),
+        memory_gib=float(parse_quantity(allocatable.get("memory", 0))) / 2**30,
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
         open=not spec.get("unschedulable", False)
         and all(_is_tolerated(taint, tolerations) for taint in spec.get("taints") or ()),
@@ -170,7 +159,7 @@ def _accelerator(said: Mapping[Concept, Meaning], allocatable: Mapping[str, Any]
         return _generation(said["tpu"].means), TPU, said["topology"].means if "topology" in said else None
     if "accelerator" in said:
         return said["accelerator"].means, GPU, None
-    if number(allocatable.get(GPU, 0)):
+    if parse_quantity(allocatable.get(GPU, 0)):
         return UNKNOWN, GPU, None
     return CPU, "", None
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from caloscale.cluster.capacity.nodes import Use, number
+from kubernetes.utils import parse_quantity
+
+from caloscale.cluster.capacity.nodes import Use
 from caloscale.cluster.names import ATTEMPT_LABEL, GPU, KIND, RUN_LABEL, TPU, UID_LABEL, WORKER_CONTAINER, RunKey
 
 ENDED = ("Succeeded", "Failed")
@@ -124,14 +126,13 @@ def _was_deleted(metadata: Mapping[str, Any], ended: dt.datetime | None) -> bool
 
 def _requests(spec: Mapping[str, Any]) -> tuple[int, float, float]:
     """Accelerators, processors and GiB of all containers together."""
-    accelerators, cpus, memory = 0, 0.0, 0.0
+    total = dict.fromkeys((GPU, TPU, "cpu", "memory"), 0.0)
     for container in spec.get("containers") or ():
         resources = container.get("resources") or {}
         asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-        accelerators += int(number(asked.get(GPU, 0))) + int(number(asked.get(TPU, 0)))
-        cpus += number(asked.get("cpu", 0))
-        memory += number(asked.get("memory", 0))
-    return accelerators, cpus, memory / 2**30
+        for name in total.keys() & asked:
+            total[name] += float(parse_quantity(asked[name]))
+    return int(total[GPU] + total[TPU]), total["cpu"], total["memory"] / 2**30
 
 
 def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -180,10 +181,13 @@ class Job:
     """When it was made."""
 
 
-_STATES: dict[str, tuple[tuple[str, JobState], ...]] = {
-    "TFJob": (("Succeeded", "succeeded"), ("Failed", "failed"), ("Suspended", "suspended")),
-    "JobSet": (("Completed", "succeeded"), ("Failed", "failed"), ("Suspended", "suspended")),
+_STATES: dict[str, JobState] = {
+    "Succeeded": "succeeded",
+    "Completed": "succeeded",
+    "Failed": "failed",
+    "Suspended": "suspended",
 }
+"""By condition; Succeeded is a TFJob's, Completed a JobSet's."""
 
 
 def owner_of(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -196,23 +200,17 @@ def job_of(raw: Mapping[str, Any]) -> Job:
     """The job of an API object: a TFJob or a JobSet."""
     metadata, status = raw["metadata"], raw.get("status") or {}
     labels = metadata.get("labels") or {}
-    kind = raw["kind"]
     owner, namespace = owner_of(raw), metadata.get("namespace", "")
-    state: JobState = "active"
-    message = ""
     holding = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
-    for condition, means in _STATES[kind]:
-        if condition in holding:
-            state, message = means, holding[condition].get("message", "")
-            break
+    condition = next((each for each in _STATES if each in holding), None)
     return Job(
-        kind=kind,
+        kind=raw["kind"],
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         run=RunKey(namespace, owner["name"], owner["uid"]) if owner is not None else None,
         attempt=int(labels.get(ATTEMPT_LABEL, 0)),
-        state=state,
-        message=message,
+        state=_STATES[condition] if condition else "active",
+        message=holding[condition].get("message", "") if condition else "",
         deleting="deletionTimestamp" in metadata,
         created=_moment(metadata.get("creationTimestamp")),
     )
