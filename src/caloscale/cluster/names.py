@@ -89,7 +89,11 @@ class RunKey(NamedTuple):
         }
 
     @property
+    def identity(self) -> dict[str, str]:
+        """As references to it begin."""
+        return {"apiVersion": API_VERSION, "kind": KIND, "name": self.name, "uid": self.uid}
+
+    @property
     def reference(self) -> dict[str, Any]:
         """As the metadata.ownerReferences of its objects have it: they are deleted with it."""
-        owner = {"apiVersion": API_VERSION, "kind": KIND, "name": self.name, "uid": self.uid}
-        return {**owner, "controller": True, "blockOwnerDeletion": True}
+        return {**self.identity, "controller": True, "blockOwnerDeletion": True}

@@ -321,11 +321,8 @@ def _recover(draft: Draft, run: Run, ended: AttemptStatus, outcome: Outcome) -> 
     counts = outcome.reason in COUNTED or _contradicted(draft, run, outcome)
     restarts = draft.status.restarts + counts
     if counts and restarts > run.recovery.max_restarts:
-        draft.finish(
-            "Failed",
-            "RestartBudget",
-            f"recovery.maxRestarts {run.recovery.max_restarts} are used up; last: {outcome.message}",
-        )
+        spent = f"recovery.maxRestarts {run.recovery.max_restarts} are used up; last: {outcome.message}"
+        draft.finish("Failed", "RestartBudget", spent)
         return
     pause = _backoff_seconds(draft, run) if counts else 0.0
     draft.put(

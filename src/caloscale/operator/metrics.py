@@ -51,27 +51,17 @@ class RunsCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The gauges of now."""
-        phases = dict.fromkeys(get_args(Phase), 0)
-        planned = used = on_nodes = 0
-        usd_per_hour = 0.0
         with self._store.lock:
             statuses = [known.status for known in self._store.runs.values()]
-            nodes = {
-                pod.node: self._store.nodes[pod.node].key.per_node
-                for pod in self._store.pods.values()
-                if pod.run is not None and pod.use is not None and pod.node in self._store.nodes
-            }
-            uses = (pod.use for pod in self._store.pods.values() if pod.run is not None)
-            used = sum(use.accelerators for use in uses if use is not None)
-            on_nodes = sum(nodes.values())
-        for status in statuses:
-            phases[status.phase] += 1
-            if status.phase in WITH_WORKERS and status.placement is not None:
-                planned += status.placement.workers * status.placement.accelerators_per_worker
-                usd_per_hour += status.placement.usd_per_hour or 0.0
+            uses = [pod.use for pod in self._store.pods.values() if pod.run is not None and pod.use is not None]
+            there = {use.node for use in uses} & self._store.nodes.keys()
+            on_nodes = sum(self._store.nodes[name].key.per_node for name in there)
+        launched = [s.placement for s in statuses if s.phase in WITH_WORKERS and s.placement is not None]
+        planned = sum(placed.workers * placed.accelerators_per_worker for placed in launched)
+        used = sum(use.accelerators for use in uses)
         family = GaugeMetricFamily("caloscale_runs", "Training runs.", labels=["phase"])
-        for phase, count in phases.items():
-            family.add_metric([phase], count)
+        for phase in get_args(Phase):
+            family.add_metric([phase], sum(status.phase == phase for status in statuses))
         yield family
         accelerators = GaugeMetricFamily(
             "caloscale_accelerators",
@@ -81,4 +71,5 @@ class RunsCollector(Collector):
         for kind, count in (("planned", planned), ("used", used), ("wasted", on_nodes - used)):
             accelerators.add_metric([kind], count)
         yield accelerators
+        usd_per_hour = sum(placed.usd_per_hour or 0.0 for placed in launched)
         yield GaugeMetricFamily("caloscale_usd_per_hour", "US dollars per hour of launched runs.", usd_per_hour)

@@ -243,27 +243,23 @@ def _spend(attempt: Attempt, usd: float, slower: float, money: dict[Purpose, flo
 
 
 def _nodes(use: RunUse, rates: dict[NodeUse, Rate], total: Decimal, unit: Decimal) -> tuple[BilledNodes, ...]:
-    kinds: dict[tuple[str, str, Literal["spot", "on-demand"], float], float] = {}
-    rate_parts: dict[tuple[str, str, Literal["spot", "on-demand"], float], tuple[RatePart, ...]] = {}
+    kinds: dict[tuple[Rate, str, Literal["spot", "on-demand"]], float] = {}
     for attempt in use.attempts:
         for held in attempt.nodes:
-            rate = rates[held]
-            key = (rate.title, held.region, held.capacity_type, rate.usd_per_hour)
-            rate_parts[key] = rate.parts
+            key = (rates[held], held.region, held.capacity_type)
             kinds[key] = kinds.get(key, 0.0) + held.nodes * held.seconds / SECONDS_PER_HOUR
-    _, parts = split_exactly([hours * usd for (*_, usd), hours in kinds.items()], unit)
-    parts = _exact(parts, total)
+    _, parts = split_exactly([hours * rate.usd_per_hour for (rate, *_), hours in kinds.items()], unit)
     return tuple(
         BilledNodes(
-            title=key[0],
-            region=key[1],
-            capacity_type=key[2],
+            title=rate.title,
+            region=region,
+            capacity_type=capacity_type,
             node_hours=hours,
-            usd_per_node_hour=key[3],
-            rate_parts=rate_parts[key],
+            usd_per_node_hour=rate.usd_per_hour,
+            rate_parts=rate.parts,
             usd=float(usd),
         )
-        for (key, hours), usd in zip(kinds.items(), parts)
+        for ((rate, region, capacity_type), hours), usd in zip(kinds.items(), _exact(parts, total))
     )
 
 

@@ -12,14 +12,12 @@ from pydantic import Field
 from caloscale.errors import InputError
 from caloscale.planning.catalogue import SourcedRow
 from caloscale.planning.machines import find_machine
-from caloscale.planning.money import usd_of
+from caloscale.planning.money import SECONDS_PER_HOUR, usd_of
 from caloscale.planning.offers import node_rate
 from caloscale.planning.prices import CapacityType, Prices
 from caloscale.planning.rates import Rate
 from caloscale.spec import Data, Run
 from caloscale.spec.block import Block
-
-HOUR = 3600.0  # s
 
 
 class MachineSpeed(SourcedRow):
@@ -80,13 +78,13 @@ class MakingOffer(Block):
     """generator or Monte Carlo."""
     machine_type: str
     """Machine type of the catalogue."""
-    showers_per_second: float | None
+    showers_per_second: float | None = None
     """Showers per second of wall time on one machine."""
-    machines: int | None
+    machines: int | None = None
     """Machines that meet budget.deadline, one without a deadline."""
-    hours: float | None
+    hours: float | None = None
     """Hours with this number of machines."""
-    usd: float | None
+    usd: float | None = None
     """US dollars of all machines."""
     basis: str
     """Measurement that it rests on, or the command that makes one."""
@@ -174,10 +172,7 @@ def plan_making(
         offers.append(_offer(run, showers, "generator", machine_type, generating, rate))
         if machine_type not in rented or any(speed for speed, _ in simulating):
             offers.append(_offer(run, showers, "Monte Carlo", machine_type, simulating, rate))
-    unknown = math.inf
-    offers.sort(
-        key=lambda o: (o.hours is None, unknown if o.usd is None else o.usd, o.hours or 0, o.method != "generator")
-    )
+    offers.sort(key=lambda o: (o.hours is None, o.usd is None, o.usd or 0, o.hours or 0, o.method != "generator"))
     priced = run.budget.priced_as
     return Making(
         showers=showers, region=priced.region, capacity_type=priced.capacity_type, as_of=as_of, offers=tuple(offers)
@@ -212,15 +207,7 @@ def _offer(
         basis = f"not measured; on such a machine: {command}"
         if method == "Monte Carlo":
             basis += " (with the extra simulate)"
-        return MakingOffer(
-            method=method,
-            machine_type=machine_type,
-            showers_per_second=None,
-            machines=None,
-            hours=None,
-            usd=None,
-            basis=basis,
-        )
+        return MakingOffer(method=method, machine_type=machine_type, basis=basis)
     seconds = showers / speed
     deadline = run.budget.deadline_seconds
     machines = 1 if deadline is None else max(1, math.ceil(seconds / deadline))
@@ -229,7 +216,7 @@ def _offer(
         machine_type=machine_type,
         showers_per_second=speed,
         machines=machines,
-        hours=seconds / machines / HOUR,
+        hours=seconds / machines / SECONDS_PER_HOUR,
         usd=None if rate is None else usd_of(rate.usd_per_hour, seconds),
         basis=source,
     )

@@ -15,6 +15,8 @@ from caloscale.spec.block import Block
 WALL_TOLERANCE_SECONDS = 1.0
 """Activities may exceed the time that nodes were held by this much: clocks of different machines."""
 
+ACTIVITIES = ("training", "evaluation", "shower", "validation", "start_up", "waiting", "lost")
+
 
 class NodeUse(Block):
     """Equal nodes that were held for some time."""
@@ -77,15 +79,7 @@ class Attempt(Block):
     @property
     def active_seconds(self) -> float:
         """All activities, s."""
-        return (
-            self.training_seconds
-            + self.evaluation_seconds
-            + self.shower_seconds
-            + self.validation_seconds
-            + self.start_up_seconds
-            + self.waiting_seconds
-            + self.lost_seconds
-        )
+        return float(sum(getattr(self, f"{activity}_seconds") for activity in ACTIVITIES))
 
     @property
     def held_seconds(self) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 from caloscale.cluster.names import GKE_SPOT
 from caloscale.planning.machines import load_machines
 from caloscale.planning.prices import CapacityType
-from caloscale.planning.slices import Slice, load_slices
+from caloscale.planning.slices import load_slices
 
 # The families that may be placed close together (GKE: compact placement); n1 may not.
 COMPACT_FAMILIES = ("a2", "a3", "a4", "g2")
@@ -57,26 +57,21 @@ class NodePool:
 def catalogue_pools(accelerators: Iterable[str] | None = None, machine_type: str | None = None) -> list[NodePool]:
     """A pool for each GPU host that is usual or of ``machine_type``, and each TPU slice, on demand and spot."""
     wanted = None if accelerators is None else set(accelerators)
-    pools = []
+    kinds: list[tuple[str, str, int, str | None, int]] = []
     for machine in load_machines():
         usual = machine.usual or machine.machine_type == machine_type
         if machine.provider == "gcp" and machine.accelerator and usual:
-            capacity_types: tuple[CapacityType, ...] = (
-                ("spot",) if machine.machine_type in SPOT_ONLY else ("on-demand", "spot")
-            )
-            pools += [
-                NodePool(machine.accelerator, machine.machine_type, machine.per_node, each) for each in capacity_types
-            ]
-    for piece in load_slices():
-        if piece.label and not piece.retired:
-            pools += [slice_pool(piece, "on-demand"), slice_pool(piece, "spot")]
-    return [pool for pool in pools if wanted is None or pool.accelerator in wanted]
-
-
-def slice_pool(piece: Slice, capacity_type: CapacityType) -> NodePool:
-    """The pool of a TPU slice."""
-    size = {"topology": piece.topology, "max_nodes": piece.hosts}
-    return NodePool(piece.accelerator, piece.machine_type, piece.chips_per_host, capacity_type, **size)  # type: ignore[arg-type]
+            kinds.append((machine.accelerator, machine.machine_type, machine.per_node, None, MAX_NODES))
+    for row in load_slices():
+        if row.label and not row.retired:
+            kinds.append((row.accelerator, row.machine_type, row.chips_per_host, row.topology, row.hosts))
+    ways: tuple[CapacityType, ...] = ("on-demand", "spot")
+    return [
+        NodePool(accelerator, machine_type, per_node, way, topology, most)
+        for accelerator, machine_type, per_node, topology, most in kinds
+        for way in ways
+        if (wanted is None or accelerator in wanted) and (way == "spot" or machine_type not in SPOT_ONLY)
+    ]
 
 
 def config_connector(pool: NodePool, *, cluster: str, location: str) -> dict[str, Any]:

@@ -30,30 +30,29 @@ def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> P
     Never raises for a valid run configuration: the reasons against a pool are in the message.
     """
     hardware = run.hardware or Hardware()
-    fitting = [pool for pool in pools if fits(hardware, pool)]
-    options: list[tuple[Pool, Placed]] = []
+    options: list[Placed] = []
     refused: dict[str, None] = {}
     over_budget: list[str] = []
-    for pool in fitting:
+    for pool in filter(lambda pool: fits(hardware, pool), pools):
         planned = plan_on(run, hardware, pool, catalogue)
         if isinstance(planned, InputError):
             refused[planned.sentence] = None
         elif isinstance(planned, str):
             over_budget.append(planned)
         else:
-            options.append((pool, planned))
+            options.append(planned)
     if options:
         fast = run.budget.max_usd is not None and run.budget.deadline is None
-        order = sorted(
+        best = min(
             options,
-            key=lambda o: (
-                shortage(o[1], pools) is not None,
-                (o[1].estimate_seconds if fast else o[1].estimate_usd) or float("inf"),
-                o[1].estimate_seconds or float("inf"),
-                o[0].key.name,
+            key=lambda placed: (
+                shortage(placed, pools) is not None,
+                (placed.estimate_seconds if fast else placed.estimate_usd) or float("inf"),
+                placed.estimate_seconds or float("inf"),
+                placed.pool,
             ),
         )
-        return PoolChoice(order[0][1])
+        return PoolChoice(best)
     if over_budget:
         return PoolChoice(message=min(over_budget, key=len), over_budget=True)
     if refused:
@@ -94,20 +93,15 @@ def _nothing(hardware: Hardware, pools: Sequence[Pool]) -> str:
     """The sentence for a cluster that has no pool for the run."""
     per_node = hardware.per_node
     nodes = hardware.nodes or (hardware.count // per_node if hardware.count and per_node else None)
-    kind = " ".join(
-        str(part)
-        for part in (
-            {"none": "own", "gcp": None}.get(hardware.cloud or "", hardware.cloud),
-            *(hardware.capacity_type, hardware.accelerator, hardware.machine_type, hardware.topology, hardware.region),
-        )
-        if part is not None
-    )
+    cloud = {"none": "own", "gcp": None}.get(hardware.cloud or "", hardware.cloud)
+    wanted = (hardware.capacity_type, hardware.accelerator, hardware.machine_type, hardware.topology, hardware.region)
+    kind = " ".join(filter(None, (cloud, *wanted)))
+    keys = [(pool.key, len(pool.nodes)) for pool in pools if pool.key.accelerator != CPU]
     there = ", ".join(
-        f"{pool.key.name} ({len(pool.nodes)} x {pool.key.per_node} {pool.key.accelerator}, {pool.key.capacity_type}"
-        + (f", {pool.key.region}" if pool.key.region else "")
+        f"{key.name} ({count} x {key.per_node} {key.accelerator}, "
+        + ", ".join(filter(None, (key.capacity_type, key.region)))
         + ")"
-        for pool in pools
-        if pool.key.accelerator != CPU
+        for key, count in keys
     )
     return (
         f"{nodes if nodes is not None else 'any number of'} nodes with {per_node if per_node is not None else 'all'} "
