@@ -46,6 +46,13 @@ $(VENV)/.dev: $(VENV)/.run
 	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --no-deps tf_keras
 	@touch $@
 
+# What planning and deploying need: no TensorFlow, no kfp.
+$(VENV)/.base: pyproject.toml constraints.txt
+	@$(MAKE) --no-print-directory check-machine
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable .
+	@touch $@
+
 .PHONY: run
 run: $(VENV)/.run ## Simulate, train, validate and report on this machine: the pipeline, locally (about 8 minutes)
 	@$(BIN)/python -m pipelines.train_calorimeter_gan --preset '$(PRESET)' $(if $(NAME),--name '$(NAME)') $(foreach s,$(SET),--set '$(s)')
@@ -82,11 +89,11 @@ cluster-status: $(VENV)/.dev ## What is missing for them, what runs
 	@$(BIN)/python -m tools.cluster nodes status --cluster '$(CLUSTER)'
 
 .PHONY: deploy
-deploy: $(VENV)/.dev ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= TRAINER= NAMESPACE=
+deploy: $(VENV)/.base ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= TRAINER= NAMESPACE=
 	@$(BIN)/python -m tools.deploy deploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --image '$(IMAGE)' --trainer '$(TRAINER)' --namespace '$(NAMESPACE)'
 
 .PHONY: undeploy
-undeploy: $(VENV)/.dev ## Off it again (FORCE=--force: with all runs)
+undeploy: $(VENV)/.base ## Off it again (FORCE=--force: with all runs)
 	@$(BIN)/python -m tools.deploy undeploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --namespace '$(NAMESPACE)' $(FORCE)
 
 .PHONY: images

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import json
+import os
 import re
 import subprocess
 import sys
@@ -198,6 +199,7 @@ NEED_NO_EXTRAS = [
     ["caloscale.cli.main", "calibrate", "own", "-o", "mine.csv"],
     ["caloscale.cli.main", "prices", "--region", "us-central1"],
     ["caloscale.operator.__main__"],
+    ["tools.deploy", "--help"],
 ]
 
 
@@ -207,9 +209,11 @@ def test_planner_and_operator_run_in_an_environment_without_the_extras(document,
     brought = {re.split(r"[^\w-]", each)[0] for name in BLOCKED for each in extras[name]}
     modules = {MODULES.get(name, name.replace("-", "_")) for name in brought} | {"keras", "matplotlib"}
     assert {"tensorflow", "kfp", "sklearn", "tensorboard"} <= modules
+    assert re.findall(r"^(?:un)?deploy: (\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE) == ["$(VENV)/.base"] * 2
     code = WITHOUT_EXTRAS.replace("{names}", repr(modules))
     command = [sys.executable, "-W", "ignore", "-c", code, json.dumps(NEED_NO_EXTRAS)]
-    done = subprocess.run(command, cwd=document.parent, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=document.parent, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stderr.count("runs ") == len(NEED_NO_EXTRAS), done.stderr[-2000:]
 
 
