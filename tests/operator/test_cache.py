@@ -48,6 +48,21 @@ def versioned(raw: dict[str, Any], version: int) -> dict[str, Any]:
     return {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(version)}}
 
 
+@pytest.mark.parametrize(
+    "about", ["gan-2-x-3", "gan-2-x-3-worker-0", "gan-2-x-3-workers-0-1-abcde", "gan-2", "other-1-worker-0", ""]
+)
+def test_a_warning_concerns_the_run_of_its_pod(about: str) -> None:
+    """Names of pods end with numbers, too, and those of runs may have some."""
+    store, run = Store(), RunKey("physics", "gan-2-x", "u")
+    attempt = {"number": 3, "job": "gan-2-x-3", "nodes": 1, "workers": 1, "launched": "2026-11-21T10:00:00Z"}
+    metadata = {"namespace": run.namespace, "resourceVersion": "1"}
+    status = {"phase": "Starting", "attempts": [attempt]}
+    store.put("TrainingRun", {"metadata": {**metadata, "name": run.name, "uid": run.uid}, "status": status})
+    store.put("TrainingRun", {"metadata": {**metadata, "name": "gan", "uid": "other"}, "status": {"phase": "Starting"}})
+    concerned = store.put("Event", {"metadata": {**metadata, "name": "e"}, "regarding": {"name": about}})
+    assert concerned == ({run} if about.startswith("gan-2-x") else set())
+
+
 def test_an_older_event_changes_nothing() -> None:
     store = Store()
     assert store.put("TrainingRun", run(7, phase="Running")) == {GAN}

@@ -36,8 +36,10 @@ class Server:
         self.events: list[tuple[str, str]] = []
         self.foreign: dict[tuple[str, str], dict[str, Any]] = {}
         self.deleted: list[tuple[Any, ...]] = []
+        self.listed: list[str] = []
 
     def each(self, kind: str, namespace: str | None = None, fields: str = "", **_: Any) -> list[dict[str, Any]]:
+        self.listed.append(kind)
         there = self.foreign.get((kind, fields.removeprefix("metadata.name=")))
         return [there] if there else []
 
@@ -108,6 +110,28 @@ def test_what_the_api_server_refuses_is_reported_and_no_longer_reported_when_it_
     controller._reconcile(RUN)
     controller._reconcile(RUN)
     assert status(controller).phase == "Starting" and QUOTA not in status(controller).message
+
+
+def test_warnings_are_watched_and_not_asked_for(controller: Controller, server: Server) -> None:
+    """A thousand runs that start would list all warnings of their namespaces again and again."""
+    controller._reconcile(RUN)
+    known = status(controller)
+    assert known.phase == "Starting" and known.live is not None
+    warning = {
+        "metadata": {"namespace": RUN.namespace, "name": "gan-1.1", "resourceVersion": "5"},
+        "regarding": {"name": "gan-1-worker-0"},
+        "type": "Warning",
+        "reason": "FailedScheduling",
+        "note": "0/1 nodes are available",
+        "eventTime": (known.live.launched + dt.timedelta(seconds=1)).isoformat(),
+    }
+    live = known.live.model_copy(update={"launched": known.live.launched - dt.timedelta(seconds=20)})
+    version = controller.store.runs[RUN].raw["metadata"]["resourceVersion"]
+    controller.store.assume(RUN, known.model_copy(update={"attempts": (live,)}), version)
+    controller.notice("Event", warning)
+    controller._reconcile(RUN)
+    blocked = status(controller).condition("Blocked")
+    assert blocked is not None and blocked.reason == "FailedScheduling" and "Event" not in server.listed
 
 
 def test_a_refusal_for_ever_gives_the_nodes_back(controller: Controller, server: Server) -> None:

@@ -236,6 +236,15 @@ def test_a_training_that_is_not_understood_is_a_condition_until_it_is() -> None:
     assert w.phase == "Succeeded" and (parsed(w)["status"], parsed(w)["observedGeneration"]) == ("True", 2)
 
 
+def test_conditions_are_those_of_the_newest_generation() -> None:
+    w = world().until(lambda w: w.phase == "Running" and w.step > 100)
+    w.spec["recovery"], w.generation = {**w.spec["recovery"], "maxRestarts": 3}, 2
+    w.until(lambda w: w.step > 300)
+    (priced,) = (c for c in w.status["conditions"] if c["type"] == "Priced")
+    assert (priced["status"], priced["observedGeneration"]) == ("True", 2)
+    assert priced["lastTransitionTime"] < w.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def parsed(w: World) -> dict[str, Any]:
     return next(c for c in w.status["conditions"] if c["type"] == "SpecParsed")
 

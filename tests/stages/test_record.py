@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from caloscale.errors import InputError, PeerLostError, ShowerFileError, Terminated
 from caloscale.stages.record import read_earlier, read_records, recorded
-from tests.processes import UNTIL_STOPPED, running
+from tests.processes import UNTIL_STOPPED, running, wait_for
 
 
 def test_times_figures_and_memory_are_measured(tmp_path: Path) -> None:
@@ -105,6 +106,31 @@ def test_ctrl_c_is_recorded_as_interrupted(tmp_path: Path) -> None:
         process.wait()
     record = read_records(tmp_path)["train"]
     assert (record.outcome, record.exit_code) == ("interrupted", 130)
+
+
+def test_a_step_whose_process_group_is_ended_is_interrupted(tmp_path: Path) -> None:
+    """As Argo ends a step: who reads its output ends at once, a training between two of its steps."""
+    program = textwrap.dedent(
+        """
+        import signal, sys, time
+        from pathlib import Path
+        from caloscale.stages.record import recorded
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        with recorded("train", Path(sys.argv[1])):
+            while True:
+                print("step", flush=True)
+                time.sleep(0.01)
+        """
+    )
+    group = ["sh", "-c", '"$0" -c "$1" "$2" | cat', sys.executable, program, str(tmp_path)]
+    with running(group, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "step\n"
+        os.killpg(process.pid, signal.SIGTERM)
+        wait_for((tmp_path / "stages/train.json").is_file)
+    record = read_records(tmp_path)["train"]
+    assert (record.outcome, record.exit_code) == ("interrupted", 143)
+    assert record.error == "the process that reads its output has ended"
 
 
 @pytest.mark.parametrize(("error", "code"), [(Terminated(), 143), (PeerLostError(1), 138)])

@@ -23,8 +23,8 @@ from caloscale.status import FINISHED, RunProgress, RunStatus
 
 log = logging.getLogger(__name__)
 
-WORKER = re.compile(r"(.+)-\d+(-[a-z].*)?")
-"""Names of jobs and of their pods, with that of their run."""
+ATTEMPT = re.compile(r"-\d+(?=-[a-z]|$)")
+"""The number of the attempt in the names of jobs and of their pods; it may be in the name of the run, too."""
 REMEMBERED_SECONDS = 600.0
 """Pods that went are remembered so long, s."""
 
@@ -301,9 +301,13 @@ class Store:
 
     def _warned_of(self, namespace: str, raw: Mapping[str, Any]) -> RunKey | None:
         """The live run whose job or worker a warning is about."""
-        match = WORKER.fullmatch((raw.get("regarding") or {}).get("name", ""))
-        run = self._named.get((namespace, match[1])) if match else None
-        return run if run is not None and self.runs[run].status.phase not in FINISHED else None
+        name = (raw.get("regarding") or {}).get("name", "")
+        for found in ATTEMPT.finditer(name):
+            run = self._named.get((namespace, name[: found.start()]))
+            live = self.runs[run].status.live if run is not None else None
+            if live is not None and live.job == name[: found.end()]:
+                return run
+        return None
 
     def _concerned(self, run: RunKey) -> set[RunKey]:
         """The run, and the one that has its name by now and waits for what it leaves."""

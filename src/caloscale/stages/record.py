@@ -99,6 +99,10 @@ def recorded(stage: str, folder: Path) -> Iterator[Figures]:
         except Terminated as end:
             outcome, message, code = "interrupted", "stopped by SIGTERM", end.exit_code
             raise
+        except BrokenPipeError:
+            # Argo signals the process group of a step: who reads its output ends before the step has saved
+            outcome, message, code = "interrupted", "the process that reads its output has ended", Terminated.exit_code
+            raise
         except PeerLostError as error:
             outcome, message, code = "interrupted", str(error), error.exit_code
             raise
