@@ -7,10 +7,10 @@ from pathlib import Path
 
 from caloscale.physics import Evaluation, compare
 from caloscale.physics import evaluate as evaluate_comparison
-from caloscale.planning.measurements import load_measurements
-from caloscale.planning.plan import Plan
-from caloscale.planning.plan import plan as plan_at
-from caloscale.planning.prices import load_prices, today
+from caloscale.planning.catalogue.measurements import load_measurements
+from caloscale.planning.catalogue.prices import load_prices, today
+from caloscale.planning.search.plan import Plan
+from caloscale.planning.search.plan import plan as plan_at
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers as read_file
 from caloscale.showers.preprocessing import rebin

@@ -12,9 +12,9 @@ import yaml
 from caloscale.azure.job import job_of, on_azure, vm_size
 from caloscale.azure.workspace import checked, to_yaml
 from caloscale.errors import ConfigurationError, InputError
-from caloscale.planning.measurements import load_measurements
-from caloscale.planning.plan import plan
-from caloscale.planning.prices import load_prices
+from caloscale.planning.catalogue.measurements import load_measurements
+from caloscale.planning.catalogue.prices import load_prices
+from caloscale.planning.search.plan import plan
 from caloscale.spec import load_run, parse_run
 
 IMAGE, DATA = "registry.example/trainer:1.0", "azureml://datastores/showers/paths/variable-angle"

@@ -18,7 +18,7 @@ from caloscale.client.step import (
     train_on_cluster,
 )
 from caloscale.errors import Terminated
-from caloscale.planning.usage import RunUse
+from caloscale.planning.billing.usage import RunUse
 from caloscale.spec import load_run
 from caloscale.status import RunCost, RunProgress, RunStatus
 from caloscale.storage.objects import download

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from caloscale.client.usage import use_of
-from caloscale.planning.bill import bill
-from caloscale.planning.calibration import calibrate
+from caloscale.planning.billing.bill import bill
+from caloscale.planning.billing.calibration import calibrate
 from caloscale.spec import Run
 from caloscale.status import AttemptStatus, NodeTotals, Placed, RunProgress, RunStatus
 from tests.cluster import examples as ex

@@ -12,8 +12,8 @@ from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.capacity.resizing import worker_configuration
 from caloscale.cluster.names import RunKey
 from caloscale.cluster.workload.launch import Launch
-from caloscale.planning.measurements import load_measurements
-from caloscale.planning.prices import load_prices
+from caloscale.planning.catalogue.measurements import load_measurements
+from caloscale.planning.catalogue.prices import load_prices
 from caloscale.spec import Run, load_run
 
 CATALOGUE = Catalogue(load_prices(), load_measurements(), dt.date(2026, 11, 21))

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from caloscale.cluster.capacity.gke_pools import NodePool, catalogue_pools, config_connector, gcloud_command
-from caloscale.planning.slices import hosts_of
+from caloscale.planning.catalogue.slices import hosts_of
 
 POOLS = catalogue_pools()
 

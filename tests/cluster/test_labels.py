@@ -14,9 +14,9 @@ from caloscale.cluster.capacity.nodes import node_of, pools_of
 from caloscale.cluster.capacity.placement import choose_placement
 from caloscale.cluster.workload.backends import render
 from caloscale.errors import ConfigurationError, InputError, PriceError
-from caloscale.planning.accelerators import load_accelerators
-from caloscale.planning.plan import Plan, plan
-from caloscale.planning.prices import load_prices
+from caloscale.planning.catalogue.accelerators import load_accelerators
+from caloscale.planning.catalogue.prices import load_prices
+from caloscale.planning.search.plan import Plan, plan
 from caloscale.report.plan import in_words
 from caloscale.spec import load_run
 from tests.cluster import examples as ex

@@ -19,7 +19,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from caloscale.errors import InputError
-from caloscale.planning.prices import load_prices
+from caloscale.planning.catalogue.prices import load_prices
 from caloscale.spec.configuration import build_run
 from tools import deploy
 from tools.cluster import ControlPlane, Pool, machines

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from caloscale.planning.prices import Prices, load_prices
+from caloscale.planning.catalogue.prices import Prices, load_prices
 from tests.cluster import examples as ex
 from tests.operator.world import START, World, ended, settled, world
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caloscale.client.usage import use_of
-from caloscale.planning.bill import bill
+from caloscale.planning.billing.bill import bill
 from caloscale.spec import configuration
 from caloscale.status import RunStatus
 from tests.cluster import examples as ex

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from caloscale.errors import InputError, PriceError
-from caloscale.planning.bill import Speed, bill
-from caloscale.planning.calibration import calibrate
-from caloscale.planning.measurements import load_measurements
-from caloscale.planning.plan import plan
-from caloscale.planning.prices import load_prices
-from caloscale.planning.slices import load_slices
-from caloscale.planning.usage import Attempt, MeasuredTraining, NodeUse, RunUse, measurement_of
+from caloscale.planning.billing.bill import Speed, bill
+from caloscale.planning.billing.calibration import calibrate
+from caloscale.planning.billing.usage import Attempt, MeasuredTraining, NodeUse, RunUse, measurement_of
+from caloscale.planning.catalogue.measurements import load_measurements
+from caloscale.planning.catalogue.prices import load_prices
+from caloscale.planning.catalogue.slices import load_slices
+from caloscale.planning.search.plan import plan
 from caloscale.spec import load_run
 
 TODAY = dt.date(2026, 11, 21)

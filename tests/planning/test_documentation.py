@@ -18,9 +18,9 @@ def test_the_worked_example_runs_and_gives_what_it_promises(capsys):
 
 def test_figures_of_the_page_are_those_of_the_code():
     """Numbers that a change of the catalogue or the model would make wrong."""
-    from caloscale.planning.accelerators import load_networks
-    from caloscale.planning.measurements import load_measurements
-    from caloscale.planning.throughput import compare_forms, fit_steps
+    from caloscale.planning.catalogue.accelerators import load_networks
+    from caloscale.planning.catalogue.measurements import load_measurements
+    from caloscale.planning.step_time.throughput import compare_forms, fit_steps
 
     text = PAGE.read_text(encoding="utf-8")
     network = load_networks()["variable-angle"]
@@ -36,7 +36,7 @@ def test_figures_of_the_page_are_those_of_the_code():
 def test_the_page_describes_every_field_of_a_usage_file():
     from pydantic.alias_generators import to_camel
 
-    from caloscale.planning.usage import Attempt, MeasuredTraining, NodeUse, RunUse
+    from caloscale.planning.billing.usage import Attempt, MeasuredTraining, NodeUse, RunUse
 
     rows = re.findall(r"^\| `(\S+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     for block, place in (

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.planning.bill import Speed, bill
+from caloscale.planning.billing.bill import Speed, bill
+from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
+from caloscale.planning.catalogue.prices import load_prices
+from caloscale.planning.catalogue.slices import Slice
 from caloscale.planning.money import CENT, split_exactly
-from caloscale.planning.offers import find_offers
-from caloscale.planning.prices import load_prices
-from caloscale.planning.slices import Slice
-from caloscale.planning.usage import Attempt, NodeUse, RunUse
+from caloscale.planning.search.offers import find_offers
 from caloscale.spec import Hardware
 
 TODAY = dt.date(2026, 11, 21)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from caloscale.planning.measurements import load_measurements
-from caloscale.planning.own_machine import MachineSpeed, cells_of, detector_of, plan_making, plan_training
-from caloscale.planning.plan import plan
-from caloscale.planning.prices import load_prices
+from caloscale.planning.catalogue.measurements import load_measurements
+from caloscale.planning.catalogue.prices import load_prices
+from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of, plan_making, plan_training
+from caloscale.planning.search.plan import plan
 from caloscale.report.plan import is_met, plan_markdown, tables, verdict
 from caloscale.spec import Run, load_run
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caloscale.errors import ConfigurationError, InputError, PriceError
-from caloscale.planning.measurements import load_measurements
-from caloscale.planning.plan import Plan, plan
-from caloscale.planning.prices import load_prices
+from caloscale.planning.catalogue.measurements import load_measurements
+from caloscale.planning.catalogue.prices import load_prices
+from caloscale.planning.search.plan import Plan, plan
 from caloscale.report.plan import draw_plan
 from caloscale.spec import load_run
 from tests.planning.event_simulation import mean_run

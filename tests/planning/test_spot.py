@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from caloscale.planning.spot import NEVER_SECONDS, break_even_rate, daly_seconds, expected
+from caloscale.planning.search.spot import NEVER_SECONDS, break_even_rate, daly_seconds, expected
 from tests.planning.event_simulation import mean_run
 
 HOUR = 3600.0

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from caloscale.physics.result import Measured
-from caloscale.planning.bill import Speed, bill
-from caloscale.planning.prices import load_prices
-from caloscale.planning.usage import Attempt, NodeUse, RunUse
+from caloscale.planning.billing.bill import Speed, bill
+from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
+from caloscale.planning.catalogue.prices import load_prices
 from caloscale.report.blocks import (
     Cell,
     Details,

@@ -7,10 +7,10 @@ import datetime as dt
 import numpy as np
 import pytest
 
-from caloscale.planning.forms import Setups
-from caloscale.planning.measurements import load_measurements
-from caloscale.planning.prices import load_prices
-from caloscale.planning.timing import Timings
+from caloscale.planning.catalogue.measurements import load_measurements
+from caloscale.planning.catalogue.prices import load_prices
+from caloscale.planning.step_time.forms import Setups
+from caloscale.planning.step_time.timing import Timings
 from caloscale.studies.epochs import cost_ratio, epoch_cost
 
 STUDY, TODAY = dt.date(2022, 6, 1), dt.date(2026, 11, 21)

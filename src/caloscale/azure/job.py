@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from caloscale.errors import ConfigurationError, InputError
-from caloscale.planning.plan import Candidate
+from caloscale.planning.search.plan import Candidate
 from caloscale.spec import Hardware, Run
 
 SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"

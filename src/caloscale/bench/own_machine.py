@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from caloscale.bench.generate import make_model, simulate_some
 from caloscale.bench.machine import describe_machine
 from caloscale.bench.rounds import Contender, interleave
-from caloscale.planning.own_machine import MachineSpeed, cells_of, detector_of
+from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of
 from caloscale.spec import Run
 
 SECONDS = 40.0

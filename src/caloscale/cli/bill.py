@@ -10,7 +10,7 @@ import typer
 from caloscale.cli.options import Json, Prices
 
 if TYPE_CHECKING:
-    from caloscale.planning.bill import AgainstEstimate, Bill, PerMillionShowers
+    from caloscale.planning.billing.bill import AgainstEstimate, Bill, PerMillionShowers
 
 
 def command(
@@ -30,7 +30,7 @@ def command(
 
 def _show(made: Bill) -> None:
     from caloscale.cli.tables import console, table
-    from caloscale.planning.bill import SMALL_BILL_USD
+    from caloscale.planning.billing.bill import SMALL_BILL_USD
     from caloscale.stages.planning import NO_SPEED
 
     out = console()

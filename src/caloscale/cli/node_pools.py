@@ -24,9 +24,9 @@ def command(
     """Print the gcloud commands that make the node pools of a run: machines, spot taints, placement, network."""
     from caloscale.cluster.capacity.gke_pools import NodePool, gcloud_command
     from caloscale.errors import InputError
-    from caloscale.planning.measurements import load_measurements
-    from caloscale.planning.plan import plan
-    from caloscale.planning.prices import load_prices
+    from caloscale.planning.catalogue.measurements import load_measurements
+    from caloscale.planning.catalogue.prices import load_prices
+    from caloscale.planning.search.plan import plan
 
     run = resolve(configuration, preset, overrides, ".")
     made = plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))

@@ -91,7 +91,7 @@ def folder_of(workspace: str) -> Path:
 
 def day_of(as_of: dt.datetime | None) -> dt.date:
     """The day of the prices; absent: today."""
-    from caloscale.planning.prices import today
+    from caloscale.planning.catalogue.prices import today
 
     return as_of.date() if as_of else today()
 

@@ -22,7 +22,7 @@ from caloscale.cli.options import (
 from caloscale.errors import StorageError
 
 if TYPE_CHECKING:
-    from caloscale.planning.plan import Plan
+    from caloscale.planning.search.plan import Plan
 
 NO_PLAN = 8
 """Exit code when no candidate can be chosen, or none meets the limits."""
@@ -51,9 +51,9 @@ def command(
     The machine at hand counts, too, when it was measured (--measure, or caloscale calibrate of a run here). Exit code 8
     when nothing can be chosen, or nothing meets budget.maxUsd and budget.deadline.
     """
-    from caloscale.planning.measurements import load_measurements
-    from caloscale.planning.plan import plan
-    from caloscale.planning.prices import load_prices
+    from caloscale.planning.catalogue.measurements import load_measurements
+    from caloscale.planning.catalogue.prices import load_prices
+    from caloscale.planning.search.plan import plan
     from caloscale.report.plan import describe_speed, is_met
     from caloscale.stages.planning import keep_speeds, load_speeds
 

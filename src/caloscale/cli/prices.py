@@ -30,7 +30,7 @@ def command(
         _show_machines((sku or "").lower(), as_json)
         return
     from caloscale.cli.tables import console, table
-    from caloscale.planning.prices import list_prices, load_prices
+    from caloscale.planning.catalogue.prices import list_prices, load_prices
 
     listed = list_prices(load_prices(prices or ()), day_of(as_of), region=region, sku=sku)
     if as_json:
@@ -62,8 +62,8 @@ def _show_machines(name: str, as_json: bool) -> None:
     import json
 
     from caloscale.cli.tables import console, table
-    from caloscale.planning.machines import load_machines
-    from caloscale.planning.slices import load_slices
+    from caloscale.planning.catalogue.machines import load_machines
+    from caloscale.planning.catalogue.slices import load_slices
 
     wanted = [m for m in load_machines() if name in m.title.lower()]
     slices = [s for s in load_slices() if name in s.title.lower()]

@@ -28,7 +28,7 @@ from caloscale.errors import InputError
 
 if TYPE_CHECKING:
     from caloscale.client.runs import RunOnCluster
-    from caloscale.planning.plan import Plan
+    from caloscale.planning.search.plan import Plan
     from caloscale.spec import Run
 
 
@@ -81,9 +81,9 @@ def command(
 
     With --to azureml it becomes an Azure ML job, which is printed, or sent with --send.
     """
-    from caloscale.planning.measurements import load_measurements
-    from caloscale.planning.plan import plan
-    from caloscale.planning.prices import load_prices
+    from caloscale.planning.catalogue.measurements import load_measurements
+    from caloscale.planning.catalogue.prices import load_prices
+    from caloscale.planning.search.plan import plan
 
     of_the_cluster = {
         "--name": name,

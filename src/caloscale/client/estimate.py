@@ -7,9 +7,9 @@ import math
 from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.cluster.capacity.resizing import worker_configuration
 from caloscale.errors import InputError
-from caloscale.planning.measurements import load_measurements
-from caloscale.planning.plan import Plan, plan
-from caloscale.planning.prices import load_prices
+from caloscale.planning.catalogue.measurements import load_measurements
+from caloscale.planning.catalogue.prices import load_prices
+from caloscale.planning.search.plan import Plan, plan
 from caloscale.spec import Run, build_run
 from caloscale.status import RunStatus
 

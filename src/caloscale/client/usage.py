@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from caloscale.cluster.accounting import first_day, interruptions, node_totals
 from caloscale.cluster.capacity.nodes import node_use
-from caloscale.planning.accelerators import load_accelerators
-from caloscale.planning.plan import Plan
-from caloscale.planning.usage import Attempt, MeasuredTraining, RunUse
+from caloscale.planning.billing.usage import Attempt, MeasuredTraining, RunUse
+from caloscale.planning.catalogue.accelerators import load_accelerators
+from caloscale.planning.search.plan import Plan
 from caloscale.spec import Run
 from caloscale.status import AttemptStatus, Placed, RunStatus
 
@@ -32,7 +32,7 @@ def use_of(
     stages: Sequence[StageTime] = (),
     plan: Plan | None = None,
 ) -> RunUse | None:
-    """What a run used so far, as `caloscale.planning.bill` reads it; None when it used no node yet.
+    """What a run used so far, as `caloscale.planning.billing.bill` reads it; None when it used no node yet.
 
     ``run``: its run configuration; without it measurements are absent. ``stages``: what worker 0 (or a
     step of a pipeline) did beside the training; those that began while an attempt ran were done by its worker 0.

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from caloscale.cluster.capacity.nodes import CPU, kind_of, node_use
 from caloscale.cluster.capacity.pods import Pod
 from caloscale.errors import InputError
-from caloscale.planning.bill import SMALL_BILL_USD, rate_of_use
+from caloscale.planning.billing.bill import SMALL_BILL_USD, rate_of_use
+from caloscale.planning.catalogue.prices import Prices
 from caloscale.planning.money import CENT, SMALL_UNIT, split_exactly, usd_of
-from caloscale.planning.prices import Prices
 from caloscale.status import AttemptStatus, NodeTotals, NodeUsage, Placed, RunCost, RunProgress, RunStatus
 
 HOUR = 3600.0

@@ -30,8 +30,8 @@ from caloscale.operator.metrics import Metrics
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
 from caloscale.operator.workqueue import RETRY_SECONDS, WorkQueue
-from caloscale.planning.measurements import load_measurements
-from caloscale.planning.prices import load_prices, today
+from caloscale.planning.catalogue.measurements import load_measurements
+from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.status import RunStatus
 
 log = logging.getLogger(__name__)

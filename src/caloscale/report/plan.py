@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from caloscale.planning.layout import Layout
-from caloscale.planning.own_machine import MachineSpeed, Making, OwnTraining
-from caloscale.planning.plan import Candidate, Plan
+from caloscale.planning.search.own_machine import MachineSpeed, Making, OwnTraining
+from caloscale.planning.search.plan import Candidate, Plan
+from caloscale.planning.step_time.layout import Layout
 from caloscale.report.blocks import Block, Table, Text, markdown
 
 FRONT_COLUMNS = ("accelerators", "region", "hours", "USD (90%)", "an epoch")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from caloscale.planning.bill import Bill
-from caloscale.planning.plan import Candidate, Plan
+from caloscale.planning.billing.bill import Bill
+from caloscale.planning.search.plan import Candidate, Plan
 from caloscale.profiling.result import Profile
 from caloscale.report.blocks import Block, Cell, Details, Fact, Facts, Figure, Notice, Section, Table, Text, Values
 from caloscale.report.plan import money

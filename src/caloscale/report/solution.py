@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from caloscale import __version__
-from caloscale.planning.bill import Bill
+from caloscale.planning.billing.bill import Bill
 from caloscale.report.blocks import Block, Fact, Facts, Notice, Page, Section, Table
 from caloscale.report.drawing import GENERATED, MONTE_CARLO_EDGE, Drawing, new_page, save_figures
 from caloscale.report.html import render

@@ -13,6 +13,6 @@ MODEL = "model"
 LARGE = (CHECKPOINTS, DATASET)
 """Folders that are not copied with the rest of a workspace in a bucket."""
 PLAN_FILE = "plan.json"
-"""The plan of a run (`caloscale.planning.plan.Plan`), for its bill."""
+"""The plan of a run (`caloscale.planning.search.plan.Plan`), for its bill."""
 USAGE_FILE = "usage.json"
-"""What a run used (`caloscale.planning.usage.RunUse`)."""
+"""What a run used (`caloscale.planning.billing.usage.RunUse`)."""

@@ -11,18 +11,18 @@ import platformdirs
 
 from caloscale.cluster.capacity.nodes import CPU
 from caloscale.errors import InputError
-from caloscale.planning.bill import Bill, Speed, bill
-from caloscale.planning.calibration import Calibration, calibrate
-from caloscale.planning.catalogue import read_rows, rows_csv
-from caloscale.planning.machines import find_machine
-from caloscale.planning.measurements import Measurement, load_measurements
-from caloscale.planning.own_machine import MachineSpeed, cells_of, detector_of
-from caloscale.planning.plan import Plan
-from caloscale.planning.plan import plan as make_plan
-from caloscale.planning.prices import load_prices, today
-from caloscale.planning.rates import machine_rate
-from caloscale.planning.throughput import LEVEL
-from caloscale.planning.usage import RunUse, measurement_of
+from caloscale.planning.billing.bill import Bill, Speed, bill
+from caloscale.planning.billing.calibration import Calibration, calibrate
+from caloscale.planning.billing.usage import RunUse, measurement_of
+from caloscale.planning.catalogue.machines import find_machine
+from caloscale.planning.catalogue.measurements import Measurement, load_measurements
+from caloscale.planning.catalogue.prices import load_prices, today
+from caloscale.planning.catalogue.rates import machine_rate
+from caloscale.planning.catalogue.rows import read_rows, rows_csv
+from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of
+from caloscale.planning.search.plan import Plan
+from caloscale.planning.search.plan import plan as make_plan
+from caloscale.planning.step_time.throughput import LEVEL
 from caloscale.report.plan import plan_markdown
 from caloscale.spec import Run, load_run
 from caloscale.spec.block import read_block

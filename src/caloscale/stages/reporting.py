@@ -13,8 +13,8 @@ from typing import Any
 from caloscale import __version__
 from caloscale.errors import CaloscaleError, InputError
 from caloscale.physics import Evaluation
-from caloscale.planning.bill import Bill, bill
-from caloscale.planning.prices import load_prices, today
+from caloscale.planning.billing.bill import Bill, bill
+from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.profiling.result import PROFILE_FILE, Profile
 from caloscale.report.blocks import Fact, Figure, Notice, Page, Section, markdown
 from caloscale.report.drawing import Drawing, save_figures

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from caloscale.errors import CaloscaleError, ConfigurationError, InputError
-from caloscale.planning.bill import Bill, bill
-from caloscale.planning.prices import load_prices, today
+from caloscale.planning.billing.bill import Bill, bill
+from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.report.blocks import Notice, markdown
 from caloscale.report.run_sections import bill_blocks
 from caloscale.report.solution import residual_table, solution_page

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from caloscale.physics.result import GateResult
-from caloscale.planning.bill import Bill
+from caloscale.planning.billing.bill import Bill
 from caloscale.spec.block import Block
 
 

@@ -6,8 +6,8 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 
 from caloscale.errors import InputError
-from caloscale.planning.machines import find_machine
-from caloscale.planning.usage import Attempt, NodeUse, RunUse
+from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
+from caloscale.planning.catalogue.machines import find_machine
 from caloscale.spec import PricedMachine
 from caloscale.stages.record import EarlierAttempt, StageRecord
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 
-from caloscale.planning.accelerators import load_accelerators
-from caloscale.planning.machines import find_machine
-from caloscale.planning.measurements import Measurement
-from caloscale.planning.offers import slice_rate
-from caloscale.planning.prices import CapacityType, Key, Prices
-from caloscale.planning.rates import Rate, add_up, machine_rate
-from caloscale.planning.slices import find_slices
+from caloscale.planning.catalogue.accelerators import load_accelerators
+from caloscale.planning.catalogue.machines import find_machine
+from caloscale.planning.catalogue.measurements import Measurement
+from caloscale.planning.catalogue.prices import CapacityType, Key, Prices
+from caloscale.planning.catalogue.rates import Rate, add_up, machine_rate
+from caloscale.planning.catalogue.slices import find_slices
+from caloscale.planning.search.offers import slice_rate
 from caloscale.spec.block import Block
 
 

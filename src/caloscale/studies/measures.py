@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from caloscale import __version__
 from caloscale.errors import ConfigurationError
-from caloscale.planning.measurements import Measurement, load_measurements
-from caloscale.planning.plan import Candidate, plan
-from caloscale.planning.prices import CapacityType, Prices, load_prices
+from caloscale.planning.catalogue.measurements import Measurement, load_measurements
+from caloscale.planning.catalogue.prices import CapacityType, Prices, load_prices
+from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import Run, build_run
 from caloscale.spec.block import Block
 from caloscale.studies.epochs import EpochCost, cost_ratio, epoch_cost
@@ -49,7 +49,7 @@ class Context:
     def catalogues(self) -> str:
         """Hash of everything in catalogues and files that a point may rest on."""
         digest = hashlib.sha256(__version__.encode())
-        folder = resources.files("caloscale.planning").joinpath("data")
+        folder = resources.files("caloscale.planning.catalogue").joinpath("data")
         files = sorted((file for file in folder.iterdir() if file.name.endswith(".csv")), key=lambda file: file.name)
         for file in (*files, *self.prices, *self.measurements):
             digest.update(file.read_bytes())

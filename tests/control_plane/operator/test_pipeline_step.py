@@ -16,7 +16,7 @@ from caloscale.client.runs import manifest_of, submit, suspend
 from caloscale.client.step import run_name, train_on_cluster
 from caloscale.connection import Connection
 from caloscale.errors import ClusterError
-from caloscale.planning.usage import RunUse
+from caloscale.planning.billing.usage import RunUse
 from caloscale.spec import Run, load_run
 from tests.control_plane.operator.conftest import Runs
 

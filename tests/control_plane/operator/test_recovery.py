@@ -13,8 +13,8 @@ import pytest
 from kubernetes import client
 
 from caloscale.client.usage import use_of
-from caloscale.planning.bill import bill
-from caloscale.planning.prices import load_prices
+from caloscale.planning.billing.bill import bill
+from caloscale.planning.catalogue.prices import load_prices
 from caloscale.status import RunStatus
 from tests.control_plane.operator.conftest import Runs
 from tests.control_plane.operator.process import OperatorProcess

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from caloscale.errors import InputError, InvalidValueError
-from caloscale.planning.catalogue import SourcedRow, read_rows
+from caloscale.planning.catalogue.rows import SourcedRow, read_rows
 
 ANY, SAME = ".*", r"\g<0>"
 Concept = Literal[

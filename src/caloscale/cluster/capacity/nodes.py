@@ -11,11 +11,11 @@ from kubernetes.utils import parse_quantity
 
 from caloscale.cluster.capacity.labels import Concept, Meaning, NodeLabels, load_labels
 from caloscale.cluster.names import GPU, TPU
-from caloscale.planning.accelerators import load_accelerators
-from caloscale.planning.machines import OWN, provider_of
-from caloscale.planning.prices import CapacityType
-from caloscale.planning.slices import load_slices
-from caloscale.planning.usage import NodeUse
+from caloscale.planning.billing.usage import NodeUse
+from caloscale.planning.catalogue.accelerators import load_accelerators
+from caloscale.planning.catalogue.machines import OWN, provider_of
+from caloscale.planning.catalogue.prices import CapacityType
+from caloscale.planning.catalogue.slices import load_slices
 from caloscale.status import NodeTotals, Placed
 
 CPU = "cpu"

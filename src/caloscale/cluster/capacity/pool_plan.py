@@ -11,13 +11,13 @@ from typing import Any, Literal
 from caloscale.cluster.capacity.labels import NodeLabels, load_labels
 from caloscale.cluster.capacity.nodes import CPU, Pool, PoolKey, kind_of, node_use
 from caloscale.errors import InputError, InvalidValueError, PriceError, with_remedy
-from caloscale.planning.accelerators import replicas_of
-from caloscale.planning.bill import rate_of_use
-from caloscale.planning.machines import provider_of
-from caloscale.planning.measurements import Measurement
-from caloscale.planning.plan import Candidate, plan
-from caloscale.planning.prices import Prices
-from caloscale.planning.slices import hosts_of
+from caloscale.planning.billing.bill import rate_of_use
+from caloscale.planning.catalogue.accelerators import replicas_of
+from caloscale.planning.catalogue.machines import provider_of
+from caloscale.planning.catalogue.measurements import Measurement
+from caloscale.planning.catalogue.prices import Prices
+from caloscale.planning.catalogue.slices import hosts_of
+from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import Hardware, Run
 from caloscale.spec.cluster import Backend
 from caloscale.status import Placed

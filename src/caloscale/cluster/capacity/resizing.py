@@ -11,8 +11,8 @@ from caloscale.cluster.capacity.nodes import Pool, kind_of
 from caloscale.cluster.capacity.placement import fits
 from caloscale.cluster.capacity.pool_plan import Catalogue, pool_of, requests_of, usd_per_node_hour
 from caloscale.errors import InputError
-from caloscale.planning.accelerators import load_accelerators, load_networks, replicas_of
-from caloscale.planning.layout import memory_problem
+from caloscale.planning.catalogue.accelerators import load_accelerators, load_networks, replicas_of
+from caloscale.planning.step_time.layout import memory_problem
 from caloscale.spec import Hardware, Run
 from caloscale.status import Placed
 

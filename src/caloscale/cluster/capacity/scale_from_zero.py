@@ -8,8 +8,8 @@ from caloscale.cluster.capacity.gke_pools import NodePool, catalogue_pools
 from caloscale.cluster.capacity.nodes import Node, Pool, PoolKey
 from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO
 from caloscale.cluster.names import GKE_ACCELERATOR, GKE_SPOT, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, INSTANCE_TYPE
-from caloscale.planning.machines import find_machine
-from caloscale.planning.slices import find_slices
+from caloscale.planning.catalogue.machines import find_machine
+from caloscale.planning.catalogue.slices import find_slices
 from caloscale.spec import Hardware, Run
 
 USABLE = 0.9

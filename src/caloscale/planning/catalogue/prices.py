@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, field_validator, model_validator
 
 from caloscale.errors import InvalidValueError, PriceError
-from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
+from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
 from caloscale.spec.block import Block
 from caloscale.spec.problem import suggest
 

@@ -9,8 +9,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from caloscale.errors import InputError, InvalidValueError
-from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
-from caloscale.planning.measurements import Provider
+from caloscale.planning.catalogue.measurements import Provider
+from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
 from caloscale.spec.problem import suggest
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from caloscale.errors import ConfigurationError, PriceError
-from caloscale.planning.accelerators import Accelerator, find_accelerator, load_accelerators
-from caloscale.planning.layout import unreachable
-from caloscale.planning.machines import OWN, Machine, find_machine, load_machines, own_machine
-from caloscale.planning.prices import CapacityType, Key, PriceRow, Prices
-from caloscale.planning.rates import Rate, add_up, machine_rate
-from caloscale.planning.slices import Slice, find_slices, load_slices
+from caloscale.planning.catalogue.accelerators import Accelerator, find_accelerator, load_accelerators
+from caloscale.planning.catalogue.machines import OWN, Machine, find_machine, load_machines, own_machine
+from caloscale.planning.catalogue.prices import CapacityType, Key, PriceRow, Prices
+from caloscale.planning.catalogue.rates import Rate, add_up, machine_rate
+from caloscale.planning.catalogue.slices import Slice, find_slices, load_slices
+from caloscale.planning.step_time.layout import unreachable
 from caloscale.spec import Hardware
 
 

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import ConfigurationError, InvalidValueError
-from caloscale.planning.forms import Setups
-from caloscale.planning.layout import divisions, memory_problem
-from caloscale.planning.measurements import Measurement, interruption_rate
+from caloscale.planning.catalogue.measurements import Measurement, interruption_rate
+from caloscale.planning.catalogue.prices import Key, Prices
+from caloscale.planning.catalogue.slices import Slice
 from caloscale.planning.money import usd_of
-from caloscale.planning.offers import Offer, find_offers
-from caloscale.planning.prices import Key, Prices
-from caloscale.planning.slices import Slice
-from caloscale.planning.spot import NEVER_SECONDS, expected
-from caloscale.planning.timing import Timings
+from caloscale.planning.search.offers import Offer, find_offers
+from caloscale.planning.search.spot import NEVER_SECONDS, expected
+from caloscale.planning.step_time.forms import Setups
+from caloscale.planning.step_time.layout import divisions, memory_problem
+from caloscale.planning.step_time.timing import Timings
 from caloscale.spec import Run, seconds_of
 from caloscale.spec.hardware import Hardware
 

@@ -9,17 +9,24 @@ from typing import Literal
 import numpy as np
 
 from caloscale.errors import PriceError
-from caloscale.planning.accelerators import load_accelerators
-from caloscale.planning.candidates import HOUR, Candidates, find_candidates, micro_batch, timings_of, work_seconds
-from caloscale.planning.choice import Limit, choose, pareto_front
-from caloscale.planning.layout import Layout, memory_doubt, rank_layouts
-from caloscale.planning.machines import Machine, load_machines
-from caloscale.planning.measurements import Measurement
-from caloscale.planning.offers import rate_of
-from caloscale.planning.own_machine import MachineSpeed, Making, OwnTraining, plan_making, plan_training
-from caloscale.planning.prices import Prices
-from caloscale.planning.slices import Slice
-from caloscale.planning.spot import NEVER_SECONDS, break_even_rate
+from caloscale.planning.catalogue.accelerators import load_accelerators
+from caloscale.planning.catalogue.machines import Machine, load_machines
+from caloscale.planning.catalogue.measurements import Measurement
+from caloscale.planning.catalogue.prices import Prices
+from caloscale.planning.catalogue.slices import Slice
+from caloscale.planning.search.candidates import (
+    HOUR,
+    Candidates,
+    find_candidates,
+    micro_batch,
+    timings_of,
+    work_seconds,
+)
+from caloscale.planning.search.choice import Limit, choose, pareto_front
+from caloscale.planning.search.offers import rate_of
+from caloscale.planning.search.own_machine import MachineSpeed, Making, OwnTraining, plan_making, plan_training
+from caloscale.planning.search.spot import NEVER_SECONDS, break_even_rate
+from caloscale.planning.step_time.layout import Layout, memory_doubt, rank_layouts
 from caloscale.spec import Run, seconds_of
 from caloscale.spec.block import Block
 from caloscale.spec.hardware import Hardware

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 
 from caloscale.errors import PriceError
-from caloscale.planning.machines import OWN, Machine
-from caloscale.planning.prices import WITH_FILE, CapacityType, Key, PriceRow, Prices, stale_warning
+from caloscale.planning.catalogue.machines import OWN, Machine
+from caloscale.planning.catalogue.prices import WITH_FILE, CapacityType, Key, PriceRow, Prices, stale_warning
 from caloscale.spec.block import Block
 
 

@@ -7,9 +7,9 @@ import datetime as dt
 from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
-from caloscale.planning.accelerators import find_accelerator
-from caloscale.planning.measurements import Measurement, Provider
-from caloscale.planning.prices import CapacityType
+from caloscale.planning.catalogue.accelerators import find_accelerator
+from caloscale.planning.catalogue.measurements import Measurement, Provider
+from caloscale.planning.catalogue.prices import CapacityType
 from caloscale.spec.block import Block
 
 WALL_TOLERANCE_SECONDS = 1.0

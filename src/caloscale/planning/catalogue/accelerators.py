@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from caloscale.errors import ConfigurationError, InputError
-from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
+from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
 from caloscale.spec.problem import suggest
 
 

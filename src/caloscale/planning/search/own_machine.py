@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from caloscale.errors import InputError
-from caloscale.planning.catalogue import SourcedRow
-from caloscale.planning.machines import find_machine
+from caloscale.planning.catalogue.machines import find_machine
+from caloscale.planning.catalogue.prices import CapacityType, Prices
+from caloscale.planning.catalogue.rates import Rate
+from caloscale.planning.catalogue.rows import SourcedRow
 from caloscale.planning.money import SECONDS_PER_HOUR, usd_of
-from caloscale.planning.offers import node_rate
-from caloscale.planning.prices import CapacityType, Prices
-from caloscale.planning.rates import Rate
+from caloscale.planning.search.offers import node_rate
 from caloscale.spec import Data, Run
 from caloscale.spec.block import Block
 

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from caloscale.errors import ConfigurationError, InputError, InvalidValueError
-from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
+from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
 
 
 class Slice(SourcedRow):

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from caloscale.errors import ConfigurationError, InputError
-from caloscale.planning.accelerators import Accelerator, Network, find_accelerator, load_networks
-from caloscale.planning.forms import FORMS, TWO_LEVEL, Setups
-from caloscale.planning.measurements import Measurement
-from caloscale.planning.throughput import DEFAULT_SCATTER, ScaledModel, StepModel, fit_steps
+from caloscale.planning.catalogue.accelerators import Accelerator, Network, find_accelerator, load_networks
+from caloscale.planning.catalogue.measurements import Measurement
+from caloscale.planning.step_time.forms import FORMS, TWO_LEVEL, Setups
+from caloscale.planning.step_time.throughput import DEFAULT_SCATTER, ScaledModel, StepModel, fit_steps
 
 Numbers = NDArray[np.float64]
 EPOCH_OVERHEAD_SECONDS = 4.0

@@ -10,8 +10,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from caloscale.errors import InputError, InvalidValueError
-from caloscale.planning.accelerators import load_accelerators
-from caloscale.planning.catalogue import SourcedRow, builtin, read_rows
+from caloscale.planning.catalogue.accelerators import load_accelerators
+from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
 from caloscale.spec.problem import suggest
 
 Provider = Literal["gcp", "azure", "kind", "none"]

@@ -9,15 +9,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from caloscale.planning.accelerators import load_accelerators, load_carbon
-from caloscale.planning.machines import Machine, find_machine, own_machine
+from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
+from caloscale.planning.catalogue.accelerators import load_accelerators, load_carbon
+from caloscale.planning.catalogue.machines import Machine, find_machine, own_machine
+from caloscale.planning.catalogue.prices import Prices
+from caloscale.planning.catalogue.rates import Rate, RatePart
+from caloscale.planning.catalogue.slices import Slice, find_slices
 from caloscale.planning.money import CENT, SECONDS_PER_HOUR, SMALL_UNIT, split_exactly, usd_of
-from caloscale.planning.offers import node_rate
-from caloscale.planning.plan import Plan
-from caloscale.planning.prices import Prices
-from caloscale.planning.rates import Rate, RatePart
-from caloscale.planning.slices import Slice, find_slices
-from caloscale.planning.usage import Attempt, NodeUse, RunUse
+from caloscale.planning.search.offers import node_rate
+from caloscale.planning.search.plan import Plan
 from caloscale.spec.block import Block
 
 Purpose = Literal[

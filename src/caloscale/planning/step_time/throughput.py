@@ -18,9 +18,9 @@ from scipy.optimize import nnls
 from scipy.special import ndtri, stdtrit
 
 from caloscale.errors import InputError
-from caloscale.planning.accelerators import Network
-from caloscale.planning.forms import FLAT, FORMS, TWO_LEVEL, Form, Setups
-from caloscale.planning.measurements import Measurement
+from caloscale.planning.catalogue.accelerators import Network
+from caloscale.planning.catalogue.measurements import Measurement
+from caloscale.planning.step_time.forms import FLAT, FORMS, TWO_LEVEL, Form, Setups
 
 Numbers = NDArray[np.float64]
 LEVEL = 0.9

@@ -32,7 +32,7 @@ RowT = TypeVar("RowT", bound=SourcedRow)
 
 def builtin(name: str) -> Traversable:
     """A catalogue that comes with the package, such as ``prices.csv``."""
-    return resources.files("caloscale.planning").joinpath("data", name)
+    return resources.files("caloscale.planning.catalogue").joinpath("data", name)
 
 
 def read_rows(

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from caloscale.errors import InputError
-from caloscale.planning.accelerators import load_networks
-from caloscale.planning.catalogue import rows_csv
-from caloscale.planning.measurements import Measurement, interruption_rate
-from caloscale.planning.own_machine import MachineSpeed
-from caloscale.planning.throughput import LEVEL, compare_forms, setups_of
-from caloscale.planning.timing import Timings
-from caloscale.planning.usage import RunUse, measurement_of
+from caloscale.planning.billing.usage import RunUse, measurement_of
+from caloscale.planning.catalogue.accelerators import load_networks
+from caloscale.planning.catalogue.measurements import Measurement, interruption_rate
+from caloscale.planning.catalogue.rows import rows_csv
+from caloscale.planning.search.own_machine import MachineSpeed
+from caloscale.planning.step_time.throughput import LEVEL, compare_forms, setups_of
+from caloscale.planning.step_time.timing import Timings
 from caloscale.spec.block import Block
 
 

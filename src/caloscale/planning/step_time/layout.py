@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from caloscale.errors import ConfigurationError
-from caloscale.planning.accelerators import Accelerator, Network
-from caloscale.planning.forms import Setups
-from caloscale.planning.measurements import Measurement
-from caloscale.planning.timing import Timing
+from caloscale.planning.catalogue.accelerators import Accelerator, Network
+from caloscale.planning.catalogue.measurements import Measurement
+from caloscale.planning.step_time.forms import Setups
+from caloscale.planning.step_time.timing import Timing
 from caloscale.spec.block import Block
 from caloscale.spec.train import Precision
 

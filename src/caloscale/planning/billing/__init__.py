@@ -1,0 +1,1 @@
+"""What a run used, its bill, and what later plans learn from it."""

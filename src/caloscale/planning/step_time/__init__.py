@@ -1,0 +1,1 @@
+"""Seconds of a step, an epoch and a start, fitted to measurements."""
