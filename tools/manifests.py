@@ -28,7 +28,7 @@ ACCELERATORS = (
 CLUSTER, LOCATION = "caloscale", "europe-west4-a"
 PACKAGE = "caloscale-operator"
 IMAGE = "caloscale/operator"
-DESCRIPTION = """A run is one document: `kubectl apply -f run.yaml` with kind TrainingRun. The operator plans it on
+DESCRIPTION = """A run is one object: `kubectl apply -f run.yaml` with kind TrainingRun. The operator plans it on
 whole nodes with a price, launches it when all of them are free, follows it, resumes it after a spot interruption, and
 bills it.
 
@@ -128,7 +128,7 @@ def service_version(manifests: Path) -> dict[str, Any]:
                         "kind": "TrainingRun",
                         "version": "v1alpha1",
                         "displayName": "Training run",
-                        "description": "One document: showers, network, training, machines, budget.",
+                        "description": "The run configuration: showers, network, training, machines, budget.",
                     }
                 ]
             },

@@ -124,14 +124,11 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
             value=hardware.per_node,
             remedy=f"nodes of this kind have {sizes}",
         )
-    reached = False
-    for machine in sized:
-        counts = _node_counts(hardware, machine.per_node)
-        reached |= bool(counts)
-        if counts:
-            yield machine.provider, machine, machine.per_node, counts
-    if sized and not reached and accelerator is not None and hardware.count is not None:
+    counted = [(m, counts) for m in sized if (counts := _node_counts(hardware, m.per_node))]
+    if sized and not counted and accelerator is not None and hardware.count is not None:
         raise unreachable(hardware.count, [m.per_node for m in sized])
+    for machine, counts in counted:
+        yield machine.provider, machine, machine.per_node, counts
 
 
 def find_machine_of(hardware: Hardware) -> Machine:

@@ -181,7 +181,8 @@ def plan(
     front = pareto_front(found.usd, found.seconds, found.eligible)
     describe = _Describer(run, found, prices, measurements, as_of)
     best = choice.chosen if choice.chosen is not None else choice.nearest
-    rate = None if best is None else found.offers[found.offer[best]].rate
+    offer = None if best is None else found.offers[found.offer[best]]
+    rate, rented = (None, ()) if offer is None else (offer.rate, (offer.hardware.machine_type,))
     on_front = {int(i): describe(int(i), on_front=True) for i in front}
     listed = sorted({*on_front, *_notable(found)}, key=lambda i: (found.usd[i], found.seconds[i], i))
     return Plan(
@@ -203,16 +204,7 @@ def plan(
         ),
         notes=_notes(found, choice.binding, run.budget.max_usd),
         own_training=plan_training(run, speeds, prices, as_of),
-        making=None
-        if generate is None
-        else plan_making(
-            run,
-            generate,
-            speeds,
-            prices,
-            as_of,
-            rented=() if best is None else (found.offers[found.offer[best]].hardware.machine_type,),
-        ),
+        making=None if generate is None else plan_making(run, generate, speeds, prices, as_of, rented=rented),
     )
 
 
