@@ -57,6 +57,8 @@ def test_ranks_that_exchange_are_one_member_and_seeds_are_one_ensemble(tmp_path:
         [pytest.approx(0.6)],
         [pytest.approx(0.2), pytest.approx(0.4)],
     ]
+    assert [run.between_ranks for run in runs] == pytest.approx([0.3, 0.3, 0.3])  # 0.1 x (1/0.5 + 1/0.25) / 2
+    assert read_solved(tmp_path / "a", epoch=0).epochs == 0
     assert [[run.name for run in group] for group in same_kind(runs)] == [["a", "b"], ["c"]]
     assert [r.epoch for r in residuals_over_time(tmp_path / "a", TRUTH, 2)] == [0, 10]
     assert residuals_over_time(tmp_path / "a", TRUTH, 2)[-1].mean == pytest.approx([0.4, -0.2])

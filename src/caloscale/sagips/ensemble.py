@@ -77,6 +77,8 @@ class SolvedRun:
     parameters: tuple[str, ...]
     members: NDArray[np.float64]
     """(members, samples, parameters): each rank is one without exchange, otherwise all ranks are one."""
+    between_ranks: float
+    """Standard deviation of the residuals over the ranks' generators at equal noise; mean over noise and parameters."""
 
 
 def read_solved(folder: Path, *, epoch: int | None = None) -> SolvedRun:
@@ -96,11 +98,12 @@ def read_solved(folder: Path, *, epoch: int | None = None) -> SolvedRun:
         raise InputError(
             "has no such checkpoint", file=folder, field="epoch", value=epoch, remedy=f"one of: {epochs or 'none yet'}"
         )
-    copies = [read_checkpoint(folder, epoch or epochs[-1], rank) for rank in range(solver.ranks)]
+    copies = [read_checkpoint(folder, epochs[-1] if epoch is None else epoch, rank) for rank in range(solver.ranks)]
     proposals = np.stack([copy.parameters for copy in copies]).astype(np.float64)
     members = proposals if solver.exchange == "none" else proposals.mean(axis=0, keepdims=True)
     seconds = float(np.mean([copy.seconds for copy in copies]))
-    return SolvedRun(folder.name, solver, copies[0].epoch, seconds, problem.truth, problem.parameters, members)
+    between = float((proposals / problem.truth).std(axis=0).mean())
+    return SolvedRun(folder.name, solver, copies[0].epoch, seconds, problem.truth, problem.parameters, members, between)
 
 
 def same_kind(runs: Sequence[SolvedRun]) -> list[list[SolvedRun]]:

@@ -210,6 +210,11 @@ def _run(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
 
 def configured_run(inputs: Mapping[str, Any]) -> Run:
     """The run configuration of dotted inputs; raises ConfigurationError."""
+    return build_run(nested(inputs))
+
+
+def nested(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted inputs as blocks; raises ConfigurationError."""
     raw: dict[str, Any] = {}
     for name, value in sorted(inputs.items(), key=lambda item: item[0].count(".")):  # whole blocks first
         *blocks, field = name.split(".")
@@ -222,7 +227,15 @@ def configured_run(inputs: Mapping[str, Any]) -> Run:
                     f"is no block, but {name} is given, too", field=above, value=block, remedy=f"leave out {above}"
                 )
         block[field] = copy.deepcopy(value)
-    return build_run(raw)
+    return raw
+
+
+def _solve(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
+    """An ensemble of solver runs; points share the runs that they have in common."""
+    from caloscale.studies.solver import OWN_INPUTS, solve_ensemble
+
+    fields = {name: value for name, value in inputs.items() if name not in OWN_INPUTS}
+    return solve_ensemble(inputs, nested(fields), folder.parent)
 
 
 MEASURES: dict[str, Measure] = {
@@ -230,5 +243,6 @@ MEASURES: dict[str, Measure] = {
     "epochRatio": Measure(_epoch_ratio, lambda context: context.catalogues),
     "plan": Measure(_plan, lambda context: context.catalogues),
     "run": Measure(_run, lambda _: __version__),
+    "solve": Measure(_solve, lambda _: __version__),
 }
 """By the name in a sweep's configuration."""

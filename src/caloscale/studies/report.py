@@ -14,11 +14,14 @@ from caloscale import __version__
 from caloscale.errors import ConfigurationError
 from caloscale.report.blocks import Table, Text, markdown
 from caloscale.storage.atomic import atomic_writer
-from caloscale.studies.cost import statements as cost_statements
+from caloscale.studies import cost, crossing
 from caloscale.studies.measures import Context
 from caloscale.studies.points import Point, Statement
 from caloscale.studies.runner import run_points
 from caloscale.studies.sweep import Plot, Study, Sweep
+
+CONCLUSIONS = {"cost": cost.statements, "crossing": crossing.statements}
+"""Functions that draw statements from the points, by the name in a study."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +110,11 @@ def _conclude(study: Study, points: Mapping[str, Sequence[Point]]) -> list[State
     if study.conclusions is None:
         return []
     name, where = study.conclusions, "conclusions"
-    if name != "cost":
-        raise ConfigurationError("are not known", field=where, value=name, remedy="write cost, or leave them out")
+    if name not in CONCLUSIONS:
+        remedy = f"one of {', '.join(CONCLUSIONS)}, or leave them out"
+        raise ConfigurationError("are not known", field=where, value=name, remedy=remedy)
     try:
-        return cost_statements(points)
+        return CONCLUSIONS[name](points)
     except KeyError as missing:
         raise ConfigurationError(
             f"need a sweep or value {missing}", field=where, value=name, remedy="leave them out"

@@ -1,0 +1,115 @@
+"""The measure `solve`: an ensemble of solver runs that differ in the seed, and its residuals with uncertainty."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from caloscale.errors import ConfigurationError
+from caloscale.sagips.analysis import Residuals, residuals_over_time
+from caloscale.sagips.ensemble import SolvedRun, ensemble_of, read_solved
+from caloscale.sagips.saves import rank_folder, read_record
+from caloscale.spec import SolverRun, parse_solver_run
+from caloscale.spec.block import read_json
+from caloscale.stages.solving import SUMMARY_FILE, keep_solver_configuration, solve
+
+OWN_INPUTS = ("seeds", "withinSeconds")
+"""Inputs beside the fields of the run configuration."""
+
+
+def solve_ensemble(inputs: Mapping[str, Any], raw: Mapping[str, Any], points: Path) -> dict[str, Any]:
+    """Solve once with each seed, then the residuals of the ensemble.
+
+    inputs: `seeds` (absent: solver.seed alone) and `withinSeconds` (residuals at the last checkpoint within this wall
+    time; absent: at the end). raw: the run configuration, nested. points: folder of all points, where a run has a
+    folder named after a hash of its configuration: points that differ in withinSeconds share their runs, and an
+    interrupted run resumes. Raises ConfigurationError, and what a run raises.
+    """
+    run = parse_solver_run(json.dumps(raw))
+    folders = [_solved(_with_seed(run, seed), points) for seed in _seeds(inputs, run)]
+    histories = [residuals_over_time(folder, read_solved(folder).truth, run.solver.ranks) for folder in folders]
+    within = float(inputs.get("withinSeconds", np.inf))
+    chosen = [_checkpoint(history, within) for history in histories]
+    members = [read_solved(folder, epoch=epoch) for folder, epoch in zip(folders, chosen)]
+    return {**_speed(folders, run), **_residuals(members), "history": _history(histories)}
+
+
+def _seeds(inputs: Mapping[str, Any], run: SolverRun) -> Sequence[int]:
+    seeds = inputs.get("seeds", [run.solver.seed])
+    valid = isinstance(seeds, list) and all(isinstance(seed, int) for seed in seeds)
+    if not valid or not seeds or len(set(seeds)) < len(seeds):
+        raise ConfigurationError(
+            "is not a list of different seeds", field="seeds", value=seeds, remedy="write seeds: [1, 2, 3]"
+        )
+    return seeds
+
+
+def _with_seed(run: SolverRun, seed: int) -> SolverRun:
+    return run.model_copy(update={"solver": run.solver.model_copy(update={"seed": seed})})
+
+
+def _solved(run: SolverRun, points: Path) -> Path:
+    """The folder of a finished run."""
+    key = hashlib.sha256(run.model_dump_json().encode()).hexdigest()[:16]
+    folder = points / f"solved-{key}"
+    if not (folder / SUMMARY_FILE).is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        keep_solver_configuration(run, folder)
+        solve(run, folder)
+    return folder
+
+
+def _checkpoint(history: Sequence[Residuals], within_seconds: float) -> int:
+    """Epoch of the last checkpoint within this wall time."""
+    return max(residuals.epoch for residuals in history if residuals.seconds <= within_seconds)
+
+
+def _speed(folders: Sequence[Path], run: SolverRun) -> dict[str, Any]:
+    """Summaries of the runs: means, and sums of the counts."""
+    summaries = [read_json(folder / SUMMARY_FILE, remedy="delete the folder") for folder in folders]
+    records = [read_record(rank_folder(folder, rank)) for folder in folders for rank in range(run.solver.ranks)]
+    processor = [record.processor_seconds / max(record.timed_epochs, 1) for record in records]
+    means = ("secondsPerEpoch", "exchangeSecondsPerEpoch", "analysisRate")
+    return {
+        **{name: summaries[0][name] for name in ("ranks", "exchange", "groups", "epochs")},
+        **{name: float(np.mean([summary[name] for summary in summaries])) for name in means},
+        "processorSecondsPerEpoch": float(np.mean(processor)),
+        **{name: sum(summary[name] for summary in summaries) for name in ("stale", "dropped")},
+    }
+
+
+def _residuals(runs: Sequence[SolvedRun]) -> dict[str, Any]:
+    """Residuals of the ensemble; uncertainties are null for one member."""
+    members = np.concatenate([run.members for run in runs])
+    found = ensemble_of(runs[0].truth, members)
+    alone = len(members) == 1
+    true = np.asarray(runs[0].truth)
+    each = 1 - members.mean(axis=1) / true
+    return {
+        "members": found.members,
+        "atEpoch": float(np.mean([run.epochs for run in runs])),
+        "atSeconds": float(np.mean([run.seconds for run in runs])),
+        "residuals": {"mean": found.mean.tolist(), "std": None if alone else found.spread.tolist()},
+        "uncertainty": None if alone else {"mean": found.mean_uncertainty.tolist()},
+        "rmse": found.rmse.tolist(),
+        "meanAbsolute": found.mean_absolute,
+        "meanAbsoluteOfRuns": float(np.abs(each).mean()),
+        "betweenRanks": float(np.mean([run.between_ranks for run in runs])),
+    }
+
+
+def _history(histories: Sequence[Sequence[Residuals]]) -> list[dict[str, float]]:
+    """Mean over the runs at each checkpoint."""
+    return [
+        {
+            "epoch": at[0].epoch,
+            "seconds": float(np.mean([one.seconds for one in at])),
+            "meanAbsolute": float(np.mean([one.mean_absolute for one in at])),
+        }
+        for at in zip(*histories)
+    ]
