@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 
 from caloscale.spec.duration import MOST_DAYS
 
@@ -124,6 +123,8 @@ def break_even_rate(
         return None
     if logarithm_of_ratio(60.0) <= 0:
         return 60.0
+    from scipy.optimize import brentq  # loaded when needed: half a second
+
     return float(brentq(logarithm_of_ratio, 1e-12, 60.0, xtol=1e-9))
 
 

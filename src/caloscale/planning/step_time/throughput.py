@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
-from scipy.special import ndtri, stdtrit
 
 from caloscale.errors import InputError
 from caloscale.planning.catalogue.accelerators import Network
@@ -77,6 +75,8 @@ class StepModel:
         relative = columns / seconds[:, None]
         information = np.linalg.pinv(self.weighted.T @ self.weighted)
         leverage = np.einsum("ij,jk,ik->i", relative, information, relative)
+        from scipy.special import stdtrit
+
         half = stdtrit(self.freedom, (1 + LEVEL) / 2) * self.scatter * np.sqrt(1 + np.maximum(leverage, 0))
         low, high = seconds * np.exp(-half), seconds * np.exp(half)
         if len(np.unique(self.setups.batch)) == 1:
@@ -141,6 +141,8 @@ def fit_steps(
     if len(np.unique(setups.batch)) == 1:
         design[:, 0] = 0
     weighted = design / seconds[:, None]
+    from scipy.optimize import nnls  # loaded when needed: half a second
+
     coefficients, _ = nnls(weighted, 1 - _transfer(network, setups) / seconds)
     residuals = (design @ coefficients + _transfer(network, setups)) / seconds - 1
     freedom = len(seconds) - int((coefficients > 0).sum())
@@ -245,6 +247,8 @@ def expected_maximum(members: Numbers) -> Numbers:
     Blom's approximation, the normal quantile of (n - 3/8)/(n + 1/4): right within five per cent from n = 2 on, where
     the asymptotic form sqrt(2 ln n) is twice too large. Source: G. Blom, Statistical Estimates (1958).
     """
+    from scipy.special import ndtri
+
     return np.asarray(ndtri((members - 0.375) / (members + 0.25)))
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.catalogue.accelerators import Accelerator, Network, find_accelerator, load_networks
@@ -224,4 +223,6 @@ def _line(values: Sequence[float | None], x: Sequence[float]) -> Numbers:
     if not len(y):
         return np.zeros(2)
     design = np.column_stack([np.ones(len(y)), x])
+    from scipy.optimize import nnls  # loaded when needed: half a second
+
     return np.asarray(nnls(design / y[:, None], np.ones(len(y)))[0])
