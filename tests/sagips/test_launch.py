@@ -93,6 +93,36 @@ def test_an_error_of_one_rank_ends_the_others_which_do_not_wait_for_it(tmp_path:
         solve_and_report(run, new_solver_folder(run, tmp_path / "runs", "one"))
 
 
+AGENT = """#!/bin/sh
+# Instead of ssh HOST COMMAND: the command in a namespace whose host name is HOST, without the caller's environment.
+while case $1 in -*) true ;; *) false ;; esac; do shift; done
+host=$1
+shift
+exec env -i HOME=/tmp PATH=/usr/bin:/bin unshare --uts sh -c "hostname $host; $*"
+"""
+
+
+@pytest.mark.long
+def test_ranks_of_several_hosts_are_a_group_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the launcher of an MPIJob: a file of hosts with two slots each. The hosts are namespaces of this machine."""
+    if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this user may not make a namespace with a host name of its own")
+    agent, hosts = tmp_path / "agent", tmp_path / "hosts"
+    agent.write_text(AGENT)
+    agent.chmod(0o755)
+    hosts.write_text("solver-worker-0 slots=2\nsolver-worker-1 slots=2\n")
+    monkeypatch.setenv("PRTE_MCA_plm_ssh_agent", str(agent))
+    monkeypatch.setenv("OMPI_MCA_orte_default_hostfile", str(hosts))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    run = small_run("", "solver.ranks=4", "solver.epochs=12", "solver.exchange=grouped-rma", "solver.outerEvery=2")
+    folder = new_solver_folder(run, tmp_path / "runs", "one")
+    summary = solve_and_report(run, folder)
+    assert (summary.ranks, summary.groups, summary.epochs) == (4, 2, 12)
+    records = [read_record(rank_folder(folder, rank)) for rank in range(4)]
+    # Ranks 0 and 2 are leaders, and have gradients of the other group, too.
+    assert min(records[0].contributions, records[2].contributions) > max(records[rank].exchanges for rank in (1, 3))
+
+
 def test_ctrl_c_ends_the_ranks_and_the_run_can_be_resumed(tmp_path: Path) -> None:
     """One rank, of a run that is too long to end before the signal."""
     overrides = [*SMALL, "solver.ranks=1", "solver.epochs=10000000", "solver.saveEvery=50", "solver.delay=1"]

@@ -11,14 +11,14 @@ from caloscale.errors import InputError
 from caloscale.progress import PROGRESS_FILE_VARIABLE
 
 if TYPE_CHECKING:
-    from caloscale.spec import Run
+    from caloscale.spec import Run, SolverRun
 
 
 def command() -> None:
     """Train as one of the workers of a run on a cluster; everything comes from the environment of the pod."""
     from caloscale.client.cancellation import ended_by_sigterm
     from caloscale.cluster.workload.pod_template import RUN_VARIABLE
-    from caloscale.spec import parse_run
+    from caloscale.spec import SolverRun, parse_any_run
 
     text = os.environ.get(RUN_VARIABLE)
     if text is None:
@@ -29,8 +29,21 @@ def command() -> None:
         )
     logging.basicConfig(format="%(message)s")
     logging.getLogger("caloscale").setLevel(logging.INFO)
+    run = parse_any_run(text)
     with ended_by_sigterm():
-        _work(parse_run(text))
+        if isinstance(run, SolverRun):
+            _solve(run)
+        else:
+            _work(run)
+
+
+def _solve(run: SolverRun) -> None:
+    """As the launcher of an MPIJob: start the ranks on all nodes, and report."""
+    from caloscale.cluster.workload.pod_template import WORKSPACE_VARIABLE
+    from caloscale.stages.solving import new_solver_folder, solve_and_report
+
+    workspace = Path(os.environ[WORKSPACE_VARIABLE])
+    solve_and_report(run, new_solver_folder(run, workspace.parent, workspace.name))
 
 
 def _work(run: Run) -> None:

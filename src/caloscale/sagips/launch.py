@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from caloscale.errors import CaloscaleError, InputError, RankLostError, Terminated, TrainingError
 from caloscale.progress import bar
-from caloscale.sagips.mpi import mpi_environment, mpiexec_command
+from caloscale.sagips.mpi import HOST_FILE, mpi_environment, mpiexec_command
 from caloscale.sagips.rank import REPORT
 from caloscale.sagips.saves import list_states, rank_folder
 from caloscale.spec import SolverRun
@@ -37,10 +37,12 @@ def solve_with_ranks(run: SolverRun, folder: Path) -> None:
     not installed. Ctrl-C ends the ranks; the same call resumes from the last epoch that all ranks have saved.
     """
     solver = run.solver
+    environment = {**mpi_environment(), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    if solver.threads is not None or HOST_FILE not in environment:
+        environment["OMP_NUM_THREADS"] = str(solver.threads or max(1, len(os.sched_getaffinity(0)) // solver.ranks))
     module = ["-m", "caloscale.sagips.rank", str(folder.absolute())]
-    command = [sys.executable, *module] if solver.ranks == 1 else mpiexec_command(solver.ranks, module)
-    threads = str(solver.threads or max(1, len(os.sched_getaffinity(0)) // solver.ranks))
-    environment = {**mpi_environment(), "OMP_NUM_THREADS": threads, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    one = [sys.executable, *module]
+    command = one if solver.ranks == 1 else mpiexec_command(solver.ranks, module, environment)
     log = folder / LOG
     before = log.stat().st_size if log.is_file() else 0
     with log.open("ab") as errors, _sigterm_ends():

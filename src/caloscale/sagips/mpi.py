@@ -26,22 +26,47 @@ SETTINGS = {
 """Environment variables of Open MPI that the solver needs; those of the user come first."""
 
 
+HOST_FILE = "OMPI_MCA_orte_default_hostfile"
+"""Environment variable with the file of hosts and slots, in the launcher of an MPIJob; absent: this machine alone."""
+EXPORTED = ("OMP_NUM_THREADS", "TF_CPP_MIN_LOG_LEVEL", "PYTHONPATH")
+
+
 def mpi_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment (absent: that of this process) with `SETTINGS` for what it does not set."""
     return {**SETTINGS, **(os.environ if environment is None else environment)}
 
 
-def mpiexec_command(ranks: int, arguments: Sequence[str]) -> list[str]:
+def mpiexec_command(ranks: int, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> list[str]:
     """The command that starts Python with these arguments on every rank.
 
-    An exception in one rank ends the whole job (`python -m mpi4py`). Raises TrainingError where mpiexec or
-    mpi4py is missing.
+    environment: that of the command; absent: that of this process. An exception in one rank ends the whole job
+    (`python -m mpi4py`). Raises TrainingError where mpiexec or mpi4py is missing.
     """
     if find_spec("mpi4py") is None:
         raise TrainingError("mpi4py is missing", remedy="pip install 'caloscale[solver]', or write solver.ranks: 1")
     python = (sys.executable, "-m", "mpi4py")
     # Each rank computes with several threads: it must not be bound to one core.
-    return [_mpiexec(), "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *python, *arguments]
+    return [
+        _mpiexec(),
+        *_hosts(os.environ if environment is None else environment),
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        "-n",
+        str(ranks),
+        *python,
+        *arguments,
+    ]
+
+
+def _hosts(environment: Mapping[str, str]) -> list[str]:
+    """Options for ranks on other machines: their names, and the variables that ranks get from here beside MPI's own.
+
+    Open MPI 5 does not read the variable by which the mpi-operator names its file of hosts.
+    """
+    file = environment.get(HOST_FILE)
+    exported = [option for name in EXPORTED if name in environment for option in ("-x", name)]
+    return [] if file is None else ["--hostfile", file, *exported]
 
 
 def _mpiexec() -> str:

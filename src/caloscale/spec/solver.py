@@ -10,6 +10,8 @@ from pydantic import Field, field_validator, model_validator
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 from caloscale.spec.budget import Budget
+from caloscale.spec.cluster import Cluster
+from caloscale.spec.hardware import Hardware
 from caloscale.spec.train import Precision
 
 SolverPreset = Literal["proxy", "proxy-paper"]
@@ -227,3 +229,7 @@ class SolverRun(Block):
     """The problem and the solver."""
     budget: Budget = Budget()
     """Money."""
+    hardware: Hardware | None = None
+    """The machines of an MPIJob (`caloscale solve --mpijob`); absent: nodes without accelerators."""
+    cluster: Cluster = Cluster()
+    """The cluster of an MPIJob."""

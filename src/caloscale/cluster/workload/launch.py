@@ -8,7 +8,7 @@ from typing import Any
 
 from caloscale.cluster import names
 from caloscale.cluster.capacity.labels import NodeLabels, load_labels
-from caloscale.spec import Run
+from caloscale.spec import Run, SolverRun
 from caloscale.status import Placed
 
 Manifest = dict[str, Any]
@@ -22,7 +22,7 @@ class Launch:
     """The TrainingRun."""
     attempt: int
     """Number of the attempt."""
-    run: Run
+    run: Run | SolverRun
     """What the operator understands of its run configuration."""
     configuration: Mapping[str, Any]
     """What the workers read (`caloscale.cluster.capacity.resizing.worker_configuration`)."""
@@ -44,6 +44,11 @@ class Launch:
     def labels(self) -> dict[str, str]:
         """Labels of the job and of its pods."""
         return self.owner.labels("worker", self.attempt)
+
+    @property
+    def own_labels(self) -> dict[str, str]:
+        """Labels that the pods of this launch alone have."""
+        return {label: self.labels[label] for label in (names.RUN_LABEL, names.ATTEMPT_LABEL)}
 
     def metadata(self) -> Manifest:
         """Metadata of the job; its annotations are the plan that the admission policy holds it to."""

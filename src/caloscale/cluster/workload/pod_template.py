@@ -7,7 +7,7 @@ import json
 from caloscale.cluster import names
 from caloscale.cluster.capacity.nodes import tolerated
 from caloscale.cluster.workload.launch import Launch, Manifest
-from caloscale.spec import Run
+from caloscale.spec import Run, SolverRun
 
 USER = 65532
 """User of the workers; the images make it."""
@@ -36,11 +36,11 @@ SHARED_MEMORY = "8Gi"
 """Size of /dev/shm: NCCL and the input pipeline need more than the 64 MiB of a container."""
 
 
-def workspace_of(run: Run) -> str | None:
+def workspace_of(run: Run | SolverRun) -> str | None:
     """Where a run on a cluster leaves its folder: cluster.workspace; else beside its checkpoints, where these are in a
     bucket; else nowhere that outlives its pods.
     """
-    uri = run.checkpoint.uri
+    uri = run.checkpoint.uri if isinstance(run, Run) else None
     beside = f"{uri.rstrip('/')}/run" if uri is not None and uri.startswith("gs://") else None
     return run.cluster.workspace or beside
 
@@ -88,8 +88,7 @@ def _spec(launch: Launch, environment: list[Manifest]) -> Manifest:
 
 def _apart(launch: Launch) -> Manifest:
     """No two workers of an attempt on one node."""
-    own = {label: launch.labels[label] for label in (names.RUN_LABEL, names.ATTEMPT_LABEL)}
-    return {"topologyKey": names.HOSTNAME, "labelSelector": {"matchLabels": own}}
+    return {"topologyKey": names.HOSTNAME, "labelSelector": {"matchLabels": launch.own_labels}}
 
 
 def _tolerations(launch: Launch) -> list[Manifest]:
