@@ -18,13 +18,15 @@ from unittest import SkipTest
 
 import pytest
 from sybil import Example, Sybil
-from sybil.parsers.markdown import CodeBlockParser, SkipParser
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
 
 from caloscale.cli.main import main
 from caloscale.stages import reporting
 from tests.pipelines.conftest import AS_TINY, ROOT, RUN, commands
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TUTORIALS = ("first-generator.md",)
+"""Pages whose Python is run, too."""
 SIZED = ("run", "simulate")
 """Commands that take a run configuration and would work for minutes."""
 
@@ -82,7 +84,10 @@ def test_the_commands_of_a_page_work(page: Path, after_run: Path, monkeypatch: p
         for words in commands(example.parsed):
             execute(words, monkeypatch)
 
-    sybil = Sybil(parsers=[CodeBlockParser("bash", evaluate), SkipParser()])
+    parsers = [CodeBlockParser("bash", evaluate), SkipParser()]
+    if page.name in TUTORIALS:
+        parsers.append(PythonCodeBlockParser())
+    sybil = Sybil(parsers=parsers)
     for example in sybil.parse(page).examples():
         with contextlib.suppress(SkipTest):
             example.evaluate()
