@@ -2,7 +2,9 @@
 
 The commands are those of the pages but for their size: runs get a tiny configuration, generations six showers. The
 targets of make are only checked (`make --dry-run`). A block that needs a cluster, a cloud or large data is marked in
-the page by ``<!-- skip: next "reason" -->``.
+the page by ``<!-- skip: next "reason" -->``. Tutorials are run as a whole: a block of YAML or CSV behind the line
+``<!-- file: NAME -->`` becomes that file, Python runs, and a block of text is compared with what was printed since the
+last one.
 """
 
 from __future__ import annotations
@@ -24,11 +26,16 @@ from caloscale.cli.main import main
 from caloscale.stages import reporting
 from tests.pipelines.conftest import AS_TINY, ROOT, RUN, commands
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-TUTORIALS = ("first-generator.md",)
-"""Pages whose Python is run, too."""
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/tutorials").glob("*.md"))]
+IN_MAKE_TEST = ("README.md", "own-detector.md", "thirty-two-gpus.md")
+"""Pages that are quick; the others are run by make test-long."""
+EACH_PAGE = [
+    pytest.param(page, id=page.name, marks=() if page.name in IN_MAKE_TEST else pytest.mark.long) for page in PAGES
+]
 SIZED = ("run", "simulate")
 """Commands that take a run configuration and would work for minutes."""
+PURE = ("plan", "bill", "node-pools")
+"""Commands whose output depends on their input alone: the pages show it exactly, that of others but for its numbers."""
 
 
 def sized(words: list[str]) -> list[str]:
@@ -36,7 +43,32 @@ def sized(words: list[str]) -> list[str]:
     if "--count" in words:
         position = words.index("--count") + 1
         words = [*words[:position], "6", *words[position + 1 :]]
+    if words[0] == "solve":
+        return [*words, "--set", "solver.epochs=4"]
     return words + (AS_TINY if words[0] in SIZED else [])
+
+
+def absent_line(shown: str, printed: str, *, numbers: bool) -> str | None:
+    """The first line of a page that was not printed behind those before it; ``...`` stands for any text of a line."""
+
+    def lines(text: str) -> list[str]:
+        text = text if numbers else re.sub(r"\d[\d,.]*(e[+-]?\d+)?", "0", text)
+        return [" ".join(line.split()) for line in text.splitlines()]
+
+    left = iter(lines(printed))
+    for line in lines(shown):
+        pattern = re.escape(line).replace(r"\ \.\.\.", ".*").replace(r"\.\.\.", ".*")
+        if line != "..." and not any(re.fullmatch(pattern, one) for one in left):
+            return line
+    return None
+
+
+def test_text_of_a_page_is_compared() -> None:
+    assert absent_line("a  1\n...\nc", "x\na 1\nb\nc\nd", numbers=True) is None
+    assert absent_line("a 1\na 2 ...", "a 1\na 2 b", numbers=True) is None
+    assert absent_line("a 1", "a 2", numbers=True) == "a 1"
+    assert absent_line("a 1.5e-06", "a 2", numbers=False) is None
+    assert absent_line("c\na", "a\nc", numbers=False) == "a"
 
 
 def execute(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,24 +101,37 @@ def execute(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, id=page.name, marks=() if page.name == "README.md" else pytest.mark.long) for page in PAGES],
-)
-def test_the_commands_of_a_page_work(page: Path, after_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", EACH_PAGE)
+def test_the_commands_of_a_page_work(
+    page: Path, after_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(after_run)
     monkeypatch.setenv("CALOSCALE_CACHE", str(after_run / "cache"))
+    # What was measured on the machine that runs the tests is not in the plans of the pages.
+    monkeypatch.setenv("XDG_DATA_HOME", str(after_run / "data"))
     save = reporting.save_figures
     # The others are those of the pipeline, see test_local.py: drawing seventeen takes ten seconds.
     monkeypatch.setattr(reporting, "save_figures", lambda folder, drawings: save(folder, drawings[:1]))
+    monkeypatch.syspath_prepend(after_run)  # what PYTHONPATH=. does for a process
+    exact = True
 
-    def evaluate(example: Example) -> None:
-        for words in commands(example.parsed):
+    def run_commands(example: Example) -> None:
+        nonlocal exact
+        words_of_all = commands(example.parsed)
+        exact = all(words[:1] == ["caloscale"] and words[1] in PURE for words in words_of_all)
+        capsys.readouterr()
+        for words in words_of_all:
             execute(words, monkeypatch)
 
-    parsers = [CodeBlockParser("bash", evaluate), SkipParser()]
-    if page.name in TUTORIALS:
-        parsers.append(PythonCodeBlockParser())
+    def compare(example: Example) -> None:
+        printed = "\n".join(capsys.readouterr())
+        assert absent_line(example.parsed, printed, numbers=exact) is None, f"{page.name}:{example.line}\n{printed}"
+
+    parsers = [CodeBlockParser("bash", run_commands), SkipParser()]
+    if page.parent.name == "tutorials":
+        parsers += [PythonCodeBlockParser(), CodeBlockParser("text", compare)]
+        for name, content in re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+            (after_run / name).write_text(content, encoding="utf-8")
     sybil = Sybil(parsers=parsers)
     for example in sybil.parse(page).examples():
         with contextlib.suppress(SkipTest):
@@ -101,10 +146,7 @@ def test_every_block_names_its_language(page: Path) -> None:
     assert set(fences[::2]) <= {"bash", "python", "yaml", "text"}
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, id=page.name, marks=() if page.name == "README.md" else pytest.mark.long) for page in PAGES],
-)
+@pytest.mark.parametrize("page", EACH_PAGE)
 def test_what_is_not_run_says_why(page: Path) -> None:
     skips = re.findall(r"<!-- skip: (.*?) -->", page.read_text(encoding="utf-8"))
     assert [skip for skip in skips if not re.fullmatch(r'(next|start) "[^"]{10,}"|end', skip)] == []

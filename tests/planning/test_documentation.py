@@ -3,7 +3,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "planning.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "planning.md"
 
 
 def test_the_worked_example_runs_and_gives_what_it_promises(capsys):
@@ -38,7 +39,7 @@ def test_the_page_describes_every_field_of_a_usage_file():
 
     from caloscale.planning.billing.usage import Attempt, MeasuredTraining, NodeUse, RunUse
 
-    rows = re.findall(r"^\| `(\S+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\S+)` \|", (DOCS / "bill.md").read_text(encoding="utf-8"), re.MULTILINE)
     for block, place in (
         (RunUse, ""),
         (Attempt, "attempts[]."),

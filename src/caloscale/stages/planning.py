@@ -117,7 +117,7 @@ def read_use(path: Path) -> RunUse:
             file=path,
             remedy=f"give the folder of a run (caloscale report writes {USAGE_FILE} there), or such a file",
         )
-    return read_block(RunUse, file, remedy="see docs/planning.md for what a usage file holds")
+    return read_block(RunUse, file, remedy="see docs/bill.md for what a usage file holds")
 
 
 def bill_of(folder: Path, prices: Sequence[str | Path] = ()) -> Bill:

@@ -104,7 +104,7 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
             "no run measured its training",
             field="observed",
             remedy="give fetched runs on rented accelerators whose last attempt made an epoch behind its first "
-            "(the field observed in docs/planning.md), or runs of this machine whose training succeeded",
+            "(the field observed in docs/bill.md), or runs of this machine whose training succeeded",
         )
     everything = (*measurements, *rows)
     markets = dict.fromkeys((row.provider, row.accelerator, row.region) for row in rows)
