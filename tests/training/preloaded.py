@@ -1,6 +1,6 @@
 """What the process has imported from which workers are forked, see `forked.py`."""
 
-from caloscale.stages import load_tensorflow_quietly
+from caloscale.tensorflow_import import load_tensorflow_quietly
 
 load_tensorflow_quietly()
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from caloscale.spec import load_run
-from caloscale.stages import load_tensorflow_quietly
+from caloscale.tensorflow_import import load_tensorflow_quietly
 
 
 @dataclass

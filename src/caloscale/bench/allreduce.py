@@ -20,7 +20,7 @@ from caloscale.bench.rounds import timing
 from caloscale.errors import BenchError
 from caloscale.progress import bar
 from caloscale.spec import Run
-from caloscale.stages import load_tensorflow_quietly
+from caloscale.tensorflow_import import load_tensorflow_quietly
 
 WORKERS = (2, 4)
 ROUNDS = 30

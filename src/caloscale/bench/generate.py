@@ -13,7 +13,7 @@ from caloscale.bench.rounds import Contender, interleave, ratios
 from caloscale.errors import BenchError, SimulationError
 from caloscale.simulation import simulate
 from caloscale.spec import Run
-from caloscale.stages import load_tensorflow_quietly
+from caloscale.tensorflow_import import load_tensorflow_quietly
 
 SECONDS = 60.0
 RUNTIMES = (("tensorflow", "float32"), ("onnx", "float32"), ("openvino", "float32"), ("openvino", "bfloat16"))

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from caloscale.errors import CaloscaleError
-from caloscale.stages import load_tensorflow_quietly
+from caloscale.tensorflow_import import load_tensorflow_quietly
 
 Work = Callable[[int], None]
 """Does n units of work and returns when they are done."""

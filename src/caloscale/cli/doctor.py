@@ -56,7 +56,7 @@ def _machine() -> list[Check]:
 
 def _tensorflow() -> Check:
     try:
-        from caloscale.stages import load_tensorflow_quietly
+        from caloscale.tensorflow_import import load_tensorflow_quietly
 
         load_tensorflow_quietly()
         import tensorflow as tf

@@ -27,7 +27,7 @@ def command(
     from caloscale.inference.export.files import check_file, export_model
     from caloscale.inference.export.runtimes import FILES, RECORD
     from caloscale.inference.folder import read_card
-    from caloscale.stages import load_tensorflow_quietly
+    from caloscale.tensorflow_import import load_tensorflow_quietly
 
     if check is not None:
         for name, value in (("--target", target), ("--output", output)):

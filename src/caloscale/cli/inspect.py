@@ -29,7 +29,7 @@ def command(
     from caloscale.errors import InputError, StorageError
     from caloscale.report.picture import draw_shower
     from caloscale.showers.inspection import describe, read_one
-    from caloscale.stages import load_tensorflow_quietly
+    from caloscale.tensorflow_import import load_tensorflow_quietly
 
     if picture is not None and as_json:
         raise InputError("draws nothing with --json", field="--picture", value=str(picture), remedy="leave one out")

@@ -90,7 +90,7 @@ def _profile(
         return read_block(Profile, kept, remedy="give --preset to measure some steps now"), source / "figures"
     run = load_run(source, preset=preset or (None if source else "compact"), overrides=overrides or ())
     size = batch or (32 if run.model.preset == "compact" else 8)
-    from caloscale.stages import load_tensorflow_quietly
+    from caloscale.tensorflow_import import load_tensorflow_quietly
 
     load_tensorflow_quietly()
     from caloscale.bench.profiling import profile_step

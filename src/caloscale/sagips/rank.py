@@ -30,6 +30,7 @@ from caloscale.sagips.saves import (
 )
 from caloscale.spec import Solver, load_solver_run
 from caloscale.spec.solver import GROUPED
+from caloscale.tensorflow_import import load_tensorflow_quietly
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -87,6 +88,7 @@ def _report(values: dict[str, Any]) -> None:
 
 def _load_tensorflow(solver: Solver) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    load_tensorflow_quietly()
     import tensorflow as tf
 
     cores = len(os.sched_getaffinity(0))

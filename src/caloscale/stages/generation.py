@@ -22,7 +22,7 @@ from caloscale.progress import bar
 from caloscale.showers.hdf5.layouts import Layout
 from caloscale.showers.hdf5.writer import WRITABLE, open_writer
 from caloscale.spec.block import Block
-from caloscale.stages import load_tensorflow_quietly
+from caloscale.tensorflow_import import load_tensorflow_quietly
 
 
 @dataclass(frozen=True)

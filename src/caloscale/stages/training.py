@@ -13,11 +13,11 @@ from caloscale.simulation.record import RECORD_NAME
 from caloscale.spec import Run
 from caloscale.spec.block import read_json
 from caloscale.spec.workspace_layout import CHECKPOINTS, TRAINED
-from caloscale.stages import load_tensorflow_quietly
 from caloscale.stages.preprocessing import figures_of
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_configuration, open_workspace
 from caloscale.storage.objects import is_remote
+from caloscale.tensorflow_import import load_tensorflow_quietly
 from caloscale.training.record import TrainingRecord
 from caloscale.training.strategy import worker_of
 
