@@ -62,6 +62,9 @@ def test_a_killed_rank_ends_all_and_the_same_call_resumes(tmp_path: Path) -> Non
     assert written.keys() == SUMMARY_KEYS
     assert written["ranks"] == 2 and written["groups"] == 1 and written["exchange"] == "ring"
     assert len(written["residuals"]["mean"]) == len(written["residuals"]["std"]) == 2
+    assert written["analysisRate"] == pytest.approx(2 * 4 * 8 / written["secondsPerEpoch"])
+    assert 0 < written["exchangeSecondsPerEpoch"] < written["secondsPerEpoch"]
+    assert written["stale"] == 0  # messages are of their epoch
     assert list_checkpoints(folder) == [0, 10, 20, 30, 40]
     bill = json.loads((folder / "bill.json").read_text())
     assert bill["attempts"] == 2 and bill["epochs"] == 40 and bill["usd"] > 0
@@ -92,6 +95,27 @@ def test_an_error_of_one_rank_ends_the_others_which_do_not_wait_for_it(tmp_path:
     run = small_run("raised: 7", *options)
     with pytest.raises(TrainingError, match=r"(?s)rank 1: .*the detector does not answer"):
         solve_and_report(run, new_solver_folder(run, tmp_path / "runs", "one"))
+
+
+@pytest.mark.long
+def test_a_late_rank_is_waited_for_at_the_start_and_a_slow_one_is_not_in_its_group(tmp_path: Path) -> None:
+    """Rank 1 is ready only after rank 0 has described the problem, and waits in epoch 10 until rank 0 is in epoch 40.
+
+    If rank 0 began without rank 1, it would have exchanged less; if it waited in epoch 10, both would wait forever.
+    """
+    late = tmp_path / "runs" / "one" / "problem.json"
+    options = f"late: {late}, paused: 10, reached: 40, marker: {tmp_path / 'reached'}"
+    run = small_run(options, "solver.ranks=2", "solver.epochs=60", "solver.saveEvery=60", "solver.checkpoints=2")
+    folder = new_solver_folder(run, tmp_path / "runs", "one")
+    summary = solve_and_report(run, folder)
+    records = [read_record(rank_folder(folder, rank)) for rank in range(2)]
+    assert [record.exchanges for record in records] == [59, 59]  # none in epoch 0
+    # In epochs 11 to 40 rank 0 finds nothing new; what it finds later is old, or it is counted as repeated or missing.
+    assert records[0].contributions <= 29 and records[0].repeated + records[0].missing >= 30
+    assert summary.exchange == "grouped-rma" and summary.dropped == 0
+    # The generators differ: a rank that is not waited for is not averaged either.
+    weights = [read_checkpoint(folder, 60, rank).arrays["weights"] for rank in range(2)]
+    assert not np.array_equal(*weights)
 
 
 AGENT = """#!/bin/sh

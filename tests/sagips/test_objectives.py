@@ -40,6 +40,19 @@ def test_discriminator_is_trained_with_least_squares() -> None:
     assert float(loss) == pytest.approx(((real - 1) ** 2).mean() + (fake**2).mean(), rel=1e-5)
 
 
+def test_bfloat16_changes_the_arithmetic_of_the_layers_alone() -> None:
+    """Eight bits of mantissa: values agree within a hundredth, weights and sums stay float32."""
+    values = []
+    for precision in ("float32", "bfloat16"):
+        one = Discriminator(solver(f"solver.precision={precision}"), tf.constant(MEASURED), np.random.default_rng(1))
+        one.learn(tf.constant(GENERATED), tf.constant(MEASURED), tf.constant(1.0))
+        value, gradient = one.compare(tf.constant(GENERATED), tf.constant(MEASURED))
+        values.append(float(value))
+        assert {value.dtype, gradient.dtype} == {tf.float32}
+        assert {variable.dtype for variable in one.state().values()} <= {tf.float32, tf.int64, tf.int32}
+    assert values[0] != values[1] and values[1] == pytest.approx(values[0], rel=0.01)
+
+
 def test_energy_distance_is_that_of_all_pairs() -> None:
     distance = EnergyDistance(solver(), tf.constant(MEASURED), RANDOM)
     scale = MEASURED.std(axis=0)
