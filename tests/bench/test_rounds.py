@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caloscale.bench.rounds import Contender, interleave, ratios, timing
+from caloscale.bench.worker import make, timed
 from caloscale.errors import BenchError
 
 PRODUCT = {"precision": "float32", "size": 64}
@@ -22,7 +24,39 @@ def children():
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
-def test_contenders_are_timed_alternately_and_leave_nothing_even_when_one_fails(monkeypatch):
+PRODUCT_OF_NUMPY = """
+import sys
+from types import ModuleType
+
+import numpy as np
+
+
+def large_product(precision, size):
+    matrix = np.ones((size, size), precision)
+
+    def work(units):
+        for _ in range(units):
+            matrix @ matrix
+
+    return work, {"flop": 2 * size**3}
+
+
+module = ModuleType("caloscale.bench.training_work")
+module.large_product = large_product
+sys.modules[module.__name__] = module
+sys.modules["tensorflow"] = ModuleType("tensorflow")
+"""
+"""What Python runs as it starts: the product is numpy's, as TensorFlow takes each process four seconds to load."""
+
+
+@pytest.fixture
+def without_tensorflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Processes of contenders have `PRODUCT_OF_NUMPY`."""
+    (tmp_path / "sitecustomize.py").write_text(PRODUCT_OF_NUMPY)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+
+
+def test_contenders_are_timed_alternately_and_leave_nothing_even_when_one_fails(monkeypatch, without_tensorflow):
     monkeypatch.setattr("caloscale.bench.rounds.SHORTEST_SECONDS", 0.01)
     before = children()
     with Contender("one", "product", PRODUCT) as one, Contender("other", "product", {**PRODUCT, "size": 512}) as other:
@@ -38,11 +72,17 @@ def test_contenders_are_timed_alternately_and_leave_nothing_even_when_one_fails(
     assert children() <= before
     assert len(one.seconds) == len(other.seconds) == 3
     assert one.facts["flop"] == 2 * 64**3
-    # A process with TensorFlow takes a hundred MiB, and what the machine has at most.
-    assert 100 < one.peak_memory_mib < psutil.virtual_memory().total / 2**20
+    # A process with numpy takes twenty MiB, and what the machine has at most.
+    assert 20 < one.peak_memory_mib < psutil.virtual_memory().total / 2**20
     assert one.timing(1e3).median == pytest.approx(1e3 * np.median(one.seconds))
     faster = ratios(other, one)
     assert faster.median == pytest.approx(np.median(np.array(other.seconds) / np.array(one.seconds)))
+
+
+def test_the_product_of_tensorflow_is_timed():
+    work, facts = make("product", PRODUCT)
+    assert facts == {"flop": 2 * 64**3}
+    assert timed(work, 2) > 0
 
 
 @pytest.mark.long
