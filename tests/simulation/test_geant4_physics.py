@@ -152,7 +152,7 @@ def test_shower_maximum_follows_the_logarithm_of_the_energy_with_many_showers(pl
 
 @pytest.fixture(scope="session")
 def inclined(sample: Sampler) -> Showers:
-    return sample(48, (8, 24), (60, 120))
+    return sample(40, (8, 20), (60, 120))
 
 
 def test_incidence_angle_is_recovered(inclined: Showers) -> None:
