@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
-import scipy.optimize
-import scipy.stats
+import scipy  # loads stats and others when they are used: a second that a report does not need
 
 from caloscale.detector.axes import Floats
 

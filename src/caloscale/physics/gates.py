@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from caloscale.physics.result import Difference, GateResult, QuantityResult
 from caloscale.spec.validation import Gate
@@ -23,7 +23,7 @@ Decision = Literal["accepted", "rejected", "undecided", "not assessed"]
 
 ERROR = 0.05
 """Probability of a wrong acceptance by a gate, and of a wrong rejection by all gates together."""
-Z = float(norm.ppf(1 - ERROR))
+Z = float(ndtri(1 - ERROR))
 """Half width of the interval in standard deviations."""
 
 
@@ -94,7 +94,7 @@ def _is_measured(difference: Difference) -> bool:
 def _exceeding_probability(gate: Gate, differences: Sequence[Difference]) -> float:
     """p of the hypothesis that all differences are within the tolerance."""
     p = [
-        float(norm.sf((_size(gate, d) - gate.tolerance) / max(d.uncertainty or 0.0, 1e-12)))
+        float(ndtr((gate.tolerance - _size(gate, d)) / max(d.uncertainty or 0.0, 1e-12)))
         for d in differences
         if _is_measured(d)
     ]
@@ -150,7 +150,7 @@ def _further_showers(gate: Gate, difference: Difference, tests: int, sizes: Size
     tolerance that no number is foreseen, or it is generated showers that lack."""
     distance = abs(_size(gate, difference) - gate.tolerance)
     above = _size(gate, difference) > gate.tolerance
-    needed = distance / (float(norm.ppf(1 - ERROR / tests)) if above else Z)
+    needed = distance / (float(ndtri(1 - ERROR / tests)) if above else Z)
     uncertainty = difference.uncertainty or 0.0
     if needed <= 0 or not uncertainty:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy.spatial import cKDTree
+import scipy
 
 from caloscale.detector.axes import Floats
 from caloscale.physics.classifier import distance_features
@@ -197,4 +197,4 @@ def _diversity(reference: Observed, generated: Observed) -> Difference:
 
 
 def _nearest(points: Floats) -> Floats:
-    return np.asarray(cKDTree(points).query(points, k=2)[0][:, 1])
+    return np.asarray(scipy.spatial.cKDTree(points).query(points, k=2)[0][:, 1])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-import mplhep
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -113,6 +112,8 @@ def sample_names(reference_source: str) -> dict[str, str]:
 
 def draw_histogram(ax: Axes, panel: Panel, names: dict[str, str], samples: Sequence[str]) -> None:
     """Monte Carlo filled with its band, the other samples as lines, the generator with error bars."""
+    import mplhep  # imports pyplot, which a report without histograms has no need of
+
     edges = panel.edges
     for sample in ("reference", *samples):
         curve = panel.curves.get(sample)
