@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from caloscale.cli.options import Json, Prices
+from caloscale.cli.options import Json, Prices, Wide
 
 if TYPE_CHECKING:
     from caloscale.planning.billing.bill import AgainstEstimate, Bill, PerMillionShowers
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 def command(
     run: Annotated[Path, typer.Argument(help="Folder of a run, or its usage file.")],
     prices: Prices = None,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Say what a run cost, where the money went, and how that differs from the estimate and why."""
@@ -25,10 +26,10 @@ def command(
     if as_json:
         typer.echo(made.model_dump_json(by_alias=True, indent=2))
     else:
-        _show(made)
+        _show(made, wide)
 
 
-def _show(made: Bill) -> None:
+def _show(made: Bill, wide: bool) -> None:
     from caloscale.cli.tables import console, table
     from caloscale.planning.billing.bill import SMALL_BILL_USD
     from caloscale.stages.planning import NO_SPEED
@@ -46,21 +47,21 @@ def _show(made: Bill) -> None:
     )
     rows = [
         (
-            n.title,
-            n.region,
-            n.capacity_type,
+            f"{n.title}\n{n.region} {n.capacity_type}",
             f"{n.node_hours:.{digits}f}",
             f"{n.usd_per_node_hour:.4f}",
             f"{n.usd:.{digits}f}",
         )
         for n in made.nodes
     ]
-    out.print(table("nodes", ("node", "region", "capacity type", "node hours", "USD/hour", "USD"), rows))
+    out.print(table("nodes", ("node", "node hours", "USD/hour", "USD"), rows))
     parts: list[tuple[str, str, str, str]] = [
         (p.purpose, f"{p.usd:.{digits}f}", f"{p.share:.1%}", p.meaning) for p in made.parts
     ]
     parts.append(("all", f"{made.usd:.{digits}f}", "", ""))
-    out.print(table("where the money went", ("purpose", "USD", "share", "what it is"), parts))
+    out.print(
+        table("where the money went", ("purpose", "USD", "share", "what it is"), parts, () if wide else ("what it is",))
+    )
     if made.against_estimate is None:
         out.print("no estimate: the run's folder holds no plan.json")
     else:

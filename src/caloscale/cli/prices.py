@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import AsOf, Json, Prices, day_of
+from caloscale.cli.options import AsOf, Json, Prices, Wide, day_of
 from caloscale.errors import InputError
 
 
@@ -16,6 +16,7 @@ def command(
     region: Annotated[str | None, typer.Option(help="Only this region.")] = None,
     sku: Annotated[str | None, typer.Option(help="Only what has this in its name, such as v100.")] = None,
     machines: Annotated[bool, typer.Option("--machines", help="List the machine types instead.")] = False,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """List the prices in effect on a day, with when and where each was seen."""
@@ -27,7 +28,7 @@ def command(
                     field=option,
                     remedy=f"leave out {option} or --machines",
                 )
-        _show_machines((sku or "").lower(), as_json)
+        _show_machines((sku or "").lower(), wide, as_json)
         return
     from caloscale.cli.tables import console, table
     from caloscale.planning.catalogue.prices import list_prices, load_prices
@@ -41,7 +42,8 @@ def command(
             row.provider,
             row.region,
             row.sku,
-            f"{row.sku_kind}{', with host' if row.includes_host else ''}",
+            row.sku_kind,
+            "included" if row.includes_host else "",
             row.capacity_type,
             f"{row.usd_per_unit_hour:g}",
             f"{row.effective_from} to {row.effective_to or 'now'}",
@@ -50,15 +52,17 @@ def command(
         )
         for row in listed.rows
     ]
-    columns = ("cloud", "region", "sku", "kind", "capacity type", "USD/hour", "in effect", "seen", "source")
+    columns = ("cloud", "region", "sku", "kind", "host", "capacity", "USD/hour", "in effect", "seen", "source")
     out = console()
-    out.print(table(f"prices of {listed.as_of}", columns, rows))
+    out.print(
+        table(f"prices of {listed.as_of}", columns, rows, () if wide else ("cloud", "host", "in effect", "source"))
+    )
     if listed.warnings:
         out.print(f"{len(listed.warnings)} of {len(rows)} prices are stale (spot: 90 days, on demand: 365), such as")
         out.print(f"- {listed.warnings[0]}", soft_wrap=True)
 
 
-def _show_machines(name: str, as_json: bool) -> None:
+def _show_machines(name: str, wide: bool, as_json: bool) -> None:
     import json
 
     from caloscale.cli.tables import console, table
@@ -79,11 +83,12 @@ def _show_machines(name: str, as_json: bool) -> None:
          f"{m.memory_gib:g}", str(m.observed_on), m.source)
         for m in wanted
     ]  # fmt: skip
+    narrow = () if wide else ("source",)
     columns = ("cloud", "machine type", "accelerators", "vCPU", "GiB", "seen", "source")
     out = console()
-    out.print(table("machines", columns, rows))
+    out.print(table("machines", columns, rows, narrow))
     rows_of_slices = [
         (s.accelerator, s.topology, str(s.chips), f"{s.hosts} x {s.machine_type}", str(s.observed_on), s.source)
         for s in slices
     ]
-    out.print(table("TPU slices", ("TPU", "topology", "chips", "hosts", "seen", "source"), rows_of_slices))
+    out.print(table("TPU slices", ("TPU", "topology", "chips", "hosts", "seen", "source"), rows_of_slices, narrow))

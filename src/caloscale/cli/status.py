@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from caloscale.cli.options import Context, Json, Namespace, reach
+from caloscale.cli.options import Context, Json, Namespace, Wide, reach
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
     from caloscale.client.runs import RunOnCluster
 
 REFRESH_SECONDS = 2.0
+WIDE = frozenset({"layout", "step", "showers/s", "starts", "message"})
+"""Columns that a table of 80 columns does not have; messages are below it."""
 COLUMNS = ("run", "phase", "layout", "step", "epoch", "showers/s", "ends", "USD", "starts", "message")
 
 
@@ -23,6 +25,7 @@ def command(
     namespace: Namespace = None,
     context: Context = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep the table up to date until Ctrl-C.")] = False,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Show how runs on a cluster are: phase, progress, money, and what they wait for."""
@@ -39,14 +42,14 @@ def command(
         typer.echo(_as_json(found, one=name is not None))
         return
     if not watch:
-        console().print(_table(found, where))
+        console().print(_table(found, where, wide=wide))
         return
     from rich.live import Live
 
-    with Live(_table(found, where), console=console(), auto_refresh=False) as live:
+    with Live(_table(found, where, wide=wide), console=console(), auto_refresh=False) as live:
         while True:
             time.sleep(REFRESH_SECONDS)
-            live.update(_table(read(), where), refresh=True)
+            live.update(_table(read(), where, wide=wide), refresh=True)
 
 
 def _as_json(found: list[RunOnCluster], *, one: bool) -> str:
@@ -56,10 +59,16 @@ def _as_json(found: list[RunOnCluster], *, one: bool) -> str:
     return json.dumps(listed[0]["status"] if one else listed, indent=2)
 
 
-def _table(found: list[RunOnCluster], namespace: str) -> Table:
+def _table(found: list[RunOnCluster], namespace: str, *, wide: bool) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
     from caloscale.cli.tables import table
 
-    return table(f"runs in namespace {namespace}", COLUMNS, [_row(run) for run in found])
+    rows = [_row(run) for run in found]
+    made = table(f"runs in namespace {namespace}", COLUMNS, rows, () if wide else WIDE)
+    messages = [Text(f"{row[0]}: {row[-1]}") for row in rows if row[-1] and not wide]
+    return Group(made, *messages)
 
 
 def _row(run: RunOnCluster) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -18,9 +18,13 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False)
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table of text; columns that hold only numbers stand to the right."""
-    held = [tuple(row) for row in rows]
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], without: Collection[str] = frozenset()
+) -> Table:
+    """A table of text, without some of the columns; columns that hold only numbers stand to the right."""
+    kept = [index for index, column in enumerate(columns) if column not in without]
+    columns = [columns[index] for index in kept]
+    held = [tuple(row[index] for index in kept) for row in rows]
     several_lines = any("\n" in cell for row in held for cell in row)
     made = Table(
         title=title,
