@@ -106,9 +106,9 @@ def test_what_a_study_leaves(made):
     assert names == {
         "points",
         "study.md",
+        "study.html",
         "study.json",
-        "flat.svg",
-        "time.svg",
+        *(f"{name}.{kind}" for name in ("flat", "time") for kind in ("svg", "png")),
         *(f"{table.sweep.name}.csv" for table in outcome.tables),
     }
     page = (folder / "study.md").read_text()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import dataclasses
 import datetime as dt
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,12 +14,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.errors import ConfigurationError, InputError
+from caloscale.errors import CaloscaleError, ConfigurationError, InputError
 from caloscale.studies.measures import MEASURES, Context, Measure, configured_run
 from caloscale.studies.points import Point
-from caloscale.studies.report import run_study
+from caloscale.studies.report import run_study, speed_ups
 from caloscale.studies.runner import run_points
-from caloscale.studies.sweep import Study, load_study
+from caloscale.studies.sweep import SpeedUp, Study, load_study
 
 CONTEXT = Context(dt.date(2026, 11, 21))
 DOCUMENT = {
@@ -50,7 +53,7 @@ def computed(monkeypatch):
 
     square.stop_after = None
     asked_version = {"version": "1"}
-    monkeypatch.setitem(MEASURES, "square", Measure(square, lambda _: asked_version["version"]))
+    monkeypatch.setitem(MEASURES, "square", Measure(square, "measured", lambda _: asked_version["version"]))
     return asked, square, asked_version
 
 
@@ -104,19 +107,80 @@ def test_only_what_was_added_is_computed(computed, tmp_path):
     assert [inputs["c"] for inputs in asked[6:]] == [7, 7, 7]
 
 
-def test_a_point_that_fails_is_named_and_not_kept(tmp_path):
+def test_a_point_that_fails_is_a_row_that_says_why_and_is_not_kept(tmp_path):
     sweep = {
         "name": "bad",
         "title": "",
         "measure": "plan",
         "given": {"hardware.accelerator": "nvidia-tesla-v100", "hardware.count": 8},
-        "vary": [{"hardware.perNode": [8, 3]}],
-        "columns": {"usd": "usd"},
+        "vary": [{"hardware.perNode": [3, 8]}],
+        "columns": {"GPUs": "hardware.perNode", "usd": "usd"},
     }
-    with pytest.raises(InputError, match=r"sweep bad, point .*perNode\": 3") as error:
-        run_points(study(sweeps=[sweep]), CONTEXT, tmp_path)
-    assert error.value.exit_code == 2 and error.value.remedy
+    outcome = run_study(study(sweeps=[sweep]), CONTEXT, tmp_path, "x")
+    (table,) = outcome.tables
+    assert [point.error is None for point in table.points] == [False, True] and outcome.exit_code == 2
+    assert table.cells[0] == ("3", "failed") and float(table.cells[1][1]) > 0
+    assert re.search(r"sweep bad, point .*perNode\": 3.*remedy", table.problems[0])
     assert len(list((tmp_path / "points").iterdir())) == 1
+    for name in ("study.md", "study.html", "study.json", "bad.csv"):
+        assert "perNode" in (tmp_path / name).read_text()
+    with pytest.raises(InputError, match="perNode"):
+        run_points(study(sweeps=[{**sweep, "vary": [{"hardware.perNode": [3]}]}]), CONTEXT, tmp_path)
+
+
+def test_repetitions_are_interleaved_and_shown_as_median_and_range(computed, tmp_path):
+    asked, square, _ = computed
+    totals = iter([4, 1, 2, 3, 6, 5])
+    measure = MEASURES["square"]
+    timed = dataclasses.replace(measure, compute=lambda *given: {**square(*given), "square": next(totals)})
+    MEASURES["square"] = timed
+    axes = [{"a": [1, 2], "b": [10, 20]}, {"c": [0]}]
+    outcome = run_study(
+        study(sweeps=[{**DOCUMENT["sweeps"][0], "vary": axes, "repetitions": 3}]), CONTEXT, tmp_path, "x"
+    )
+    assert [inputs["a"] for inputs in asked] == [1, 2, 1, 2, 1, 2]
+    (table,) = outcome.tables
+    assert [row[:2] for row in table.cells] == [("1", "4 (2 to 6)"), ("2", "3 (1 to 5)")]
+    rows = list(csv.DictReader((tmp_path / "all.csv").read_text().splitlines()))
+    assert [(row["a"], row["square"], row["repetition"]) for row in rows] == [
+        ("1", "4", "0"), ("2", "1", "0"), ("1", "2", "1"), ("2", "3", "1"), ("1", "6", "2"), ("2", "5", "2"),
+    ]  # fmt: skip
+    assert run_study(outcome.study, CONTEXT, tmp_path, "x").tables[0].cells == table.cells and len(asked) == 6
+
+
+def test_published_values_stand_apart(computed, tmp_path):
+    published = [{"source": "arXiv 1234.5678, table 1", "values": {"a": 4, "square": 2000}}]
+    outcome = run_study(study(sweeps=[{**DOCUMENT["sweeps"][0], "published": published}]), CONTEXT, tmp_path, "x")
+    (table,) = outcome.tables
+    assert table.headings[-1] == "figures"
+    assert [row[-1] for row in table.cells] == ["measured"] * 6 + ["published"]
+    assert table.cells[-1] == ("4", "2000", "", "", "published")
+    assert (
+        "arXiv 1234.5678" in (tmp_path / "study.md").read_text() and "published" in (tmp_path / "all.svg").read_text()
+    )
+    assert (tmp_path / "all.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_speed_up_and_efficiency_are_those_of_their_definition():
+    rows = [{"n": n, "s": s, "kind": k} for k, n, s in (("a", 2, 10.0), ("a", 8, 4.0), ("b", 4, 3.0), ("b", 1, 9.0))]
+    found = speed_ups(SpeedUp(time="s", units="n", series=("kind",)), [0] * 4, [*rows])
+    assert [row["speed-up"] for row in found] == [2.0, 5.0, 3.0, 1.0]
+    assert [row["efficiency"] for row in found] == [1.0, 0.625, 0.75, 1.0]
+    (absent,) = speed_ups(SpeedUp(time="s", units="n"), [0], [{"n": 4, "s": None}])
+    assert absent["speed-up"] is None and absent["efficiency"] is None
+
+
+def test_inputs_are_changed_by_name(computed):
+    changed = study().changed({"c": [7, 8, 9], "asOf": "2022-06-01", "repetitions": 2})
+    (sweep,) = changed.sweeps
+    assert [p["c"] for p in sweep.points()][:3] == [7, 8, 9] and sweep.given == {"asOf": "2022-06-01"}
+    assert sweep.repetitions == 2
+    with pytest.raises(ConfigurationError, match="input of no sweep"):
+        study().changed({"d": 1})
+    planned = study(sweeps=[PLANNED]).changed({"train.epochs": 3})
+    assert planned.sweeps[0].given["train.epochs"] == 3
+    with pytest.raises(ConfigurationError, match="different numbers"):
+        study().changed({"a": [1]})
 
 
 PLANNED = {
@@ -170,8 +234,9 @@ def test_a_run_that_cannot_begin_names_its_point(tmp_path):
         "vary": [{"train.seed": [1]}],
         "columns": {"auc": "physics.classifierAuc"},
     }
-    with pytest.raises(InputError, match="sweep runs, point"):
+    with pytest.raises(CaloscaleError, match="sweep runs, point") as error:
         run_points(study(sweeps=[sweep]), CONTEXT, tmp_path)
+    assert error.value.exit_code == 2 and "absent" in str(error.value)
     assert not list((tmp_path / "points").glob("*.json"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,14 @@ from caloscale.cli.options import AsOf, Json, Measurements, Prices, day_of
 
 
 def command(
-    study: Annotated[str, typer.Argument(help="Name of a study (cost), or the YAML file of one.")],
+    study: Annotated[
+        str | None, typer.Argument(help="Name of a study (see --list), or the YAML file of one.", show_default=False)
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the studies of the package.")] = False,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Another value of an input, or [a, b] of an axis."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of points and results; absent: runs/study-<name>.")
     ] = None,
@@ -24,19 +32,26 @@ def command(
     from caloscale.cli.tables import console, table
     from caloscale.studies.measures import Context
     from caloscale.studies.report import run_study
-    from caloscale.studies.sweep import load_study
+    from caloscale.studies.sweep import load_study, parse_changes, study_names
 
-    asked = load_study(study)
+    if listed or study is None:
+        rows = [(name, load_study(name).title) for name in study_names()]
+        console().print(table("Studies", ("study", "question"), rows))
+        return
+    asked = load_study(study).changed(parse_changes(changes or ()))
     folder = output or Path("runs") / f"study-{asked.name}"
     context = Context(day_of(as_of), tuple(prices or ()), tuple(measurements or ()))
-    outcome = run_study(asked, context, folder, f"caloscale study {study}")
+    words = ["caloscale", "study", study, *(word for change in changes or () for word in ("--set", change))]
+    outcome = run_study(asked, context, folder, shlex.join(words))
     if as_json:
         typer.echo(outcome.as_json())
-        return
+        raise typer.Exit(outcome.exit_code)
     out = console()
     out.print(asked.title, style="bold")
     for made in outcome.tables:
-        out.print(table(made.sweep.title, tuple(made.sweep.columns), made.cells))
+        out.print(table(made.sweep.title, made.headings, made.cells))
+        out.print(made.note, soft_wrap=True)
     for statement in outcome.statements:
         out.print(f"- {statement.claim}\n  {statement.finding}", soft_wrap=True)
-    typer.echo(f"report: {folder / 'study.md'}")
+    typer.echo(f"report: {folder / 'study.html'}")
+    raise typer.Exit(outcome.exit_code)

@@ -6,20 +6,24 @@ import copy
 import datetime as dt
 import functools
 import hashlib
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from caloscale import __version__
-from caloscale.errors import ConfigurationError
+from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.planning.catalogue.measurements import Measurement, load_measurements
 from caloscale.planning.catalogue.prices import CapacityType, Prices, load_prices
 from caloscale.planning.search.plan import Candidate, plan
-from caloscale.spec import Run, build_run
+from caloscale.spec import Run, build_run, dump_run
 from caloscale.spec.block import Block
 from caloscale.studies.epochs import EpochCost, cost_ratio, epoch_cost
 
@@ -62,6 +66,8 @@ class Measure:
 
     compute: Callable[[Mapping[str, Any], Context, Path], dict[str, Any]]
     """Result, JSON-able, from the inputs; the folder is the point's own, for what takes long."""
+    kind: Literal["measured", "modelled", "priced"]
+    """Its figures: measured on this machine, modelled by the planner, or published times with prices."""
     rests_on: Callable[[Context], str]
     """What besides its inputs a point depends on; a finished point of another value is computed again."""
 
@@ -197,15 +203,55 @@ def _measured(best: Candidate, run: Run, context: Context) -> dict[str, Any] | N
 
 
 def _run(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
-    """All stages of the run configuration, in the point's folder; the result is summary.json. It resumes, too."""
-    import json
+    """All stages of the run configuration in a process of its own, in the point's folder; it resumes, too.
 
-    from caloscale import stages
-
-    run = configured_run(inputs)
+    The input ``cores`` is the number of cores to which the process is pinned (absent: all). Result: summary.json, and
+    in ``training`` the figures of the training stage. Raises CaloscaleError with the exit code of the run.
+    """
+    fields = {name: value for name, value in inputs.items() if name != "cores"}
+    run = configured_run(fields)
     folder.mkdir(parents=True, exist_ok=True)
-    stages.run_all(run, folder)
-    return dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+    configuration = folder.with_suffix(".yaml")
+    configuration.write_text(dump_run(run), encoding="utf-8")
+    words = ["run", str(configuration), "--name", folder.name, "--runs", str(folder.parent)]
+    log = folder.with_suffix(".log")
+    with log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "caloscale.cli.main", *words], stdout=output, stderr=subprocess.STDOUT
+        )
+        _pin(process, inputs.get("cores"))
+        code = _finish(process)
+    if code:
+        tail = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()][-2:]
+        error = type("", (CaloscaleError,), {"exit_code": code})
+        raise error(" ".join(line.strip() for line in tail) or "the run failed", remedy=f"read {log}")
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    training = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))["figures"]
+    return {**summary, "training": training}
+
+
+def _pin(process: subprocess.Popen[bytes], cores: int | None) -> None:
+    """Let a process use so many of this one's cores; raises ConfigurationError when there are fewer."""
+    if cores is None:
+        return
+    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if not isinstance(cores, int) or not 0 < cores <= len(available):
+        process.kill()
+        process.wait()
+        raise ConfigurationError(
+            f"must be 1 to {len(available)} cores, those that this machine has", field="cores", value=cores
+        )
+    os.sched_setaffinity(process.pid, available[:cores])
+
+
+def _finish(process: subprocess.Popen[bytes]) -> int:
+    """Exit code of a process; when this one is interrupted that one is terminated first, so that both resume."""
+    try:
+        return process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
 
 
 def configured_run(inputs: Mapping[str, Any]) -> Run:
@@ -239,10 +285,10 @@ def _solve(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any
 
 
 MEASURES: dict[str, Measure] = {
-    "epochCost": Measure(_epoch_cost, lambda context: context.catalogues),
-    "epochRatio": Measure(_epoch_ratio, lambda context: context.catalogues),
-    "plan": Measure(_plan, lambda context: context.catalogues),
-    "run": Measure(_run, lambda _: __version__),
-    "solve": Measure(_solve, lambda _: __version__),
+    "epochCost": Measure(_epoch_cost, "priced", lambda context: context.catalogues),
+    "epochRatio": Measure(_epoch_ratio, "priced", lambda context: context.catalogues),
+    "plan": Measure(_plan, "modelled", lambda context: context.catalogues),
+    "run": Measure(_run, "measured", lambda _: __version__),
+    "solve": Measure(_solve, "measured", lambda _: __version__),
 }
 """By the name in a sweep's configuration."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from caloscale.errors import ConfigurationError
+from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.spec.block import Block
 from caloscale.spec.problem import suggest
 
@@ -17,12 +17,18 @@ class Point:
     inputs: dict[str, Any]
     """What was varied and given."""
     result: dict[str, Any]
-    """What came out, as in JSON."""
+    """What came out, as in JSON; empty when the point failed."""
+    repetition: int = 0
+    """Number of the repetition, from 0."""
+    error: CaloscaleError | None = None
+    """Why the point failed; None: it did not."""
 
     def value(self, path: str) -> Any:
         """An input, or what lies at a dotted path in the result; None where the path ends in nothing."""
         if path in self.inputs:
             return self.inputs[path]
+        if self.error is not None:
+            return None
         found: Any = self.result
         for name in path.split("."):
             if found is None:

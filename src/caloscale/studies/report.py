@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import functools
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +14,14 @@ from typing import Any
 
 from caloscale import __version__
 from caloscale.errors import ConfigurationError
-from caloscale.report.blocks import Table, Text, markdown
+from caloscale.report.blocks import Figure, Notice, Page, Section, Table, Text, markdown
+from caloscale.report.html import render
 from caloscale.storage.atomic import atomic_writer
 from caloscale.studies import cost, crossing
-from caloscale.studies.measures import Context
+from caloscale.studies.measures import MEASURES, Context
 from caloscale.studies.points import Point, Statement
 from caloscale.studies.runner import run_points
-from caloscale.studies.sweep import Plot, Study, Sweep
+from caloscale.studies.sweep import SPEED_UP, Plot, SpeedUp, Study, Sweep
 
 CONCLUSIONS = {"cost": cost.statements, "crossing": crossing.statements}
 """Functions that draw statements from the points, by the name in a study."""
@@ -30,13 +33,76 @@ class SweepTable:
 
     sweep: Sweep
     """The sweep."""
-    rows: list[tuple[Any, ...]]
-    """Values of its columns, as in JSON."""
+    points: list[Point]
+    """Its points: of each repetition, in the order of the sweep."""
+
+    @property
+    def kind(self) -> str:
+        """Where the figures of the points come from."""
+        return MEASURES[self.sweep.measure].kind
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Values of the columns for each point, as in JSON; repetitions are rows of their own."""
+        return [tuple(values.values()) for values in self.values]
+
+    @functools.cached_property
+    def values(self) -> list[dict[str, Any]]:
+        """The same by heading."""
+        rows = [{name: point.value(path) for name, path in self.sweep.columns.items()} for point in self.points]
+        return (
+            speed_ups(self.sweep.speed_up, [p.repetition for p in self.points], rows) if self.sweep.speed_up else rows
+        )
+
+    @property
+    def groups(self) -> list[list[dict[str, Any]]]:
+        """Of each point the values of its repetitions that did not fail, or else of the first."""
+        size = len(self.sweep.points())
+        groups = []
+        for start in range(size):
+            both = list(zip(self.points[start::size], self.values[start::size], strict=True))
+            groups.append([values for point, values in both if point.error is None] or [both[0][1]])
+        return groups
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """Headings of the table: the columns, and which of published, measured and modelled a row is."""
+        return (*self.sweep.headings, *(["figures"] if self.sweep.published else []))
 
     @property
     def cells(self) -> list[tuple[str, ...]]:
-        """The values as text: numbers with five figures, nothing for null."""
-        return [tuple(_text(value) for value in row) for row in self.rows]
+        """The table as text: numbers with five figures, nothing for null; of repetitions the median and the range."""
+        mixed = [self.kind] if self.sweep.published else []
+        failed = {index % len(self.sweep.points()) for index, p in enumerate(self.points) if p.error is not None}
+        rows = []
+        for index, group in enumerate(self.groups):
+            texts = [_spread([values[name] for values in group]) for name in self.sweep.headings]
+            if index in failed and "" in texts:
+                texts[texts.index("")] = "failed"
+            rows.append((*texts, *mixed))
+        for row in self.sweep.published:
+            rows.append((*(_text(row.values.get(column)) for column in self.sweep.headings), "published"))
+        return rows
+
+    @property
+    def problems(self) -> list[str]:
+        """Why points failed."""
+        return [" ".join(str(point.error).split()) for point in self.points if point.error is not None]
+
+    @property
+    def note(self) -> str:
+        """What the table's figures are."""
+        parts = [] if self.sweep.published else [f"All figures: {self.kind}."]
+        if self.sweep.repetitions > 1:
+            parts.append(f"Median (smallest to largest) of {self.sweep.repetitions} repetitions, interleaved.")
+        parts += [f"Published: {source}." for source in dict.fromkeys(row.source for row in self.sweep.published)]
+        parts += [self.sweep.note] if self.sweep.note else []
+        parts += [f"Failed: {problem}" for problem in self.problems]
+        return " ".join(parts)
+
+    def as_block(self) -> Table:
+        """The table of a report."""
+        return Table(self.sweep.title, self.headings, tuple(self.cells), note=self.note)
 
 
 @dataclass(frozen=True)
@@ -60,9 +126,14 @@ class Outcome:
             "asOf": str(self.as_of),
             "caloscale": __version__,
             "statements": [s.model_dump(mode="json", by_alias=True) for s in self.statements],
-            "tables": {
-                table.sweep.name: [dict(zip(table.sweep.columns, row)) for row in table.rows] for table in self.tables
+            "tables": {table.sweep.name: table.values for table in self.tables},
+            "kinds": {table.sweep.name: table.kind for table in self.tables},
+            "published": {
+                table.sweep.name: [{**row.values, "source": row.source} for row in table.sweep.published]
+                for table in self.tables
+                if table.sweep.published
             },
+            "failed": {table.sweep.name: table.problems for table in self.tables if table.problems},
         }
         return json.dumps(content, indent=1) + "\n"
 
@@ -75,39 +146,104 @@ class Outcome:
             findings = [f"- *{statement.claim}*: {statement.finding}" for statement in self.statements]
             blocks += [Text("## Conclusions"), Text("\n".join(findings))]
         for table in self.tables:
-            title, columns = table.sweep.title, tuple(table.sweep.columns)
-            blocks += [Text(f"## {title}"), Table(title, columns, tuple(table.cells))]
+            title = table.sweep.title
+            blocks += [Text(f"## {title}"), table.as_block()]
             blocks += [Text(f"![{title}]({table.sweep.name}.svg)")] if table.sweep.name in figures else []
         return markdown(*blocks)
 
+    def as_page(self, command: str, folder: Path, figures: Sequence[str]) -> Page:
+        """Everything as the page of a report; the figures lie in the folder."""
+        conclusions = [Text(f"{statement.claim}: {statement.finding}") for statement in self.statements]
+        sections = [Section("Conclusions", tuple(conclusions))] if conclusions else []
+        for table in self.tables:
+            name, title = table.sweep.name, table.sweep.title
+            drawn = [_figure(table, folder)] if name in figures else []
+            sections.append(Section(title, (table.as_block(), *drawn)))
+        about = [Section("About", (Text(self.study.about.strip()),))] if self.study.about else []
+        lead = f"{command}, today: {self.as_of}, caloscale {__version__}."
+        failed = [problem for table in self.tables for problem in table.problems]
+        notices = (Notice(f"{len(failed)} points failed", True, "\n".join(failed)),) if failed else ()
+        return Page(self.study.title, lead, notices, (*about, *sections))
+
+    @property
+    def exit_code(self) -> int:
+        """0, or the exit code of the first point that failed."""
+        codes = [point.error.exit_code for table in self.tables for point in table.points if point.error is not None]
+        return codes[0] if codes else 0
+
+
+def _figure(table: SweepTable, folder: Path) -> Figure:
+    plot = table.sweep.plot
+    assert plot is not None
+    series = f", one line for each {' and '.join(plot.series)}" if plot.series else ""
+    seen = f"{plot.y} against {plot.x}{series}."
+    files = (folder / f"{table.sweep.name}.{kind}" for kind in ("png", "svg"))
+    return Figure(table.sweep.name, f"{plot.y} against {plot.x}", seen, seen, *files)
+
 
 def run_study(study: Study, context: Context, folder: Path, command: str) -> Outcome:
-    """Run a study in a folder: study.md, study.json, a CSV and (where it has a plot) an SVG for each sweep.
+    """Run a study in a folder: study.md, study.html, study.json, a CSV and (with a plot) an SVG and PNG for each sweep.
 
-    Points that the folder holds are taken from there. Raises InputError, naming the point that failed.
+    Points that the folder holds are taken from there. Raises the error of the first point when all points failed.
     """
     points = run_points(study, context, folder)
-    tables = [_table(sweep, points[sweep.name]) for sweep in study.sweeps]
+    tables = [SweepTable(sweep, points[sweep.name]) for sweep in study.sweeps]
+    for table in tables:
+        _ = table.rows  # a column that does not exist is refused before anything is written
     outcome = Outcome(study, context.as_of, tables, _conclude(study, points))
     plotted = [table for table in tables if table.sweep.plot is not None]
     for table in plotted:
-        with atomic_writer(folder / f"{table.sweep.name}.svg") as temporary:
-            draw(table, temporary)
+        for kind in ("svg", "png"):
+            with atomic_writer(folder / f"{table.sweep.name}.{kind}") as temporary:
+                draw(table, temporary, kind)
     for table in tables:
         with atomic_writer(folder / f"{table.sweep.name}.csv") as temporary, temporary.open("w", newline="") as file:
-            csv.writer(file).writerows([tuple(table.sweep.columns), *table.rows])
+            csv.writer(file).writerows(_tidy(table))
+    figures = [table.sweep.name for table in plotted]
     for name, text in (
         ("study.json", outcome.as_json()),
-        ("study.md", outcome.as_markdown(command, [table.sweep.name for table in plotted])),
+        ("study.md", outcome.as_markdown(command, figures)),
+        ("study.html", render(outcome.as_page(command, folder, figures))),
     ):
         with atomic_writer(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
     return outcome
 
 
+def speed_ups(asked: SpeedUp, repetitions: Sequence[int], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with the columns of a speed-up; None where a time or number is missing.
+
+    repetitions: of each row its repetition; rows are compared within one, and within the values of the series.
+    """
+    smallest: dict[tuple[Any, ...], tuple[float, float]] = {}
+    keys = [
+        (repetition, *(row[name] for name in asked.series)) for repetition, row in zip(repetitions, rows, strict=True)
+    ]
+    for key, row in zip(keys, rows, strict=True):
+        time, units = row[asked.time], row[asked.units]
+        if time and units and (key not in smallest or units < smallest[key][0]):
+            smallest[key] = (units, time)
+    found = []
+    for key, row in zip(keys, rows, strict=True):
+        time, units = row[asked.time], row[asked.units]
+        gain = smallest[key][0] * smallest[key][1] / time if time and units else None
+        found.append({**row, **dict(zip(SPEED_UP, (gain, gain and gain / units), strict=True))})
+    return found
+
+
+def _tidy(table: SweepTable) -> list[tuple[Any, ...]]:
+    """Rows of a CSV: one observation a row, with where it comes from."""
+    rows: list[tuple[Any, ...]] = [(*table.sweep.headings, "repetition", "figures", "error")]
+    for point, row in zip(table.points, table.rows, strict=True):
+        rows.append((*row, point.repetition, table.kind, "" if point.error is None else str(point.error)))
+    for published in table.sweep.published:
+        rows.append((*(published.values.get(column) for column in table.sweep.headings), "", "published", ""))
+    return rows
+
+
 def _conclude(study: Study, points: Mapping[str, Sequence[Point]]) -> list[Statement]:
-    """Raises ConfigurationError when the conclusions of the study are not known or miss a sweep."""
-    if study.conclusions is None:
+    """None where a point failed. Raises ConfigurationError when the conclusions are not known or miss a sweep."""
+    if study.conclusions is None or any(point.error is not None for made in points.values() for point in made):
         return []
     name, where = study.conclusions, "conclusions"
     if name not in CONCLUSIONS:
@@ -121,33 +257,51 @@ def _conclude(study: Study, points: Mapping[str, Sequence[Point]]) -> list[State
         ) from missing
 
 
-def draw(table: SweepTable, path: Path) -> None:
-    """The plot of a sweep as a file; its suffix is the format."""
-    from matplotlib.figure import Figure  # slow to import, and a study without a plot has no need of it
+def draw(table: SweepTable, path: Path, kind: str = "svg") -> None:
+    """The plot of a sweep as a file; of repetitions the median with the range, published values dashed."""
+    from matplotlib.figure import Figure as Canvas  # slow to import, and a study without a plot has no need of it
 
-    plot = table.sweep.plot or Plot(x=next(iter(table.sweep.columns)), y=list(table.sweep.columns)[-1])
-    index = {name: number for number, name in enumerate(table.sweep.columns)}
-    lines: dict[str, list[tuple[Any, Any]]] = {}
-    for row in table.rows:
-        label = ", ".join(f"{name} {_text(row[index[name]])}" for name in plot.series if row[index[name]] is not None)
-        if row[index[plot.y]] is not None:
-            lines.setdefault(label, []).append((row[index[plot.x]], row[index[plot.y]]))
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    plot = table.sweep.plot or Plot(x=table.sweep.headings[0], y=table.sweep.headings[-1])
+    figure = Canvas(figsize=(7, 4.5), layout="constrained", dpi=120)
     axes = figure.add_subplot()
-    for label, values in lines.items():
-        axes.plot(*zip(*values), marker="o", label=label)
+    lines: dict[str, list[tuple[Any, float, float, float]]] = {}
+    for group in table.groups:
+        values = [float(one[plot.y]) for one in group if one[plot.y] is not None]
+        if values:
+            drawn = (group[0][plot.x], statistics.median(values), min(values), max(values))
+            lines.setdefault(_label(plot, group[0]), []).append(drawn)
+    for label, line in lines.items():
+        x, y, low, high = zip(*line, strict=True)
+        errors = [[b - a for a, b in zip(low, y)], [b - a for a, b in zip(y, high)]]
+        axes.errorbar(x, y, errors if table.sweep.repetitions > 1 else None, marker="o", capsize=3, label=label)
+    published: dict[str, list[tuple[Any, Any]]] = {}
+    for row in table.sweep.published:
+        if row.values.get(plot.x) is not None and row.values.get(plot.y) is not None:
+            label = ", ".join(filter(None, ("published", _label(plot, row.values))))
+            published.setdefault(label, []).append((row.values[plot.x], row.values[plot.y]))
+    for label, pairs in published.items():
+        axes.plot(*zip(*pairs, strict=True), marker="s", fillstyle="none", linestyle="--", label=label)
     axes.set(xlabel=plot.x, ylabel=plot.y, title=table.sweep.title)
     if plot.log:
         axes.set(xscale="log", yscale="log")
     else:
         axes.set_ylim(bottom=0)
-    if any(lines):
+    if any([*lines, *published]):
         axes.legend(fontsize="small")
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
 
-def _table(sweep: Sweep, points: Sequence[Point]) -> SweepTable:
-    return SweepTable(sweep, [tuple(point.value(path) for path in sweep.columns.values()) for point in points])
+def _label(plot: Plot, values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_text(values[name])}" for name in plot.series if values.get(name) is not None)
+
+
+def _spread(values: Sequence[Any]) -> str:
+    """The median of numbers with their range; of other values what they have in common."""
+    if len(values) == 1 or len(set(map(str, values))) == 1:
+        return _text(values[0])
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return f"{_text(statistics.median(values))} ({_text(min(values))} to {_text(max(values))})"
+    return ", ".join(dict.fromkeys(_text(value) for value in values))
 
 
 def _text(value: Any) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from caloscale.errors import ConfigurationError, InputError
+from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.progress import bar
 from caloscale.spec.problem import suggest
 from caloscale.storage.atomic import atomic_writer
@@ -20,8 +20,9 @@ from caloscale.studies.sweep import TODAY, Study, Sweep
 def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[Point]]:
     """All points of a study by sweep. Those that ``folder`` holds are not computed again.
 
-    Each point is written when it is finished, atomically; stopping at any time loses at most the one at work.
-    Raises what a point raises, with the sweep and the inputs named.
+    Each point is written when it is finished, atomically; stopping at any time loses at most the one at work. Points
+    of a sweep that is repeated are computed round by round. A point that fails has an error, with the sweep and the
+    inputs named, and is computed again the next time; when all points fail the first error is raised.
     """
     for sweep in study.sweeps:
         if sweep.measure not in MEASURES:
@@ -32,24 +33,33 @@ def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[P
                 remedy=suggest(sweep.measure, MEASURES) or f"one of {', '.join(MEASURES)}",
             )
     points: dict[str, list[Point]] = {}
-    with bar(f"study {study.name}", sum(len(sweep.points()) for sweep in study.sweeps), "points") as progress:
+    total = sum(len(sweep.points()) * sweep.repetitions for sweep in study.sweeps)
+    with bar(f"study {study.name}", total, "points") as progress:
         for sweep in study.sweeps:
             points[sweep.name] = []
-            for inputs in sweep.points():
-                points[sweep.name].append(_point(sweep, _resolved(sweep, inputs, context), context, folder / "points"))
-                progress.update()
+            for repetition in range(sweep.repetitions):
+                for inputs in sweep.points():
+                    resolved = _resolved(sweep, inputs, context)
+                    points[sweep.name].append(_point(sweep, resolved, repetition, context, folder / "points"))
+                    progress.update()
+    every = [point for made in points.values() for point in made]
+    if every[0].error is not None and all(point.error is not None for point in every):
+        raise every[0].error
     return points
 
 
-def _point(sweep: Sweep, inputs: dict[str, Any], context: Context, folder: Path) -> Point:
+def _point(sweep: Sweep, inputs: dict[str, Any], repetition: int, context: Context, folder: Path) -> Point:
     measure = MEASURES[sweep.measure]
     rests_on = measure.rests_on(context)
-    key = _key(sweep.measure, inputs, rests_on)
+    key = _key(sweep.measure, inputs, rests_on) + (f"-{repetition}" if repetition else "")
     file = folder / f"{sweep.name}-{key}.json"
-    kept = _read(file, inputs)
-    if kept is not None:
-        return kept
-    point = Point(inputs, _computed(sweep, measure, inputs, context, folder / f"{sweep.name}-{key}"))
+    result = _read(file, inputs)
+    if result is not None:
+        return Point(inputs, result, repetition)
+    try:
+        point = Point(inputs, _computed(sweep, measure, inputs, context, folder / f"{sweep.name}-{key}"), repetition)
+    except CaloscaleError as error:
+        return Point(inputs, {}, repetition, error)
     with atomic_writer(file) as temporary:
         content = {"sweep": sweep.name, "restsOn": rests_on, "inputs": inputs, "result": point.result}
         temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -61,7 +71,7 @@ def _computed(
 ) -> dict[str, Any]:
     try:
         return measure.compute(inputs, context, folder)
-    except InputError as error:
+    except CaloscaleError as error:
         point = f"sweep {sweep.name}, point {json.dumps(inputs)}"
         raise type(error)(
             error.problem, file=point, field=error.field, value=error.value, remedy=error.remedy
@@ -81,12 +91,12 @@ def _key(measure: str, inputs: Mapping[str, Any], rests_on: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _read(file: Path, inputs: Mapping[str, Any]) -> Point | None:
-    """A finished point; None where there is none or the file is not one."""
+def _read(file: Path, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The result of a finished point; None where there is none or the file is not one."""
     try:
         held = json.loads(file.read_text(encoding="utf-8"))
         if held["inputs"] == inputs and isinstance(held["result"], dict):
-            return Point(held["inputs"], held["result"])
+            return dict(held["result"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return None

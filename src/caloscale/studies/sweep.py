@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from caloscale.spec.problem import list_problems, suggest
 TODAY = "today"
 """Value of an input that stands for the day for which the study is asked."""
 
+RUN_INPUTS = ("plan", "run", "solve")
+"""Measures whose inputs are fields of the run configuration."""
+
 
 class Plot(Block):
     """Points as lines: one for each value of the series."""
@@ -29,6 +33,32 @@ class Plot(Block):
     """Columns whose values name a line."""
     log: bool = False
     """Both axes logarithmic."""
+
+
+class Published(Block):
+    """A published result, shown beside the points of a sweep."""
+
+    source: str
+    """Where it is published."""
+    values: dict[str, Any] = Field(min_length=1)
+    """Values by column; other columns stay empty."""
+
+
+class SpeedUp(Block):
+    """Columns ``speed-up`` and ``efficiency``: T(n0) n0 / T(n), and that over n, with n0 the smallest n of a series.
+
+    So the smallest n is taken to scale perfectly; with n0 = 1 these are the usual definitions.
+    """
+
+    time: str
+    """Column with the time T."""
+    units: str
+    """Column with the number n of accelerators, workers or ranks."""
+    series: tuple[str, ...] = ()
+    """Columns whose values are compared apart."""
+
+
+SPEED_UP = ("speed-up", "efficiency")
 
 
 class Sweep(Block):
@@ -48,6 +78,14 @@ class Sweep(Block):
     """Columns of the table: heading (with its unit) and where the value is, an input or a path in the result."""
     plot: Plot | None = None
     """Figure."""
+    repetitions: int = Field(default=1, ge=1, le=1000)
+    """How often each point is computed. Rounds are interleaved: all points once, then all points again."""
+    speed_up: SpeedUp | None = None
+    """Speed-up and efficiency as further columns."""
+    published: tuple[Published, ...] = ()
+    """Published results for the same columns."""
+    note: str = ""
+    """What a reader of the table should know: what agrees with the published results, what differs and why."""
 
     @model_validator(mode="after")
     def _fits(self) -> Sweep:
@@ -62,14 +100,24 @@ class Sweep(Block):
         twice = {name for name in names if names.count(name) > 1} | (set(names) & set(self.given))
         if twice:
             raise InvalidValueError(f"{', '.join(sorted(twice))} is given twice", remedy="name each input once")
+        named: list[tuple[str, set[str]]] = [("published", set(row.values)) for row in self.published]
         if self.plot is not None:
-            wanted = {self.plot.x, self.plot.y, *self.plot.series}
-            if not wanted <= set(self.columns):
+            named.append(("the plot", {self.plot.x, self.plot.y, *self.plot.series}))
+        if self.speed_up is not None:
+            named.append(("speedUp", {self.speed_up.time, self.speed_up.units, *self.speed_up.series}))
+        for what, wanted in named:
+            missing = sorted(wanted - set(self.headings))
+            if missing:
                 raise InvalidValueError(
-                    f"the plot names columns that are not there: {', '.join(sorted(wanted - set(self.columns)))}",
-                    remedy=f"use {', '.join(self.columns)}",
+                    f"{what} names columns that are not there: {', '.join(missing)}",
+                    remedy=f"use {', '.join(self.headings)}",
                 )
         return self
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The columns, and those of the speed-up."""
+        return (*self.columns, *(SPEED_UP if self.speed_up is not None else ()))
 
     def points(self) -> list[dict[str, Any]]:
         """Inputs of all points, in order."""
@@ -98,6 +146,54 @@ class Study(Block):
             raise InvalidValueError(f"two sweeps have the same name: {names}", remedy="give each its own")
         return self
 
+    def changed(self, values: Mapping[str, Any]) -> Study:
+        """The study with other inputs, as given by ``--set``: name and value, or for an axis the list of its values.
+
+        A name that a sweep varies replaces the values of that axis; a name that a sweep is given, or a field of the run
+        configuration (dotted), is given to it. ``repetitions`` is that of all sweeps. Raises ConfigurationError when
+        no sweep has the name.
+        """
+        raw = self.model_dump(by_alias=True)
+        for name, value in values.items():
+            taken = [sweep for sweep in raw["sweeps"] if _change(sweep, name, value)]
+            if not taken:
+                known = {n for sweep in self.sweeps for n in (*sweep.given, *(k for axis in sweep.vary for k in axis))}
+                raise ConfigurationError(
+                    "is an input of no sweep",
+                    file="--set",
+                    value=name,
+                    remedy=suggest(name, known) or f"one of {', '.join(sorted(known))}",
+                )
+        return _validated(raw, f"study {self.name} with --set")
+
+
+def _change(sweep: dict[str, Any], name: str, value: Any) -> bool:
+    """Give a sweep (as in JSON) another value of an input; False when it has no such input."""
+    if name == "repetitions":
+        sweep["repetitions"] = value
+        return True
+    for axis in sweep["vary"]:
+        if name in axis:
+            axis[name] = value if isinstance(value, list) else [value]
+            return True
+    if name in sweep["given"] or ("." in name and sweep["measure"] in RUN_INPUTS):
+        sweep["given"][name] = value
+        return True
+    return False
+
+
+def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
+    """Changes ``name=value`` by name; the value is read as YAML. Raises ConfigurationError."""
+    parsed = {}
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not equals or not name:
+            raise ConfigurationError(
+                "is not a change", file="--set", value=change, remedy="write train.epochs=3 or train.epochs=[3, 6]"
+            )
+        parsed[name] = parse_yaml(f"value: {value}", file=f"--set {name}")["value"]
+    return parsed
+
 
 def study_names() -> list[str]:
     """Studies that come with the package."""
@@ -125,8 +221,12 @@ def load_study(name_or_file: str | Path) -> Study:
             raise ConfigurationError(
                 "is neither a study nor a file that can be read", file=source, remedy=remedy
             ) from error
+    return _validated(parse_yaml(text, file=source), source)
+
+
+def _validated(raw: Any, source: str) -> Study:
     try:
-        return Study.model_validate(parse_yaml(text, file=source), by_alias=True, by_name=False)
+        return Study.model_validate(raw, by_alias=True, by_name=False)
     except ValidationError as problems:
         first = list_problems(problems, Study)[0]
         value = first.value if isinstance(first.value, str | int | float) else None
