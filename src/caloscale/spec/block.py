@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+import textwrap
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from caloscale.errors import InputError
 from caloscale.spec.problem import list_problems
@@ -22,10 +29,41 @@ class Block(BaseModel):
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,
-        use_attribute_docstrings=True,
         allow_inf_nan=False,
         strict=False,
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The schema; the description of a field is the docstring below it.
+
+        As with pydantic's use_attribute_docstrings, which reads the sources of all blocks in every process: a fifth of
+        a second.
+        """
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        for name, text in _field_docstrings(cls).items():
+            properties[cls.model_fields[name].alias or name].setdefault("description", text)
+        return schema
+
+
+@cache
+def _field_docstrings(block: type[Block]) -> dict[str, str]:
+    """By the name of the field; of blocks that are written as classes."""
+    found: dict[str, str] = {}
+    for base in reversed(block.__mro__):
+        if not issubclass(base, Block) or base is Block:
+            continue
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        except OSError:  # made by a function
+            continue
+        for field, below in pairwise(getattr(body, "body", ())):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    if name in block.model_fields:
+                        found[name] = inspect.cleandoc(text)
+    return found
 
 
 _B = TypeVar("_B", bound=BaseModel)
