@@ -93,8 +93,8 @@ def test_equal_epochs_and_equal_seconds_share_their_runs(solved: list[SolverRun]
     outcome = run_study(study.model_copy(update={"sweeps": sweeps}), CONTEXT, tmp_path, "x")
     assert [run.solver.seed for run in solved] == [1, 2]
     (end,), (middle,) = rows_of(outcome, "equal-epochs"), rows_of(outcome, "equal-seconds")
-    assert (end["runs"], end["epoch"], end["wall s"]) == (2, 1000, 22)
-    assert (middle["epoch"], middle["wall s"]) == (500, 11)
+    assert (end["runs"], end["epoch"], end["wall s"]) == (2, 1500, 22)
+    assert (middle["epoch"], middle["wall s"]) == (750, 11)
     assert [end["p0"], end["mean abs residual"], end["of a run"]] == pytest.approx([0.0225] * 3, rel=1e-5)
     assert end["± p1"] == pytest.approx(0.0075 / 2**0.5, rel=0.1)
     assert end["between ranks"] == pytest.approx((0.005 + 0.01) / 2, rel=1e-5)
