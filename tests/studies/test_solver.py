@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from caloscale.errors import ConfigurationError
+from caloscale.errors import ConfigurationError, RankLostError
 from caloscale.sagips.saves import Problem, Progress, rank_folder, write_checkpoint, write_problem, write_record
 from caloscale.spec import SolverRun
 from caloscale.studies import solver
 from caloscale.studies.crossing import crossing
 from caloscale.studies.measures import Context
 from caloscale.studies.report import Outcome, run_study
+from caloscale.studies.runner import run_points
 from caloscale.studies.sweep import Study, load_study
 
 TRUTH = (0.5, 0.25, 0.5, 0.5, 0.5, 0.5)
@@ -124,6 +125,29 @@ def test_a_study_that_was_interrupted_solves_only_what_is_left(
     monkeypatch.setattr(solver, "solve", working)
     run_study(study, CONTEXT, tmp_path, "x")
     assert len(solved) == len({run.model_dump_json() for run in solved}) == 20
+
+
+def test_a_rank_that_is_killed_costs_its_point_alone(
+    solved: list[SolverRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    working: Callable[[SolverRun, Path], None] = solver.solve
+
+    def killed(run: SolverRun, folder: Path) -> None:
+        if run.solver.exchange == "grouped-ring" and run.solver.outer_every == 5:
+            raise RankLostError(1, 9, 20, folder / "ranks.log")
+        working(run, folder)
+
+    study = of_sweep(load_study("sagips-outer-frequency"), "outer", seeds=[1])
+    monkeypatch.setattr(solver, "solve", killed)
+    points = run_points(study, CONTEXT, tmp_path)["outer"]
+    (lost,) = (point.error for point in points if point.error is not None)
+    assert isinstance(lost, RankLostError) and "rank 1 was killed by signal 9" in str(lost)
+    assert (
+        lost.file is not None and lost.file.startswith("sweep outer, point") and '"solver.outerEvery": 5' in lost.file
+    )
+    monkeypatch.setattr(solver, "solve", working)
+    assert all(point.error is None for point in run_points(study, CONTEXT, tmp_path)["outer"])
+    assert len(solved) == 10
 
 
 def test_statements_about_ranks_at_equal_time(solved: list[SolverRun], tmp_path: Path) -> None:

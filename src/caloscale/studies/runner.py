@@ -72,10 +72,8 @@ def _computed(
     try:
         return measure.compute(inputs, context, folder)
     except CaloscaleError as error:
-        point = f"sweep {sweep.name}, point {json.dumps(inputs)}"
-        raise type(error)(
-            error.problem, file=point, field=error.field, value=error.value, remedy=error.remedy
-        ) from error
+        error.file = f"sweep {sweep.name}, point {json.dumps(inputs)}"
+        raise
 
 
 def _resolved(sweep: Sweep, inputs: Mapping[str, Any], context: Context) -> dict[str, Any]:
