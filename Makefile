@@ -133,7 +133,11 @@ generate: $(VENV)/.dev ## Remake what is generated: compiled pipelines, componen
 
 .PHONY: docs
 docs: $(VENV)/.dev ## Build the site from docs/ into build/site; broken links, missing images and orphans fail
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict && echo "site: build/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict && echo "site: build/site/index.html; with search: make docs-serve"
+
+.PHONY: docs-serve
+docs-serve: docs ## Serve the site on http://127.0.0.1:8000; browsers do not search pages that are opened as files
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000
 
 .PHONY: verify
 verify: generate docs ## Fail when generated files are not what `make generate` makes, or the site cannot be built

@@ -1,0 +1,150 @@
+"""The site in headless Chromium: pages fit a phone and a desktop screen, and the search finds a page."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import http.server
+import io
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+PAGES = (
+    "index.html",
+    "tutorials/first-generator.html",
+    "tutorials/thirty-two-gpus.html",
+    "reference/configuration.html",
+)
+WIDTHS = (400, 1300)
+SECONDS = 60.0
+WIDER = """[...document.querySelectorAll('.md-content *')].filter(element => {
+  if (element.getBoundingClientRect().right <= innerWidth + 1) return false
+  for (let outer = element.parentElement; !outer.matches('.md-content'); outer = outer.parentElement)
+    if (getComputedStyle(outer).overflowX != 'visible') return false
+  return true
+}).map(element => element.textContent.slice(0, 60))"""
+"""Elements that are cut off: wider than the window, in no box that scrolls."""
+pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")]
+
+
+class Browser:
+    """A page of Chromium, by the DevTools protocol."""
+
+    def __init__(self, address: str) -> None:
+        import websocket  # a dependency of kubernetes
+
+        self.socket = websocket.create_connection(address, timeout=SECONDS)
+        self.calls = 0
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self.calls += 1
+        self.socket.send(json.dumps({"id": self.calls, "method": method, "params": parameters}))
+        while (answer := json.loads(self.socket.recv())).get("id") != self.calls:
+            pass
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def value(self, expression: str) -> Any:
+        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+
+    def wait(self, expression: str) -> None:
+        end = time.monotonic() + SECONDS
+        while not self.value(expression):
+            assert time.monotonic() < end, expression
+            time.sleep(0.05)
+
+    def open(self, address: str, width: int) -> None:
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.call("Page.navigate", url=address)
+        self.wait(f"location.href == {json.dumps(address)} && document.readyState == 'complete'")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The site, served."""
+    site = tmp_path_factory.mktemp("site")
+    build = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "-f",
+        str(ROOT / "mkdocs.yml"),
+        "-d",
+        str(site),
+    ]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(site))
+    handler.func.log_message = lambda *_: None  # type: ignore[attr-defined]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    profile = tmp_path_factory.mktemp("profile")
+    command = [
+        str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--no-proxy-server",
+        "--disable-dev-shm-usage",
+        "--remote-debugging-port=0", "--remote-allow-origins=*", f"--user-data-dir={profile}", "about:blank",
+    ]  # fmt: skip
+    with (profile / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        end = time.monotonic() + SECONDS
+        while not (file := profile / "DevToolsActivePort").exists() or len(file.read_text().splitlines()) < 2:
+            assert process.poll() is None and time.monotonic() < end, (profile / "log").read_text()
+            time.sleep(0.05)
+        port = file.read_text().splitlines()[0]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as answer:
+            page = next(one for one in json.load(answer) if one["type"] == "page")
+        made = Browser(page["webSocketDebuggerUrl"])
+        made.call("Page.enable")
+        yield made
+        made.socket.close()
+        process.terminate()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_fits_the_screen(browser: Browser, address: str, page: str, width: int) -> None:
+    import numpy as np
+    from PIL import Image
+
+    browser.open(f"{address}/{page}", width)
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    assert browser.value(WIDER) == []
+    shot = browser.call("Page.captureScreenshot", format="png")["data"]
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(shot))).convert("L"))
+    assert pixels.shape == (900, width) and pixels.std() > 10
+    assert browser.value("parseFloat(getComputedStyle(document.querySelector('.md-typeset p')).fontSize)") >= 14
+
+
+def test_an_element_that_is_cut_off_is_found(browser: Browser, address: str) -> None:
+    browser.open(f"{address}/index.html", 400)
+    browser.value("document.querySelector('.md-content p').style.width = '700px'")
+    assert browser.value(WIDER) != []
+
+
+def test_the_search_finds_a_page(browser: Browser, address: str) -> None:
+    browser.open(f"{address}/index.html", 1300)
+    browser.wait("document.querySelector('.md-search').getBoundingClientRect().width > 0")
+    browser.value("document.querySelector('.md-search__input').focus()")
+    browser.call("Input.insertText", text="interruptions")
+    browser.wait("document.querySelector('.md-search-result__item a')?.href.includes('.html')")
