@@ -23,8 +23,6 @@ class Faulty(Normal):
     On rank 1: in epochs `not_finite` the events are NaN; before epoch `killed` the rank kills itself, once, and
     leaves in the file `marker` which packages it has loaded that Keras alone uses; in epoch `raised` it
     raises an error.
-
-    elsewhere: the folder that rank 1 changes into, where a relative path of measured events does not exist.
     """
 
     def __init__(
@@ -33,7 +31,6 @@ class Faulty(Normal):
         not_finite: tuple[int, ...] = (),
         killed: int = -1,
         marker: str = "",
-        elsewhere: str = "",
         raised: int = -1,
         late: str = "",
         paused: int = -1,
@@ -45,8 +42,6 @@ class Faulty(Normal):
         self._paused, self._reached = paused, reached
         self._not_finite, self._killed, self._marker = tuple(not_finite), killed, marker
         self._raised = raised
-        if elsewhere and RANK == 1:
-            os.chdir(elsewhere)
 
     def __call__(self, values: Values, draws: EventDraws) -> Values:
         """The events of `Normal`, plus the fault."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.random import EventDraws
 from caloscale.sagips.environment import EVENTS, NORMS, PARAMETERS, Environment, make_environment
+from caloscale.sagips.saves import require_events
 from caloscale.spec import DataSet, Solver
 
 DEFAULT_EVENTS = 1_000_000
@@ -60,13 +61,7 @@ def _truth(environment: Environment, data: DataSet, field: str) -> tf.Tensor:
 def _read(file: Path, data: DataSet, observables: int, field: str) -> NDArray[np.float32]:
     import h5py
 
-    if not file.is_file():
-        raise InputError(
-            "does not exist on this machine",
-            file=file,
-            field=field,
-            remedy="copy it to this path on the machine of each rank",
-        )
+    require_events(file, field)
     try:
         with h5py.File(file) as opened:
             array = opened.get(data.dataset)

@@ -23,6 +23,7 @@ from caloscale.sagips.saves import (
     list_states,
     rank_folder,
     read_state,
+    require_events,
     write_checkpoint,
     write_problem,
     write_record,
@@ -51,6 +52,9 @@ def main(folder: Path) -> None:
     rank = communicator.rank if communicator else 0
     try:
         solver = load_solver_run(folder / "run.yaml").solver
+        for index, data in enumerate(solver.data_sets):
+            if data.source != "truth":  # before TensorFlow is loaded, which takes seconds
+                require_events(Path(data.source), f"solver.dataSets.{index}.source")
         _load_tensorflow(solver)
         solve(solver, folder, communicator)
     except CaloscaleError as error:

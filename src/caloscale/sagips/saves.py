@@ -1,4 +1,4 @@
-"""Files of a rank: states for resuming, and checkpoints of the generator."""
+"""Files of a rank: measured events, states for resuming, and checkpoints of the generator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.errors import CheckpointError
+from caloscale.errors import CheckpointError, InputError
 from caloscale.spec.block import read_json
 from caloscale.storage.atomic import atomic_writer
 
@@ -78,6 +78,17 @@ class Problem:
     parameters: tuple[str, ...]
     truth: tuple[float, ...] | None
     """Normalised; None where they are not known."""
+
+
+def require_events(file: Path, field: str) -> None:
+    """Raise an InputError where a file of measured events does not exist."""
+    if not file.is_file():
+        raise InputError(
+            "does not exist on this machine",
+            file=file,
+            field=field,
+            remedy="copy it to this path on the machine of each rank",
+        )
 
 
 def write_problem(folder: Path, problem: Problem) -> None:
