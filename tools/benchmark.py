@@ -164,7 +164,9 @@ def write_load(measurement: Measurement) -> str:
     each = "a node" if found["nodesPerRun"] == 1 else f"{found['nodesPerRun']} nodes"
     if found["runSeconds"] is None:
         title = f"{found['runs']} living runs"
-        scene = "The times are those while the runs live: each reports every 15 s, and every second one of them ends."
+        scene = (
+            "The times are those while the runs are active: each reports every 15 s, and every second one of them ends."
+        )
     else:
         title = f"{found['runs']} runs created at once"
         scene = f"Fake workers run {found['runSeconds']} s."

@@ -18,6 +18,23 @@ INSTEAD = {
     r"talks?|talked": "sends, exchanges",
     r"speaks?|spoke": "sends, connects to",
 }
+IN_PAGES = {
+    r"in turn": "one after the other",
+    r"as one likes": "the number or the limit",
+    r"(?:be|been) had": "is available",
+    r"whoever": "the person or process",
+    r"nobody (?:has|said|knows|measured)": "a passive sentence",
+    r"(?:goes|go) before": "overrides",
+    r"but for": "except",
+    r"on its way": "the state",
+    r"once more|begun again": "again, restarted",
+    r"(?<!--)lives?|lived": "is, is stored, runs",
+    r"one's own": "your own",
+    r"says so": "states it",
+    r"stands? (?:for|in|beside|there)": "is, means, is shown",
+    r"gets? on": "progresses",
+}
+"""Words that only the pages do not use."""
 OWN = ("language.py", "test_language.py")
 """Files that hold the words themselves."""
 
@@ -35,8 +52,9 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 
 def problems(path: Path) -> Iterator[str]:
     """The words of a file that are replaced by others."""
+    words = INSTEAD | (IN_PAGES if path.suffix == ".md" else {})
     for line, text in texts(path):
-        for word, instead in INSTEAD.items():
+        for word, instead in words.items():
             for found in re.findall(rf"\b(?:{word})\b", text, re.IGNORECASE):
                 yield f"{path.relative_to(ROOT)}:{line}: {found!r}; write: {instead}"
 
