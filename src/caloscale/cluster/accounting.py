@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 
-from caloscale.cluster.capacity.nodes import CPU, kind_of, node_use
+from caloscale.cluster.capacity.nodes import kind_of, node_use
 from caloscale.cluster.capacity.pods import Pod
+from caloscale.cluster.names import CPU
 from caloscale.errors import InputError
 from caloscale.planning.billing.bill import SMALL_BILL_USD, rate_of_use
 from caloscale.planning.catalogue.prices import Prices

@@ -32,6 +32,8 @@ ACCELERATOR = "caloscale.dev/accelerator"
 CLIENT_HEARTBEAT = "caloscale.dev/client-heartbeat"
 """Annotation of a run: the pod of its client, such as the step of a pipeline; a minute after its end the run stops."""
 
+CPU = "cpu"
+"""Accelerator of nodes that have none."""
 GPU = "nvidia.com/gpu"
 TPU = "google.com/tpu"
 HOSTNAME = "kubernetes.io/hostname"

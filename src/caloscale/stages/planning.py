@@ -9,7 +9,7 @@ from pathlib import Path
 
 import platformdirs
 
-from caloscale.cluster.capacity.nodes import CPU
+from caloscale.cluster.names import CPU
 from caloscale.errors import InputError
 from caloscale.planning.billing.bill import Bill, Speed, bill
 from caloscale.planning.billing.calibration import Calibration, calibrate

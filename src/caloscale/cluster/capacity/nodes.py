@@ -10,7 +10,7 @@ from typing import Any
 from kubernetes.utils import parse_quantity
 
 from caloscale.cluster.capacity.labels import Concept, Meaning, NodeLabels, load_labels
-from caloscale.cluster.names import GPU, TPU
+from caloscale.cluster.names import CPU, GPU, TPU
 from caloscale.planning.billing.usage import NodeUse
 from caloscale.planning.catalogue.accelerators import load_accelerators
 from caloscale.planning.catalogue.machines import OWN, provider_of
@@ -18,8 +18,6 @@ from caloscale.planning.catalogue.prices import CapacityType
 from caloscale.planning.catalogue.slices import load_slices
 from caloscale.status import NodeTotals, Placed
 
-CPU = "cpu"
-"""Accelerator of nodes that have none."""
 KIND = ("machine_type", "accelerator", "per_node", "topology", "region", "capacity_type")
 """What the price of a node depends on; pools, placements and nodes that were used have it."""
 _READ: tuple[Concept, ...] = (

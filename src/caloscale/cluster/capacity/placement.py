@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from caloscale.cluster.capacity.nodes import CPU, Pool
+from caloscale.cluster.capacity.nodes import Pool
 from caloscale.cluster.capacity.pool_plan import Catalogue, cloud_of, plan_on, pool_of
+from caloscale.cluster.names import CPU
 from caloscale.errors import InputError
 from caloscale.spec import Hardware, Run
 from caloscale.status import Placed

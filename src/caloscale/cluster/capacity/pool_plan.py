@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from caloscale.cluster.capacity.labels import NodeLabels, load_labels
-from caloscale.cluster.capacity.nodes import CPU, Pool, PoolKey, kind_of, node_use
+from caloscale.cluster.capacity.nodes import Pool, PoolKey, kind_of, node_use
+from caloscale.cluster.names import CPU
 from caloscale.errors import InputError, InvalidValueError, PriceError, with_remedy
 from caloscale.planning.billing.bill import rate_of_use
 from caloscale.planning.catalogue.accelerators import replicas_of

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from caloscale.cluster import names
-from caloscale.cluster.capacity.nodes import CPU
 from caloscale.cluster.workload.launch import Launch, Manifest
 from caloscale.cluster.workload.pod_template import RUN_VARIABLE, SHARED, WORKSPACE_VARIABLE, pod_template
 from caloscale.errors import ConfigurationError
@@ -94,7 +93,7 @@ def render_mpijob(run: SolverRun, name: str, namespace: str, image: str) -> Mani
 def _placement(run: SolverRun, hardware: Hardware) -> Placed:
     """Nodes and slots, as far as the run configuration fixes them; the scheduler chooses the nodes."""
     ranks = run.solver.ranks
-    on_cpu = hardware.accelerator in (None, CPU)
+    on_cpu = hardware.accelerator in (None, names.CPU)
     per_node = 0 if on_cpu else (hardware.per_node or 1)
     count = hardware.count or (1 if on_cpu else ranks)
     if not on_cpu and count != ranks:
@@ -123,7 +122,7 @@ def _placement(run: SolverRun, hardware: Hardware) -> Placed:
     return Placed(
         backend="auto",
         pool="",
-        accelerator=hardware.accelerator or CPU,
+        accelerator=hardware.accelerator or names.CPU,
         machine_type=hardware.machine_type or "",
         capacity_type=hardware.capacity_type or "on-demand",
         nodes=nodes,
