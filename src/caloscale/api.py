@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from caloscale.physics import Evaluation, compare
-from caloscale.physics import evaluate as evaluate_comparison
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.planning.search.plan import Plan
@@ -15,6 +14,9 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers as read_file
 from caloscale.showers.preprocessing import rebin
 from caloscale.spec import Run, load_run
+
+if TYPE_CHECKING:
+    from caloscale.physics import Evaluation
 
 __all__ = ["evaluate", "load_run", "plan", "read_showers"]
 
@@ -49,6 +51,9 @@ def evaluate(generated: Showers, *, reference: Showers, training: Showers, run: 
     ``decision``, the reasons are in ``gates``; the definitions are those of the page on the validation of the physics.
     Raises InputError for empty samples, other shapes, and Monte Carlo cells that are negative or not finite.
     """
+    from caloscale.physics import compare  # needs an extra that load_run and plan do not need
+    from caloscale.physics import evaluate as evaluate_comparison
+
     comparison = compare(
         reference, generated, training=training, untrained=None, data=run.data, validation=run.validation
     )

@@ -17,7 +17,7 @@ def test_words_are_found_in_text_and_not_in_code(tmp_path: Path, monkeypatch: py
     assert list(language.problems(module)) == ["module.py:2: 'verb'; write: command"]
 
 
-def test_some_words_are_for_messages_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_words_are_found_in_pages_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(language, "ROOT", tmp_path)
     (page := tmp_path / "page.md").write_text("All but for one; `--live` is an option.\n")
     (module := tmp_path / "module.py").write_text('"""All but for one."""\n')

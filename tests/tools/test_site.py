@@ -62,6 +62,12 @@ def build_small(folder: Path, pages: dict[str, str]) -> subprocess.CompletedProc
     return build(folder / "mkdocs.yml", folder / "built")
 
 
+def test_a_page_is_read_in_ten_minutes() -> None:
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name != "benchmarks.md"]
+    assert len(pages) > 30
+    assert [f"{page.name}: {n} words" for page in pages if (n := len(page.read_text().split())) > 2300] == []
+
+
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     loaded = re.compile(r'<(?:script|img|iframe)\b[^>]*\bsrc="?(?:https?:)?//|<link\b[^>]*\bhref="?(?:https?:)?//')
     pages = list(site.rglob("*.html"))
