@@ -25,6 +25,7 @@ CHROMIUM = next(
 )
 PAGES = (
     "index.html",
+    "gallery.html",
     "tutorials/first-generator.html",
     "tutorials/thirty-two-gpus.html",
     "reference/configuration.html",
