@@ -171,6 +171,7 @@ def _plan(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any
         "prices": made.prices.model_dump(mode="json", by_alias=True),
         "measured": _measured(best, run, context),
         "epochs": run.train.epochs,
+        "totalHours": best.total_seconds / 3600,
     }
 
 

@@ -1,0 +1,53 @@
+"""Studies of the package: each is valid, and those of the planner give what was published."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from caloscale.studies.measures import MEASURES, Context, configured_run
+from caloscale.studies.report import SweepTable
+from caloscale.studies.runner import run_points
+from caloscale.studies.sweep import Study, load_study, study_names
+
+CONTEXT = Context(dt.date(2026, 11, 21))
+
+
+def first_points(name: str, points: int) -> Study:
+    """A study with the first points of each axis."""
+    raw = load_study(name).model_dump(by_alias=True)
+    for sweep in raw["sweeps"]:
+        sweep["vary"] = [{name: values[:points] for name, values in axis.items()} for axis in sweep["vary"]]
+    return Study.model_validate(raw, by_alias=True, by_name=False)
+
+
+@pytest.mark.parametrize("name", study_names())
+def test_a_study_has_known_measures_and_valid_runs(name):
+    for sweep in load_study(name).sweeps:
+        assert sweep.measure in MEASURES
+        if sweep.measure == "run":
+            for inputs in sweep.points():
+                configured_run({key: value for key, value in inputs.items() if key != "cores"})
+
+
+@pytest.mark.parametrize("name", ["cluster-configuration", "preemption", "providers"])
+def test_a_study_of_the_planner_has_all_its_columns(name, tmp_path):
+    study = first_points(name, 2)
+    for sweep, points in run_points(study, CONTEXT, tmp_path).items():
+        (asked,) = (one for one in study.sweeps if one.name == sweep)
+        table = SweepTable(asked, points)
+        assert not table.problems and len(table.rows) == len(asked.points())
+        assert all(any(row[index] is not None for row in table.rows) for index in range(len(asked.columns)))
+
+
+def test_the_modelled_epochs_of_the_scaling_study_agree_with_the_published_ones(tmp_path):
+    study = load_study("scaling").changed({"hardware.count": [2, 8, 32], "hardware.perNode": [1, 4, 8]})
+    table = SweepTable(study.sweeps[0], run_points(study, CONTEXT, tmp_path)["gpus"])
+    published = {row.values["GPUs"]: row.values["epoch s"] for row in study.sweeps[0].published}
+    for row in table.values:
+        assert row["published training s/epoch"] == pytest.approx(published[row["GPUs"]], rel=1e-3)
+        assert row["low s"] < published[row["GPUs"]] + 12 and row["epoch s"] == pytest.approx(
+            published[row["GPUs"]], rel=0.08
+        )
+    assert [row["GPUs"] for row in table.values] == [2, 8, 32]
