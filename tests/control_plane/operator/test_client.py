@@ -45,7 +45,8 @@ def test_from_submission_to_the_bill(
     assert done.code == 0 and done.out.strip() == "gan" and "16 x nvidia-tesla-v100" in done.err
     cluster.phase("gan", "Running")
     shown = command("status", *where)
-    assert "gan" in shown.out and "Running" in shown.out and "2x8" in shown.out
+    assert "gan" in shown.out and "Running" in shown.out and "2 workers on 2 nodes" in shown.out
+    assert "2x8" in command("status", "--wide", *where).out
     assert json.loads(command("status", "gan", *where, "--json").out)["phase"] == "Running"
     logs = command("logs", "gan", *where, "--tail", "5")
     assert logs.code == 0
