@@ -51,8 +51,9 @@ def run_section(title: str, folder: Path) -> Iterator[str]:
     (FOLDER / f"{title}.yaml").write_text((folder / "run.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     yield f"## A model that is {physics['decision']}"
     hours = ", ".join(f"{node['nodeHours']:.3f} h of {node['title']}" for node in bill["nodes"])
+    epochs = f"{trained['epochs']:g} epoch{'' if trained['epochs'] == 1 else 's'}"
     yield (
-        f"{trained['epochs']:g} epochs of {summary['data']['showers']:,} showers in {trained['seconds']:.0f} s, "
+        f"{epochs} of {summary['data']['showers']:,} showers in {trained['seconds']:.0f} s, "
         f"[run configuration](gallery/{title}.yaml). "
         f"Bill: {bill['usd']:.4f} USD at the prices of {bill['asOf']} ({hours})."
     )

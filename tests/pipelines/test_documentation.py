@@ -27,7 +27,7 @@ from caloscale.stages import reporting
 from tests.pipelines.conftest import AS_TINY, ROOT, RUN, commands
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/tutorials").glob("*.md"))]
-IN_MAKE_TEST = ("README.md", "own-detector.md", "thirty-two-gpus.md")
+IN_MAKE_TEST = ("README.md", "thirty-two-gpus.md")
 """Pages that are quick; the others are run by make test-long."""
 EACH_PAGE = [
     pytest.param(page, id=page.name, marks=() if page.name in IN_MAKE_TEST else pytest.mark.long) for page in PAGES
@@ -105,6 +105,23 @@ def execute(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_commands_of_a_page_work(
     page: Path, after_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    follow(page, after_run, monkeypatch, capsys)
+
+
+def test_the_commands_before_the_training_of_own_detector_work(
+    after_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follow(ROOT / "docs/tutorials/own-detector.md", after_run, monkeypatch, capsys, until="caloscale run")
+
+
+def follow(
+    page: Path,
+    after_run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    until: str | None = None,
+) -> None:
+    """Do what a page shows, until the first block with a command."""
     monkeypatch.chdir(after_run)
     monkeypatch.setenv("CALOSCALE_CACHE", str(after_run / "cache"))
     # What was measured on the machine that runs the tests is not in the plans of the pages.
@@ -134,6 +151,8 @@ def test_the_commands_of_a_page_work(
             (after_run / name).write_text(content, encoding="utf-8")
     sybil = Sybil(parsers=parsers)
     for example in sybil.parse(page).examples():
+        if until and until in str(example.parsed):
+            return
         with contextlib.suppress(SkipTest):
             example.evaluate()
 
