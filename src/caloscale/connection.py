@@ -214,6 +214,8 @@ class Connection:
             return answer if stream else json.loads(answer.data)
         except ApiException as error:
             status = error.status
+            if isinstance(error.body, bytes):
+                error.body = error.body.decode(errors="replace")
             raise
         finally:
             if self._count is not None:
