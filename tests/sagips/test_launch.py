@@ -139,8 +139,14 @@ exec env -i HOME=/tmp PATH=/usr/bin:/bin unshare --uts sh -c "hostname $host; $*
 
 
 @pytest.mark.long
-def test_ranks_of_several_hosts_are_a_group_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the launcher of an MPIJob: a file of hosts with two slots each. The hosts are namespaces of this machine."""
+@pytest.mark.parametrize("groups", [None, 1])
+def test_ranks_of_several_hosts_are_a_group_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: int | None
+) -> None:
+    """As the launcher of an MPIJob: a file of hosts with two slots each. The hosts are namespaces of this machine.
+
+    With one group, ranks read the memory of a rank on the other host.
+    """
     if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode:
         pytest.skip("this user may not make a namespace with a host name of its own")
     agent, hosts = tmp_path / "agent", tmp_path / "hosts"
@@ -150,11 +156,16 @@ def test_ranks_of_several_hosts_are_a_group_each(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PRTE_MCA_plm_ssh_agent", str(agent))
     monkeypatch.setenv("OMPI_MCA_orte_default_hostfile", str(hosts))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    run = small_run("", "solver.ranks=4", "solver.epochs=12", "solver.exchange=grouped-rma", "solver.outerEvery=2")
+    given = () if groups is None else (f"solver.groups={groups}",)
+    run = small_run("", "solver.ranks=4", "solver.epochs=12", "solver.outerEvery=2", *given)
     folder = new_solver_folder(run, tmp_path / "runs", "one")
     summary = solve_and_report(run, folder)
-    assert (summary.ranks, summary.groups, summary.epochs) == (4, 2, 12)
+    assert (summary.ranks, summary.groups, summary.epochs) == (4, groups or 2, 12)
+    assert summary.exchange == "grouped-rma"
     records = [read_record(rank_folder(folder, rank)) for rank in range(4)]
+    if groups == 1:
+        assert min(record.contributions for record in records) > 0
+        return
     # Ranks 0 and 2 are leaders, and have gradients of the other group, too.
     assert min(records[0].contributions, records[2].contributions) > max(records[rank].exchanges for rank in (1, 3))
 
