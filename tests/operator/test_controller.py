@@ -105,7 +105,7 @@ def test_what_the_api_server_refuses_is_reported_and_no_longer_reported_when_it_
     assert blocked is not None and blocked.status == "True"
     assert QUOTA in blocked.message and "raise the quota" in blocked.message
     assert QUOTA in status(controller).message
-    assert [reason for reason, _ in server.events] == ["Launched", "Refused"]
+    assert [reason for reason, _ in server.events] == ["Refused"]
     server.refusals.clear()
     controller._reconcile(RUN)
     controller._reconcile(RUN)

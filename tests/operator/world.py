@@ -248,7 +248,7 @@ class World:
     def vanish(self, name: str, exit_code: int = 143) -> None:
         """A pod is deleted; a worker that is asked to end saves first."""
         pod = self.pods.pop(name)
-        self.went[pod["metadata"]["uid"]] = dataclasses.replace(pod_of(pod), ended=self.now)
+        self.went[pod["metadata"]["uid"]] = dataclasses.replace(pod_of(pod), ended=pod_of(pod).ended or self.now)
         if exit_code == 143 and pod["status"]["phase"] == "Running":
             self.saved = max(self.saved, self.step)
         self._close(pod)

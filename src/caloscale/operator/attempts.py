@@ -162,7 +162,8 @@ def _launch(draft: Draft, run: Run, placed: Placed) -> None:
         not_before=None,
     )
     draft.condition("Launched", "True", "Launched", f"attempt {number}: {layout} in pool {placed.pool}")
-    draft.event("Normal", "Launched", f"attempt {number}: {layout} on {placed.nodes} nodes of pool {placed.pool}")
+    if number > 1:  # the first is told by phase and condition
+        draft.event("Normal", "Launched", f"attempt {number}: {layout} on {placed.nodes} nodes of pool {placed.pool}")
     make_objects(draft, run, attempt)
 
 
@@ -227,7 +228,6 @@ def _follow(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> None:
     if live.running is None:
         draft.replace(live.model_copy(update={"running": draft.now}))
         draft.put(phase="Running", message=f"{live.workers} workers on {live.nodes} nodes")
-        draft.event("Normal", "Running", f"attempt {live.number}: {live.workers} workers on {live.nodes} nodes")
         if draft.status.condition(CONDITION) is not None:
             draft.condition(CONDITION, "False", "Running", "all workers run")
         _verify(draft, placed, running)

@@ -91,7 +91,8 @@ class Store:
             if self.nodes.get(name) == node:
                 return set()
             self.nodes[name] = node
-            return self._changed() | self.pending_runs()
+            self._changed()
+            return self.pending_runs() if node.ready and node.open else set()
         if kind == "Pod":
             return self._take_pod(namespace, name, raw)
         if kind in ("TFJob", "JobSet"):

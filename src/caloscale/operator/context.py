@@ -77,7 +77,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class RunEvent:
-    """An event on the run that a person reads."""
+    """An event on the run: a departure from its normal course, which phase and conditions tell."""
 
     kind: str
     """Normal or Warning."""
@@ -189,5 +189,5 @@ class Draft:
         """The run's last phase."""
         self.put(phase=phase, message=message, finished=self.now, waiting_since=None, not_before=None)
         self.condition(phase, "True", reason, message)
-        won = phase == "Succeeded"
-        self.event("Normal" if won else "Warning", phase if won else reason, message)
+        if phase == "Failed":
+            self.event("Warning", reason, message)

@@ -12,7 +12,7 @@ from caloscale.cluster.accounting import settle, track, with_cost, with_steps
 from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.operator.attempts import start, watch
 from caloscale.operator.context import Decision, Draft, Snapshot
-from caloscale.operator.failures import clear, expire, give_up, judge, limit_reached, settle_end, suspend
+from caloscale.operator.failures import CONDITION, clear, expire, give_up, judge, limit_reached, settle_end, suspend
 from caloscale.spec import Run
 from caloscale.status import FINISHED, MENDABLE, AttemptStatus, Phase
 
@@ -20,6 +20,8 @@ COST_REFRESH_SECONDS = 60.0
 """A running meter alone makes no status more often than this, s."""
 PROGRESS_SECONDS = 60.0
 """A report of worker 0 that brings nothing but steps makes no status more often than this, s."""
+GANG_SECONDS = 5.0
+"""Changes of single workers are written so long after the last one, s, or with the next change of the run."""
 HEARTBEAT_SECONDS = 60.0
 """A pipeline's step that has ended may be tried again so long before its run stops, s."""
 
@@ -49,6 +51,7 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
             expire(draft, run)
     draft.put(observed_generation=draft.seen.generation)
     _keep_old_progress(draft)
+    _put_off(draft)
     _account(draft, run)
     return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None))
 
@@ -153,6 +156,23 @@ def _keep_old_progress(draft: Draft) -> None:
     is_new = (int(report.epoch), report.checkpoint_step) != (int(known.epoch), known.checkpoint_step)
     if not is_new and (report.step - known.step) * 100 < report.steps and (report.updated or due) < due:
         draft.put(progress=known)
+
+
+def _put_off(draft: Draft) -> None:
+    """Workers that are ready or end one by one make one status; a new one on a node is written at once."""
+    before, live = draft.seen.status, draft.status.live
+    if draft.actions or live is None or before.live is None or draft.status == before:
+        return
+    if len(live.node_usage) > len(before.live.node_usage) or draft.status.condition(CONDITION) is not None:
+        return
+    attempts = (*draft.status.attempts[:-1], live.model_copy(update={"node_usage": before.live.node_usage}))
+    if draft.status.model_copy(update={"attempts": attempts, "message": before.message}) != before:
+        return
+    moments = [live.launched, *(moment for usage in live.node_usage for moment in (usage.since, usage.until) if moment)]
+    due = max(moment for moment in moments if moment <= draft.now) + dt.timedelta(seconds=GANG_SECONDS)
+    if draft.now < due:
+        draft.status = before
+        draft.times.append(due)
 
 
 def _account(draft: Draft, run: Run | None = None) -> None:
