@@ -11,8 +11,8 @@ import pytest
 
 from caloscale.errors import GenerationError, InputError, Terminated
 from caloscale.inference import open_runtime, parse_primaries, stream, suitable_batch
-from caloscale.inference.folder import read_card
 from caloscale.inference.runtime import Runtime
+from caloscale.models.card import read_card
 
 MODULE = importlib.import_module("caloscale.inference.stream")  # the package has a function of this name
 ALL = {"seed": 1, "default_energy_gev": (5, 40), "default_angle_deg": (60, 120)}

@@ -14,7 +14,7 @@ from scipy.stats import kstest
 from caloscale import spec
 from caloscale.bench.deformations import deformations
 from caloscale.errors import CheckpointError, InputError, ShowerFileError
-from caloscale.inference.folder import read_card
+from caloscale.models.card import read_card
 from caloscale.physics import Evaluation
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers

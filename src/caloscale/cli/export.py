@@ -26,7 +26,7 @@ def command(
     from caloscale.errors import InputError
     from caloscale.inference.export.files import check_file, export_model
     from caloscale.inference.export.runtimes import FILES, RECORD
-    from caloscale.inference.folder import read_card
+    from caloscale.models.card import read_card
     from caloscale.tensorflow_import import load_tensorflow_quietly
 
     if check is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,17 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from caloscale.errors import CheckpointError, ConfigurationError, InputError
-from caloscale.inference.folder import read_card
+from caloscale.errors import CheckpointError, InputError
 from caloscale.inference.primaries import Primaries
 from caloscale.inference.runtime import Floats, Runtime
 from caloscale.inference.stream import stream
 from caloscale.models import latent, noise_size
-from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard
+from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard, read_card, read_configuration
+from caloscale.models.network_files import load_network
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
 from caloscale.showers.preprocessing import to_gev
-from caloscale.spec import Run, build_run
+from caloscale.spec import Run
 
 _WORTH_A_BAR = 20_000
 """Showers from which on progress is shown."""
@@ -132,32 +131,15 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
     folder = Path(folder)
     card = read_card(folder)
     path = folder / UNTRAINED / GENERATOR if untrained else folder / GENERATOR
-    remedy = "train again, or copy the whole model folder"
-    try:
-        run = build_run(card.configuration, file=folder / CARD)
-    except ConfigurationError as error:
-        raise CheckpointError(
-            "holds a run configuration that is not valid here", file=folder / CARD, remedy=remedy
-        ) from error
-    if not path.is_file():
-        raise CheckpointError("is missing", file=path, remedy=remedy)
-    if not zipfile.is_zipfile(path):
-        raise CheckpointError("is truncated or damaged: it is not a complete Keras archive", file=path, remedy=remedy)
-    # The layers of all presets must be known to Keras before a network is read.
-    import caloscale.models.compact_layers
-    import caloscale.models.convolution
-    import caloscale.models.layers
-    import caloscale.models.measurement_layers  # noqa: F401
-
-    try:
-        network = tf.keras.models.load_model(str(path), compile=False)
-    except Exception as error:  # Keras raises what its parts raise: zip, JSON, HDF5, its own
-        reason = " ".join(str(error).split())[:300]
-        raise CheckpointError(f"is damaged: {reason}", file=path, remedy=remedy) from error
+    run = read_configuration(folder)
+    network = load_network(path)
     expected = (tuple(network.input_shape[1:]), tuple(network.output_shape[1:]))
     if expected != ((card.latent_size,), (*card.shape, 1)):
         raise CheckpointError(
-            f"is a network for other showers than {CARD} says", file=path, value=expected, remedy=remedy
+            f"is a network for other showers than {CARD} says",
+            file=path,
+            value=expected,
+            remedy="copy the whole model folder again",
         )
     return Generator(network, card, run)
 

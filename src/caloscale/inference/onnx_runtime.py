@@ -7,9 +7,9 @@ from typing import Any
 
 from caloscale.errors import InputError
 from caloscale.inference.export.runtimes import exported
-from caloscale.inference.folder import read_card
 from caloscale.inference.packages import load
 from caloscale.inference.runtime import Floats, Runtime, cores
+from caloscale.models.card import read_card
 
 
 class OnnxRuntime(Runtime):

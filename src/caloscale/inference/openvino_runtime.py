@@ -9,9 +9,9 @@ from typing import Any
 
 from caloscale.errors import InputError
 from caloscale.inference.export.runtimes import exported
-from caloscale.inference.folder import read_card
 from caloscale.inference.packages import openvino_core
 from caloscale.inference.runtime import Floats, Runtime
+from caloscale.models.card import read_card
 
 _HINTS = {"float32": "f32", "bfloat16": "bf16"}
 _KEPT = 4

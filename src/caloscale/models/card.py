@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from caloscale.spec import Run
+from caloscale.errors import CheckpointError, ConfigurationError
+from caloscale.spec import Run, build_run
 from caloscale.spec.block import Block
 from caloscale.spec.data import Geometry, Preprocessing, Range
 
@@ -15,6 +17,10 @@ GENERATOR = "generator.keras"
 DISCRIMINATOR = "discriminator.keras"
 UNTRAINED = "untrained"
 """Folder within the model's with the generator as it was before its first step."""
+REJECTED = "REJECTED.md"
+"""What a validation leaves in place of a model that it rejected."""
+VERDICT = "verdict.json"
+"""What a validation decided about the model in the same folder."""
 
 
 class ModelCard(Block):
@@ -83,3 +89,30 @@ class ModelCard(Block):
             deviation=deviation,
             parameters=parameters,
         )
+
+
+def read_card(folder: Path) -> ModelCard:
+    """What a model folder says of itself. Raises CheckpointError."""
+    path, remedy = folder / CARD, "give the folder `model` of a training"
+    try:
+        return ModelCard.model_validate_json(path.read_bytes(), by_alias=True, by_name=False)
+    except OSError as error:
+        if (folder / REJECTED).is_file():
+            remedy = f"its validation rejected it, {REJECTED} says why; the model is in `training/model` of the run"
+        raise CheckpointError(f"cannot be read: {error.strerror}", file=path, remedy=remedy) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or None
+        raise CheckpointError(f"is not a model card: {first['msg']}", file=path, field=field, remedy=remedy) from error
+
+
+def read_configuration(folder: Path) -> Run:
+    """The run configuration that a model folder was trained with. Raises CheckpointError."""
+    card = read_card(folder)
+    try:
+        return build_run(card.configuration, file=folder / CARD)
+    except ConfigurationError as error:
+        remedy = "train again, or copy the whole model folder"
+        raise CheckpointError(
+            "holds a run configuration that is not valid here", file=folder / CARD, remedy=remedy
+        ) from error

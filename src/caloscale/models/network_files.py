@@ -6,6 +6,7 @@ preset in float32 with the trained weights, which have the same order in all of 
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.errors import CheckpointError
 from caloscale.models import legacy_keras
 from caloscale.models.networks import build
 from caloscale.spec import Run
@@ -52,3 +54,25 @@ def load_weights(file: Path) -> Weights:
     """What `save_weights` wrote. Raises OSError and ValueError."""
     with np.load(file) as saved:
         return [saved[name] for name in sorted(saved.files)]
+
+
+def load_network(file: Path) -> Any:
+    """The Keras model that `save_networks` wrote. Raises CheckpointError for a file that is missing or damaged."""
+    import tensorflow as tf
+
+    # The layers of all presets must be known to Keras before a network is read.
+    import caloscale.models.compact_layers
+    import caloscale.models.convolution
+    import caloscale.models.layers
+    import caloscale.models.measurement_layers  # noqa: F401
+
+    remedy = "train again, or copy the whole model folder"
+    if not file.is_file():
+        raise CheckpointError("is missing", file=file, remedy=remedy)
+    if not zipfile.is_zipfile(file):
+        raise CheckpointError("is truncated or damaged: it is not a complete Keras archive", file=file, remedy=remedy)
+    try:
+        return tf.keras.models.load_model(str(file), compile=False)
+    except Exception as error:  # Keras raises what its parts raise: zip, JSON, HDF5, its own
+        reason = " ".join(str(error).split())[:300]
+        raise CheckpointError(f"is damaged: {reason}", file=file, remedy=remedy) from error

@@ -104,6 +104,9 @@ class Train(Block):
     generated showers of that energy and angle are equal. 1: the distance to another generated shower of the same
     energy and angle is subtracted, which makes the terms proper scores: they are smallest when the generated showers
     fluctuate as the real ones do."""
+    start_from: str | None = Field(None, min_length=1)
+    """Folder of a trained model of the same preset, here or gs://bucket/prefix: weights of the same shape begin with
+    its values, all others anew. Its detector, energies and preprocessing may differ. Absent: all begin anew."""
     seed: int = Field(1, ge=0)
     """Seed of weights, noise, label flips and order of the showers."""
     deterministic: bool = False

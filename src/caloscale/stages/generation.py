@@ -16,8 +16,7 @@ import caloscale
 from caloscale.errors import CaloscaleError, InputError, StorageError
 from caloscale.inference import Primaries, Runtime, open_runtime, parse_primaries, stream, suitable_batch
 from caloscale.inference.export.runtimes import Format, is_exported
-from caloscale.inference.folder import read_card
-from caloscale.models.card import ModelCard
+from caloscale.models.card import ModelCard, read_card
 from caloscale.progress import bar
 from caloscale.showers.hdf5.layouts import Layout
 from caloscale.showers.hdf5.writer import WRITABLE, open_writer

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference import Generator, load_generator
-from caloscale.inference.folder import REJECTED, VERDICT
-from caloscale.models.card import CARD, ModelCard
+from caloscale.models.card import CARD, REJECTED, VERDICT, ModelCard
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.report.figure_data import FIGURE_DATA_FILE, figure_data
 from caloscale.report.physics_sections import verdict_markdown

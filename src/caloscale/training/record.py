@@ -8,6 +8,21 @@ from typing import Any, Literal
 from caloscale.spec.block import Block
 
 
+class StartedFrom(Block):
+    """The model whose weights a training began with."""
+
+    model: str
+    """Its folder, train.startFrom."""
+    weights: int
+    """Numbers that were taken over."""
+    new: tuple[str, ...]
+    """Variables that began anew, by network and layer: they have other shapes."""
+
+    def __str__(self) -> str:
+        anew = f"; {len(self.new)} variables of other shapes begin anew" if self.new else ""
+        return f"{self.weights} weights are those of {self.model}{anew}"
+
+
 class TrainingRecord(Block):
     """A finished training."""
 
@@ -45,6 +60,8 @@ class TrainingRecord(Block):
     """Its figure of merit there, see `selection`."""
     parameters: dict[str, int]
     """Trainable parameters of generator and discriminator."""
+    started_from: StartedFrom | None = None
+    """The model whose weights the first step began with; null when all began anew, and after a resumption."""
     resumed_from_step: int | None
     """Step from which the last attempt resumed; null when it began at the first step."""
     restarts: int

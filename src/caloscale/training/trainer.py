@@ -21,12 +21,13 @@ from caloscale.training.coordination.signals import StopSignals
 from caloscale.training.custom_loop import Losses
 from caloscale.training.input import TrainingShowers, check_manifest
 from caloscale.training.monitoring import Monitor
-from caloscale.training.record import History, TrainingRecord
+from caloscale.training.record import History, StartedFrom, TrainingRecord
 from caloscale.training.release import parameters, release, save_network, versions
 from caloscale.training.schedule import Calendar
 from caloscale.training.selection import generate_like, is_selected, physics_deviation, selection_showers
 from caloscale.training.state import NOWHERE, TrainingState, network_variables
 from caloscale.training.strategy import DistributionContext, divide
+from caloscale.training.transfer import start_from_model
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Trainer:
         self.selected: Progress | None = None
         self.before = Progress(step=0, seconds=0.0, core_seconds=0.0)
         self.resumed_from: int | None = None
+        self.started_from: StartedFrom | None = None
         self.first_step = self.number = 0
         self.seconds_first_step = 0.0
 
@@ -85,6 +87,9 @@ class Trainer:
         chief = self.placement.is_chief
         if chief and not (restored and self.untrained.exists()):
             save_network(new if restored is None else TrainingState(self.run).networks.generator, self.untrained)
+        if restored is None and self.run.train.start_from is not None:
+            self.started_from = start_from_model(self.state, self.run)
+            log.info("%s", self.started_from)
         self.monitor = Monitor(
             self.calendar,
             batch=self.showers.batch,
@@ -204,6 +209,7 @@ class Trainer:
             selected_epoch=selected.selected_epoch or 0,
             selected_deviation=selected.selected_deviation or 0.0,
             parameters=parameters(self.state.networks),
+            started_from=self.started_from,
             resumed_from_step=self.resumed_from,
             **self.checkpoints.figures(),
             showers_left_out=self.showers.left_out,

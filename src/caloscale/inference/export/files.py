@@ -18,8 +18,8 @@ from caloscale.inference.export.par04 import Par04
 from caloscale.inference.export.plain import Onnx, OpenVino
 from caloscale.inference.export.runtimes import CHECKED, FILES, RECORD, TOLERANCE, deviation, metadata, source_sha256
 from caloscale.inference.export.target import Target, ranges
-from caloscale.inference.folder import VERDICT, read_card
 from caloscale.inference.packages import load, openvino_core
+from caloscale.models.card import VERDICT, read_card
 from caloscale.progress import bar
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import atomic_writer

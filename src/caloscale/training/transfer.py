@@ -1,0 +1,91 @@
+"""The start of a training from a trained model, as of another detector: what fits of its weights is taken over."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from caloscale.errors import ConfigurationError
+from caloscale.models import build, legacy_keras
+from caloscale.models.card import DISCRIMINATOR, GENERATOR, read_configuration
+from caloscale.models.network_files import load_network
+from caloscale.spec import Run
+from caloscale.storage.objects import download, is_remote
+from caloscale.training.record import StartedFrom
+from caloscale.training.state import TrainingState, network_variables
+
+_FIELD = "train.startFrom"
+
+
+def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
+    """Assign what fits of the weights of the model `train.startFrom` to the new networks of a training.
+
+    A weight fits if the weight at the same position of the model's network has the same shape. A weight that begins
+    with a constant which follows from the run configuration, such as the mean response of a detector, keeps its
+    trained distance from that constant: it is assigned the trained value, plus the constant of this run, minus that of
+    the model's. Every worker assigns the same. Raises CheckpointError for a folder that is no model, ConfigurationError
+    for one of another preset or of which nothing fits, StorageError.
+    """
+    source = run.train.start_from
+    assert source is not None
+    if legacy_keras.is_active():
+        raise ConfigurationError(
+            "a model cannot be read by tf_keras, which train.loop builtin on several workers needs",
+            field=_FIELD,
+            value=source,
+            remedy="set train.loop to custom",
+        )
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(source)
+        if is_remote(source):
+            folder = Path(scratch)
+            download(source, folder, without=("untrained",))
+        trained = read_configuration(folder)
+        if trained.model.preset != run.model.preset:
+            raise ConfigurationError(
+                f"is a model of the preset {trained.model.preset}, this run has {run.model.preset}",
+                field=_FIELD,
+                value=source,
+                remedy=f"set model.preset to {trained.model.preset}, or give another model",
+            )
+        files = {"generator": GENERATOR, "discriminator": DISCRIMINATOR}
+        weights = {name: load_network(folder / file).get_weights() for name, file in files.items()}
+    before = build(trained.model, trained.data)
+    taken, new = 0, []
+    for name in files:
+        began, network = getattr(before, name), getattr(state.networks, name)
+        values = dict(zip((f"{index:03d}" for index in range(len(weights[name]))), weights[name]))
+        begun = {index: variable.numpy() for index, variable in network_variables(began).items()}
+        labels = {f"{index:03d}": weight.path for index, weight in enumerate(network.weights)}
+        for index, variable in network_variables(network).items():
+            if _fits(variable, index, begun, values):
+                variable.assign(_taken_over(values[index], variable.numpy(), begun[index]))
+                taken += int(np.prod(variable.shape))
+            else:
+                new.append(f"{name}: {labels[index]}")
+    if not taken:
+        raise ConfigurationError(
+            "none of its weights has the shape of one of this run",
+            field=_FIELD,
+            value=source,
+            remedy="give a model of a more similar detector, or leave train.startFrom out",
+        )
+    if state.average is not None:
+        state.average.set_weights(state.networks.generator.get_weights())
+    return StartedFrom(model=source, weights=taken, new=tuple(new))
+
+
+def _fits(variable: tf.Variable, index: str, begun: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    return index in begun and tuple(variable.shape) == begun[index].shape == values[index].shape
+
+
+def _taken_over(trained: NDArray[Any], fresh: NDArray[Any], began: NDArray[Any]) -> NDArray[Any]:
+    """The value at the start of this run. fresh: that of a new network of this run; began: of the model's."""
+    constant = np.ptp(fresh) == np.ptp(began) == 0
+    return trained + (fresh - began) if constant else trained
