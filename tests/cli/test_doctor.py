@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from caloscale.cli import doctor
+from caloscale.installation import install_command
 from tests.cli.test_main import COMMANDS
 
 
@@ -36,11 +37,11 @@ def test_the_machine_is_described(command: Callable, monkeypatch: pytest.MonkeyP
     assert done.code == 0, done.err
     found = {check["what"]: check for check in json.loads(done.out)}
     assert found["memory"]["found"] == f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
-    assert found["Geant4"] == {"what": "Geant4", "found": "", "remedy": "pip install 'caloscale[simulate]'"}
+    assert found["Geant4"] == {"what": "Geant4", "found": "", "remedy": install_command("simulate")}
     assert found["Kubeflow"]["found"] == "kfp 1.0" and not found["Kubeflow"]["remedy"]
     assert not found["cluster"]["found"] and "kubectl" in found["cluster"]["remedy"]
     shown = command("doctor").out
-    assert re.search(r"Geant4 +missing\n +get it: pip install", shown)
+    assert re.search(r"Geant4 +missing\n +get it: .*pip install", shown)
 
 
 class ApiServer(BaseHTTPRequestHandler):

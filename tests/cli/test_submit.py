@@ -7,6 +7,7 @@ import sys
 import pytest
 import yaml
 
+from caloscale.installation import install_command
 from tests.client.server import Server, seen
 
 RUN = (
@@ -70,7 +71,7 @@ def test_without_the_sdk_it_says_what_to_install(command, monkeypatch):
     monkeypatch.setitem(sys.modules, "azure.ai.ml", None)
     monkeypatch.setitem(sys.modules, "azure", None)
     done = command(*GIVEN)
-    assert done.code == 2 and "pip install 'caloscale[azure]'" in done.err
+    assert done.code == 2 and install_command("azure") in done.err
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

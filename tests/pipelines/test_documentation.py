@@ -92,8 +92,8 @@ def execute(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         words = [sys.executable, *words[1:]]
     elif words[:2] == ["pip", "install"]:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        extra = re.fullmatch(r"caloscale\[(\w+)\]", words[2])
-        assert extra is not None and extra[1] in project["optional-dependencies"], shlex.join(words)
+        extra = re.fullmatch(r"\.\[(\w+)\]", words[3])
+        assert words[2] == "-e" and extra is not None and extra[1] in project["optional-dependencies"], words
         return
     else:
         raise AssertionError(f"the test does not know how to run {words[0]}: mark the block with <!-- skip: next -->")

@@ -343,7 +343,7 @@ def test_a_wheel_that_does_not_load_is_an_error_with_both_remedies(
     broken.mkdir()
     (broken / "calzone.py").write_text("raise ImportError('libc.so.6: version GLIBC_2.99 not found')\n")
     monkeypatch.setenv("PYTHONPATH", str(broken))
-    with pytest.raises(SimulationError, match=r"GLIBC_2.99(.|\n)*remedy: pip install(.|\n)*engine=parametrised"):
+    with pytest.raises(SimulationError, match=r"GLIBC_2.99(.|\n)*remedy: .*pip install(.|\n)*engine=parametrised"):
         simulate(document(), tmp_path / "out")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from caloscale.errors import SimulationError, StorageError
+from caloscale.installation import install_command
 from caloscale.simulation.tables import LOW_ENERGY_FOLDER, data_folder, elements_of, tables_identity
 from caloscale.spec import Geometry
 
@@ -203,6 +204,6 @@ except SimulationError as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert f"the wheel {wheel} is not installed" in done.stdout
-    assert "pip install 'caloscale[simulate]'" in done.stdout
+    assert install_command("simulate") in done.stdout
     assert "data.simulation.engine=parametrised" in done.stdout
     assert not list((tmp_path / "out").glob("*.h5"))

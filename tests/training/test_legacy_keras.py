@@ -14,6 +14,7 @@ import tensorflow as tf
 from packaging.requirements import Requirement
 
 from caloscale.errors import ConfigurationError
+from caloscale.installation import install_command
 from caloscale.models import build, legacy_keras
 from caloscale.models.legacy_keras import choose_keras, loaded_keras
 from caloscale.spec import load_run
@@ -55,7 +56,7 @@ def test_without_the_extra_the_error_says_how_it_is_installed(monkeypatch):
     monkeypatch.setattr(legacy_keras.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"train.loop.*not installed") as error:
         choose_keras(BUILTIN, tf_config(2), modules={})
-    assert "pip install 'caloscale[tf-keras]'" in error.value.remedy
+    assert install_command("tf-keras") in error.value.remedy
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert [Requirement(text).name for text in extras["tf-keras"]] == ["tf_keras"]
 

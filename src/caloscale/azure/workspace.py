@@ -13,8 +13,7 @@ from typing import Any
 import yaml
 
 from caloscale.errors import InputError
-
-INSTALL = "pip install 'caloscale[azure]'"
+from caloscale.installation import install_command
 
 
 @dataclass(frozen=True)
@@ -113,6 +112,6 @@ def _sdk() -> Iterator[None]:
             except ModuleNotFoundError as missing:
                 if (missing.name or "").split(".")[0] not in ("azure", "marshmallow"):
                     raise
-                raise InputError("azure-ai-ml is not installed", remedy=INSTALL) from missing
+                raise InputError("azure-ai-ml is not installed", remedy=install_command("azure")) from missing
     finally:
         logging.disable(disabled)

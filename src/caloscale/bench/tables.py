@@ -87,7 +87,7 @@ def _generate(bench: GenerateBench) -> Table:
         )
 
     if bench.geant4 is None:
-        note = "Geant4 is not installed here (pip install 'caloscale[simulate]'), so it is not compared with."
+        note = "Geant4 is not installed here (extra `simulate`), so it is not compared with."
     else:
         low, high = bench.geant4.energy_gev
         note = (

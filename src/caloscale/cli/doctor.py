@@ -9,10 +9,10 @@ import typer
 
 from caloscale.cli.options import Context, Json, Namespace
 from caloscale.errors import CaloscaleError
+from caloscale.installation import install_command
 
 MEMORY_GIB = 8
 """What `make run` needs."""
-INSTALL = "pip install 'caloscale[{}]'"
 CLUSTER_SECONDS = 5.0
 """Time-out of a question to the cluster, s."""
 
@@ -61,7 +61,7 @@ def _tensorflow() -> Check:
         load_tensorflow_quietly()
         import tensorflow as tf
     except ImportError:
-        return Check("TensorFlow", "", INSTALL.format("train,cpu") + ", or [train,gpu] with an NVIDIA GPU")
+        return Check("TensorFlow", "", f"{install_command('train', 'cpu')}; with an NVIDIA GPU: gpu instead of cpu")
     kinds = [device.device_type for device in tf.config.list_physical_devices()]
     counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds)))
     return Check("TensorFlow", f"{tf.__version__}, devices: {counted}")
@@ -80,7 +80,7 @@ def _packages() -> list[Check]:
         try:
             checks.append(Check(what, f"{package} {version(package)}"))
         except PackageNotFoundError:
-            checks.append(Check(what, "", INSTALL.format(extra)))
+            checks.append(Check(what, "", install_command(extra)))
     return checks
 
 

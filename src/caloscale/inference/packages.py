@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from caloscale.errors import InputError
+from caloscale.installation import install_command
 
 
 def load(package: str) -> Any:
@@ -17,7 +18,7 @@ def load(package: str) -> Any:
         raise InputError(
             f"cannot be imported: {error}",
             field=package,
-            remedy="pip install 'caloscale[infer]', or use --runtime tensorflow",
+            remedy=f"{install_command('infer')}, or use --runtime tensorflow",
         ) from error
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from caloscale.errors import ConfigurationError, TrainingError
+from caloscale.installation import install_command
 from caloscale.spec import Run
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def choose_keras(
             "Keras' own loop on several workers needs tf_keras, which is not installed",
             field="train.loop",
             value=run.train.loop,
-            remedy="pip install 'caloscale[tf-keras]' (with the extra cpu: pip install --no-deps tf_keras, in "
+            remedy=f"{install_command('tf-keras')} (with the extra cpu: pip install --no-deps tf_keras, in "
             "TensorFlow's version), or set train.loop: custom",
         )
     environment[VARIABLE] = "1"

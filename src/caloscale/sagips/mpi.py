@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, files
 from importlib.util import find_spec
 
 from caloscale.errors import TrainingError
+from caloscale.installation import install_command
 
 SETTINGS = {
     # Containers run as root.
@@ -43,7 +44,7 @@ def mpiexec_command(ranks: int, arguments: Sequence[str], environment: Mapping[s
     (`python -m mpi4py`). Raises TrainingError where mpiexec or mpi4py is missing.
     """
     if find_spec("mpi4py") is None:
-        raise TrainingError("mpi4py is missing", remedy="pip install 'caloscale[solver]', or write solver.ranks: 1")
+        raise TrainingError("mpi4py is missing", remedy=f"{install_command('solver')}, or write solver.ranks: 1")
     python = (sys.executable, "-m", "mpi4py")
     # Each rank computes with several threads: it must not be bound to one core.
     return [
@@ -79,6 +80,6 @@ def _mpiexec() -> str:
     found = shutil.which(program or "mpiexec")
     if found is None:
         raise TrainingError(
-            "mpiexec of Open MPI is missing", remedy="pip install 'caloscale[solver]', or install Open MPI 5"
+            "mpiexec of Open MPI is missing", remedy=f"{install_command('solver')}, or install Open MPI 5"
         )
     return found

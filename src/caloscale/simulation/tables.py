@@ -21,14 +21,9 @@ from numpy.typing import NDArray
 
 from caloscale.detector.materials import MATERIALS
 from caloscale.errors import SimulationError, StorageError
+from caloscale.installation import install_command
 from caloscale.spec import Geometry
 from caloscale.storage.atomic import atomic_writer
-
-INSTALL = (
-    "pip install 'caloscale[simulate]', or use parametrised showers: --set data.simulation.engine=parametrised "
-    "(all artifacts are labelled with it)"
-)
-"""Remedy when a wheel is missing."""
 
 LOW_ENERGY_FOLDER = "G4EMLOW8.8"
 _EMPTY_FOLDERS = (
@@ -52,6 +47,14 @@ _HEAVIEST_LOOKED_UP = 120
 """Geant4 reads photonuclear cross sections up to some element beyond uranium, whatever the geometry."""
 
 
+def remedy_of_missing() -> str:
+    """What to do when a wheel of Geant4 or its tables is missing or broken."""
+    return (
+        f"{install_command('simulate')}, or use parametrised showers: --set data.simulation.engine=parametrised "
+        "(all artifacts are labelled with it)"
+    )
+
+
 def elements_of(geometry: Geometry) -> tuple[int, ...]:
     """Atomic numbers in the geometry, ascending, with that of the vacuum in its gaps."""
     materials = MATERIALS[geometry.absorber], MATERIALS[geometry.active]
@@ -65,7 +68,7 @@ def wheel_folder(wheel: str) -> Path:
     except (ImportError, ValueError):
         found = None
     if found is None or found.origin is None:
-        raise SimulationError(f"the wheel {wheel} is not installed", remedy=INSTALL)
+        raise SimulationError(f"the wheel {wheel} is not installed", remedy=remedy_of_missing())
     return Path(found.origin).parent
 
 
@@ -168,7 +171,7 @@ def _wheel_file(wheel: str, name: str) -> Path:
     """A data file of an installed wheel."""
     path = wheel_folder(wheel) / "data" / name
     if not path.is_file():
-        raise SimulationError(f"{wheel} {wheel_version(wheel)} does not hold {name}", remedy=INSTALL)
+        raise SimulationError(f"{wheel} {wheel_version(wheel)} does not hold {name}", remedy=remedy_of_missing())
     return path
 
 
@@ -202,7 +205,7 @@ def _write_bremsstrahlung(path: Path, z: int) -> None:
     energy_kev, fraction = (np.array(line.split(","), np.float64) for line in grid)
     rows = np.loadtxt(_wheel_file("xpecgen", f"cs/{z:02d}.csv"), delimiter=",")
     if rows.shape != (len(energy_kev), len(fraction)):
-        raise SimulationError(f"xpecgen's table of element {z} has shape {rows.shape}", remedy=INSTALL)
+        raise SimulationError(f"xpecgen's table of element {z} has shape {rows.shape}", remedy=remedy_of_missing())
     lines = [f"4 {len(fraction)} {len(energy_kev)}", _row(fraction), _row(np.log(energy_kev / 1e3))]
     path.write_text("\n".join(lines + [_row(row) for row in rows]) + "\n", encoding="ascii")
 

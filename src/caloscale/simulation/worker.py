@@ -21,7 +21,7 @@ from caloscale.errors import CaloscaleError, SimulationError
 from caloscale.showers.arrays import Showers
 from caloscale.simulation.files import Order, write_file
 from caloscale.simulation.primaries import batches, draw_primaries
-from caloscale.simulation.tables import INSTALL
+from caloscale.simulation.tables import remedy_of_missing
 from caloscale.spec import Data
 
 
@@ -51,7 +51,7 @@ def build_engine(data: Data) -> Engine:
     try:
         from caloscale.simulation.geant4 import Geant4
     except ImportError as error:
-        raise SimulationError(f"Geant4 cannot be loaded: {error}", remedy=INSTALL) from error
+        raise SimulationError(f"Geant4 cannot be loaded: {error}", remedy=remedy_of_missing()) from error
     return Geant4(data)
 
 

@@ -1,0 +1,38 @@
+"""The command that installs an extra of caloscale, as errors and `caloscale doctor` name it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from importlib.metadata import requires
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The clone, where this module runs from one."""
+
+
+def install_command(*extras: str) -> str:
+    """The command that installs these extras for the Python of this process.
+
+    From a clone: ``pip install -e '.[infer]'``, with the path of the clone in another folder. Otherwise, as in an
+    image: pip with the requirements of the extras, because caloscale itself is in no package registry.
+    """
+    if not (ROOT / "pyproject.toml").is_file():
+        wanted = re.compile(rf"extra == [\"']({'|'.join(map(re.escape, extras))})[\"']")
+        found = [line.partition(";")[0].strip() for line in requires("caloscale") or () if wanted.search(line)]
+        return f"{_pip()} install {shlex.join(found)}"
+    clone = "." if Path.cwd() == ROOT else str(ROOT)
+    return f"{_pip()} install -e '{clone}[{','.join(extras)}]'"
+
+
+def _pip() -> str:
+    """The pip of this process's environment: by name where the shell finds it, otherwise by path."""
+    own = Path(sys.executable).with_name("pip")
+    if not own.is_file():
+        return f"{shlex.quote(sys.executable)} -m pip"
+    if shutil.which("pip") == str(own):
+        return "pip"
+    return shlex.quote(os.path.relpath(own) if own.is_relative_to(Path.cwd()) else str(own))

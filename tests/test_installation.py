@@ -1,0 +1,55 @@
+"""The command that installs an extra: of a clone, and of an installation without one."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from caloscale import installation
+from caloscale.installation import install_command
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The bin folder of an environment with a pip, which the shell finds."""
+    (bin_folder := tmp_path / "clone/.venv/bin").mkdir(parents=True)
+    (bin_folder / "pip").touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(bin_folder / "python"))
+    monkeypatch.setenv("PATH", str(bin_folder))
+    return bin_folder
+
+
+def test_a_clone_is_installed_again_with_the_extra(environment: Path, tmp_path, monkeypatch) -> None:
+    clone = tmp_path / "clone"
+    (clone / "pyproject.toml").touch()
+    monkeypatch.setattr(installation, "ROOT", clone)
+    monkeypatch.chdir(clone)
+    assert install_command("infer") == "pip install -e '.[infer]'"
+    assert install_command("train", "cpu") == "pip install -e '.[train,cpu]'"
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert install_command("infer") == ".venv/bin/pip install -e '.[infer]'"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert install_command("infer") == f"{environment}/pip install -e '{clone}[infer]'"
+    (environment / "pip").unlink()
+    assert install_command("infer").startswith(f"{environment}/python -m pip install -e ")
+
+
+def test_an_installation_without_a_clone_gets_the_requirements(environment: Path, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(installation, "ROOT", tmp_path)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for names in (["infer"], ["train", "cpu"], ["simulate"]):
+        words = install_command(*names).removeprefix("pip install ").replace("'", "").split()
+        wanted = [Requirement(text) for name in names for text in extras[name]]
+        assert {Requirement(word).name for word in words} == {one.name for one in wanted}
+        assert {str(Requirement(word).specifier) for word in words} == {str(one.specifier) for one in wanted}
+
+
+def test_this_repository_is_a_clone() -> None:
+    assert installation.ROOT == ROOT
