@@ -5,13 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console, RenderableType
 
 from caloscale.cli import status, tables
 from caloscale.client.runs import RunOnCluster
+from caloscale.sagips.saves import Problem, write_checkpoint, write_problem
+from caloscale.showers.arrays import Showers
+from caloscale.showers.hdf5.writer import write_showers
+from caloscale.spec import dump_run, load_solver_run
 from caloscale.status import RunCost, RunProgress, RunStatus
 from tests.cli.test_plan import HELD, USAGE
 
@@ -31,6 +37,31 @@ def usage(tmp_path: Path) -> Path:
     return path
 
 
+def solved_run(folder: Path) -> None:
+    """A solver run with six parameters, as the proxy application has."""
+    run = load_solver_run(preset="proxy", overrides=["solver.ranks=1"])
+    (folder / "solved").mkdir()
+    (folder / "solved/run.yaml").write_text(dump_run(run))
+    write_problem(folder / "solved", Problem(tuple(f"p{number}" for number in range(6)), (0.5,) * 6))
+    write_checkpoint(folder / "solved", 0, 12345, 98765.0, np.full((3, 6), 0.4, np.float32), {})
+
+
+def finished_run(folder: Path) -> None:
+    (folder / "run").mkdir()
+    (folder / "run/usage.json").write_text(json.dumps(USAGE))
+
+
+def file_of_showers(folder: Path) -> None:
+    text = "a sentence about the simulation that is longer than a terminal is wide, as files of others have it, too"
+    showers = Showers(np.ones((3, 4, 4, 4), np.float32), np.full(3, 10.0), np.full(3, 1.5))
+    (folder / "showers").mkdir()
+    write_showers(folder / "showers/showers-000.h5", showers, attributes={"description": text})
+
+
+INPUTS = {"calibrate": finished_run, "ensemble": solved_run, "inspect": file_of_showers}
+"""What a command reads."""
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -38,16 +69,22 @@ def usage(tmp_path: Path) -> Path:
         ("prices", "--as-of", "2026-11-21"),
         ("prices", "--machines"),
         ("bill", "usage.json"),
+        ("calibrate", "run/usage.json", "-o", "own.csv"),
+        ("ensemble", "solved"),
+        ("study", "--list"),
+        ("study", "scaling", "-o", "study"),
+        ("inspect", "showers/showers-000.h5"),
     ],
-    ids=["plan", "prices", "machines", "bill"],
+    ids=["plan", "prices", "machines", "bill", "calibrate", "ensemble", "studies", "study", "inspect"],
 )
 def test_a_table_fits_80_columns_by_itself(command, usage, monkeypatch, words):
     """The terminal is wider, so nothing makes the table narrow but its own columns."""
     monkeypatch.chdir(usage.parent)
     monkeypatch.setattr(tables, "console", lambda: Console(width=300, highlight=False, markup=False))
+    INPUTS.get(words[0], lambda folder: None)(usage.parent)
     done = command(*words)
     assert done.code == 0, done.err
-    assert 40 < widest(done.out) <= 80, done.out
+    assert 30 < widest(done.out) <= 80, done.out
 
 
 def test_wide_shows_all_columns(command, usage, monkeypatch):
@@ -56,6 +93,31 @@ def test_wide_shows_all_columns(command, usage, monkeypatch):
     assert "source" in command("prices", "--sku", "v100", "--as-of", "2026-11-21", "--wide").out
     meaning = "steps whose work was kept"
     assert meaning not in command("bill", usage).out and meaning in command("bill", usage, "--wide").out
+
+
+def test_wide_shows_what_others_leave_out(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tables, "console", lambda: Console(width=300, highlight=False, markup=False))
+    for make in INPUTS.values():
+        make(tmp_path)
+    narrow, wide = (command("study", "scaling", "-o", "study", *w).out for w in ((), ("--wide",)))
+    assert "efficiency, figures" not in narrow and "published" in narrow and "--wide" in narrow
+    assert re.search(r"USD +speed-up +efficiency +figures", wide) and "--wide" not in wide
+    narrow, wide = (command("ensemble", "solved", *w).out for w in ((), ("--wide",)))
+    assert re.findall(r"(p\d) +\+0.200 ± 0.000", narrow) == [f"p{number}" for number in range(6)]
+    assert len(re.findall(r"\+0.200 ± 0.000", wide)) == 6 and "p0" not in wide.splitlines()[-2]
+    narrow, wide = (command("inspect", "showers/showers-000.h5", *w).out for w in ((), ("--wide",)))
+    assert "4 x 4 x 4" in narrow and "10 to 10" in narrow and "a sentence" not in narrow and "a sentence" in wide
+    narrow, wide = (command("calibrate", "run", "-o", "own.csv", *w).out for w in ((), ("--wide",)))
+    assert "mechanism" not in narrow and "two-level ring" in narrow and "a ring over all replicas" in wide
+
+
+def test_columns_that_are_kept_may_be_wider():
+    columns, rows = ("a", "b", "c", "d"), [("x" * 30,) * 4]
+    assert tables.surplus(columns, rows) == ("c", "d")
+    assert tables.surplus(columns, rows, keep=("a", "d")) == ("b", "c")
+    assert tables.surplus(columns, rows, keep=columns) == ()
+    assert tables.surplus(columns, [("x",) * 4]) == ()
 
 
 def test_the_table_of_runs_fits_and_has_the_message_below():

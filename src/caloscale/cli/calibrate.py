@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import Json, Measurements, Speeds
+from caloscale.cli.options import Json, Measurements, Speeds, Wide
 
 
 def command(
@@ -22,6 +22,7 @@ def command(
     ] = None,
     measurements: Measurements = None,
     speeds: Speeds = None,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Turn finished runs into measurements for plans: rented machines into --output, this one into --speeds."""
@@ -52,15 +53,17 @@ def command(
         for row in made.residuals
     ]
     out = console()
-    columns = ("run", "accelerators", "step s", "predicted", f"{made.level:.0%} interval", "error", "interval")
-    out.print(table("steps, and what had been predicted without them", columns, residuals))
+    columns = ("run", "accelerators", "step s", "predicted", f"{made.level:.0%} interval", "error", "is")
+    narrow = () if wide else ("predicted",)
+    out.print(table("steps, and what had been predicted without them", columns, residuals, narrow))
     forms = [
         (f"{f.accelerator} at {f.cloud}", f.form, f"{f.leave_one_out:.1%}", f"{f.held_out:.1%}", f.mechanism)
         for f in made.forms
     ]
     if forms:
-        columns_of_forms = ("accelerator", "form", "leave one out", "largest counts held out", "mechanism")
-        out.print(table("forms of the model, with these runs", columns_of_forms, forms))
+        columns_of_forms = ("accelerator", "form", "leave one out", "largest held out", "mechanism")
+        narrow = () if wide else ("mechanism",)
+        out.print(table("forms of the model, with these runs: mean errors", columns_of_forms, forms, narrow))
     for rate in made.interruptions:
         out.print(f"{rate.accelerator}, {rate.region}: {rate.per_node_hour:.4f} interruptions of a spot node per hour")
     typer.echo(f"measurements: {output}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import Json
+from caloscale.cli.options import Json, Wide
 
 
 def command(
@@ -15,9 +15,10 @@ def command(
         list[Path], typer.Argument(help="Folders of solver runs; those that differ in the seed alone are one.")
     ],
     epoch: Annotated[int | None, typer.Option(help="Epoch of a checkpoint; absent: the last of each run.")] = None,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
-    """Compare solver runs: a row for each configuration, with the residuals of its ensemble and their uncertainty."""
+    """Compare solver runs: for each configuration the residuals of its ensemble. --wide: a row for each."""
     import json
 
     import numpy as np
@@ -45,18 +46,26 @@ def command(
         typer.echo(json.dumps(rows, indent=2))
         return
     names = groups[0][0].parameters
-    cells = [
+    heads = [
         (
             f"{group[0].solver.exchange}, {group[0].solver.ranks} ranks",
             str(one.members),
             str(group[0].epochs),
             f"{np.mean([run.seconds for run in group]):.0f}",
-            *(f"{m:+.3f} ± {s:.3f}" for m, s in zip(one.mean, one.spread)),
-            f"{one.mean_absolute:.3f}",
         )
         for group, one in found
     ]
-    columns = ("exchange", "members", "epochs", "s", *names, "mean |r|")
+    residuals = [
+        (*(f"{m:+.3f} ± {s:.3f}" for m, s in zip(one.mean, one.spread)), f"{one.mean_absolute:.3f}") for _, one in found
+    ]
+    columns, titles = ("exchange", "members", "epochs", "s"), (*names, "mean |r|")
+    if wide:
+        columns, cells = (*columns, *titles), [(*head, *row) for head, row in zip(heads, residuals)]
+    else:
+        columns, cells = (*columns, "parameter", "residual"), []
+        for head, row in zip(heads, residuals):
+            rows = zip(titles, row)
+            cells += [(*head, *next(rows)), *(("",) * len(head) + pair for pair in rows)]
     console().print(table("Residuals (p - p^) / p, mean ± spread of the members", columns, cells))
     typer.echo(
         f"spread: standard deviation over the members; --json has the uncertainties of {RESAMPLINGS} resamplings"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import AsOf, Json, Measurements, Prices, day_of
+from caloscale.cli.options import AsOf, Json, Measurements, Prices, Wide, day_of
 
 
 def command(
@@ -26,16 +27,17 @@ def command(
     prices: Prices = None,
     measurements: Measurements = None,
     as_of: AsOf = None,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Run a study: points that are finished are not computed again; tables, figures and statements are left."""
-    from caloscale.cli.tables import console, table
+    from caloscale.cli.tables import console, surplus, table
     from caloscale.studies.measures import Context
     from caloscale.studies.report import run_study
     from caloscale.studies.sweep import load_study, parse_changes, study_names
 
     if listed or study is None:
-        rows = [(name, load_study(name).title) for name in study_names()]
+        rows = [(name, textwrap.fill(load_study(name).title, 54)) for name in study_names()]
         console().print(table("Studies", ("study", "question"), rows))
         return
     asked = load_study(study).changed(parse_changes(changes or ()))
@@ -49,7 +51,12 @@ def command(
     out = console()
     out.print(asked.title, style="bold")
     for made in outcome.tables:
-        out.print(table(made.sweep.title, made.headings, made.cells))
+        plot = made.sweep.plot
+        drawn = () if plot is None else (plot.x, plot.y, *plot.series)
+        left_out = () if wide else surplus(made.headings, made.cells, keep=(made.headings[0], "figures", *drawn))
+        out.print(table(made.sweep.title, made.headings, made.cells, left_out))
+        if left_out:
+            out.print(f"without the columns {', '.join(left_out)} (--wide shows them)", soft_wrap=True)
         out.print(made.note, soft_wrap=True)
     for statement in outcome.statements:
         out.print(f"- {statement.claim}\n  {statement.finding}", soft_wrap=True)

@@ -8,14 +8,32 @@ from collections.abc import Collection, Iterable, Sequence
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
+WIDTH = 80
+"""Columns that a table without --wide fits."""
 _NUMBER = re.compile(r"[+-]?[\d,.]+(e[+-]?\d+)?%?")
 
 
 def console() -> Console:
     """Where tables go."""
     return Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False)
+
+
+def surplus(columns: Sequence[str], rows: Sequence[Sequence[str]], keep: Collection[str] = ()) -> tuple[str, ...]:
+    """The columns without which a table fits 80 columns: the last ones that are not to be kept."""
+    left_out: list[str] = []
+    for column in reversed([one for one in columns if one not in keep]):
+        if _width(table("", columns, rows, left_out)) <= WIDTH:
+            break
+        left_out.append(column)
+    return tuple(column for column in columns if column in left_out)
+
+
+def _width(made: Table) -> int:
+    wide = Console(width=1000)
+    return Measurement.get(wide, wide.options, made).maximum
 
 
 def table(
