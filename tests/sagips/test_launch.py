@@ -44,6 +44,8 @@ def test_a_killed_rank_ends_all_and_the_same_call_resumes(tmp_path: Path) -> Non
     two = ("solver.ranks=2", "solver.epochs=40", "solver.saveEvery=10", "solver.checkpoints=5", "solver.exchange=ring")
     run = small_run(options, *two)
     folder = new_solver_folder(run, tmp_path / "runs", "one")
+    (tmp_path / "runs/trained/model").mkdir(parents=True)
+    (tmp_path / "runs/latest").symlink_to("trained")
     with pytest.raises(RankLostError, match=r"rank 1 was killed by signal 9; all ranks have ended") as caught:
         solve_and_report(run, folder)
     assert caught.value.exit_code == 138
@@ -56,6 +58,7 @@ def test_a_killed_rank_ends_all_and_the_same_call_resumes(tmp_path: Path) -> Non
     summary = solve_and_report(run, folder)
     assert first == [(folder / "checkpoints" / "epoch-00000020" / "rank-00000.npz").stat().st_mtime_ns]
     assert summary.epochs == 40
+    assert (tmp_path / "runs/latest/model").is_dir()  # that of the last training: the solver makes no model
     assert summary.dropped == 4  # two epochs, on both ranks
     assert np.isfinite(summary.residuals.mean).all()
     written = json.loads((folder / "summary.json").read_text())

@@ -56,15 +56,13 @@ def folder_name(name: str | None, preset: str) -> str:
 
 
 def point_latest(folder: Path) -> None:
-    """Point ``runs/latest`` at a run that has made shards: one that failed before leaves ``latest`` where it is."""
+    """Point ``runs/latest`` at a run that has made shards.
+
+    A run that failed before leaves ``latest`` unchanged, and so does a run of the solver, which makes no model.
+    """
     prepared = read_records(folder).get("preprocess")
     if prepared is None or prepared.outcome != "succeeded":
         return
-    point_latest_at(folder)
-
-
-def point_latest_at(folder: Path) -> None:
-    """Point ``runs/latest`` at a run."""
     temporary = folder.with_name(f".latest-{os.getpid()}")
     try:
         temporary.unlink(missing_ok=True)

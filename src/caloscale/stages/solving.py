@@ -26,7 +26,7 @@ from caloscale.spec.block import Block, read_json
 from caloscale.stages import reporting
 from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded
 from caloscale.stages.reporting import FOR_THE_BILL, NOTHING_RAN, OWN_MACHINE
-from caloscale.stages.sequence import folder_name, point_latest_at
+from caloscale.stages.sequence import folder_name
 from caloscale.stages.usage import own_use
 from caloscale.stages.workspace import open_workspace
 from caloscale.storage.atomic import atomic_writer, storage_error
@@ -128,7 +128,6 @@ def solve_and_report(run: SolverRun, folder: Path) -> SolverSummary:
     except CaloscaleError as error:
         report_solution(run, folder, failure=str(error))
         raise
-    point_latest_at(folder)
     report_solution(run, folder)
     return summary
 
