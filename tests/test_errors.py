@@ -19,6 +19,10 @@ KINDS = [
 ]
 
 
+def _is_class_of_errors(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, CaloscaleError) and kind is not CaloscaleError
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_error_carries_its_fields_also_to_another_process(kind: type[CaloscaleError]) -> None:
     made = kind("is too small", file="run.yaml", field="train.epochs", value=0, remedy="write 1")
@@ -32,6 +36,13 @@ def test_every_error_carries_its_fields_also_to_another_process(kind: type[Calos
         )
         assert str(error) == "run.yaml: train.epochs: is too small (got 0)\n  remedy: write 1"
         assert error.sentence == "train.epochs is too small; remedy: write 1"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in vars(errors).values() if _is_class_of_errors(kind)])
+def test_the_docstring_of_every_class_has_the_usual_remedy(kind: type[CaloscaleError]) -> None:
+    """The page Errors and exit codes is made of them."""
+    meaning, _, remedy = (kind.__doc__ or "").partition("Remedy: ")
+    assert meaning.strip().endswith(".") and remedy.strip().endswith(".")
 
 
 def test_what_is_not_given_is_not_shown() -> None:

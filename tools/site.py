@@ -15,12 +15,15 @@ import click
 import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from prometheus_client import Metric
 
 from caloscale import errors
 from caloscale.cli.main import app, main
 from caloscale.cluster.api.crd import COLUMNS, custom_resource_definition
+from caloscale.operator.context import EVENTS
 from caloscale.operator.metrics import Metrics, RunsCollector
 from caloscale.spec import Run, SolverRun
+from caloscale.stages.solving import SolverSummary
 from caloscale.stages.summary import Summary
 from caloscale.status import RunStatus
 
@@ -171,8 +174,9 @@ def exit_codes() -> str:
         r"(\d+) ([^,:;]+)[,:;]", " ".join((main.__doc__ or "").partition("Exit codes:")[2].split()) + ";"
     )
     rows = (
-        (f"`{kind.__name__}`", str(kind.exit_code), cell((kind.__doc__ or "").split("\n\n")[0]))
+        (f"`{kind.__name__}`", str(kind.exit_code), cell(text.split("\n\n")[0]), cell(text.partition("Remedy: ")[2]))
         for kind in error_classes()
+        for text in [kind.__doc__ or ""]
     )
     return "\n\n".join(
         [
@@ -182,11 +186,13 @@ def exit_codes() -> str:
             "or more the same command resumes.",
             "## Exit codes",
             table(("code", "meaning"), ((code, text.strip()) for code, text in codes)),
-            "`caloscale plan` exits with 8 when nothing meets budget and deadline.",
+            "`caloscale study` ends with the exit code of the first point that failed. Kubeflow starts a worker again "
+            "after a code of 128 or more ([Recovery](../recovery.md#what-is-lost)).",
             "## Error classes",
             "All derive from `caloscale.errors.CaloscaleError`, whose attributes are `problem`, `file`, `field`, "
-            "`value`, `remedy` and `exit_code`.",
-            table(("class", "exit code", "meaning"), rows),
+            "`value`, `remedy` and `exit_code`. The remedy that an error prints is specific to the case; the table "
+            "has the usual one.",
+            table(("class", "exit code", "meaning", "usual remedy"), rows),
         ]
     )
 
@@ -207,12 +213,16 @@ def custom_resource() -> str:
 
 
 def results() -> str:
-    """summary.json and bill.json."""
+    """summary.json and bill.json, of both workloads."""
     text = (
-        "A run leaves `summary.json`; the fields follow. The [JSON schema](../schema/summary.schema.json) is kept with "
-        "the pages. `bill.json` is the block [Bill](#bill) alone."
+        "A run leaves `summary.json`; the fields follow, each block in a section of its own. The [JSON schema]"
+        "(../schema/summary.schema.json) is kept with the pages. `bill.json` is the block [Bill](#bill) alone, or "
+        '`{"noPrice": "..."}` with the reason where a price is missing. `caloscale solve` leaves the same files; '
+        "its `summary.json` has the fields of [SolverSummary](#solversummary) ([JSON schema]"
+        "(../schema/solver-summary.schema.json))."
     )
-    return blocks_page("Results of a run", text, Summary, defaults=False)
+    solver = blocks_page("SolverSummary", cell(SolverSummary.__doc__ or ""), SolverSummary, defaults=False)
+    return f"{blocks_page('Results of a run', text, Summary, defaults=False)}\n\n#{solver}"
 
 
 class _NoRuns:
@@ -225,12 +235,39 @@ class _NoRuns:
 
 
 def metrics() -> str:
-    """Metrics of the operator."""
-    own = Metrics().registry.collect()
-    of_runs = RunsCollector(_NoRuns()).collect()  # type: ignore[arg-type]
-    rows = ((f"`{m.name}`", m.type, cell(m.documentation)) for m in (*own, *of_runs))
-    text = "The operator serves these to Prometheus under `/metrics`."
-    return "\n\n".join(["# Metrics of the operator", text, table(("metric", "type", "meaning"), rows)])
+    """Metrics and events of the operator."""
+    metrics = Metrics()
+    metrics.count("GET", "pods", 200)  # a counter without samples shows no labels
+    found = (*metrics.registry.collect(), *RunsCollector(_NoRuns()).collect())  # type: ignore[arg-type]
+    events = ((f"`{reason}`", kind, cell(meaning)) for reason, (kind, meaning) in EVENTS.items())
+    return "\n\n".join(
+        [
+            "# Metrics and events of the operator",
+            "## Metrics",
+            "The operator serves these to Prometheus under `/metrics` of its port 9090 (`CALOSCALE_METRICS_PORT`).",
+            table(("metric", "type", "labels", "meaning"), map(_metric_row, found)),
+            "## Events",
+            "The operator writes events of Kubernetes (`kubectl events --for trainingrun/NAME`) where a run departs "
+            "from its normal course. A run that goes well has none of its own: its phase, its conditions and "
+            "`status.attempts` state that it was launched, runs and succeeded. A warning about a worker that does "
+            "not start has the reason that Kubernetes gives, such as `ImagePullBackOff`.",
+            table(("reason", "type", "meaning"), events),
+        ]
+    )
+
+
+def _metric_row(metric: Metric) -> tuple[str, ...]:
+    """Name as it is served, type, labels, meaning."""
+    labels: dict[str, dict[str, None]] = {}
+    for sample in metric.samples:
+        for name, value in sample.labels.items():
+            labels.setdefault(name, {})[value] = None
+    fixed = metric.type == "gauge"
+    shown = (
+        f"`{name}`" + (f": {', '.join(values)}" if fixed else "") for name, values in labels.items() if name != "le"
+    )
+    name = metric.name + ("_total" if metric.type == "counter" else "")
+    return f"`{name}`", metric.type, "; ".join(shown), cell(metric.documentation)
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -82,13 +82,19 @@ class InvalidValueError(ValueError):
 
 
 class InputError(CaloscaleError):
-    """The user's input cannot be used."""
+    """The user's input cannot be used.
+
+    Remedy: Correct what the message names: file, field, value.
+    """
 
     exit_code = 2
 
 
 class ConfigurationError(InputError):
-    """The run configuration is not valid."""
+    """The run configuration is not valid.
+
+    Remedy: Correct the fields that the message names; the page Run configuration has types, units and defaults.
+    """
 
     also: tuple[ConfigurationError, ...] = ()
     """Further problems of the same configuration."""
@@ -98,59 +104,92 @@ class ConfigurationError(InputError):
 
 
 class ShowerFileError(InputError):
-    """A file of showers (HDF5, TFRecord, manifest) is broken or does not fit."""
+    """A file of showers (HDF5, TFRecord, manifest) is broken or does not fit.
+
+    Remedy: Look at it with `caloscale inspect`; write it again in one of the layouts of the page Showers.
+    """
 
 
 class CheckpointError(InputError):
-    """A checkpoint is broken or belongs to another network."""
+    """A checkpoint or model is broken, or belongs to another network or run.
+
+    Remedy: Give the folder `model` of a training, or another workspace for another run configuration.
+    """
 
 
 class PriceError(InputError):
-    """A price is missing, undated or nonsense."""
+    """A price is missing, undated or nonsense.
+
+    Remedy: Add a dated row of your own with --prices FILE.
+    """
 
 
 class StorageError(InputError):
-    """A disk is full or a bucket does not exist or refuses."""
+    """A disk is full or a bucket does not exist or refuses.
+
+    Remedy: Free space, or correct the path, the name of the bucket or the rights; the same command resumes.
+    """
 
 
 class UnreachableError(StorageError):
-    """A bucket does not answer, for now: the same command resumes when it does."""
+    """A bucket does not answer for now.
+
+    Remedy: Run the same command again when it answers; it resumes.
+    """
 
     exit_code = 144
 
 
 class SimulationError(CaloscaleError):
-    """Geant4 is missing or the simulation failed."""
+    """Geant4 is missing or the simulation failed.
+
+    Remedy: Install the extra `simulate`, or set `data.simulation.engine: parametrised`.
+    """
 
     exit_code = 3
 
 
 class TrainingError(CaloscaleError):
-    """The training cannot continue (for example a loss that is not finite)."""
+    """The training cannot continue (for example a loss that is not finite).
+
+    Remedy: For a loss that is not finite lower `train.learningRate`; otherwise what the message names.
+    """
 
     exit_code = 5
 
 
 class ClusterError(CaloscaleError):
-    """A Kubernetes cluster cannot be reached, or refuses what was asked of it."""
+    """A Kubernetes cluster cannot be reached, or refuses what was asked of it.
+
+    Remedy: `caloscale doctor` shows the cluster and your rights; name another one with --context.
+    """
 
     exit_code = 4
 
 
 class BenchError(CaloscaleError):
-    """A measurement or its reference failed."""
+    """A measurement or its reference failed.
+
+    Remedy: The message quotes the program that failed; correct its cause and measure again.
+    """
 
     exit_code = 6
 
 
 class GenerationError(CaloscaleError):
-    """A runtime does not compute showers."""
+    """A runtime (TensorFlow, ONNX Runtime, OpenVINO) does not compute showers.
+
+    Remedy: Use another --runtime, or fewer --streams.
+    """
 
     exit_code = 9
 
 
 class NotAcceptedError(CaloscaleError):
-    """A validation that requires an accepted model has decided otherwise."""
+    """A validation that requires an accepted model has decided otherwise.
+
+    Remedy: Rejected: train longer or change the networks. Undecided: hold out more showers. Not assessed: set gates.
+    """
 
     exit_code = 10
 
@@ -164,7 +203,10 @@ class NotAcceptedError(CaloscaleError):
 
 
 class PeerLostError(CaloscaleError):
-    """Another worker of this training is gone, or cannot be reached."""
+    """Another worker of this training is gone, or cannot be reached.
+
+    Remedy: Start all workers again; they resume from the last checkpoint.
+    """
 
     exit_code = 138
 
@@ -178,9 +220,11 @@ class PeerLostError(CaloscaleError):
 
 
 class RankLostError(CaloscaleError):
-    """A rank of a solver ended without saying why: it was killed, say. All ranks have ended then.
+    """A rank of a solver ended without a message, for example because it was killed; all ranks have ended.
 
     rank: its number, where known; signal: that killed it, where known; epoch: the newest that all ranks have saved.
+
+    Remedy: Run the same command with the --name of the run; it resumes from the last save.
     """
 
     exit_code = 138
@@ -196,7 +240,10 @@ class RankLostError(CaloscaleError):
 
 
 class DeviceError(CaloscaleError):
-    """Accelerators that this process was given are not there (a node whose driver is not ready, say)."""
+    """Accelerators that this process was given are not there, for example because a driver is not ready.
+
+    Remedy: Run the same command again on a node with its driver, or set `hardware.advertised: true`.
+    """
 
     exit_code = 140
 

@@ -162,7 +162,7 @@ def _launch(draft: Draft, run: Run, placed: Placed) -> None:
         not_before=None,
     )
     draft.condition("Launched", "True", "Launched", f"attempt {number}: {layout} in pool {placed.pool}")
-    if number > 1:  # the first is told by phase and condition
+    if number > 1:  # phase and condition state the first
         draft.event("Normal", "Launched", f"attempt {number}: {layout} on {placed.nodes} nodes of pool {placed.pool}")
     make_objects(draft, run, attempt)
 

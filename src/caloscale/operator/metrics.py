@@ -65,7 +65,7 @@ class RunsCollector(Collector):
         yield family
         accelerators = GaugeMetricFamily(
             "caloscale_accelerators",
-            "planned: of launched runs; used: asked for by their pods; wasted: on their nodes and nobody's.",
+            "planned: of launched runs; used: requested by their pods; wasted: on their nodes, used by no pod.",
             labels=["kind"],
         )
         for kind, count in (("planned", planned), ("used", used), ("wasted", on_nodes - used)):
