@@ -58,14 +58,14 @@ def command(
     residuals = [
         (*(f"{m:+.3f} ± {s:.3f}" for m, s in zip(one.mean, one.spread)), f"{one.mean_absolute:.3f}") for _, one in found
     ]
-    columns, titles = ("exchange", "members", "epochs", "s"), (*names, "mean |r|")
-    if wide:
-        columns, cells = (*columns, *titles), [(*head, *row) for head, row in zip(heads, residuals)]
-    else:
-        columns, cells = (*columns, "parameter", "residual"), []
+    head_columns, titles = ("exchange", "members", "epochs", "s"), (*names, "mean |r|")
+    columns: tuple[str, ...] = (*head_columns, *titles)
+    cells: list[tuple[str, ...]] = [(*head, *row) for head, row in zip(heads, residuals)]
+    if not wide:
+        columns, cells = (*head_columns, "parameter", "residual"), []
         for head, row in zip(heads, residuals):
-            rows = zip(titles, row)
-            cells += [(*head, *next(rows)), *(("",) * len(head) + pair for pair in rows)]
+            first, *others = zip(titles, row)
+            cells += [(*head, *first), *(("",) * len(head) + pair for pair in others)]
     console().print(table("Residuals (p - p^) / p, mean ± spread of the members", columns, cells))
     typer.echo(
         f"spread: standard deviation over the members; --json has the uncertainties of {RESAMPLINGS} resamplings"
