@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from caloscale import spec, stages
-from caloscale.errors import ConfigurationError, InputError, StorageError
+from caloscale.errors import CheckpointError, ConfigurationError, InputError, StorageError
 from caloscale.stages.record import recorded
 
 COMPACT = spec.load_run(preset="compact")
@@ -18,6 +18,15 @@ def prepared(folder: Path) -> Path:
     with recorded("preprocess", folder):
         pass
     return folder
+
+
+def test_a_run_that_starts_from_no_model_makes_nothing_but_one_that_has_started_resumes(tmp_path: Path) -> None:
+    run = spec.load_run(preset="compact", overrides=[f"train.startFrom={tmp_path / 'nowhere'}"])
+    with pytest.raises(CheckpointError, match="nowhere/model.json: cannot be read"):
+        stages.new_run_folder(run, tmp_path / "runs", "mine")
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "runs" / "mine" / "training").mkdir(parents=True)
+    assert stages.new_run_folder(run, tmp_path / "runs", "mine") == tmp_path / "runs" / "mine"
 
 
 def test_latest_points_at_the_last_run_that_made_shards(tmp_path: Path) -> None:

@@ -116,3 +116,19 @@ def read_configuration(folder: Path) -> Run:
         raise CheckpointError(
             "holds a run configuration that is not valid here", file=folder / CARD, remedy=remedy
         ) from error
+
+
+def read_start(folder: Path, run: Run) -> Run:
+    """The run configuration of the model with whose weights a training of ``run`` begins (train.startFrom).
+
+    Raises CheckpointError, and ConfigurationError for a model of another preset.
+    """
+    trained = read_configuration(folder)
+    if trained.model.preset != run.model.preset:
+        raise ConfigurationError(
+            f"is a model of the preset {trained.model.preset}, this run has {run.model.preset}",
+            field="train.startFrom",
+            value=run.train.start_from,
+            remedy=f"set model.preset to {trained.model.preset}, or give another model",
+        )
+    return trained

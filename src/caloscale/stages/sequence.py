@@ -15,6 +15,7 @@ from rich.table import Table
 
 from caloscale import stages
 from caloscale.errors import CaloscaleError, ConfigurationError
+from caloscale.models.card import read_start
 from caloscale.physics.result import GateResult
 from caloscale.spec import Run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
@@ -22,18 +23,22 @@ from caloscale.stages.planning import plan_of
 from caloscale.stages.record import read_records
 from caloscale.stages.workspace import keep_configuration
 from caloscale.storage.atomic import storage_error
+from caloscale.storage.objects import is_remote
 
 
 def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
     """Make ``runs/<name>``; without a name, preset and time are the name.
 
     Raises ConfigurationError for a name that is no folder name, or when the folder holds a run of another
-    configuration, StorageError where nothing can be written, and what `plan_of` raises; nothing is made for a run that
-    cannot be planned.
+    configuration, StorageError where nothing can be written, and what `plan_of` and `read_start` raise; nothing is made
+    for a run that cannot be planned, or whose model to start from (train.startFrom) is not there.
     """
     name = folder_name(name, run.model.preset)
     plan_of(run)
     folder = runs / name
+    start = run.train.start_from
+    if start is not None and not is_remote(start) and not (folder / TRAINED).parent.exists():
+        read_start(Path(start), run)  # a training that has begun does not need it
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

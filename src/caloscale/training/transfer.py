@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import ConfigurationError
 from caloscale.models import build, legacy_keras
-from caloscale.models.card import DISCRIMINATOR, GENERATOR, read_configuration
+from caloscale.models.card import DISCRIMINATOR, GENERATOR, read_start
 from caloscale.models.network_files import load_network
 from caloscale.spec import Run
 from caloscale.storage.objects import download, is_remote
@@ -46,14 +46,7 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
         if is_remote(source):
             folder = Path(scratch)
             download(source, folder, without=("untrained",))
-        trained = read_configuration(folder)
-        if trained.model.preset != run.model.preset:
-            raise ConfigurationError(
-                f"is a model of the preset {trained.model.preset}, this run has {run.model.preset}",
-                field=_FIELD,
-                value=source,
-                remedy=f"set model.preset to {trained.model.preset}, or give another model",
-            )
+        trained = read_start(folder, run)
         files = {"generator": GENERATOR, "discriminator": DISCRIMINATOR}
         weights = {name: load_network(folder / file).get_weights() for name, file in files.items()}
     before = build(trained.model, trained.data)
