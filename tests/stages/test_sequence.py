@@ -22,7 +22,7 @@ def prepared(folder: Path) -> Path:
 
 def test_a_run_that_starts_from_no_model_makes_nothing_but_one_that_has_started_resumes(tmp_path: Path) -> None:
     run = spec.load_run(preset="compact", overrides=[f"train.startFrom={tmp_path / 'nowhere'}"])
-    with pytest.raises(CheckpointError, match="nowhere/model.json: cannot be read"):
+    with pytest.raises(CheckpointError, match="cannot be read"):
         stages.new_run_folder(run, tmp_path / "runs", "mine")
     assert not (tmp_path / "runs").exists()
     (tmp_path / "runs" / "mine" / "training").mkdir(parents=True)
