@@ -319,11 +319,23 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_is_named_and_nothing_half_written_stays(small_disk: Path) -> None:
-    with pytest.raises(StorageError, match=r"showers-0000\d.h5: cannot be written: No space left(.|\n)*remedy: free"):
+    """The file is one of showers, or, when another process fills the disk at that moment, the log of finished files."""
+    with pytest.raises(StorageError, match=r"disk/\S+: cannot be written: No space left(.|\n)*remedy: free"):
         simulate(document("parametrised", showers=60, per_file=20), small_disk)
     assert not [path for path in small_disk.iterdir() if path.name.startswith(".partial-")]
     for path in small_disk.glob("*.h5"):
         assert describe_file(path).showers == 20
+
+
+def test_the_log_of_finished_files_is_named_when_the_disk_is_full(small_disk: Path) -> None:
+    log = FileLog(small_disk)
+    log.add(file="showers-00000.h5")
+    with pytest.raises(OSError, match="No space left"), (small_disk / "rest").open("wb", buffering=0) as rest:
+        while True:
+            rest.write(bytes(4096))
+    with pytest.raises(StorageError, match=r"disk/\S+jsonl?: cannot be written: No space left"):
+        for number in range(1, 1000):
+            log.add(file=f"showers-{number:05d}.h5")
 
 
 def test_files_beyond_the_memory_are_refused(tmp_path: Path) -> None:

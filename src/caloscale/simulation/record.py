@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from caloscale.spec.block import Block
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import atomic_writer, storage_error
 
 RECORD_NAME = "simulation.json"
 _LOG_NAME = "files.jsonl"
@@ -50,10 +50,13 @@ class FileLog:
 
     def add(self, **line: Any) -> None:
         """Add a finished file: file, fingerprint, attempt, seconds (since the attempt began), coreSeconds, showers,
-        versions.
+        versions. Raises StorageError.
         """
-        with self._path.open("a", encoding="utf-8") as log:
-            log.write(json.dumps(line) + "\n")
+        try:
+            with self._path.open("a", encoding="utf-8") as log:
+                log.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise storage_error(error, self._path) from error
 
     def lines(self) -> list[dict[str, Any]]:
         """All finished files; a line that a crash truncated is left out."""
