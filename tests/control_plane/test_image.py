@@ -13,9 +13,15 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "docker" / "operator-requirements.txt"
+# Some packages are loaded when a run is planned for the first time.
 IMPORTED = """
 import json, sys
 import caloscale.operator.__main__
+from caloscale.cluster.capacity.placement import choose_placement
+from tests.cluster.examples import CATALOGUE, pools, run_of, spot
+
+run = run_of("hardware.accelerator=nvidia-tesla-v100", "hardware.count=16", "hardware.interruptionsPerNodeHour=0.1")
+assert choose_placement(run, pools(spot("a"), spot("b")), CATALOGUE).placed
 names = {name.partition(".")[0] for name, module in sys.modules.items() if getattr(module, "__file__", None)}
 print(json.dumps(sorted(names - sys.stdlib_module_names)))
 """
@@ -50,7 +56,7 @@ def test_the_image_has_all_that_the_operator_imports_and_little_else() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True, cwd=ROOT)
     distributions = metadata.packages_distributions()
     # `google` is shared by many distributions (kubernetes needs google-auth), the other comes with any environment.
-    modules = set(json.loads(done.stdout)) - {"caloscale", "google", "_distutils_hack"}
+    modules = set(json.loads(done.stdout)) - {"caloscale", "tests", "google", "_distutils_hack"}
     imported = {normal(each) for module in modules for each in distributions.get(module, [])}
     installed = with_what_they_need(listed())
     assert imported <= installed, f"missing in {REQUIREMENTS.name}: {sorted(imported - installed)}"
