@@ -9,6 +9,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -27,6 +28,7 @@ from caloscale.stages.solving import SolverSummary
 from caloscale.stages.summary import Summary
 from caloscale.status import RunStatus
 
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 FIELDS = ("key", "type", "default", "meaning, unit and reason")
 
 
@@ -130,13 +132,42 @@ def commands() -> str:
     """Every command with arguments and options, as in its --help."""
     parts = [
         "# Commands",
-        "`caloscale COMMAND --help` prints the text of this page. Commands that a script may need have `--json`.",
+        "`caloscale COMMAND --help` prints the text of this page. Commands that a script may need have `--json`. Each "
+        "command has an example from the pages.",
     ]
-    group = typer.main.get_group(app)
+    group, shown = typer.main.get_group(app), examples()
     for name, command in group.commands.items():
         if not command.hidden:
-            parts += list(command_parts(f"caloscale {name}", command))
+            parts += [*command_parts(f"caloscale {name}", command), shown.get(name, "")]
     return "\n\n".join(parts)
+
+
+BLOCK = re.compile(r'<!-- skip: (start|next) "([^"]+)" -->|<!-- skip: (end) -->|```bash\n(.*?)```', re.DOTALL)
+
+
+def examples() -> dict[str, str]:
+    """An example of each command from the pages, one that the tests run where there is one."""
+    found: dict[str, tuple[str, str]] = {}
+    for page in (*sorted(DOCS.glob("tutorials/*.md")), *sorted(DOCS.glob("*.md"))):
+        text = page.read_text(encoding="utf-8")
+        title = text.partition("\n")[0].removeprefix("# ")
+        where = f"[{title}](../{page.relative_to(DOCS).as_posix()})"
+        reason = reason_of_all = ""
+        for match in BLOCK.finditer(text):
+            if match[3]:
+                reason_of_all = ""
+            elif match[1]:
+                reason, reason_of_all = match[2], match[2] if match[1] == "start" else reason_of_all
+            else:
+                why, reason = reason or reason_of_all, ""
+                for line in match[4].replace("\\\n", " ").splitlines():
+                    words = line.partition(" #")[0].split()
+                    if words[:1] != ["caloscale"] or (why and words[1] in found):
+                        continue
+                    about = f"no test runs it: {why}" if why else "a test runs it"
+                    if words[1] not in found or found[words[1]][0]:
+                        found[words[1]] = (why, f"Example from {where} ({about}):\n\n```bash\n{' '.join(words)}\n```")
+    return {name: text for name, (_, text) in found.items()}
 
 
 def command_parts(name: str, command: click.Command, level: int = 2) -> Iterator[str]:
