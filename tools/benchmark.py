@@ -163,7 +163,7 @@ def write_load(measurement: Measurement) -> str:
         rows.append([what, f"{start}{ends} (of {found[f'{title}Count']:.0f})"])
     each = "a node" if found["nodesPerRun"] == 1 else f"{found['nodesPerRun']} nodes"
     if found["runSeconds"] is None:
-        title = f"{found['runs']} living runs"
+        title = f"{found['runs']} active runs"
         scene = (
             "The times are those while the runs are active: each reports every 15 s, and every second one of them ends."
         )
@@ -231,6 +231,7 @@ SECTIONS = (
                 ("50-live", ("--nodes", "60", "--runs", "50", "--live")),
                 (50, ("--nodes", "60", "--runs", "50")),
                 (500, ("--nodes", "1000", "--runs", "500", "--nodes-per-run", "2")),
+                ("500-live", ("--nodes", "1000", "--runs", "500", "--nodes-per-run", "2", "--live")),
             )
         ),
         write_load,
