@@ -12,6 +12,7 @@ from caloscale.detector.sampling import mip_fraction
 from caloscale.errors import CheckpointError, ConfigurationError
 from caloscale.models import build
 from caloscale.models.card import CARD, DISCRIMINATOR, GENERATOR, ModelCard
+from caloscale.models.compact import build_compact
 from caloscale.models.network_files import NetworkFile, save_networks
 from caloscale.spec import load_run
 from caloscale.training.loop import train
@@ -69,8 +70,11 @@ def test_what_has_the_same_shape_is_taken_over_and_the_rest_begins_anew(quickly:
     }
 
 
-def test_the_mean_response_keeps_its_ratio_to_that_of_the_detector(tmp_path: Path) -> None:
+def test_the_mean_response_keeps_its_ratio_to_that_of_the_detector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An absorber of twice the thickness: the first guess of the response follows from the detector."""
+    monkeypatch.setattr("caloscale.models.compact.build_compact", build_compact)  # not the quick networks
     folder, _ = trained_model(tmp_path / "model")
     thick = small_run("data.geometry={layers: [{count: 4, absorberMm: 8}], depthMm: 50}", f"train.startFrom={folder}")
     state = TrainingState(thick)

@@ -36,7 +36,7 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
     assert source is not None
     if legacy_keras.is_active():
         raise ConfigurationError(
-            "a model cannot be read by tf_keras, which train.loop builtin on several workers needs",
+            "is read by Keras 3, which cannot train with train.loop builtin on several workers",
             field=_FIELD,
             value=source,
             remedy="set train.loop to custom",
