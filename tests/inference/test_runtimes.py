@@ -144,7 +144,7 @@ def test_the_page_says_how_an_onnx_file_is_used(folder, tmp_path, monkeypatch):
         "angle_rad": ["batch"],
         "cells_gev": ["batch", 5, 4, 3],
     }
-    units = found["said"]["caloscale.units.cells_gev"]
+    units = found["properties"]["caloscale.units.cells_gev"]
     assert units == "energy deposited in each cell, GeV, (batch, x 5, y 4, layer 3)"
 
 
