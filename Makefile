@@ -17,11 +17,12 @@ TRAINER   ?=
 NAMESPACE ?= caloscale-system
 FORCE     ?=
 CLUSTER   ?=
+ON        ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help
 help: ## Print the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-19s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z%-]+:.*## / {printf "  \033[1m%-19s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  variables    PYTHON=$(PYTHON)  PRESET=$(PRESET)  SET='train.epochs=3 data.showers=500'  NAME=my-run"
 	@$(MAKE) --no-print-directory check-machine
 
@@ -148,6 +149,10 @@ verify: generate docs ## Fail when generated files are not what `make generate` 
 .PHONY: bench
 bench: $(VENV)/.dev ## Measure what has no result in runs/bench and write docs/benchmarks.md (hours; BENCH=step: one section)
 	@$(BIN)/python -m tools.benchmark $(BENCH)
+
+study-%: $(VENV)/.dev ## A study at its real size; SET='train.epochs=3'; ON=cluster: its pipeline as study-NAME.yaml
+	@$(if $(filter cluster,$(ON)),$(BIN)/python -m pipelines.run_study '$*' --compile 'study-$*.yaml',$(BIN)/caloscale study '$*') \
+	  $(foreach s,$(SET),--set '$(s)')
 
 .PHONY: clean
 clean: ## Remove the environment and all caches of tools (not runs/)

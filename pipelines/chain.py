@@ -53,22 +53,28 @@ def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
     if not here:
         limit(bill, LIGHT)
     with dsl.ExitHandler(bill, name="Run"):
-        planned = plan(run=run, workspace=workspace).set_display_name("Plan machines")
-        planned.set_caching_options(False)  # prices are those of the day
-        simulated = simulate(run=run, workspace=workspace).set_display_name("Simulate showers")
-        prepared = preprocess(run=run, workspace=workspace, showers=simulated.outputs["showers"])
-        prepared.set_display_name("Prepare showers")
-        dataset = prepared.outputs["dataset"]
-        trained = train(run=run, workspace=workspace, pipeline_id=pipeline_id, dataset=dataset)
-        trained.set_display_name("Train").after(planned)
-        trained.set_caching_options(False)  # what is done is in the workspace, and another run has another id
-        judged = validate(run=run, workspace=workspace, dataset=dataset, trained=trained.outputs["trained"])
-        judged.set_display_name("Validate against Monte Carlo")
-        judged.set_caching_options(False)  # a key holds the id of the trained artifact, which is another each time
-        if not here:
-            for task in (planned, simulated, prepared, trained, judged):
-                task.set_retry(RETRIES[task.name], "60s", 2.0, LONGEST_RETRY)
-                limit(task, LIGHT if task is planned else HEAVY)
+        steps(run, workspace, pipeline_id, here=here)
+
+
+def steps(run: Any, workspace: Any, pipeline_id: Any, *, here: bool = False) -> Any:
+    """Plan, showers, training and validation, which is returned. pipeline_id: names the TrainingRun."""
+    planned = plan(run=run, workspace=workspace).set_display_name("Plan machines")
+    planned.set_caching_options(False)  # prices are those of the day
+    simulated = simulate(run=run, workspace=workspace).set_display_name("Simulate showers")
+    prepared = preprocess(run=run, workspace=workspace, showers=simulated.outputs["showers"])
+    prepared.set_display_name("Prepare showers")
+    dataset = prepared.outputs["dataset"]
+    trained = train(run=run, workspace=workspace, pipeline_id=pipeline_id, dataset=dataset)
+    trained.set_display_name("Train").after(planned)
+    trained.set_caching_options(False)  # what is done is in the workspace, and another run has another id
+    judged = validate(run=run, workspace=workspace, dataset=dataset, trained=trained.outputs["trained"])
+    judged.set_display_name("Validate against Monte Carlo")
+    judged.set_caching_options(False)  # a key holds the id of the trained artifact, which is another each time
+    if not here:
+        for task in (planned, simulated, prepared, trained, judged):
+            task.set_retry(RETRIES[task.name], "60s", 2.0, LONGEST_RETRY)
+            limit(task, LIGHT if task is planned else HEAVY)
+    return judged
 
 
 def limit(task: Any, resources: Resources) -> None:

@@ -6,11 +6,15 @@ import datetime as dt
 
 import pytest
 
-from caloscale.studies.measures import MEASURES, Context, configured_run
+from caloscale.studies import contenders, whole_run
+from caloscale.studies.inputs import configured_run
+from caloscale.studies.measures import MEASURES, Context
 from caloscale.studies.report import SweepTable
 from caloscale.studies.runner import run_points
 from caloscale.studies.sweep import Study, load_study, study_names
 
+OWN_INPUTS = {"run": whole_run.OWN_INPUTS, "step": contenders.STEP_INPUTS, "generate": contenders.GENERATE_INPUTS}
+"""Inputs that are no fields of the run configuration, by measure."""
 CONTEXT = Context(dt.date(2026, 11, 21))
 
 
@@ -26,14 +30,18 @@ def first_points(name: str, points: int) -> Study:
 def test_a_study_has_known_measures_and_valid_runs(name):
     for sweep in load_study(name).sweeps:
         assert sweep.measure in MEASURES
-        if sweep.measure == "run":
+        if sweep.measure in OWN_INPUTS:
             for inputs in sweep.points():
-                configured_run({key: value for key, value in inputs.items() if key != "cores"})
+                configured_run({key: value for key, value in inputs.items() if key not in OWN_INPUTS[sweep.measure]})
 
 
-@pytest.mark.parametrize("name", ["cluster-configuration", "preemption", "providers"])
-def test_a_study_of_the_planner_has_all_its_columns(name, tmp_path):
+@pytest.mark.parametrize(
+    "name", ["cluster-configuration", "preemption", "providers", "strategies", "stability", "exchange-model"]
+)
+def test_a_modelled_study_has_all_its_columns(name, tmp_path):
     study = first_points(name, 2)
+    modelled = tuple(sweep for sweep in study.sweeps if MEASURES[sweep.measure].kind == "modelled")
+    study = study.model_copy(update={"sweeps": modelled})
     for sweep, points in run_points(study, CONTEXT, tmp_path).items():
         (asked,) = (one for one in study.sweeps if one.name == sweep)
         table = SweepTable(asked, points)

@@ -28,8 +28,18 @@ class Contender:
     A context manager: the process starts when it is entered and is gone when it is left.
     """
 
-    def __init__(self, name: str, work: str, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        work: str,
+        settings: Mapping[str, Any],
+        *,
+        environment: Mapping[str, str] | None = None,
+        cores: Sequence[int] | None = None,
+    ) -> None:
+        """environment: variables beside those of this process. cores: to which it is pinned; absent: as this one."""
         self.name, self._order = name, {"work": work, **settings}
+        self._environment, self._cores = environment or {}, cores
         self.seconds: list[float] = []
         """Seconds per unit, round by round."""
         self.facts: dict[str, Any] = {}
@@ -39,7 +49,7 @@ class Contender:
 
     def __enter__(self) -> Contender:
         self._errors = TemporaryFile()
-        environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
+        environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **self._environment}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "caloscale.bench.worker"],
             stdin=subprocess.PIPE,
@@ -49,6 +59,8 @@ class Contender:
             env=environment,
         )
         try:
+            if self._cores is not None:
+                os.sched_setaffinity(self._process.pid, self._cores)
             self.facts = self._ask(self._order)
         except BaseException:
             self.__exit__()

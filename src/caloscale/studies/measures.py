@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import datetime as dt
 import functools
 import hashlib
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -19,13 +14,16 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from caloscale import __version__
-from caloscale.errors import CaloscaleError, ConfigurationError
+from caloscale.errors import ConfigurationError
 from caloscale.planning.catalogue.measurements import Measurement, load_measurements
 from caloscale.planning.catalogue.prices import CapacityType, Prices, load_prices
 from caloscale.planning.search.plan import Candidate, plan
-from caloscale.spec import Run, build_run, dump_run
+from caloscale.spec import Run
 from caloscale.spec.block import Block
 from caloscale.studies.epochs import EpochCost, cost_ratio, epoch_cost
+from caloscale.studies.exchange_model import model_step
+from caloscale.studies.inputs import configured_run, nested
+from caloscale.studies.whole_run import whole_run
 
 
 @dataclass(frozen=True)
@@ -203,80 +201,6 @@ def _measured(best: Candidate, run: Run, context: Context) -> dict[str, Any] | N
     }
 
 
-def _run(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
-    """All stages of the run configuration in a process of its own, in the point's folder; it resumes, too.
-
-    The input ``cores`` is the number of cores to which the process is pinned (absent: all). Result: summary.json, and
-    in ``training`` the figures of the training stage. Raises CaloscaleError with the exit code of the run.
-    """
-    fields = {name: value for name, value in inputs.items() if name != "cores"}
-    run = configured_run(fields)
-    folder.mkdir(parents=True, exist_ok=True)
-    configuration = folder.with_suffix(".yaml")
-    configuration.write_text(dump_run(run), encoding="utf-8")
-    words = ["run", str(configuration), "--name", folder.name, "--runs", str(folder.parent)]
-    log = folder.with_suffix(".log")
-    with log.open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "caloscale.cli.main", *words], stdout=output, stderr=subprocess.STDOUT
-        )
-        _pin(process, inputs.get("cores"))
-        code = _finish(process)
-    if code:
-        tail = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()][-2:]
-        error = type("", (CaloscaleError,), {"exit_code": code})
-        raise error(" ".join(line.strip() for line in tail) or "the run failed", remedy=f"read {log}")
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    training = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))["figures"]
-    return {**summary, "training": training}
-
-
-def _pin(process: subprocess.Popen[bytes], cores: int | None) -> None:
-    """Let a process use so many of this one's cores; raises ConfigurationError when there are fewer."""
-    if cores is None:
-        return
-    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if not isinstance(cores, int) or not 0 < cores <= len(available):
-        process.kill()
-        process.wait()
-        raise ConfigurationError(
-            f"must be 1 to {len(available)} cores, those that this machine has", field="cores", value=cores
-        )
-    os.sched_setaffinity(process.pid, available[:cores])
-
-
-def _finish(process: subprocess.Popen[bytes]) -> int:
-    """Exit code of a process; when this one is interrupted that one is terminated first, so that both resume."""
-    try:
-        return process.wait()
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
-
-
-def configured_run(inputs: Mapping[str, Any]) -> Run:
-    """The run configuration of dotted inputs; raises ConfigurationError."""
-    return build_run(nested(inputs))
-
-
-def nested(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted inputs as blocks; raises ConfigurationError."""
-    raw: dict[str, Any] = {}
-    for name, value in sorted(inputs.items(), key=lambda item: item[0].count(".")):  # whole blocks first
-        *blocks, field = name.split(".")
-        block = raw
-        for depth, part in enumerate(blocks, start=1):
-            block = block.setdefault(part, {})
-            if not isinstance(block, dict):
-                above = ".".join(blocks[:depth])
-                raise ConfigurationError(
-                    f"is no block, but {name} is given, too", field=above, value=block, remedy=f"leave out {above}"
-                )
-        block[field] = copy.deepcopy(value)
-    return raw
-
-
 def _solve(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
     """An ensemble of solver runs; points share the runs that they have in common."""
     from caloscale.studies.solver import OWN_INPUTS, solve_ensemble
@@ -285,11 +209,33 @@ def _solve(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any
     return solve_ensemble(inputs, nested(fields), folder.parent)
 
 
+def _step(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
+    from caloscale.studies.contenders import time_steps  # loads the benches
+
+    return time_steps(inputs)
+
+
+def _digits(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
+    from caloscale.studies.digits import train_digits  # loads NumPy
+
+    return train_digits(inputs)
+
+
+def _generate(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
+    from caloscale.studies.contenders import time_generation
+
+    return time_generation(inputs)
+
+
 MEASURES: dict[str, Measure] = {
+    "digits": Measure(_digits, "measured", lambda _: __version__),
     "epochCost": Measure(_epoch_cost, "priced", lambda context: context.catalogues),
     "epochRatio": Measure(_epoch_ratio, "priced", lambda context: context.catalogues),
+    "exchangeModel": Measure(lambda inputs, _, __: model_step(inputs), "modelled", lambda _: __version__),
+    "generate": Measure(_generate, "measured", lambda _: __version__),
     "plan": Measure(_plan, "modelled", lambda context: context.catalogues),
-    "run": Measure(_run, "measured", lambda _: __version__),
+    "run": Measure(lambda inputs, _, folder: whole_run(inputs, folder), "measured", lambda _: __version__),
     "solve": Measure(_solve, "measured", lambda _: __version__),
+    "step": Measure(_step, "measured", lambda _: __version__),
 }
 """By the name in a sweep's configuration."""

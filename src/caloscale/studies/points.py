@@ -24,12 +24,15 @@ class Point:
     """Why the point failed; None: it did not."""
 
     def value(self, path: str) -> Any:
-        """An input, or what lies at a dotted path in the result; None where the path ends in nothing."""
+        """An input, or what a dotted path names in an input or in the result; None where the path ends in nothing."""
         if path in self.inputs:
             return self.inputs[path]
-        if self.error is not None:
-            return None
+        first, _, rest = path.partition(".")
         found: Any = self.result
+        if rest and isinstance(self.inputs.get(first), dict):
+            found, path = self.inputs[first], rest
+        elif self.error is not None:
+            return None
         for name in path.split("."):
             if found is None:
                 return None

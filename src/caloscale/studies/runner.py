@@ -10,11 +10,13 @@ from typing import Any
 
 from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.progress import bar
+from caloscale.spec import Run
 from caloscale.spec.problem import suggest
 from caloscale.storage.atomic import atomic_writer
 from caloscale.studies.measures import MEASURES, Context, Measure
 from caloscale.studies.points import Point
 from caloscale.studies.sweep import TODAY, Study, Sweep
+from caloscale.studies.whole_run import run_of
 
 
 def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[Point]]:
@@ -48,16 +50,41 @@ def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[P
     return points
 
 
+def runs_of(study: Study, context: Context) -> list[tuple[str, Run]]:
+    """Name and run configuration of each point that is a whole run (`run`), of all repetitions.
+
+    Raises ConfigurationError when the study has none, or an input cannot be.
+    """
+    measure = MEASURES["run"]
+    found = []
+    for sweep in study.sweeps:
+        if sweep.measure != "run":
+            continue
+        for repetition in range(sweep.repetitions):
+            for inputs in sweep.points():
+                resolved = _resolved(sweep, inputs, context)
+                name = _name(sweep, resolved, repetition, measure.rests_on(context))
+                found.append((name, run_of(resolved)))
+    if not found:
+        raise ConfigurationError(
+            "has no whole runs, which a cluster could make",
+            field="study",
+            value=study.name,
+            remedy=f"caloscale study {study.name} computes it on this machine",
+        )
+    return found
+
+
 def _point(sweep: Sweep, inputs: dict[str, Any], repetition: int, context: Context, folder: Path) -> Point:
     measure = MEASURES[sweep.measure]
     rests_on = measure.rests_on(context)
-    key = _key(sweep.measure, inputs, rests_on) + (f"-{repetition}" if repetition else "")
-    file = folder / f"{sweep.name}-{key}.json"
+    name = _name(sweep, inputs, repetition, rests_on)
+    file = folder / f"{name}.json"
     result = _read(file, inputs)
     if result is not None:
         return Point(inputs, result, repetition)
     try:
-        point = Point(inputs, _computed(sweep, measure, inputs, context, folder / f"{sweep.name}-{key}"), repetition)
+        point = Point(inputs, _computed(sweep, measure, inputs, context, folder / name), repetition)
     except CaloscaleError as error:
         return Point(inputs, {}, repetition, error)
     with atomic_writer(file) as temporary:
@@ -84,9 +111,11 @@ def _resolved(sweep: Sweep, inputs: Mapping[str, Any], context: Context) -> dict
     return dict(json.loads(json.dumps(resolved, default=str)))
 
 
-def _key(measure: str, inputs: Mapping[str, Any], rests_on: str) -> str:
-    text = json.dumps([measure, inputs, rests_on], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _name(sweep: Sweep, inputs: Mapping[str, Any], repetition: int, rests_on: str) -> str:
+    """Name of a point's file and folder."""
+    text = json.dumps([sweep.measure, inputs, rests_on], sort_keys=True)
+    key = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"{sweep.name}-{key}" + (f"-{repetition}" if repetition else "")
 
 
 def _read(file: Path, inputs: Mapping[str, Any]) -> dict[str, Any] | None:

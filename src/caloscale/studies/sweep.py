@@ -18,7 +18,7 @@ from caloscale.spec.problem import list_problems, suggest
 TODAY = "today"
 """Value of an input that stands for the day for which the study is asked."""
 
-RUN_INPUTS = ("plan", "run", "solve")
+RUN_INPUTS = ("generate", "plan", "run", "solve", "step")
 """Measures whose inputs are fields of the run configuration."""
 
 
@@ -69,7 +69,7 @@ class Sweep(Block):
     title: str
     """What the table says."""
     measure: str
-    """What a point computes: epochCost, epochRatio, plan or run (see docs/studies.md)."""
+    """What a point computes: see the table of measures in docs/studies.md."""
     given: dict[str, Any] = {}
     """Inputs that all points share; names of fields of the run configuration are dotted."""
     vary: tuple[dict[str, tuple[Any, ...]], ...] = ()

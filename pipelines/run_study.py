@@ -1,0 +1,73 @@
+"""The points of a study on a cluster: those that are whole runs, each with its own workspace, some beside each other.
+
+python -m pipelines.run_study batch-size --set train.epochs=60 --compile OUT.yaml      # for the Kubeflow UI
+
+A run configuration with a hardware block trains as a TrainingRun, so a study gets its machines by
+--set hardware.count=32 --set hardware.perNode=8. Every point leaves its run in WORKSPACE/points/NAME. Copy
+WORKSPACE/points to runs/study-STUDY/points, and `caloscale study` with the same --set makes the tables from it,
+without running anything.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from kfp import compiler, dsl
+
+from caloscale.errors import CaloscaleError
+from caloscale.planning.catalogue.prices import today
+from caloscale.studies.measures import Context
+from caloscale.studies.runner import runs_of
+from caloscale.studies.sweep import Study, load_study, parse_changes
+from components.cost_report.component import cost_report
+from pipelines.chain import LIGHT, limit, steps
+
+PARALLEL = 4
+
+
+def build(study: Study, context: Context, parallel: int = PARALLEL) -> Any:
+    """The pipeline of a study, with at most so many points at a time. Raises ConfigurationError without whole runs."""
+    points = [{"point": name, "run": run.model_dump_json(by_alias=True)} for name, run in runs_of(study, context)]
+
+    @dsl.pipeline(name=f"study-{study.name}", display_name=study.title, description=study.about or study.title)
+    def run_study(workspace: str) -> None:
+        """Run all points; one that fails does not end the others.
+
+        Args:
+            workspace: gs://bucket/prefix in which each point has a folder. The same workspace resumes the study.
+        """
+        with dsl.ParallelFor(items=points, parallelism=parallel, name="Points") as item:
+            # The id of the pipeline run is not enough: each point is a TrainingRun of its own.
+            pipeline_id, folder = f"{dsl.PIPELINE_JOB_ID_PLACEHOLDER}-{item.point}", f"{workspace}/points/{item.point}"
+            judged = steps(item.run, folder, pipeline_id)
+            bill = cost_report(run=item.run, workspace=folder, pipeline_id=pipeline_id)
+            bill.set_display_name("Report and bill").set_caching_options(False)
+            bill.after(judged).ignore_upstream_failure()
+            limit(bill, LIGHT)
+
+    return run_study
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compile the pipeline of a study; the exit code is 2 for a study or an input that cannot be."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", help="name of a study, or the YAML file of one")
+    parser.add_argument(
+        "--set", action="append", default=[], dest="changes", metavar="a.b=c", help="as caloscale study"
+    )
+    parser.add_argument("--parallel", type=int, default=PARALLEL, help=f"points at a time (absent: {PARALLEL})")
+    parser.add_argument("--compile", type=Path, required=True, metavar="OUT.yaml", help="file of the pipeline")
+    given = parser.parse_args(arguments)
+    try:
+        study = load_study(given.study).changed(parse_changes(given.changes))
+        pipeline = build(study, Context(today()), given.parallel)
+    except CaloscaleError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    compiler.Compiler().compile(pipeline, str(given.compile))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""The measure `run`: a whole run of this machine, its quality over time and its profile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from caloscale.errors import CaloscaleError, ConfigurationError
+from caloscale.profiling.result import PROFILE_FILE
+from caloscale.spec import Run, dump_run
+from caloscale.studies.inputs import configured_run
+
+OWN_INPUTS = ("cores", "deviation")
+"""Inputs beside the fields of the run configuration."""
+
+
+def run_of(inputs: Mapping[str, Any]) -> Run:
+    """The run configuration of a point; raises ConfigurationError."""
+    return configured_run({name: value for name, value in inputs.items() if name not in OWN_INPUTS})
+
+
+def whole_run(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """All stages of the run configuration in a process of its own, in the point's folder; it resumes, too.
+
+    inputs: fields of the run configuration; ``cores``, the number of cores to which the process is pinned (absent:
+    all); ``deviation``, for which `quality` says when it was reached (absent: it is null). Result: summary.json;
+    ``training``, the figures of the training stage; ``quality``; ``profile`` (null where the training made too few
+    steps). Raises CaloscaleError with the exit code of the run.
+    """
+    run = run_of(inputs)
+    if not _succeeded(folder):
+        _make(run, inputs.get("cores"), folder)
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    training = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))["figures"]
+    history = folder / "training" / "history.json"
+    validation = json.loads(history.read_text(encoding="utf-8"))["validation"] if history.is_file() else {"epoch": ()}
+    return {
+        **summary,
+        "training": training,
+        "quality": quality(training, validation, inputs.get("deviation")),
+        "profile": parts_of_profile(folder / "training" / PROFILE_FILE),
+    }
+
+
+def _succeeded(folder: Path) -> bool:
+    """Whether the folder holds a run that succeeded, made here or copied from a cluster's workspace."""
+    file = folder / "summary.json"
+    return file.is_file() and json.loads(file.read_text(encoding="utf-8"))["outcome"] == "succeeded"
+
+
+def _make(run: Run, cores: int | None, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    configuration = folder.with_suffix(".yaml")
+    configuration.write_text(dump_run(run), encoding="utf-8")
+    words = ["run", str(configuration), "--name", folder.name, "--runs", str(folder.parent)]
+    log = folder.with_suffix(".log")
+    with log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "caloscale.cli.main", *words], stdout=output, stderr=subprocess.STDOUT
+        )
+        _pin(process, cores)
+        code = _finish(process)
+    if code:
+        tail = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()][-2:]
+        error = type("", (CaloscaleError,), {"exit_code": code})
+        raise error(" ".join(line.strip() for line in tail) or "the run failed", remedy=f"read {log}")
+
+
+def quality(training: Mapping[str, Any], validation: Mapping[str, Any], wanted: float | None) -> dict[str, Any]:
+    """When the deviation from Monte Carlo on validation showers first was ``wanted`` or less.
+
+    training: figures of the training stage; validation: ``epoch`` and ``deviation`` of each validation. Result:
+    ``lowest`` deviation; ``epoch``, ``steps`` and ``seconds`` at which the wanted one was reached, null when it was not
+    or none is wanted. Seconds are the time of the first step and a part of the rest in proportion to the steps.
+    """
+    steps_per_epoch = training["steps"] / max(training["epochs"], 1)
+    pairs = [(n, d) for n, d in zip(validation["epoch"], validation.get("deviation", ())) if d is not None]
+    found = {"lowest": min((d for _, d in pairs), default=None), "epoch": None, "steps": None, "seconds": None}
+    reached = [epoch for epoch, deviation in pairs if wanted is not None and deviation <= wanted]
+    if reached:
+        steps = min(training["steps"], round(reached[0] * steps_per_epoch))
+        first, whole = training["secondsFirstStep"], training["seconds"]
+        share = (steps - 1) / max(training["steps"] - 1, 1)
+        found |= {"epoch": reached[0], "steps": steps, "seconds": first + share * (whole - first)}
+    return found
+
+
+def parts_of_profile(file: Path) -> dict[str, Any] | None:
+    """The profile of a training with its shares summed over the phases."""
+    if not file.is_file():
+        return None
+    profile: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    parts = dict.fromkeys(("forward", "backPropagation", "allReduce", "optimizer"), 0.0)
+    for share in profile["shares"]:
+        parts[share["part"]] += share["share"]
+    return {**profile, **parts}
+
+
+def _pin(process: subprocess.Popen[bytes], cores: int | None) -> None:
+    """Let a process use so many of this one's cores; raises ConfigurationError when there are fewer."""
+    if cores is None:
+        return
+    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if not isinstance(cores, int) or not 0 < cores <= len(available):
+        process.kill()
+        process.wait()
+        raise ConfigurationError(
+            f"must be 1 to {len(available)} cores, those that this machine has", field="cores", value=cores
+        )
+    os.sched_setaffinity(process.pid, available[:cores])
+
+
+def _finish(process: subprocess.Popen[bytes]) -> int:
+    """Exit code of a process; when this one is interrupted that one is terminated first, so that both resume."""
+    try:
+        return process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise

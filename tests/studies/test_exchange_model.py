@@ -1,0 +1,88 @@
+"""The alpha-beta model against simulations message by message, and its limits."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caloscale.errors import ConfigurationError
+from caloscale.studies.exchange_model import model_step
+
+LINKS = {
+    "gradientBytes": [1e8],
+    "computeSeconds": 0.2,
+    "latencySeconds": 5e-5,
+    "bytesPerSecond": 1.25e9,
+    "insideLatencySeconds": 5e-6,
+    "insideBytesPerSecond": 1e10,
+    "perNode": 4,
+}
+
+
+def simulated_ring(values, latency, bandwidth):
+    """An all-reduce of one chunk a member, message by message: seconds and what each member has in the end.
+
+    values: of each member its chunks, numbers. A chunk has size 1; in a step each member sends one chunk to the next.
+    """
+    members, clock = len(values), 0.0
+    held = [list(chunks) for chunks in values]
+    for step in range(2 * (members - 1)):
+        sent = [(member, (member - step) % members) for member in range(members)]
+        moved = [(member, chunk, held[member][chunk]) for member, chunk in sent]
+        for member, chunk, value in moved:
+            target = held[(member + 1) % members]
+            target[chunk] = target[chunk] + value if step < members - 1 else value
+        clock += latency + 1 / bandwidth
+    return clock, held
+
+
+@given(st.integers(2, 9), st.floats(1e-6, 1e-2), st.floats(1.0, 1e6))
+def test_a_ring_takes_what_its_messages_take(members, latency, bandwidth):
+    values = [[100 * member + chunk for chunk in range(members)] for member in range(members)]
+    seconds, held = simulated_ring(values, latency, bandwidth)
+    assert all(chunks == [sum(column) for column in zip(*values)] for chunks in held)
+    asked = {**LINKS, "perNode": 1, "gradientBytes": [members], "workers": members}
+    found = model_step({**asked, "latencySeconds": latency, "bytesPerSecond": bandwidth})
+    assert found["exchangeSeconds"] == pytest.approx(seconds)
+
+
+def test_a_hierarchical_ring_has_its_latency_in_nodes_and_a_flat_ring_in_workers():
+    flat, hierarchical = (
+        [model_step({**LINKS, "method": method, "workers": n}) for n in (64, 128, 4096)]
+        for method in ("ring", "hierarchical")
+    )
+    for one, other, workers in zip(flat, hierarchical, (64, 128, 4096)):
+        assert one["exchangeLatencySeconds"] == pytest.approx(2 * (workers - 1) * 5e-5)
+        assert other["exchangeLatencySeconds"] == pytest.approx(2 * (workers // 4 - 1) * 5e-5 + 2 * 3 * 5e-6)
+    assert flat[-1]["samplesPerSecond"] < hierarchical[-1]["samplesPerSecond"]
+
+
+@pytest.mark.parametrize("method", ["ring", "hierarchical", "parameter-server"])
+def test_one_worker_exchanges_nothing_and_more_wait_for_the_slowest(method):
+    alone = model_step({**LINKS, "method": method, "workers": 1, "spreadSeconds": 0.01})
+    assert alone["exchangeSeconds"] == alone["waitSeconds"] == 0 and alone["efficiency"] == 1
+    many = model_step({**LINKS, "method": method, "workers": 16, "spreadSeconds": 0.01, "batchPerWorker": 8})
+    assert many["waitSeconds"] == pytest.approx(0.01 * math.sqrt(2 * math.log(16)))
+    assert many["samplesPerSecond"] * many["stepSeconds"] == pytest.approx(16 * 8)
+
+
+def test_parameter_servers_are_limited_by_their_links():
+    """With one server all gradients and weights cross one link; with as many servers as nodes each node's own does."""
+    one, many = (
+        model_step({**LINKS, "method": "parameter-server", "workers": 32, "servers": servers}) for servers in (1, 32)
+    )
+    assert one["exchangeTransferSeconds"] == pytest.approx(2 * 32 * 1e8 / 1.25e9)
+    assert many["exchangeTransferSeconds"] == pytest.approx(2 * 4 * 1e8 / 1.25e9)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [({"workers": 0}, "workers"), ({"gradientBytes": []}, "gradientBytes"), ({"method": "tree"}, "method")],
+)
+def test_inputs_of_a_model_that_cannot_be(change, field):
+    with pytest.raises(ConfigurationError, match=field) as error:
+        model_step({**LINKS, "workers": 4, **change})
+    assert error.value.exit_code == 2

@@ -1,0 +1,137 @@
+"""Measures of this machine: steps of several processes, quality over time, profiles."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import statistics
+from pathlib import Path
+
+import pytest
+
+from caloscale.errors import BenchError, ConfigurationError
+from caloscale.studies import contenders
+from caloscale.studies.contenders import describe_steps, time_steps
+from caloscale.studies.measures import Context
+from caloscale.studies.points import Point
+from caloscale.studies.runner import run_points, runs_of
+from caloscale.studies.sweep import load_study
+from caloscale.studies.whole_run import parts_of_profile, quality
+
+STEP_OF_NUMBERS = """
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+def our_step(configuration, batch):
+    if os.environ.get("BROKEN"):
+        raise SystemExit(3)
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    Path(os.environ["SEEN"], str(os.getpid())).write_text(f"{cores} {batch} {os.environ.get('SETTING')}")
+    return (lambda units: None), {}
+
+
+module = ModuleType("caloscale.bench.training_work")
+module.our_step = our_step
+sys.modules[module.__name__] = module
+sys.modules["tensorflow"] = ModuleType("tensorflow")
+"""
+"""What Python runs as it starts: a step that computes nothing and notes where it runs, without TensorFlow."""
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Processes of contenders have `STEP_OF_NUMBERS`, and write into this folder."""
+    (tmp_path / "sitecustomize.py").write_text(STEP_OF_NUMBERS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    folder = tmp_path / "seen"
+    folder.mkdir()
+    monkeypatch.setenv("SEEN", str(folder))
+    return folder
+
+
+def written(folder):
+    return sorted(file.read_text().split() for file in folder.iterdir())
+
+
+def test_processes_are_pinned_to_different_cores_and_have_their_environment(seen, monkeypatch):
+    cores = sorted(os.sched_getaffinity(0))
+    inputs = {"model.preset": "compact", "train.batchPerReplica": 12, "environment": {"SETTING": 7, "NONE": None}}
+    if len(cores) > 1:
+        found = time_steps({**inputs, "processes": 2, "coresPerProcess": 1, "steps": 3})
+        assert found["steps"] == 6 and found["showersPerSecond"] > 0 and found["peakMemoryMib"] > 0
+        assert written(seen) == sorted([str(core), "12", "7"] for core in cores[:2])
+    with pytest.raises(ConfigurationError, match="coresPerProcess"):
+        time_steps({**inputs, "processes": len(cores) + 1, "coresPerProcess": 1})
+    monkeypatch.setenv("BROKEN", "1")
+    with pytest.raises(BenchError, match="exit code 3"):
+        time_steps({**inputs, "processes": 2})
+
+
+def test_variation_and_rate_of_steps():
+    seconds = [[1.0, 2.0, 3.0, 2.0], [4.0, 4.0, 4.0, 4.0]]
+    found = describe_steps(seconds, batch=8)
+    every = seconds[0] + seconds[1]
+    assert found["cv"] == pytest.approx(statistics.pstdev(every) / statistics.mean(every))
+    assert found["worst"] == pytest.approx(4 / 3.5) and found["stepSeconds"] == 3.5
+    assert found["showersPerSecond"] == pytest.approx(8 / 2 + 8 / 4)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "epoch", "steps", "seconds"),
+    [(0.5, 2, 20, 10 + 90 * 19 / 39), (0.3, 4, 40, 100.0), (0.1, None, None, None), (None, None, None, None)],
+)
+def test_time_to_quality_is_that_of_the_first_epoch_that_reaches_it(wanted, epoch, steps, seconds):
+    training = {"steps": 40, "epochs": 4, "secondsFirstStep": 10.0, "seconds": 100.0}
+    validation = {"epoch": [1, 2, 3, 4], "deviation": [2.0, 0.4, None, 0.25]}
+    found = quality(training, validation, wanted)
+    assert (found["epoch"], found["steps"], found["lowest"]) == (epoch, steps, 0.25)
+    assert found["seconds"] == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_shares_of_a_profile_add_up_and_a_short_training_has_none(tmp_path):
+    shares = [
+        {"phase": "fakes", "part": "forward", "share": 0.25},
+        {"phase": "generator", "part": "forward", "share": 0.5},
+        {"phase": "generator", "part": "optimizer", "share": 0.125},
+    ]
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps({"shares": shares, "inputWait": 0.0, "idle": 0.125}))
+    found = parts_of_profile(file)
+    names = ("forward", "backPropagation", "allReduce", "optimizer", "inputWait", "idle")
+    assert found is not None and sum(found[name] for name in names) == 1 and found["forward"] == 0.75
+    assert parts_of_profile(tmp_path / "absent.json") is None
+
+
+def test_inputs_that_are_mappings_have_paths():
+    point = Point({"environment": {"A": 1, "B": None}}, {"environment": 5})
+    assert point.value("environment.A") == 1 and point.value("environment.B") is None
+    with pytest.raises(ConfigurationError):
+        point.value("environment.C")
+
+
+def test_variables_that_are_no_mapping(seen):
+    with pytest.raises(ConfigurationError, match="environment"):
+        time_steps({"model.preset": "compact", "environment": ["A=1"]})
+    assert contenders._environment({}) == {}
+
+
+def test_a_run_that_a_cluster_made_is_read_and_not_made_again(tmp_path, monkeypatch):
+    """The folders of points have the names that the pipeline of the study gives them."""
+    study = load_study("batch-size").changed({"train.batchPerReplica": [32, 64]})
+    context = Context(dt.date(2026, 11, 21))
+    for name, run in runs_of(study, context):
+        folder = tmp_path / "points" / name
+        (folder / "stages").mkdir(parents=True)
+        batch = run.train.batch_per_replica
+        figures = {"steps": 10 * batch, "epochs": 2, "seconds": 5.0, "secondsFirstStep": 1.0}
+        (folder / "stages" / "train.json").write_text(json.dumps({"figures": figures}))
+        summary = {"outcome": "succeeded", "train": {"steps": 10 * batch, "seconds": 5.0, "showersPerSecond": 2.0}}
+        (folder / "summary.json").write_text(json.dumps({**summary, "stages": None, "physics": None}))
+    monkeypatch.setattr("subprocess.Popen", None)
+    (points,) = run_points(study, context, tmp_path).values()
+    assert [point.value("train.steps") for point in points] == [320, 640]
+    assert all(point.value("quality.epoch") is None and point.value("profile") is None for point in points)
