@@ -184,6 +184,13 @@ def test_inputs_are_changed_by_name(computed):
         study().changed({"a": [1]})
 
 
+def test_the_values_of_an_axis_are_not_given_to_a_sweep_that_has_one_value(computed):
+    fixed = {**DOCUMENT["sweeps"][0], "name": "fixed", "given": {"a": 1, "b": 2}, "vary": [{"c": [0, 5]}]}
+    changed = study(sweeps=[DOCUMENT["sweeps"][0], fixed]).changed({"a": [7, 8, 9]})
+    assert changed.sweeps[0].vary[0]["a"] == (7, 8, 9) and changed.sweeps[1].given == {"a": 1, "b": 2}
+    assert study(sweeps=[fixed]).changed({"a": 7}).sweeps[0].given["a"] == 7
+
+
 PLANNED = {
     "name": "plans",
     "title": "",

@@ -8,7 +8,6 @@ methods of exchange.
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from pydantic import Field, ValidationError, model_validator
 from caloscale.errors import ConfigurationError, InvalidValueError, TrainingError
 from caloscale.spec.block import Block
 from caloscale.spec.problem import list_problems
+from caloscale.studies.ranks import run_ranks
 
 PIXELS, CLASSES = 64, 10
 TEST_SHARE = 0.25
@@ -244,27 +244,8 @@ def _speed(asked: DigitsInputs, seconds: float, exchange: float) -> dict[str, fl
 
 
 def _with_ranks(asked: DigitsInputs, folder: Path) -> dict[str, Any]:
-    from caloscale.sagips.mpi import mpi_environment, mpiexec_command
-
-    serves = asked.method not in ("ring", "hierarchical")
-    environment = {**mpi_environment(), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    module = ["-m", "caloscale.studies.digits_rank", asked.model_dump_json(by_alias=True), str(folder)]
-    command = mpiexec_command(asked.workers + serves, module, environment)
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True, text=True
-    )
-    try:
-        output = process.communicate()[1]
-    except BaseException:
-        process.terminate()  # mpiexec ends its ranks
-        process.communicate()
-        raise
-    if process.returncode:
-        tail = " ".join(output.split()[-60:])
-        raise TrainingError(
-            f"a process ended with exit code {process.returncode}: {tail}",
-            remedy="run it with fewer workers, or method: ring",
-        )
+    servers = asked.method not in ("ring", "hierarchical")
+    run_ranks("digits_rank", asked.workers + servers, [asked.model_dump_json(by_alias=True), str(folder)])
     found: dict[str, Any] = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
     exchange = found.pop("exchangeSeconds")
     return {**found, **_speed(asked, found["seconds"], exchange)}

@@ -215,6 +215,18 @@ def _step(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
     return time_steps(inputs)
 
 
+def _classifier(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
+    from caloscale.studies.images import time_classifier
+
+    return time_classifier(inputs)
+
+
+def _images(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
+    from caloscale.studies.images import time_input
+
+    return time_input(inputs, folder.parent)
+
+
 def _digits(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
     from caloscale.studies.digits import train_digits  # loads NumPy
 
@@ -228,11 +240,13 @@ def _generate(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]
 
 
 MEASURES: dict[str, Measure] = {
+    "classifier": Measure(_classifier, "measured", lambda _: __version__),
     "digits": Measure(_digits, "measured", lambda _: __version__),
     "epochCost": Measure(_epoch_cost, "priced", lambda context: context.catalogues),
     "epochRatio": Measure(_epoch_ratio, "priced", lambda context: context.catalogues),
     "exchangeModel": Measure(lambda inputs, _, __: model_step(inputs), "modelled", lambda _: __version__),
     "generate": Measure(_generate, "measured", lambda _: __version__),
+    "imageInput": Measure(_images, "measured", lambda _: __version__),
     "plan": Measure(_plan, "modelled", lambda context: context.catalogues),
     "run": Measure(lambda inputs, _, folder: whole_run(inputs, folder), "measured", lambda _: __version__),
     "solve": Measure(_solve, "measured", lambda _: __version__),

@@ -176,6 +176,8 @@ def _change(sweep: dict[str, Any], name: str, value: Any) -> bool:
         if name in axis:
             axis[name] = value if isinstance(value, list) else [value]
             return True
+    if isinstance(value, list) and not isinstance(sweep["given"].get(name, value), list):
+        return False  # the values of an axis of another sweep
     if name in sweep["given"] or ("." in name and sweep["measure"] in RUN_INPUTS):
         sweep["given"][name] = value
         return True
