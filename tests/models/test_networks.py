@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from pydantic import ValidationError
 
 from caloscale.errors import ConfigurationError
 from caloscale.models import build, count_parameters, latent, noise_size
@@ -88,6 +91,22 @@ def test_parameters_of_the_fixed_angle_network_are_the_published_ones(networks):
     assert count_parameters(discriminator) == 73_402
     # Published: "about 946k parameters, 3.78 MB" for both together, in float32.
     assert round((872_808 + 73_402) * 4 / 1e6, 2) == 3.78
+
+
+def test_filters_in_multiples_of_16():
+    """Kernel cells x inputs x outputs of each convolution; what is not a convolution has the published numbers."""
+    run = load_run(preset="fixed-angle", overrides=["model.filters=multiples-of-16"])
+    generator, discriminator = build(run.model, run.data)
+    kernels = {
+        generator: [(6 * 6 * 8, 8, 64), (6 * 5 * 8, 64, 16), (3 * 3 * 8, 16, 16), (2 * 2 * 2, 16, 1)],
+        discriminator: [(5**3, 1, 32), (5**3, 32, 16), (5**3, 16, 16), (5**3, 16, 16)],
+    }
+    for network, wanted in kernels.items():
+        found = [layer.kernel.shape for layer in network.layers if "conv" in layer.name and hasattr(layer, "kernel")]
+        assert [(math.prod(shape[:3]), *shape[3:]) for shape in found] == wanted
+    assert generator.output_shape == (None, 25, 25, 25, 1)
+    with pytest.raises(ValidationError, match="compact"):
+        Model(preset="compact", filters="multiples-of-16")
 
 
 def test_most_parameters_are_in_the_dense_layer(networks):

@@ -45,10 +45,11 @@ def _generator(model: Model, synchronized: bool) -> tf.keras.Model:
     x = layers.Reshape((9, 9, 8, 8), name="reshape")(x)
     for number, (filters, kernel, upsampling, pad) in enumerate(_GENERATOR, start=1):
         name = f"conv{number}"
-        x = convolution(x, filters, kernel, upsampling=upsampling, pad=pad, initializer="he_uniform", name=name)
+        width = model.width(filters)
+        x = convolution(x, width, kernel, upsampling=upsampling, pad=pad, initializer="he_uniform", name=name)
         x = layers.ReLU(name=f"relu{number}")(x)
         x = batch_normalization(synchronized=synchronized, epsilon=EPSILON, name=f"norm{number}")(x)
-    x = convolution(x, 6, (3, 3, 3), pad=(1, 1, 0), initializer="he_uniform", name="conv6")
+    x = convolution(x, model.width(6), (3, 3, 3), pad=(1, 1, 0), initializer="he_uniform", name="conv6")
     x = layers.ReLU(name="relu6")(x)
     x = convolution(x, 1, (2, 2, 2), initializer="glorot_normal", name="conv7")
     shower = layers.ReLU(name="shower")(x)
@@ -59,11 +60,11 @@ def _discriminator(model: Model, data: Data, synchronized: bool) -> tf.keras.Mod
     """(B, 51, 51, 25, 1) -> outputs, as Networks.discriminator says."""
     layers = tf.keras.layers
     shower = tf.keras.Input((*SHAPE, 1), name="shower")
-    x = convolution(shower, 16, _DISCRIMINATOR_KERNEL, pad="same", name="conv1")
+    x = convolution(shower, model.width(16), _DISCRIMINATOR_KERNEL, pad="same", name="conv1")
     x = layers.LeakyReLU(0.3, name="leaky1")(x)
     x = EventDropout(model.dropout, name="dropout1")(x)
     for number, pad in enumerate(((0, 0, 1), (0, 0, 1), (0, 0, 0)), start=2):
-        x = convolution(x, 8, _DISCRIMINATOR_KERNEL, pad=pad, name=f"conv{number}")
+        x = convolution(x, model.width(8), _DISCRIMINATOR_KERNEL, pad=pad, name=f"conv{number}")
         x = layers.LeakyReLU(0.3, name=f"leaky{number}")(x)
         x = batch_normalization(synchronized=synchronized, epsilon=EPSILON, name=f"norm{number}")(x)
         x = EventDropout(model.dropout, name=f"dropout{number}")(x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
@@ -25,8 +25,24 @@ class Model(Block):
     """Length of the generator's input: energy, angle and noise (published: 256; fixed angle 200)."""
     dropout: float = Field(0.2, ge=0, lt=1)
     """Dropout rate of the discriminator (published: 0.2)."""
+    filters: Literal["multiples-of-16"] | None = None
+    """multiples-of-16: numbers of filters of the published networks, rounded up to multiples of 16, which fill the
+    vectors of a processor (another network, with more parameters). Absent: as published."""
     bin_counts: bool = False
     """Add the optional fifth constraint: numbers of cells in eight ranges of cell energy."""
+
+    @model_validator(mode="after")
+    def _filters_are_those_of_a_published_network(self) -> Model:
+        if self.filters is not None and self.preset == "compact":
+            raise InvalidValueError(
+                "model.filters changes the published networks, and model.preset is compact",
+                remedy="leave model.filters out, or set model.preset to variable-angle or fixed-angle",
+            )
+        return self
+
+    def width(self, published: int) -> int:
+        """Filters of a layer that has ``published`` of them."""
+        return published if self.filters is None else 16 * -(-published // 16)
 
     def require_shape(self, shape: tuple[int, int, int]) -> None:
         """ValueError unless the network takes (re-binned) showers of so many cells."""

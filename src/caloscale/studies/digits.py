@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
+from threadpoolctl import threadpool_limits
 
 from caloscale.errors import ConfigurationError, InvalidValueError, TrainingError
 from caloscale.spec.block import Block
@@ -198,7 +199,8 @@ def train_digits(inputs: Mapping[str, Any]) -> dict[str, Any]:
     with TemporaryDirectory(prefix="caloscale-study-") as temporary:
         folder = Path(temporary)
         write_digits(folder / DIGITS_FILE)
-        found = _alone(asked, folder) if asked.workers == 1 else _with_ranks(asked, folder)
+        with threadpool_limits(limits=1):  # small matrices: threads that wait for each other cost more than they bring
+            found = _alone(asked, folder) if asked.workers == 1 else _with_ranks(asked, folder)
     return {"globalBatch": asked.workers * asked.batch, **found}
 
 
