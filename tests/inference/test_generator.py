@@ -96,6 +96,15 @@ def change_card(folder, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+def test_a_model_of_a_version_with_other_keys_of_the_cluster_is_used(copy, generator):
+    card = json.loads((copy / "model.json").read_text())
+    change_card(copy, configuration=card["configuration"] | {"recovery": {"growBack": True}, "cluster": {"grace": 60}})
+    np.testing.assert_array_equal(
+        load_generator(copy).generate(*primaries(4), seed=1).cells_gev,
+        generator.generate(*primaries(4), seed=1).cells_gev,
+    )
+
+
 @pytest.mark.parametrize(
     ("fault", "problem"),
     [

@@ -107,14 +107,19 @@ def read_card(folder: Path) -> ModelCard:
 
 
 def read_configuration(folder: Path) -> Run:
-    """The run configuration that a model folder was trained with. Raises CheckpointError."""
+    """The blocks `model` and `data` of the run configuration that a model was trained with, which determine its
+    networks and units. All others are those of the preset: another version may have written them with other keys.
+
+    Raises CheckpointError.
+    """
     card = read_card(folder)
     try:
-        return build_run(card.configuration, file=folder / CARD)
+        return build_run({block: card.configuration.get(block, {}) for block in ("model", "data")}, file=folder / CARD)
     except ConfigurationError as error:
-        remedy = "train again, or copy the whole model folder"
         raise CheckpointError(
-            "holds a run configuration that is not valid here", file=folder / CARD, remedy=remedy
+            f"holds a run configuration that is not valid here: {error.field}: {error.problem}",
+            file=folder / CARD,
+            remedy="use the version of caloscale that trained it (versions in the same file), or train again",
         ) from error
 
 
