@@ -13,6 +13,7 @@ import pytest
 from caloscale.errors import BenchError, ConfigurationError
 from caloscale.studies import contenders
 from caloscale.studies.contenders import describe_steps, time_steps
+from caloscale.studies.inputs import configured_run
 from caloscale.studies.measures import Context
 from caloscale.studies.points import Point
 from caloscale.studies.runner import run_points, runs_of
@@ -116,7 +117,10 @@ def test_inputs_that_are_mappings_have_paths():
 def test_variables_that_are_no_mapping(seen):
     with pytest.raises(ConfigurationError, match="environment"):
         time_steps({"model.preset": "compact", "environment": ["A=1"]})
-    assert contenders._environment({}) == {}
+    run = configured_run({"model.preset": "compact", "train.oneDnn": False, "train.threads.intra": 3})
+    assert contenders._environment({"environment": {"A": 1}}, run) == {
+        "A": "1", "TF_ENABLE_ONEDNN_OPTS": "0", "TF_NUM_INTRAOP_THREADS": "3",
+    }  # fmt: skip
 
 
 def test_a_run_that_a_cluster_made_is_read_and_not_made_again(tmp_path, monkeypatch):

@@ -38,6 +38,15 @@ class LossWeights(Block):
     """Mean distance of the square roots of the numbers of hit cells per layer."""
 
 
+class Threads(Block):
+    """Threads of TensorFlow in a worker."""
+
+    inter: int | None = Field(None, ge=1)
+    """Operations that are computed at the same time; absent: as many as cores."""
+    intra: int | None = Field(None, ge=1)
+    """Threads of one operation; absent: as many as cores."""
+
+
 class Train(Block):
     """The training itself."""
 
@@ -109,6 +118,11 @@ class Train(Block):
     its values, all others anew. Its detector, energies and preprocessing may differ. Absent: all begin anew."""
     seed: int = Field(1, ge=0)
     """Seed of weights, noise, label flips and order of the showers."""
+    threads: Threads = Threads()
+    """Threads of a worker on processors."""
+    one_dnn: bool | None = None
+    """Whether TensorFlow uses oneDNN's operations on processors; absent: as TensorFlow chooses (where they are faster).
+    """
     deterministic: bool = False
     """Bit-for-bit repeatable, slower. Where maxMinutes ends a training before its epochs do, the time steers the
     learning rate and where it ends: then the same numbers need maxMinutes out of reach."""

@@ -18,6 +18,7 @@ from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_configuration, open_workspace
 from caloscale.storage.objects import is_remote
 from caloscale.tensorflow_import import load_tensorflow_quietly
+from caloscale.training.processor import set_processor
 from caloscale.training.record import TrainingRecord
 from caloscale.training.strategy import worker_of
 
@@ -33,6 +34,7 @@ def train(
     TF_CONFIG says so.
     """
     choose_keras(run, os.environ)
+    set_processor(run.train, os.environ)
     load_tensorflow_quietly()
     from caloscale.training.loop import train as train_networks
 

@@ -14,7 +14,9 @@ from typing import Any
 from caloscale.bench.generate import make_model
 from caloscale.bench.rounds import Contender
 from caloscale.errors import ConfigurationError
+from caloscale.spec import Run
 from caloscale.studies.inputs import configured_run
+from caloscale.training.processor import processor_variables
 
 STEP_INPUTS = ("processes", "coresPerProcess", "steps", "environment")
 """Inputs of `step` beside the fields of the run configuration."""
@@ -36,7 +38,7 @@ def time_steps(inputs: Mapping[str, Any]) -> dict[str, Any]:
     shares = _core_shares(processes, inputs.get("coresPerProcess"))
     with ExitStack() as stack:
         contenders = [
-            Contender(f"step {index}", "step", settings, environment=_environment(inputs), cores=cores)
+            Contender(f"step {index}", "step", settings, environment=_environment(inputs, run), cores=cores)
             for index, cores in enumerate(shares)
         ]
         with ThreadPoolExecutor(processes) as pool:
@@ -90,7 +92,7 @@ def time_generation(inputs: Mapping[str, Any]) -> dict[str, Any]:
             "streams": streams,
         }
         name = f"{settings['runtime']} {settings['precision']}"
-        with Contender(name, "generate", settings, environment=_environment(inputs)) as contender:
+        with Contender(name, "generate", settings, environment=_environment(inputs, run)) as contender:
             for _ in range(inputs.get("rounds", 5)):
                 contender.run(1)
             contender.finish()
@@ -112,14 +114,14 @@ def _use(contenders: Sequence[Contender]) -> dict[str, Any]:
     return {"peakMemoryMib": sum(one.peak_memory_mib for one in contenders)}
 
 
-def _environment(inputs: Mapping[str, Any]) -> dict[str, str]:
+def _environment(inputs: Mapping[str, Any], run: Run) -> dict[str, str]:
     """Variables of the processes; raises ConfigurationError when they are no mapping."""
     given = inputs.get("environment") or {}
     if not isinstance(given, Mapping):
         raise ConfigurationError(
             "are no mapping", field="environment", value=given, remedy="write environment: {OMP_NUM_THREADS: 1}"
         )
-    return {name: str(value) for name, value in given.items() if value is not None}
+    return processor_variables(run.train) | {name: str(value) for name, value in given.items() if value is not None}
 
 
 def _core_shares(processes: int, cores: int | None) -> list[list[int] | None]:

@@ -8,8 +8,11 @@ numbers.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -17,6 +20,7 @@ from pydantic import Field, ValidationError
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
 from caloscale.spec.problem import list_problems
+from caloscale.studies.ranks import run_ranks
 
 
 class ExchangeInputs(Block):
@@ -108,3 +112,26 @@ def model_step(inputs: Mapping[str, Any]) -> dict[str, Any]:
         "samplesPerSecond": asked.workers * asked.batch_per_worker / step,
         "efficiency": asked.compute_seconds / step,
     }
+
+
+def time_ring(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A ring all-reduce of real processes of this machine, beside the model with the messages of the same processes.
+
+    inputs: ``workers``, ``bytes`` (absent: 4 MiB), ``rounds`` (20). In a message every process sends to the next one at
+    the same time, as in each step of the ring; so the latency contains what sharing the cores costs. Result:
+    ``measuredSeconds``, ``modelledSeconds``, their ``ratio``; ``latencySeconds`` and ``bytesPerSecond`` of a message;
+    ``correct``, whether all sums are right. Medians. Raises ConfigurationError, TrainingError.
+    """
+    workers, size, rounds = (inputs.get(name, default) for name, default in _RING_INPUTS.items())
+    for name, value in zip(_RING_INPUTS, (workers, size, rounds)):
+        if not isinstance(value, int) or value < 1:
+            raise ConfigurationError("must be a whole number from 1 on", field=name, value=value, remedy=f"give {name}")
+    with TemporaryDirectory(prefix="caloscale-study-") as temporary:
+        target = Path(temporary) / "result.json"
+        run_ranks("ring_rank", workers, [str(size), str(rounds), str(target)])
+        found: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
+    modelled = sum(ring(found["bytes"], workers, found["latencySeconds"], found["bytesPerSecond"]))
+    return {**found, "modelledSeconds": modelled, "ratio": found["measuredSeconds"] / modelled if modelled else None}
+
+
+_RING_INPUTS = {"workers": 2, "bytes": 4 * 2**20, "rounds": 20}

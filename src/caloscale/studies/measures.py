@@ -21,7 +21,7 @@ from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import Run
 from caloscale.spec.block import Block
 from caloscale.studies.epochs import EpochCost, cost_ratio, epoch_cost
-from caloscale.studies.exchange_model import model_step
+from caloscale.studies.exchange_model import model_step, time_ring
 from caloscale.studies.inputs import configured_run, nested
 from caloscale.studies.whole_run import whole_run
 
@@ -248,6 +248,7 @@ MEASURES: dict[str, Measure] = {
     "generate": Measure(_generate, "measured", lambda _: __version__),
     "imageInput": Measure(_images, "measured", lambda _: __version__),
     "plan": Measure(_plan, "modelled", lambda context: context.catalogues),
+    "ring": Measure(lambda inputs, _, __: time_ring(inputs), "measured", lambda _: __version__),
     "run": Measure(lambda inputs, _, folder: whole_run(inputs, folder), "measured", lambda _: __version__),
     "solve": Measure(_solve, "measured", lambda _: __version__),
     "step": Measure(_step, "measured", lambda _: __version__),

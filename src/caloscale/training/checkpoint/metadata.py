@@ -18,7 +18,9 @@ CHANGEABLE = {
     ("train", "loop"),
     ("train", "maxBatchPerReplica"),
     ("train", "maxMinutes"),
+    ("train", "oneDnn"),
     ("train", "strategy"),
+    ("train", "threads"),
 }
 """Fields that may change between restarts of a training; the global batch that follows from them may not."""
 

@@ -1,0 +1,58 @@
+"""Threads and oneDNN of a training: what TensorFlow makes of the variables, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from caloscale.errors import ConfigurationError
+from caloscale.spec import load_run
+from caloscale.training.processor import processor_variables, set_processor
+
+COUNT = """
+import os
+from pathlib import Path
+
+from caloscale.spec import load_run
+from caloscale.tensorflow_import import load_tensorflow_quietly
+from caloscale.training.processor import set_processor
+
+run = load_run(preset="compact", overrides=["train.threads.inter=3", "train.threads.intra=5"])
+set_processor(run.train, os.environ)
+load_tensorflow_quietly()
+import tensorflow as tf
+
+tf.function(tf.matmul)(tf.ones((9, 9)), tf.ones((9, 9)))
+print(*(file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the names of threads are in /proc")
+def test_tensorflow_has_the_threads_of_the_run_configuration():
+    output = subprocess.run([sys.executable, "-c", COUNT], check=True, capture_output=True, text=True).stdout.split()
+    assert output.count("tf_Compute") == 3
+
+
+def train_with(*overrides):
+    return load_run(preset="compact", overrides=overrides).train
+
+
+def test_only_what_is_set_becomes_a_variable():
+    assert processor_variables(train_with()) == {}
+    assert processor_variables(train_with("train.threads.intra=5", "train.oneDnn=false")) == {
+        "TF_NUM_INTRAOP_THREADS": "5", "TF_ENABLE_ONEDNN_OPTS": "0",
+    }  # fmt: skip
+
+
+def test_settings_that_come_too_late_are_refused():
+    train = train_with("train.threads.inter=2")
+    environment = {"A": "1"}
+    with pytest.raises(ConfigurationError, match=r"train\.threads"):
+        set_processor(train, environment, {"tensorflow": object()})
+    assert environment == {"A": "1"}
+    set_processor(train, environment, {})
+    assert environment == {"A": "1", "TF_NUM_INTEROP_THREADS": "2"}
+    set_processor(train, environment, {"tensorflow": object()})
+    set_processor(train_with(), {}, {"tensorflow": object()})
