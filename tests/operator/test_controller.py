@@ -235,3 +235,13 @@ def test_a_worker_that_is_gone_is_lost_only_when_the_newest_state_of_its_job_say
     controller.store.put("Pod", pod("gan-1-worker-0", 61), gone=True)
     controller._reconcile(RUN)
     assert status(controller).phase == phase, status(controller).message
+
+
+def test_a_worker_that_came_and_went_between_two_reconciles_used_its_node(controller: Controller) -> None:
+    controller._reconcile(RUN)
+    controller.store.put("Pod", pod("gan-1-worker-0", 50))
+    controller.store.put("Pod", pod("gan-1-worker-0", 61), gone=True)
+    controller._reconcile(RUN)
+    (attempt,) = status(controller).attempts
+    (total,) = attempt.node_totals
+    assert attempt.reason == "WorkerLost" and total.nodes == 1 and total.node_seconds > 0

@@ -31,9 +31,12 @@ def track(
     """The node usage of an attempt, updated by the state of its pods.
 
     The usage of a node begins when a pod is bound to it, and ends when the worker ends or the pod or the node is gone.
-    ``gone_pods``: by uid, pods that were seen to go, as they were last; what ended while nobody watched has ended now.
+    ``gone_pods``: by uid, pods of the attempt that were seen to go, as they were last: one that was never noted has
+    used its node all the same. What ended while nobody watched has ended now.
     """
     by_uid = {pod.uid: pod for pod in pods}
+    noted = {usage.uid for usage in before}
+    unnoted = [pod for uid, pod in (gone_pods or {}).items() if uid not in noted and uid not in by_uid]
     followed = []
     for usage in before:
         pod = by_uid.pop(usage.uid, None)
@@ -47,9 +50,9 @@ def track(
                 ended = max(pod.ended or now, usage.since)
                 usage = usage.model_copy(update={"until": ended, "done": pod.phase == "Succeeded"})
         followed.append(usage)
-    for pod in sorted(by_uid.values(), key=lambda pod: pod.name):
-        if pod.node and pod.bound is not None and pod.node not in gone_nodes:
-            until = None if pod.alive else max(pod.ended or now, pod.bound)
+    for pod in sorted((*by_uid.values(), *unnoted), key=lambda pod: pod.name):
+        if pod.node and pod.bound is not None and (pod.node not in gone_nodes or pod.uid not in by_uid):
+            until = None if pod.alive and pod.uid in by_uid else max(pod.ended or now, pod.bound)
             done = pod.phase == "Succeeded"
             followed.append(
                 NodeUsage(pod=pod.name, uid=pod.uid, node=pod.node, since=pod.bound, until=until, done=done)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 
 from caloscale.cluster.accounting import settle, track, with_cost, with_steps
+from caloscale.cluster.capacity.pods import Pod
 from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.operator.attempts import start, watch
 from caloscale.operator.context import Decision, Draft, Snapshot
@@ -112,12 +113,17 @@ def _observe(draft: Draft) -> None:
     attempts = []
     for attempt in draft.status.attempts:
         if attempt.ended is None or attempt.node_usage:
-            usage = track(attempt.node_usage, draft.pods_of(attempt), gone, draft.now, draft.seen.gone_pods)
+            went = {uid: pod for uid, pod in draft.seen.gone_pods.items() if _belongs(pod, draft, attempt)}
+            usage = track(attempt.node_usage, draft.pods_of(attempt), gone, draft.now, went)
             attempt = attempt.model_copy(update={"node_usage": usage})
             if attempt.ended is not None:
                 attempt = settle(_stepped(draft, attempt), draft.status.placement, draft.now)
         attempts.append(attempt)
     draft.put(attempts=tuple(attempts))
+
+
+def _belongs(pod: Pod, draft: Draft, attempt: AttemptStatus) -> bool:
+    return pod.run == draft.seen.run and pod.attempt == attempt.number
 
 
 def _stepped(draft: Draft, attempt: AttemptStatus) -> AttemptStatus:
@@ -159,11 +165,11 @@ def _keep_old_progress(draft: Draft) -> None:
 
 
 def _put_off(draft: Draft) -> None:
-    """Workers that are ready or end one by one make one status; a new one on a node is written at once."""
+    """Workers that come onto their nodes, are ready or end one by one make one status."""
     before, live = draft.seen.status, draft.status.live
     if draft.actions or live is None or before.live is None or draft.status == before:
         return
-    if len(live.node_usage) > len(before.live.node_usage) or draft.status.condition(CONDITION) is not None:
+    if draft.status.condition(CONDITION) is not None:
         return
     attempts = (*draft.status.attempts[:-1], live.model_copy(update={"node_usage": before.live.node_usage}))
     if draft.status.model_copy(update={"attempts": attempts, "message": before.message}) != before:
