@@ -43,7 +43,9 @@ def test_images_and_labels_come_back_from_their_files(tmp_path, cache):
     from caloscale.studies.images import write_images
 
     files = write_images(tmp_path / "images", 6, 2)
-    asked = InputInputs(images=6, batch=3, cache=cache, interleave=cache, parallel_map=cache, prefetch=cache)
+    asked = InputInputs(
+        images=6, batch=3, cache=cache, interleave=cache, parallel_map=cache, prefetch=cache, shuffle=True
+    )
     pictures = {}
     for record in tf.data.TFRecordDataset(files).as_numpy_iterator():
         feature = tf.train.Example.FromString(record).features.feature

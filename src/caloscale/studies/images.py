@@ -201,7 +201,10 @@ def time_input(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def write_images(folder: Path, images: int, shards: int, size: int = 256) -> list[str]:
-    """Synthetic JPEG images (smooth noise) with labels as TFRecords; files that are there are kept."""
+    """Synthetic JPEG images (squares and noise, as long to decode as photographs) with labels as TFRecords.
+
+    Files that are there are kept.
+    """
     import numpy as np
     import tensorflow as tf
 
@@ -214,8 +217,8 @@ def write_images(folder: Path, images: int, shards: int, size: int = 256) -> lis
         temporary = file.with_suffix(".part")
         with tf.io.TFRecordWriter(str(temporary)) as writer:
             for number in range(shard, images, shards):
-                coarse = rng.integers(0, 256, (size // 8, size // 8, 3), np.uint8)
-                jpeg = tf.io.encode_jpeg(coarse.repeat(8, axis=0).repeat(8, axis=1)).numpy()
+                coarse = rng.integers(24, 232, (size // 8, size // 8, 3), np.uint8).repeat(8, axis=0).repeat(8, axis=1)
+                jpeg = tf.io.encode_jpeg(coarse + rng.integers(-24, 25, coarse.shape, np.int8).view(np.uint8)).numpy()
                 feature = {
                     "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[jpeg])),
                     "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[1 + number % CLASSES])),
@@ -246,11 +249,12 @@ def image_batches(files: list[str], asked: InputInputs, crop: int = 224) -> Any:
     names = tf.data.Dataset.from_tensor_slices(files)
     reader: Callable[[Any], Any] = tf.data.TFRecordDataset
     records = names.interleave(reader, num_parallel_calls=automatic) if asked.interleave else names.flat_map(reader)
+    if asked.shuffle and not asked.cache:
+        records = records.shuffle(1024, seed=1)  # before decoding: the buffer is filled anew in each epoch
     images = records.map(decoded, num_parallel_calls=automatic if asked.parallel_map else None)
     if asked.cache:
         images = images.cache()
-    if asked.shuffle:
-        images = images.shuffle(1024, seed=1)
+        images = images.shuffle(1024, seed=1) if asked.shuffle else images
     batches = images.batch(asked.batch, drop_remainder=True).repeat()
     return batches.prefetch(automatic) if asked.prefetch else batches
 
