@@ -189,6 +189,10 @@ def test_the_values_of_an_axis_are_not_given_to_a_sweep_that_has_one_value(compu
     changed = study(sweeps=[DOCUMENT["sweeps"][0], fixed]).changed({"a": [7, 8, 9]})
     assert changed.sweeps[0].vary[0]["a"] == (7, 8, 9) and changed.sweeps[1].given == {"a": 1, "b": 2}
     assert study(sweeps=[fixed]).changed({"a": 7}).sweeps[0].given["a"] == 7
+    plans = [{**PLANNED, "vary": [{"train.epochs": [1]}]}, {**PLANNED, "name": "other"}]
+    one, other = study(sweeps=plans).changed({"train.epochs": [2, 3], "data.energyGev": [5, 9]}).sweeps
+    assert one.vary[0]["train.epochs"] == (2, 3) and "train.epochs" not in other.given
+    assert one.given["data.energyGev"] == other.given["data.energyGev"] == [5, 9]
 
 
 PLANNED = {

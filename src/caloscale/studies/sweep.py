@@ -155,7 +155,10 @@ class Study(Block):
         """
         raw = self.model_dump(by_alias=True)
         for name, value in values.items():
-            taken = [sweep for sweep in raw["sweeps"] if _change(sweep, name, value)]
+            sweeps = raw["sweeps"]
+            if isinstance(value, list):  # where the name is an axis, values are for the sweeps that have it
+                sweeps = [sweep for sweep in sweeps if any(name in axis for axis in sweep["vary"])] or sweeps
+            taken = [sweep for sweep in sweeps if _change(sweep, name, value)]
             if not taken:
                 known = {n for sweep in self.sweeps for n in (*sweep.given, *(k for axis in sweep.vary for k in axis))}
                 raise ConfigurationError(
@@ -176,8 +179,6 @@ def _change(sweep: dict[str, Any], name: str, value: Any) -> bool:
         if name in axis:
             axis[name] = value if isinstance(value, list) else [value]
             return True
-    if isinstance(value, list) and not isinstance(sweep["given"].get(name, value), list):
-        return False  # the values of an axis of another sweep
     if name in sweep["given"] or ("." in name and sweep["measure"] in RUN_INPUTS):
         sweep["given"][name] = value
         return True
