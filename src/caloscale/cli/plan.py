@@ -19,9 +19,10 @@ from caloscale.cli.options import (
     day_of,
     resolve,
 )
-from caloscale.errors import StorageError
+from caloscale.errors import InputError, StorageError
 
 if TYPE_CHECKING:
+    from caloscale.planning.search.burst import Burst
     from caloscale.planning.search.plan import Plan
 
 NO_PLAN = 8
@@ -43,6 +44,13 @@ def command(
         bool, typer.Option("--measure", help="First measure this machine, in about two minutes, and plan with it.")
     ] = False,
     speeds: Speeds = None,
+    burst: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=VALUE",
+            help="Own machines (hardware.cloud=none) first, the rest on the cloud of these fields of hardware.",
+        ),
+    ] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw money against time into a file (svg, png or pdf).")] = None,
     as_json: Json = False,
 ) -> None:
@@ -60,6 +68,20 @@ def command(
     if figure is not None and figure.suffix not in FIGURES:
         raise StorageError("is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(FIGURES)}")
     run = resolve(configuration, preset, overrides, ".")
+    if burst:
+        if figure is not None or generate is not None or measure:
+            raise InputError("is planned alone", field="--burst", remedy="leave out --figure, --generate and --measure")
+        from caloscale.planning.search.burst import plan_burst
+
+        rest = resolve(configuration, preset, [*(overrides or ()), *burst], ".")
+        mix = plan_burst(run, rest, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))
+        if as_json:
+            typer.echo(mix.model_dump_json(by_alias=True, indent=2))
+        else:
+            _show_burst(mix)
+        if not mix.meets_limits:
+            raise typer.Exit(NO_PLAN)
+        return
     if measure:
         from caloscale.bench.own_machine import measure_machine
 
@@ -107,3 +129,29 @@ def _show(made: Plan) -> None:
         out.print(table(shown.caption, shown.columns, shown.texts()))
     for remark in remarks(made):
         out.print(f"- {remark}", soft_wrap=True)
+
+
+def _show_burst(mix: Burst) -> None:
+    from caloscale.cli.tables import console, table
+
+    out = console()
+    out.print(
+        f"{mix.network}, {mix.epochs} epochs within {mix.deadline_seconds / 3600:g} h: own machines alone train "
+        f"{mix.own_epochs_by_deadline}",
+        soft_wrap=True,
+    )
+    rows = [
+        (
+            f"{share.count} x {share.accelerator}\n{share.nodes} x {share.machine_type}",
+            "own" if share.cloud == "none" else f"{share.region}\n{share.capacity_type}",
+            f"{share.epochs}",
+            f"{share.seconds / 3600:.2f}",
+            "no price" if share.usd is None else f"{share.usd:.2f}",
+        )
+        for share in mix.shares
+    ]
+    if mix.total_seconds is not None:
+        rows.append(("together", "", f"{mix.epochs}", f"{mix.total_seconds / 3600:.2f}", f"{mix.usd:.2f}"))
+        out.print(table("own machines first", ("accelerators", "region", "epochs", "hours", "USD"), rows))
+    for note in mix.notes:
+        out.print(f"- {note}", soft_wrap=True)
