@@ -95,6 +95,16 @@ class Connection:
                 return None
             raise
 
+    def serves(self, group: str) -> bool:
+        """Whether the cluster has an API group, "kueue.x-k8s.io" for example."""
+        try:
+            self._call("GET", "APIGroup", f"/apis/{group}")
+        except ApiException as error:
+            if error.status == NOT_FOUND:
+                return False
+            raise
+        return True
+
     def each(
         self, kind: str, namespace: str | None = None, *, selector: str = "", fields: str = ""
     ) -> Iterator[Object]:

@@ -31,12 +31,16 @@ class Server:
     """Takes everything but what it is set to refuse."""
 
     def __init__(self) -> None:
+        self.groups = {"kueue.x-k8s.io"}
         self.version = 10
         self.refusals: dict[str, tuple[int, str]] = {}
         self.events: list[tuple[str, str]] = []
         self.foreign: dict[tuple[str, str], dict[str, Any]] = {}
         self.deleted: list[tuple[Any, ...]] = []
         self.listed: list[str] = []
+
+    def serves(self, group: str) -> bool:
+        return group in self.groups
 
     def each(self, kind: str, namespace: str | None = None, fields: str = "", **_: Any) -> list[dict[str, Any]]:
         self.listed.append(kind)
@@ -162,6 +166,20 @@ def test_new_prices_concern_those_who_wait(controller: Controller, tmp_path: Pat
     (tmp_path / "own.csv").write_text("# none yet\n" + HEADER + "\n")
     controller._refresh()
     assert controller.queue.get(0.0) == RUN
+
+
+def test_a_run_with_a_queue_is_reconciled_again_when_kueue_is_removed_or_installed(
+    controller: Controller, server: Server
+) -> None:
+    for groups in (set(), {"kueue.x-k8s.io"}):
+        server.groups = groups
+        controller._refresh()
+        assert controller.queue.get(0.0) == RUN
+        observed = controller._observe(RUN, dt.datetime.now(dt.UTC))
+        assert observed is not None and observed[0].has_queues is bool(groups)
+        controller.queue.done(RUN)
+    controller._refresh()
+    assert controller.queue.get(0.0) is None
 
 
 @pytest.mark.parametrize("code", [409, 429, 500, 503])

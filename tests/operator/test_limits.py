@@ -83,6 +83,19 @@ def test_the_time_in_a_queue_is_not_the_runs() -> None:
     assert w.phase == "Succeeded" and len(w.attempts) == 1
 
 
+def test_a_queue_without_kueue_is_reported_at_once() -> None:
+    """A job with the label of a queue and no Kueue would stay suspended for ever."""
+    w = World(*(ex.spot(f"n{i}") for i in range(4)), spec=world({"hardware": {"queue": "q"}}).spec)
+    w.has_queues = False
+    w.reconcile()
+    assert w.phase == "Waiting" and not w.jobs and "Kueue is not installed" in w.status["message"]
+    (launched,) = [each for each in w.status["conditions"] if each["type"] == "Launched"]
+    assert launched["status"] == "False" and launched["reason"] == "NoKueue"
+    w.has_queues = True
+    w.until(settled)
+    assert w.phase == "Succeeded"
+
+
 def test_one_worker_waits_in_a_queue_as_a_suspended_job() -> None:
     """A bare pod could not be suspended: it was judged unschedulable every ten minutes and used up the restarts."""
     w = world({"hardware": {"queue": "q", "count": 8}})

@@ -61,7 +61,7 @@ class World:
         self.has_image = self.can_mount = True
         self.unschedulable: set[str] = set()
         self.warnings: list[Diagnostic] = []
-        self.client_runs = True
+        self.client_runs = self.has_queues = True
         self.training = True
         self.went: dict[str, Pod] = {}
         self.user_error: tuple[int, str] | None = None
@@ -87,6 +87,7 @@ class World:
             catalogue=self.catalogue or ex.CATALOGUE,
             image=ex.IMAGE,
             gone_pods=self.went,
+            has_queues=self.has_queues,
             client_pod="step",
             client_runs=self.client_runs,
             warnings=self.warnings,

@@ -45,6 +45,12 @@ def start(draft: Draft, run: Run) -> None:
     if draft.status.not_before is not None and draft.now < draft.status.not_before:
         draft.times.append(draft.status.not_before)
         return
+    if draft.queue(run) is not None and not draft.seen.has_queues:
+        message = (
+            f"hardware.queue is {draft.queue(run)}, and Kueue is not installed: install Kueue, or remove the field"
+        )
+        _wait(draft, message, "NoKueue")
+        return
     placed = _placement(draft, run)
     if placed is not None:
         _launch(draft, run, placed)
@@ -131,10 +137,10 @@ def _moved(draft: Draft, run: Run, placed: Placed, *, same_price: bool = False) 
     return None
 
 
-def _wait(draft: Draft, message: str) -> None:
+def _wait(draft: Draft, message: str, reason: str = "Unschedulable") -> None:
     phase: Phase = "Recovering" if draft.status.attempts else "Waiting"
     if draft.status.message != message:
-        draft.condition("Launched", "False", "Unschedulable", message)
+        draft.condition("Launched", "False", reason, message)
         if draft.status.waiting_since is None:
             draft.event("Normal", "Waiting", message)
     draft.put(phase=phase, message=message, waiting_since=draft.status.waiting_since or draft.now)

@@ -49,6 +49,8 @@ class Snapshot:
     """By uid: pods that are gone, as they were last; they ended when they were seen to go, if not before."""
     namesakes: Sequence[Pod] = ()
     """Pods of an earlier run of this name."""
+    has_queues: bool = True
+    """Whether Kueue is installed in the cluster."""
     client_pod: str | None = None
     """Pod of the run's client (a pipeline's step), without which it is to stop; None: it needs none."""
     client_runs: bool = True

@@ -55,6 +55,7 @@ class Controller:
         self._deciding = threading.Lock()
         self._catalogue: tuple[object, Catalogue] | None = None
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="reconcile")
+        self._has_queues = True
         self.catalogue()  # before the nodes are listed: it says what their labels mean
 
     # --- events
@@ -71,11 +72,15 @@ class Controller:
             self.queue.add(run)
 
     def _refresh(self) -> None:
-        """Read new prices, which have no event, and forget what is not needed any more."""
+        """Read what has no event, new prices and whether Kueue is installed, and forget what is not needed any more."""
         self.store.forget()
-        before = self._catalogue
+        before, had_queues = self._catalogue, self._has_queues
         self.catalogue()
-        if before is not None and before is not self._catalogue:
+        try:
+            self._has_queues = self.connection.serves(names.QUEUE_GROUP)
+        except (ApiException, HTTPError) as error:  # asked again at the next refresh
+            log.warning("cannot read whether Kueue is installed: %s", error)
+        if (before is not None and before is not self._catalogue) or had_queues is not self._has_queues:
             for run in self.store.pending_runs():
                 self.queue.add(run)
 
@@ -176,6 +181,7 @@ class Controller:
                 catalogue=self.catalogue(),
                 image=self.settings.image,
                 gone_pods=store.went,
+                has_queues=self._has_queues,
                 namesakes=store.namesakes_of(run),
                 client_pod=client_pod,
                 client_runs=client_pod is None or store.is_there(run.namespace, client_pod),
