@@ -172,7 +172,7 @@ def test_one_that_is_stopped_leaves_nothing(model: Path, tmp_path: Path, number:
         wait_for(lambda: any(path.stat().st_size > 10**5 for path in tmp_path.iterdir()), process)
         process.send_signal(number)
         _, err = process.communicate()
-    assert process.returncode == code
+    assert process.returncode == code, err
     assert "no file was written" in err and "Traceback" not in err and "resumes" not in err
     assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]
     assert (tmp_path / "a.h5").read_text() == "earlier"
