@@ -116,9 +116,13 @@ smoke-short: $(VENV)/.dev ## Of these: from apply to report, and a node that is 
 	@$(MAKE) --no-print-directory images ARCHIVE=1 TARGETS='trainer-cpu operator storage'
 	@CLUSTER='$(CLUSTER)' $(BIN)/pytest tests/smoke/test_training.py -m long -k 'apply_to_report or lose_a_node' --timeout 3600
 
+.PHONY: test-integration
+test-integration: $(VENV)/.dev ## Tests of several parts together, which continuous integration runs as well (five minutes)
+	@$(BIN)/pytest -m 'integration and not long' --numprocesses auto --dist loadfile --max-worker-restart 0 --durations=15
+
 .PHONY: test-long
-test-long: $(VENV)/.dev ## The tests that take minutes each
-	@$(BIN)/pytest -m long --timeout 3600 --durations=15
+test-long: $(VENV)/.dev ## All that `make test` leaves out: the integration tests and those that take minutes each
+	@$(BIN)/pytest -m 'integration or long' --timeout 3600 --durations=15
 
 .PHONY: lint
 lint: $(VENV)/.dev ## ruff, mypy, import-linter, words

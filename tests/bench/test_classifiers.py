@@ -90,6 +90,7 @@ def test_high_level_features_are_the_published_list():
     assert (energies[11], x[11], r[11], width_r[11], sparsity[11]) == pytest.approx((-8, 0, 0, 0, 1))
 
 
+@pytest.mark.integration
 def test_equal_samples_are_not_distinguished_and_unequal_ones_are():
     real, alike, wrong = (high_level_features(showers, SAMPLING, AXES) for showers in (REAL, ALIKE, WRONG))
     options = {"epochs": 6, "seed": 1, "batch": 40}
@@ -108,6 +109,7 @@ def test_the_residual_network_distinguishes_bright_cells():
     assert found.auc > 0.9 and found.showers == (60, 20, 20)
 
 
+@pytest.mark.integration
 def test_a_certain_difference_ends_the_training_at_accuracy_one():
     real = np.ones((50, 3), np.float32)
     found = judge(real, -real, partial(dense_network, 3, 64), epochs=50, seed=1, batch=10)

@@ -27,6 +27,7 @@ def judge(generated: Showers, seed: int = 1, training: Showers = TRAINING) -> Ev
     return evaluate(compare(reference, generated, training=training, untrained=None, data=DATA, validation=validation))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", WRONG)
 def test_each_deformation_of_monte_carlo_is_rejected(name: str) -> None:
     """Also where there are too few training showers for the classifier, whose gate would reject them, too."""

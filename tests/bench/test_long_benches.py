@@ -56,6 +56,7 @@ def test_a_finished_run_of_the_same_configuration_is_used_again(
     assert len(commands) == 3
 
 
+@pytest.mark.integration
 def test_showers_that_judge_are_none_that_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small parametrised simulation; shards are written once."""
     monkeypatch.setattr(trained_runs, "TRAINED_RUNS", tmp_path / "trained")
@@ -124,6 +125,7 @@ def test_the_measured_angle_follows_the_primary_and_scatters_about_it() -> None:
     assert wide["angleSlope"]["value"] == pytest.approx(1, abs=0.02)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("choice", angle_target.CHOICES)
 def test_shards_with_the_angles_of_a_choice(tmp_path: Path, choice: str) -> None:
     """The training sees the chosen angles; cells, order and the showers that are held out stay; shards are intact."""

@@ -128,6 +128,7 @@ def fixed_angle():
     return build(run.model, run.data)
 
 
+@pytest.mark.integration
 def test_the_variable_angle_generator(variable_angle):
     weights = Weights(variable_angle.generator, seed=3)
     latent = np.random.default_rng(4).normal(size=(1, 256)).astype(np.float32)
@@ -152,6 +153,7 @@ def discriminate(weights, x, pads, same, epsilon):
     return 1 / (1 + np.exp(-weights.dense(x, "real_fake"))), weights.dense(x, "energy")
 
 
+@pytest.mark.integration
 def test_the_variable_angle_discriminator(variable_angle):
     discriminator = variable_angle.discriminator
     weights = Weights(discriminator, seed=5)

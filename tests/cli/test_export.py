@@ -82,6 +82,7 @@ def said(path: Path) -> dict[str, str]:
     return {one.key: one.value for one in onnx.load(str(path)).metadata_props}
 
 
+@pytest.mark.integration
 def test_par04_gets_fractions_of_the_energy(folders: Path, cells: Callable) -> None:
     path = folders / "par04" / "generator.onnx"
     call, noise = called(path), latent_noise(3, 0, 2, NOISE)

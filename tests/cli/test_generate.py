@@ -51,6 +51,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
         return {name: file[name][...] for name in file}
 
 
+@pytest.mark.integration
 def test_all_runtimes_leave_the_same_file(command: Callable, model: Path, tmp_path: Path) -> None:
     files = []
     for number, runtime in enumerate(("tensorflow", "onnx", "openvino"), start=1):
@@ -178,6 +179,7 @@ def test_one_that_is_stopped_leaves_nothing(model: Path, tmp_path: Path, number:
     assert (tmp_path / "a.h5").read_text() == "earlier"
 
 
+@pytest.mark.integration
 def test_memory_does_not_grow_with_the_showers(cube: Path, tmp_path: Path) -> None:
     """900 more showers are 29 MB: the process holds less than a quarter of that more."""
     peaks = []

@@ -203,6 +203,7 @@ NEED_NO_EXTRAS = [
 ]
 
 
+@pytest.mark.integration
 def test_planner_and_operator_run_in_an_environment_without_the_extras(document, folder):
     """Neither TensorFlow nor what the extras train, simulate, infer and pipeline bring can be imported."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

@@ -25,6 +25,7 @@ RUN = (
 GIVEN = (*RUN, "--image", "registry.example/t:1", "--data", "azureml://datastores/b/paths/showers")
 
 
+@pytest.mark.integration
 def test_what_is_printed_is_the_job_alone(command):
     pytest.importorskip("azure.ai.ml", exc_type=ImportError)
     done = command(*GIVEN)

@@ -47,6 +47,7 @@ def test_a_worker_trains_reports_and_leaves_the_model(
     assert (shown["step"], shown["steps"], shown["checkpointStep"], shown["epochs"]) == (5, 5, 5, 1)
 
 
+@pytest.mark.integration
 def test_the_launcher_of_an_mpijob_solves_what_the_manifest_says(
     command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def ours(plane: ControlPlane) -> set[tuple[str, ...]]:
     return {each for each in found if "caloscale" in each[2] and each[0] != "Event"}
 
 
+@pytest.mark.integration
 def test_helm_installs_upgrades_and_leaves_nothing_but_the_definition(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:

@@ -63,10 +63,12 @@ def test_values_and_gradients_equal_the_plain_layers(size, factor, kernel, pad, 
     compare(size, factor, kernel, pad, channels, filters, "float64", 1e-12, bias)
 
 
+@pytest.mark.integration
 def test_the_variable_angle_layer_in_double_precision():
     compare(*VARIABLE_ANGLE, channels=2, filters=2, dtype="float64", tolerance=1e-12)
 
 
+@pytest.mark.integration
 def test_the_variable_angle_layer_in_single_precision():
     """The kernel's gradient adds up 100,000 products, in another order: 3e-5 of the largest, the others 3e-6."""
     compare(*VARIABLE_ANGLE, channels=4, filters=4, dtype="float32", tolerance=3e-5)

@@ -14,6 +14,8 @@ import pytest
 from caloscale.models import build, count_parameters, flops
 from caloscale.spec import load_run
 
+pytestmark = pytest.mark.integration
+
 SMALL = (
     "data.geometry.cells=[6, 5, 3]",
     "data.geometry.layers=[{count: 3, absorberMm: 4}]",

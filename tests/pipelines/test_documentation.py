@@ -108,6 +108,7 @@ def test_the_commands_of_a_page_work(
     follow(page, after_run, monkeypatch, capsys)
 
 
+@pytest.mark.integration
 def test_the_commands_before_the_training_of_own_detector_work(
     after_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

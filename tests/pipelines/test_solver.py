@@ -38,6 +38,7 @@ def test_the_chain_and_what_runs_at_exit(tmp_path: Path) -> None:
     assert last["triggerPolicy"]["strategy"] == "ALL_UPSTREAM_TASKS_COMPLETED"
 
 
+@pytest.mark.integration
 def test_the_pipeline_runs_here_and_leaves_summary_report_and_bill(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

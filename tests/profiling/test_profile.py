@@ -196,6 +196,7 @@ def profile_of_a_training(shards, tmp_path_factory):
     return run, Profile.model_validate_json(file.read_text())
 
 
+@pytest.mark.integration
 def test_the_step_of_the_engine(profile_of_a_training):
     run, profile = profile_of_a_training
     assert sum(share.share for share in profile.shares) + profile.input_wait + profile.idle == pytest.approx(1)

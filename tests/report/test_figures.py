@@ -140,6 +140,7 @@ def sparse(reference: int, energies: tuple[float, float], *, empty_above: float 
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("reference", "energies", "empty_above"),
     [

@@ -36,6 +36,7 @@ def test_modules_of_a_chain_pass_events_on(example: str) -> None:
     np.testing.assert_allclose(values[EVENTS].numpy().mean(axis=(1, 2)), [1 / 0.5, 1 / 1.0], rtol=0.03)
 
 
+@pytest.mark.integration
 def test_the_environment_of_the_page_is_solved_for_its_parameter(example: str) -> None:
     overrides = [
         "solver.ranks=1",

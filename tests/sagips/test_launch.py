@@ -38,6 +38,7 @@ def small_run(options: str = "", *overrides: str, source: str = "truth") -> Solv
     return load_solver_run(preset="proxy", overrides=[*SMALL, f"solver.dataSets={data}", *overrides])
 
 
+@pytest.mark.integration
 def test_a_killed_rank_ends_all_and_the_same_call_resumes(tmp_path: Path) -> None:
     """Rank 1 also has gradients that are not finite, before and after it is killed."""
     options = f"not_finite: [5, 30], killed: 24, marker: {tmp_path / 'killed'}"

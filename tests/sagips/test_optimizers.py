@@ -31,6 +31,7 @@ def run(settings: Solver, epochs: int):
     return optimizer
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("objective", ["energy-distance", "likelihood"])
 def test_toy_problem_is_solved_without_a_gan(objective: str) -> None:
     optimizer = run(solver(f"solver.objective={objective}", "solver.epochs=300"), 300)
@@ -74,6 +75,7 @@ def test_only_weights_are_exchanged_unless_biases_are_asked_for() -> None:
     assert with_biases.step(0).gradient.size == 3 * 16 + 16 * 16 + 16 * 2 + 32
 
 
+@pytest.mark.integration
 def test_two_data_sets_share_the_parameters() -> None:
     """The second pipeline has another truth: the sum of both objectives has its smallest value between them."""
     other = NORMAL.replace("events", "name: second, events").replace("0.65", "0.45")

@@ -72,6 +72,7 @@ class Response:
         return a, float(np.sqrt(covariance[0, 0]) / (2 * a)), float(c2), c2_error
 
 
+@pytest.mark.integration
 def test_response_is_linear_within_3_percent(quick: dict[float, Showers]) -> None:
     residuals, errors = Response.of(quick).line_residuals()
     assert (np.abs(residuals) < 0.03).all(), residuals
@@ -91,6 +92,7 @@ def test_response_is_linear_within_3_percent_with_many_showers(plenty: dict[floa
     assert (errors < 0.003).all(), errors
 
 
+@pytest.mark.integration
 def test_response_of_the_silicon(quick: dict[float, Showers]) -> None:
     """28 MeV per GeV where every layer counts by its absorber; the plain sum falls, as the back samples half."""
     weighted = 1e3 * Response.of(quick).mean_gev / np.array(list(quick))
@@ -100,6 +102,7 @@ def test_response_of_the_silicon(quick: dict[float, Showers]) -> None:
     assert plain[0] > plain[1] > plain[2] > 23
 
 
+@pytest.mark.integration
 def test_resolution(quick: dict[float, Showers]) -> None:
     a, a_error, c2, c2_error = Response.of(quick).resolution()
     assert 0.15 - 3 * a_error < a < 0.20 + 3 * a_error, (a, a_error)
@@ -130,6 +133,7 @@ def maximum_line(samples: dict[float, Showers]) -> tuple[float, float, float]:
     return float(line[0]), float(np.sqrt(covariance[0, 0])), float(np.average(distance, weights=error**-2))
 
 
+@pytest.mark.integration
 def test_shower_maximum_follows_the_logarithm_of_the_energy(quick: dict[float, Showers]) -> None:
     slope, error, offset = maximum_line(quick)
     assert abs(slope - 1) < 0.1 + 3 * error, (slope, error)
@@ -155,6 +159,7 @@ def inclined(sample: Sampler) -> Showers:
     return sample(40, (8, 20), (60, 120))
 
 
+@pytest.mark.integration
 def test_incidence_angle_is_recovered(inclined: Showers) -> None:
     """By the principal axis of the shower."""
     truth, measured = inclined.angle_rad.astype(np.float64), axis_angle_rad(inclined)
@@ -165,6 +170,7 @@ def test_incidence_angle_is_recovered(inclined: Showers) -> None:
     assert abs(offset) < 3 * scatter / np.sqrt(len(truth))
 
 
+@pytest.mark.integration
 def test_the_line_through_the_barycentres_falls_short_of_the_angle(inclined: Showers) -> None:
     """A layer cuts the shower obliquely: where the profile rises, more lies ahead of the axis, where it falls, behind.
 
@@ -180,6 +186,7 @@ def test_the_line_through_the_barycentres_falls_short_of_the_angle(inclined: Sho
         assert slope[side] @ truth[side] / (truth[side] @ truth[side]) == pytest.approx(factor, abs=0.1)
 
 
+@pytest.mark.integration
 def test_the_networks_measure_of_the_angle_follows_the_angle(inclined: Showers) -> None:
     """It gives sparse layers at the back the greatest weight, so it is not the best estimate, but a monotone one."""
     truth = inclined.angle_rad.astype(np.float64)
@@ -188,6 +195,7 @@ def test_the_networks_measure_of_the_angle_follows_the_angle(inclined: Showers) 
     assert np.rad2deg(np.abs(np.mean(measured - truth))) < 2
 
 
+@pytest.mark.integration
 def test_inclined_showers_lie_in_the_middle_of_the_window(inclined: Showers) -> None:
     cells = inclined.cells_gev.sum(axis=3, dtype=np.float64)
     total = cells.sum(axis=(1, 2))
@@ -199,6 +207,7 @@ def test_inclined_showers_lie_in_the_middle_of_the_window(inclined: Showers) -> 
         assert profile[:, [0, -1]].sum() < 0.002 * total.sum()
 
 
+@pytest.mark.integration
 def test_response_of_the_window_to_inclined_showers(inclined: Showers) -> None:
     """About 25 to 26 MeV/GeV at these energies (docs/simulation.md)."""
     plain = 1e3 * float(inclined.ecal_sum_gev.sum() / inclined.energy_gev.sum())

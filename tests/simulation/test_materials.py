@@ -41,6 +41,7 @@ def calorimeter(absorber: str, active: str, engine: str, showers: int, energy_ge
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("absorber", "active", "engine"),
     [

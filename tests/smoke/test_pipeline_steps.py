@@ -37,6 +37,7 @@ def text_of(uri: str) -> str:
     return content.decode()
 
 
+@pytest.mark.integration
 def test_a_step_writes_its_artifacts_into_the_bucket(bucket_server: str, tmp_path: Path) -> None:
     """The first one, with its command as compiled; what it gives is what the stage gives here."""
     walk = pipeline(bucket_server, PLANNED, "one")

@@ -38,6 +38,7 @@ def test_workers_have_disjoint_images_that_are_the_batch_of_one():
         assert len(set(together.tolist())) == len(together)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("method", "workers"), [("ring", 3), ("hierarchical", 3), ("synchronous", 2)])
 def test_synchronous_workers_compute_what_one_with_the_whole_batch_does(method, workers):
     alone = train_digits({**SMALL, "batch": 24, "momentum": 0.5})
@@ -48,6 +49,7 @@ def test_synchronous_workers_compute_what_one_with_the_whole_batch_does(method, 
     assert together["staleness"]["max"] == 0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("method", "bound"), [("bounded", 0), ("lazy", 2)])
 def test_asynchronous_workers_learn_and_a_bound_is_kept(method, bound):
     found = train_digits(

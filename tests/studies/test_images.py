@@ -18,6 +18,7 @@ ALEXNET = {
 """Inputs and outputs of each layer of the paper; two halves of a layer see half of the channels each."""
 
 
+@pytest.mark.integration
 def test_parameters_of_the_classifiers():
     """GoogLeNet: 6,998,552 in the weights of its authors; ResNet50: 25,636,712 in Keras's list, of which 53,120 are
     running statistics."""

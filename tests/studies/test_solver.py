@@ -64,6 +64,7 @@ def rows_of(outcome: Outcome, sweep: str) -> list[dict[str, Any]]:
     return [dict(zip(found.sweep.columns, row)) for row in found.rows]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", STUDIES)
 def test_each_study_makes_its_tables(solved: list[SolverRun], tmp_path: Path, name: str) -> None:
     """Every point is a valid configuration, and every column is in the result."""

@@ -70,6 +70,7 @@ def test_a_change_that_the_chart_does_not_know_is_named(tmp_path: Path) -> None:
         chart.values_of(overlay)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_helm_renders_what_the_overlay_is(overlay: str, helm: Path, kubectl: str) -> None:
     values = MANIFESTS / "chart" / f"values-{overlay}.yaml"
@@ -83,6 +84,7 @@ def test_helm_renders_what_the_overlay_is(overlay: str, helm: Path, kubectl: str
     run(helm, "lint", "--strict", "--quiet", "--kube-version", "1.34.4", MANIFESTS / "chart", "--values", values)
 
 
+@pytest.mark.integration
 def test_values_reach_their_objects(helm: Path, tmp_path: Path) -> None:
     values = {
         "image": "registry.example/operator@sha256:" + "a" * 64,

@@ -69,6 +69,7 @@ def test_a_page_is_read_in_ten_minutes() -> None:
     assert [f"{page.name}: {n} words" for page in pages if (n := len(page.read_text().split())) > 2300] == []
 
 
+@pytest.mark.integration
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     loaded = re.compile(r'<(?:script|img|iframe)\b[^>]*\bsrc="?(?:https?:)?//|<link\b[^>]*\bhref="?(?:https?:)?//')
     pages = list(site.rglob("*.html"))
@@ -76,6 +77,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     assert [page.name for page in pages if loaded.search(page.read_text())] == []
 
 
+@pytest.mark.integration
 def test_the_reference_has_every_key_command_and_error(site: Path) -> None:
     reference = {page.stem: page.read_text() for page in (site / "reference").glob("*.html")}
     schema = json.loads((ROOT / "docs/schema/run.schema.json").read_text())

@@ -29,6 +29,7 @@ print(*(file.read_text().strip() for file in Path("/proc/self/task").glob("*/com
 """
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(sys.platform != "linux", reason="the names of threads are in /proc")
 def test_tensorflow_has_the_threads_of_the_run_configuration():
     output = subprocess.run([sys.executable, "-c", COUNT], check=True, capture_output=True, text=True).stdout.split()

@@ -117,6 +117,7 @@ def test_accelerators_that_were_given_must_be_there(overrides, environment, devi
     assert error.value.exit_code == 140
 
 
+@pytest.mark.integration
 def test_a_worker_without_its_accelerators_does_not_train_on_the_processor(shards, tmp_path):
     """By the command itself: exit code 140, which Kubeflow's policy ExitCode starts again elsewhere."""
     command = [sys.executable, "-m", "caloscale.cli.main", "train", "--preset", "compact", "-w", str(tmp_path / "run")]

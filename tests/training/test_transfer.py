@@ -70,6 +70,7 @@ def test_what_has_the_same_shape_is_taken_over_and_the_rest_begins_anew(quickly:
     }
 
 
+@pytest.mark.integration
 def test_the_mean_response_keeps_its_ratio_to_that_of_the_detector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

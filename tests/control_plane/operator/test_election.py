@@ -15,6 +15,7 @@ from tools.cluster import ControlPlane
 Add = Callable[..., list[str]]
 
 
+@pytest.mark.integration
 def test_a_stopped_leader_is_replaced_and_ends_when_it_comes_back(
     runs: Runs, add_nodes: Add, operator: OperatorProcess, control_plane: ControlPlane, tmp_path: Path
 ) -> None:

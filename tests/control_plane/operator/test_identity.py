@@ -34,6 +34,7 @@ def test_a_name_that_is_taken_is_reported_and_left_alone(runs: Runs, add_nodes: 
     assert len(runs.phase("gan", "Succeeded")["attempts"]) == 1
 
 
+@pytest.mark.integration
 def test_runs_that_get_the_name_of_one_that_ends(runs: Runs, add_nodes: Add, api: client.ApiClient) -> None:
     recreate(runs, add_nodes, api, times=3)
 

@@ -132,6 +132,7 @@ def test_a_users_error_fails_at_once(runs: Runs, add_nodes: Add) -> None:
     assert not [c for c in status["conditions"] if c["type"] == "Succeeded"]  # it is not the complement of Failed
 
 
+@pytest.mark.integration
 def test_a_quota_that_is_too_small_is_reported_with_the_remedy(runs: Runs, add_nodes: Add) -> None:
     """The job's controller may not make the pods: its warning reaches the run, and a raised quota ends it."""
     add_nodes("v100", 2)

@@ -89,6 +89,7 @@ def test_all_nodes_go_and_fewer_come_back_and_then_all(
     runs.phase("gan", "Succeeded")
 
 
+@pytest.mark.integration
 def test_a_worker_that_lost_its_peer_starts_the_gang_again(runs: Runs, add_nodes: Add, api: client.ApiClient) -> None:
     add_nodes(pool="v100", count=2)
     runs.fake_pods(None)
@@ -113,6 +114,7 @@ main()
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("count", [3, pytest.param(10, marks=pytest.mark.long)])
 def test_an_operator_that_is_rolled_back_and_forward_ends_no_run(
     count: int, runs: Runs, add_nodes: Add, operator: OperatorProcess, api: client.ApiClient
@@ -140,6 +142,7 @@ def conditions(status: dict[str, Any]) -> set[tuple[str, str]]:
     return {(each["type"], each["status"]) for each in status.get("conditions", [])}
 
 
+@pytest.mark.integration
 def test_the_operator_is_killed_again_and_again(
     runs: Runs, add_nodes: Add, operator: OperatorProcess, remove_nodes: Callable[..., None]
 ) -> None:

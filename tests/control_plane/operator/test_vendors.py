@@ -35,6 +35,7 @@ def vendor_nodes(request: pytest.FixtureRequest, api: client.ApiClient) -> Itera
 LONG = [pytest.param(vendor, marks=pytest.mark.long) for vendor in ex.VENDORS if vendor not in ("gke", "bare-metal")]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("vendor_nodes", ["bare-metal", *LONG], indirect=True)
 def test_the_same_run_succeeds_on_nodes_of_every_vendor(vendor_nodes: list[str], runs: Runs) -> None:
     runs.fake_pods("3s")
