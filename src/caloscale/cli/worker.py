@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 def command() -> None:
     """Train as one of the workers of a run on a cluster; everything comes from the environment of the pod."""
-    from caloscale.client.cancellation import ended_by_sigterm
     from caloscale.cluster.workload.pod_template import RUN_VARIABLE
     from caloscale.spec import SolverRun, parse_any_run
+    from caloscale.termination import ended_by_sigterm
 
     text = os.environ.get(RUN_VARIABLE)
     if text is None:

@@ -9,7 +9,6 @@ import os
 import shutil
 from pathlib import Path
 
-from caloscale.client.cancellation import ended_by_sigterm
 from caloscale.client.estimate import estimate_of
 from caloscale.client.runs import RunOnCluster, delete, describe, find_run, follow, manifest_of, submit
 from caloscale.client.usage import use_of
@@ -21,6 +20,7 @@ from caloscale.spec.workspace_layout import DATASET, PLAN_FILE, TRAINED, USAGE_F
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.failure import failure_kept
 from caloscale.storage.objects import download, is_remote, read_object, upload, write_object
+from caloscale.termination import ended_by_sigterm
 
 log = logging.getLogger(__name__)
 

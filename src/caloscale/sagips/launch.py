@@ -9,18 +9,17 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from caloscale.errors import CaloscaleError, InputError, RankLostError, Terminated, TrainingError
+from caloscale.errors import CaloscaleError, InputError, RankLostError, TrainingError
 from caloscale.progress import bar
 from caloscale.sagips.mpi import HOST_FILE, mpi_environment, mpiexec_command
 from caloscale.sagips.rank import REPORT
 from caloscale.sagips.saves import list_states, rank_folder
 from caloscale.spec import SolverRun
+from caloscale.termination import ended_by_sigterm
 
 LOG = "ranks.log"
 """What the ranks wrote, but for their progress."""
@@ -45,7 +44,7 @@ def solve_with_ranks(run: SolverRun, folder: Path) -> None:
     command = one if solver.ranks == 1 else mpiexec_command(solver.ranks, module, environment)
     log = folder / LOG
     before = log.stat().st_size if log.is_file() else 0
-    with log.open("ab") as errors, _sigterm_ends():
+    with log.open("ab") as errors, ended_by_sigterm():
         # Ctrl-C reaches this process only, which ends the ranks.
         process = subprocess.Popen(
             command,
@@ -70,23 +69,6 @@ def solve_with_ranks(run: SolverRun, folder: Path) -> None:
         raise _error_of(failure, log)
     if code:
         raise _lost(code, run, folder, log, before)
-
-
-@contextmanager
-def _sigterm_ends() -> Iterator[None]:
-    """SIGTERM ends like Ctrl-C: by way of what ends the ranks."""
-
-    def end(number: int, frame: object) -> None:
-        raise Terminated
-
-    if threading.current_thread() is not threading.main_thread():  # others may not do this
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _end_with_parent() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import caloscale
-from caloscale.errors import CaloscaleError, InputError, StorageError
+from caloscale.errors import CaloscaleError, InputError, StorageError, Terminated
 from caloscale.inference import Primaries, Runtime, open_runtime, parse_primaries, stream, suitable_batch
 from caloscale.inference.export.runtimes import Format, is_exported
 from caloscale.models.card import ModelCard, read_card
@@ -22,6 +21,7 @@ from caloscale.showers.hdf5.layouts import Layout
 from caloscale.showers.hdf5.writer import WRITABLE, open_writer
 from caloscale.spec.block import Block
 from caloscale.tensorflow_import import load_tensorflow_quietly
+from caloscale.termination import ended_by_sigterm
 
 
 @dataclass(frozen=True)
@@ -224,19 +224,11 @@ def _peak_memory_mib() -> float:
 
 @contextmanager
 def _explained_interrupts() -> Iterator[None]:
-    """SIGTERM ends like Ctrl-C: by way of everything that cleans up."""
-
-    def stop(number: int, _: Any) -> None:
-        raise GenerationStoppedError(128 + number)
-
+    """SIGTERM ends like Ctrl-C: by way of everything that cleans up, and of nothing that handles errors."""
     try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not the main thread, which alone may do this
-        before = None
-    try:
-        yield
+        with ended_by_sigterm():
+            yield
     except KeyboardInterrupt:
         raise GenerationStoppedError(130) from None
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+    except Terminated:
+        raise GenerationStoppedError(Terminated.exit_code) from None
