@@ -63,8 +63,7 @@ install: $(VENV)/.dev ## Install everything for development into .venv
 
 # A process that dies is not replaced: pytest-xdist 3.8 then hands out the files that are done as well, and never ends.
 .PHONY: test
-test: $(VENV)/.dev ## Lint and the tests (at most 10 minutes)
-	@$(MAKE) --no-print-directory lint
+test: $(VENV)/.dev ## The tests (at most 10 minutes)
 	@$(BIN)/pytest --numprocesses auto --dist loadfile --max-worker-restart 0 --durations=15
 	@$(BIN)/python -m tools.cluster built || \
 	echo "the operator's tests on a real control plane were left out: make test-control-plane (builds it once, up to half an hour)"

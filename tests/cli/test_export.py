@@ -114,6 +114,7 @@ def _mesh(text: str) -> list[str]:
     return [part.partition(name)[2] for name, part in zip(("radius", "azimuth", "depth"), text.split(", "))]
 
 
+@pytest.mark.integration
 def test_ddml_gets_mev_by_layer(folders: Path, cells: Callable) -> None:
     """The network has 5 cells along x: DDML places an even number in the middle, so 10 halves."""
     call, noise = called(folders / "ddml" / "generator.onnx"), latent_noise(4, 0, 1, NOISE)[0]
@@ -140,6 +141,7 @@ def test_ddml_gets_mev_by_layer(folders: Path, cells: Callable) -> None:
     assert "model.CellSizeX, model.CellSizeY = 2.55 * mm, 5.1 * mm" in text
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("target", ["par04", "ddml"])
 def test_a_file_is_optimised_and_describes_itself(folders: Path, tmp_path: Path, target: str) -> None:
     path = folders / target / "generator.onnx"
@@ -177,6 +179,7 @@ def changed(path: Path, output: Path, **properties: str) -> Path:
     return output
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("target", ["par04", "ddml"])
 def test_a_check_finds_a_changed_file(
     command: Callable, folders: Path, model: Path, tmp_path: Path, target: str
@@ -195,6 +198,7 @@ def test_a_check_finds_a_changed_file(
     assert done.code == 2 and "differs from the network" in done.err and "remedy" in done.err
 
 
+@pytest.mark.integration
 def test_files_that_cannot_be_checked(command: Callable, folders: Path, model: Path, tmp_path: Path) -> None:
     path = folders / "par04" / "generator.onnx"
     foreign = onnx.load(str(path))

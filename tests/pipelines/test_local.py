@@ -146,6 +146,7 @@ def test_networks_and_their_validation_by_single_commands(home: Path, by_command
     assert judged["decision"] == "not assessed" and (home / "own" / "model" / "generator.keras").is_file()
 
 
+@pytest.mark.integration
 def test_a_failing_step_still_leaves_a_report_and_a_bill(home: Path) -> None:
     """NaN in a cell: found by the prepare step, exit code 2, and the bill says what was used until then."""
     showers = home / "own"

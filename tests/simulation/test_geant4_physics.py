@@ -230,6 +230,7 @@ def test_the_window_holds_the_shower(sample: Sampler) -> None:
         assert sides / all_seen < 0.001
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("energy_gev", [10.0, 100.0])
 def test_parametrised_showers_resemble_those_of_geant4(
     energy_gev: float, quick: dict[float, Showers], sample: Sampler

@@ -19,6 +19,8 @@ from .forked import Forked
 from .processes import environments, exit_codes
 from .worker import Job, work
 
+pytestmark = pytest.mark.integration
+
 pytestmark = pytest.mark.timeout(1800)  # A busy machine is not a failure.
 
 TOLERANCE = 2e-5

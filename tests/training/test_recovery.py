@@ -19,6 +19,8 @@ from . import quick_networks
 from .conftest import small_run
 from .processes import exit_codes, newest_step, said, start_quick_training
 
+pytestmark = pytest.mark.integration
+
 QUICK = (
     *quick_networks.QUICK,
     "train.deterministic=true",

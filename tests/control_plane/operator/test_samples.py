@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.control_plane.operator.conftest import Runs
@@ -21,6 +22,7 @@ POOLS = (
 )  # fmt: skip
 
 
+@pytest.mark.integration
 def test_samples_run_to_success(runs: Runs, add_nodes: Callable[..., list[str]]) -> None:
     for pool in POOLS:
         add_nodes(**pool)
