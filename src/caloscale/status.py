@@ -175,6 +175,7 @@ Reason = Literal[
     "WorkerLost",
     "WorkerFailed",
     "NodeLost",
+    "Preempted",
     "UserError",
     "Suspended",
     "Budget",

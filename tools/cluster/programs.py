@@ -40,6 +40,9 @@ NODE = MappingProxyType(
         "pause": "./cmd/pause",
     }
 )
+KUEUE_MODULE = MODULE / "kueue"
+"""Kueue has a module of its own: it needs newer libraries of Kubernetes than the other programs."""
+KUEUE = MappingProxyType({"kueue": "sigs.k8s.io/kueue/cmd/kueue"})
 # Manifests that are rendered from the modules' own kustomize bases: name -> (module, folder in it).
 UPSTREAM = MappingProxyType(
     {
@@ -48,6 +51,7 @@ UPSTREAM = MappingProxyType(
         "mpi-operator": ("github.com/kubeflow/mpi-operator", "manifests/overlays/standalone"),
     }
 )
+KUEUE_UPSTREAM = MappingProxyType({"kueue": ("sigs.k8s.io/kueue", "config/default")})
 
 
 @functools.cache
@@ -60,34 +64,41 @@ def version(module: str) -> str:
     return found.group(1)
 
 
-def folder() -> Path:
-    """Where this tree's programs lie: in the user's cache (or $CALOSCALE_CACHE), by the hash of what is pinned."""
-    pinned = b"".join((MODULE / name).read_bytes() for name in ("go.mod", "go.sum"))
+def folder(module: Path = MODULE) -> Path:
+    """Where a module's programs lie: in the user's cache (or $CALOSCALE_CACHE), by the hash of what is pinned."""
+    pinned = b"".join((module / name).read_bytes() for name in ("go.mod", "go.sum"))
     root = Path(os.environ.get("CALOSCALE_CACHE") or platformdirs.user_cache_dir("caloscale"))
-    return root / "cluster" / hashlib.sha256(pinned).hexdigest()[:16]
+    return root / module.name / hashlib.sha256(pinned).hexdigest()[:16]
 
 
 def program(name: str) -> Path:
     """A built program; raises ClusterError with how to get it."""
-    path = folder() / "bin" / name
+    path = folder(_module(name)) / "bin" / name
     if not path.is_file():
-        target = "--nodes " if name in NODE else ""
+        option = "--nodes " if name in NODE else "--kueue " if name in KUEUE else ""
         raise ClusterError(
-            f"{name} is not built", remedy=f"python -m tools.cluster build {target}(once, up to half an hour)"
+            f"{name} is not built", remedy=f"python -m tools.cluster build {option}(once, up to half an hour)"
         )
     return path
 
 
 def manifest(name: str) -> Path:
     """The rendered manifest of an upstream operator; raises ClusterError with how to get it."""
-    path = folder() / "manifests" / f"{name}.yaml"
+    path = folder(_module(name)) / "manifests" / f"{name}.yaml"
     if not path.is_file():
         raise ClusterError(f"the manifest of {name} is not rendered", remedy="python -m tools.cluster build")
     return path
 
 
-def is_built(*, nodes: bool = False) -> bool:
-    """Whether all programs and manifests of a control plane (and of real nodes) are there."""
+def is_built(*, nodes: bool = False, kueue: bool = False) -> bool:
+    """Whether all programs and manifests of a control plane (and of real nodes, and of Kueue) are there."""
     wanted = [folder() / "bin" / name for name in (*CONTROL_PLANE, *(NODE if nodes else ()))]
     wanted += [folder() / "manifests" / f"{name}.yaml" for name in UPSTREAM]
+    if kueue:
+        wanted += [folder(KUEUE_MODULE) / "bin" / name for name in KUEUE]
+        wanted += [folder(KUEUE_MODULE) / "manifests" / f"{name}.yaml" for name in KUEUE_UPSTREAM]
     return all(path.is_file() for path in wanted)
+
+
+def _module(name: str) -> Path:
+    return KUEUE_MODULE if name in KUEUE else MODULE

@@ -89,8 +89,49 @@ def _mpi_operator(plane: ControlPlane, folder: Path) -> Daemon:
     return plane.servers.daemon("mpi-operator", command, lambda: answers(health, "/metrics"), **environment)
 
 
+KUEUE_CONFIGURATION = MappingProxyType(
+    {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "namespace": "kueue-system",
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {
+            "enable": True,
+            "webhookServiceName": "kueue-webhook-service",
+            "webhookSecretName": "kueue-webhook-server-cert",
+        },
+        "metrics": {"bindAddress": "0"},
+        "featureGates": {"VisibilityOnDemand": False},
+        "integrations": {"frameworks": ["kubeflow.org/tfjob", "jobset.x-k8s.io/jobset"]},
+    }
+)
+_KUEUE_KINDS = ("workload", "clusterqueue", "cohort", "resourceflavor", "tfjob", "jobset")
+"""Kinds whose webhooks Kueue serves with this configuration; its manifest has those of all frameworks."""
+
+
+def _kueue(plane: ControlPlane, folder: Path) -> Daemon:
+    """Kueue for TFJobs and JobSets with a queue's label."""
+    webhook, health = free_ports(2)
+    authority, pair = _webhook_certificate(folder, "kueue-ca", "kueue-webhook-service.kueue-system.svc")
+    objects = [each for each in _without_pods(objects_of("kueue")) if each["kind"] != "APIService"]
+    for each in objects:
+        if "webhooks" in each:
+            each["webhooks"] = [hook for hook in each["webhooks"] if hook["name"].split(".")[0][1:] in _KUEUE_KINDS]
+    secret = webhook_secret("kueue-webhook-server-cert", "kueue-system", authority, pair)
+    plane.apply_with_kinds([*_with_webhooks_at(objects, webhook, authority), secret])
+    configuration = {
+        **KUEUE_CONFIGURATION,
+        "webhook": {"port": webhook, "host": "127.0.0.1", "certDir": str(pair.certificate.parent)},
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+    }
+    path = folder / "configuration.yaml"
+    path.write_text(yaml.safe_dump(configuration), encoding="utf-8")
+    environment = _environment(plane, folder, "kueue-controller-manager", "kueue-system")
+    return plane.servers.daemon("kueue", [f"--config={path}"], lambda: answers(health, "/readyz"), **environment)
+
+
 OPERATORS: MappingProxyType[str, Callable[[ControlPlane, Path], Daemon]] = MappingProxyType(
-    {"training-operator": _training_operator, "jobset": _jobset, "mpi-operator": _mpi_operator}
+    {"training-operator": _training_operator, "jobset": _jobset, "mpi-operator": _mpi_operator, "kueue": _kueue}
 )
 
 
@@ -127,7 +168,8 @@ def _without_pods(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _with_webhooks_at(objects: list[dict[str, Any]], port: int, authority: Authority | None) -> list[dict[str, Any]]:
     """Webhooks are reached as host processes instead of through a Service."""
     for each in objects:
-        for hook in each.get("webhooks", []):
+        conversion = each.get("spec", {}).get("conversion", {}).get("webhook")
+        for hook in [*each.get("webhooks", []), *([conversion] if conversion else [])]:
             assert authority is not None
             path = hook["clientConfig"]["service"]["path"]
             bundle = base64.b64encode(authority.certificate.read_bytes()).decode()

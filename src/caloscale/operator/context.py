@@ -101,6 +101,7 @@ EVENTS: dict[str, tuple[str, str]] = {
     "WorkerLost": ("Warning", "The attempt ended because a worker was evicted, preempted or deleted."),
     "WorkerFailed": ("Warning", "The attempt ended with an exit code of 128 or more, or without memory."),
     "NodeLost": ("Warning", "The attempt ended because a node is gone or does not respond."),
+    "Preempted": ("Normal", "The attempt ended because its queue gave the nodes to another workload."),
     "JobLost": ("Warning", "The attempt ended because its job was deleted, or got no pods."),
     "Unschedulable": (
         "Normal, or Warning",

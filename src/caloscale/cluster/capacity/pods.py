@@ -181,12 +181,7 @@ class Job:
     """When it was made."""
 
 
-_STATES: dict[str, JobState] = {
-    "Succeeded": "succeeded",
-    "Completed": "succeeded",
-    "Failed": "failed",
-    "Suspended": "suspended",
-}
+_STATES: dict[str, JobState] = {"Succeeded": "succeeded", "Completed": "succeeded", "Failed": "failed"}
 """By condition; Succeeded is a TFJob's, Completed a JobSet's."""
 
 
@@ -203,13 +198,16 @@ def job_of(raw: Mapping[str, Any]) -> Job:
     owner, namespace = owner_of(raw), metadata.get("namespace", "")
     holding = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
     condition = next((each for each in _STATES if each in holding), None)
+    spec = raw.get("spec") or {}
+    # A queue suspends and admits by the specification; the condition Suspended follows when the pods are gone.
+    suspended = bool(spec.get("runPolicy", spec).get("suspend"))
     return Job(
         kind=raw["kind"],
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         run=RunKey(namespace, owner["name"], owner["uid"]) if owner is not None else None,
         attempt=int(labels.get(ATTEMPT_LABEL, 0)),
-        state=_STATES[condition] if condition else "active",
+        state=_STATES[condition] if condition else "suspended" if suspended else "active",
         message=holding[condition].get("message", "") if condition else "",
         deleting="deletionTimestamp" in metadata,
         created=_moment(metadata.get("creationTimestamp")),
