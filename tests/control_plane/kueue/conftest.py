@@ -33,13 +33,15 @@ class Queues:
         """A LocalQueue of its own ClusterQueue with a quota of GPUs in a pool."""
         full = f"{self.namespace}-{name}"
         flavor = f"{self.namespace}-{pool}"
-        quota = {"name": "nvidia.com/gpu", "nominalQuota": str(gpus)}
+        # Workers also ask for processors and memory; what a queue has no quota of, it admits nobody with.
+        quotas = {"cpu": "1000", "memory": "10Ti", "nvidia.com/gpu": str(gpus)}
+        resources = [{"name": resource, "nominalQuota": quota} for resource, quota in quotas.items()]
         spec: dict[str, Any] = {
             "namespaceSelector": {},
             "queueingStrategy": "BestEffortFIFO",
             "preemption": preemption,
             "resourceGroups": [
-                {"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": flavor, "resources": [quota]}]}
+                {"coveredResources": list(quotas), "flavors": [{"name": flavor, "resources": resources}]}
             ],
         }
         if cohort is not None:
