@@ -44,6 +44,15 @@ def test_only_new_warnings_about_this_attempt_count_the_newest_first() -> None:
     assert [diagnostic.message for diagnostic in diagnostics_of(events, LIVE, LATER)] == ["at 9", "at 6", "at 5"]
 
 
+def test_a_queue_s_reason_is_that_of_the_workload_of_the_job() -> None:
+    def about(name: str, kind: str = "Workload") -> dict[str, Any]:
+        return {**event(name, 5), "regarding": {"name": name, "kind": kind}}
+
+    events = [about("tfjob-gan-1-0a1b2"), about("tfjob-gan-12-0a1b2"), about("tfjob-gan-1-0a1b2", "TFJob")]
+    (found,) = diagnostics_of(events, LIVE, LATER)
+    assert found.where == "gan-1" and found.message == "at 5"
+
+
 def test_a_warning_blocks_a_pod_that_has_its_node_while_it_is_repeated() -> None:
     making = pod_of({**pod({"reason": "ContainerCreating"}), "spec": {"nodeName": "n0"}})
     unbound = pod_of(pod({"reason": "ContainerCreating"}))

@@ -213,6 +213,10 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
         make_objects(draft, run, live)
     elif job.state == "suspended":
         queued = f"queue {draft.queue(run)} has not admitted it yet"
+        if draft.seen.warnings:
+            queued += f": {draft.seen.warnings[0].message}"
+        elif draft.now < (asked := live.launched + dt.timedelta(seconds=PATIENCE_SECONDS)):
+            draft.times.append(asked)
         draft.put(phase="Waiting", message=queued)
         draft.condition("Launched", "False", "Queued", queued)
     else:

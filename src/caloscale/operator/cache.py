@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError
 from caloscale.cluster import names
 from caloscale.cluster.capacity.labels import NodeLabels, load_labels
 from caloscale.cluster.capacity.nodes import Node, Pool, node_of, pools_of
-from caloscale.cluster.capacity.pods import ENDED, Job, Pod, job_of, owner_of, pod_of
+from caloscale.cluster.capacity.pods import ENDED, Job, Pod, job_of, owner_of, pod_of, subject_of
 from caloscale.cluster.names import RunKey
 from caloscale.connection import GONE, Connection, message_of
 from caloscale.status import FINISHED, RunProgress, RunStatus
@@ -302,7 +302,7 @@ class Store:
 
     def _warned_of(self, namespace: str, raw: Mapping[str, Any]) -> RunKey | None:
         """The live run whose job or worker a warning is about."""
-        name = (raw.get("regarding") or {}).get("name", "")
+        name = subject_of(raw)
         for found in ATTEMPT.finditer(name):
             run = self._named.get((namespace, name[: found.start()]))
             live = self.runs[run].status.live if run is not None else None

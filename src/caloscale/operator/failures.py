@@ -12,7 +12,7 @@ from typing import Any
 from caloscale.cluster import names
 from caloscale.cluster.accounting import COUNTED, HOUR, first_usage, settle, with_cost, with_steps
 from caloscale.cluster.capacity.placement import shortage
-from caloscale.cluster.capacity.pods import ENDED, IMAGE_REASONS, Diagnostic, Job, Pod
+from caloscale.cluster.capacity.pods import ENDED, IMAGE_REASONS, Diagnostic, Job, Pod, subject_of
 from caloscale.errors import PeerLostError, with_remedy
 from caloscale.operator.context import Delete, Draft, Snapshot
 from caloscale.spec import Run, seconds_of
@@ -43,7 +43,7 @@ def diagnostics_of(events: Iterable[Mapping[str, Any]], live: AttemptStatus, now
     # a run by the name of our job has jobs and pods that begin with it, too: after ours comes a letter
     ours = re.compile(rf"{re.escape(live.job)}(-[a-z].*)?")
     for event in events:
-        name = event["regarding"].get("name", "")
+        name = subject_of(event)
         series = event.get("series") or {}  # kubelet and scheduler still write the fields of the older API
         times = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"), event.get("eventTime"))
         moment = next(filter(None, times), None) or event["metadata"].get("creationTimestamp")

@@ -36,7 +36,8 @@ def test_a_run_waits_for_the_quota_of_its_queue(runs: Runs, queues: Queues, add_
     runs.create("first", **in_queue("physics"))
     runs.phase("first", "Running")
     runs.create("second", **in_queue("physics"))
-    status = runs.until("second", not_admitted, "it waits in the queue")
+    reason = "insufficient unused quota for nvidia.com/gpu"
+    status = runs.until("second", lambda s: not_admitted(s) and reason in s["message"], "it waits in the queue")
     assert not runs.pods("second") and reasons(status) == [None]
     runs.server.delete("TrainingRun", runs.namespace, "first")
     assert runs.phase("second", "Running")["restarts"] == 0

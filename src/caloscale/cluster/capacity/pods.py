@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -212,3 +213,11 @@ def job_of(raw: Mapping[str, Any]) -> Job:
         deleting="deletionTimestamp" in metadata,
         created=_moment(metadata.get("creationTimestamp")),
     )
+
+
+def subject_of(event: Mapping[str, Any]) -> str:
+    """Name of what an event is about; of a job for Kueue's Workload of a job, ``tfjob-gan-1-0a1b2``."""
+    regarding = event.get("regarding") or {}
+    name = str(regarding.get("name", ""))
+    job = re.fullmatch(r"(?:tfjob|jobset)-(.+)-[0-9a-f]{5}", name) if regarding.get("kind") == "Workload" else None
+    return job[1] if job else name
