@@ -11,6 +11,7 @@ from caloscale.errors import CheckpointError, ConfigurationError, InputError, St
 from caloscale.stages.record import recorded
 
 COMPACT = spec.load_run(preset="compact")
+TINY = ("data.geometry.cells=[6, 6, 5]", "data.geometry.layers=[{count: 5, absorberMm: 4}]", "data.geometry.depthMm=50")
 
 
 def prepared(folder: Path) -> Path:
@@ -27,6 +28,21 @@ def test_a_run_that_starts_from_no_model_makes_nothing_but_one_that_has_started_
     assert not (tmp_path / "runs").exists()
     (tmp_path / "runs" / "mine" / "training").mkdir(parents=True)
     assert stages.new_run_folder(run, tmp_path / "runs", "mine") == tmp_path / "runs" / "mine"
+
+
+def test_shards_are_made_again_for_a_run_that_is_repeated(tmp_path: Path) -> None:
+    """The record of the simulation lies beside the shards, and is no file of others."""
+    run = spec.load_run(preset="compact", overrides=["data.simulation.engine=parametrised", "data.showers=60", *TINY])
+    folder = stages.new_run_folder(run, tmp_path, "mine")
+    showers, dataset = folder / "showers", folder / "dataset"
+    stages.simulate(run, folder, showers)
+    first = stages.preprocess(run, folder, showers, dataset)
+    assert (dataset / "simulation.json").is_file()
+    assert stages.preprocess(run, folder, showers, dataset).shards == first.shards
+    assert (dataset / "simulation.json").read_bytes() == (showers / "simulation.json").read_bytes()
+    (dataset / "notes.txt").touch()
+    with pytest.raises(StorageError, match=r"other files than shards.*notes\.txt"):
+        stages.preprocess(run, folder, showers, dataset)
 
 
 def test_latest_points_at_the_last_run_that_made_shards(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,9 @@ def preprocess(run: Run, workspace: str | Path, showers: Path, dataset: Path) ->
     with open_workspace(workspace) as folder, recorded("preprocess", folder) as figures:
         keep_configuration(run, folder)
         source = showers if run.data.source == "simulate" else run.data.source
-        manifest = preprocess_showers(run.data, source, dataset)
-        if (showers / RECORD_NAME).is_file() and run.data.source == "simulate":
-            shutil.copyfile(showers / RECORD_NAME, dataset / RECORD_NAME)
+        record = showers / RECORD_NAME
+        simulated = run.data.source == "simulate" and record.is_file()
+        manifest = preprocess_showers(run.data, source, dataset, record=record if simulated else None)
         figures.update(figures_of(manifest))
         return manifest
 

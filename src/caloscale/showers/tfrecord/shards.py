@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -53,17 +54,20 @@ _BLOCK_BYTES = 32 * 1024 * 1024
 """Cells that are in memory at a time, as stored; the work on them takes some times as much."""
 
 
-def preprocess_showers(data: Data, source: str | Path, output: Path) -> Manifest:
+def preprocess_showers(data: Data, source: str | Path, output: Path, *, record: Path | None = None) -> Manifest:
     """Select, re-bin and compress the showers of ``source`` into shards in the folder ``output``.
 
-    ``source``: an HDF5 file, a folder or glob of them, or gs://bucket/prefix. The folder appears when
-    it is complete and replaces an earlier folder of shards; after a failure the output is unchanged.
+    ``source``: an HDF5 file, a folder or glob of them, or gs://bucket/prefix. ``record``: a file that is copied beside
+    the shards. The folder appears when it is complete and replaces an earlier folder of shards, with or without the
+    record; after a failure the output is unchanged.
     Raises ShowerFileError (files that are broken, do not fit or leave nothing selected) and StorageError.
     """
     output = Path(output)
-    _check_replaceable(output)
+    _check_replaceable(output, record)
     with atomic_writer(output, replace_folder=True) as folder:
         folder.mkdir()
+        if record is not None:
+            shutil.copyfile(record, folder / record.name)
         with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=output.parent) as scratch:
             files = [survey_file(path, data) for path in find_files(source, Path(scratch))]
             manifest = _Preprocessor(data, str(source), files, folder).run()
@@ -251,13 +255,14 @@ def prepare(showers: Showers, data: Data) -> tuple[Prepared, int]:
     return prepared[bright], int((~bright).sum())
 
 
-def _check_replaceable(output: Path) -> None:
+def _check_replaceable(output: Path, record: Path | None) -> None:
     """Only a folder of shards is replaced; other files are never deleted."""
     if output.exists() and not output.is_dir():
         raise StorageError("is a file", file=output, remedy="choose another name for the output folder")
     if not output.is_dir():
         return
-    foreign = [path.name for path in output.iterdir() if path.name != MANIFEST and path.suffix != ".tfrecord"]
+    own = {MANIFEST, *([record.name] if record is not None else [])}
+    foreign = [path.name for path in output.iterdir() if path.name not in own and path.suffix != ".tfrecord"]
     if foreign:
         raise StorageError(
             "contains other files than shards, which would be deleted",
