@@ -1,4 +1,4 @@
-"""The signal by which Kubernetes ends a pod."""
+"""The signals by which a person or Kubernetes ends a process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from caloscale.errors import Terminated
 
@@ -28,3 +29,37 @@ def ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+class StopRequest:
+    """Ctrl-C and SIGTERM as a request that a loop looks at, instead of an exception at any place; a context manager.
+
+    An exception that a signal raises may come between the taking of a lock and its release, which then waits for ever,
+    or where Python ignores exceptions, and is lost. The second signal raises at once. Only in the main thread; in
+    others, which no signal interrupts, nothing is requested.
+    """
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+        self._before: dict[int, signal._HANDLER] = {}
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.getsignal(number)
+                signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt or Terminated when one of them was requested."""
+        if self._number is not None:
+            raise Terminated if self._number == signal.SIGTERM else KeyboardInterrupt
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        again, self._number = self._number is not None, number
+        if again:
+            self.check()

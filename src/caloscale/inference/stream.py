@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
@@ -20,6 +21,8 @@ _CELLS_IN_BATCH = 2**20
 _LARGEST_BATCH = 128
 BATCH_SECONDS = 600.0
 """Longest time for a batch, s; a runtime that takes longer has stalled."""
+CHECK_SECONDS = 0.2
+"""While a batch is waited for, `check` is called so often, s."""
 CLOSING_SECONDS = 30.0
 """Longest wait for the batches in progress when the generation ends early, s."""
 
@@ -30,12 +33,20 @@ def suitable_batch(shape: tuple[int, int, int]) -> int:
 
 
 def stream(
-    runtime: Runtime, primaries: Primaries, *, seed: int, count: int, first: int = 0, batch: int | None = None
+    runtime: Runtime,
+    primaries: Primaries,
+    *,
+    seed: int,
+    count: int,
+    first: int = 0,
+    batch: int | None = None,
+    check: Callable[[], object] = lambda: None,
 ) -> Generator[Showers, None, None]:
     """Batches of the showers first, first + 1, ... (count in all), in order.
 
     ``runtime.streams`` batches are computed at the same time and one waits; more are not begun before they are
-    taken, so memory does not grow. A shower depends on the seed and its number alone.
+    taken, so memory does not grow. A shower depends on the seed and its number alone. ``check`` is called before and
+    while a batch is waited for; what it raises ends the generation.
     Raises InputError for a batch below 1 and negative numbers, GenerationError when no batch is finished within
     `BATCH_SECONDS`.
     """
@@ -53,13 +64,16 @@ def stream(
         return Showers(cells[wanted], energy[wanted], angle[wanted], "generated")
 
     def result(batch_in_progress: Future[Showers]) -> Showers:
-        try:
-            return _finite(batch_in_progress.result(timeout=BATCH_SECONDS))
-        except TimeoutError:
-            raise GenerationError(
-                f"no batch of {batch} showers was finished within {BATCH_SECONDS:g} s",
-                remedy="use fewer --streams, a smaller --batch, or another --runtime",
-            ) from None
+        end = time.monotonic() + BATCH_SECONDS
+        check()
+        while not wait([batch_in_progress], timeout=min(CHECK_SECONDS, BATCH_SECONDS)).done:
+            check()
+            if time.monotonic() >= end:
+                raise GenerationError(
+                    f"no batch of {batch} showers was finished within {BATCH_SECONDS:g} s",
+                    remedy="use fewer --streams, a smaller --batch, or another --runtime",
+                )
+        return _finite(batch_in_progress.result())
 
     waiting: deque[Future[Showers]] = deque()
     pool = ThreadPoolExecutor(runtime.streams, thread_name_prefix="generate")

@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,7 @@ from caloscale.showers.hdf5.layouts import Layout
 from caloscale.showers.hdf5.writer import WRITABLE, open_writer
 from caloscale.spec.block import Block
 from caloscale.tensorflow_import import load_tensorflow_quietly
-from caloscale.termination import ended_by_sigterm
+from caloscale.termination import StopRequest, ended_by_sigterm
 
 
 @dataclass(frozen=True)
@@ -112,47 +112,57 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
     """Generate showers with the model in a folder, batch by batch, into one file.
 
     Raises CheckpointError, InputError and StorageError; GenerationStoppedError when it is interrupted, and then
-    nothing is left.
+    nothing is left, or KeyboardInterrupt or Terminated when the file was complete.
     """
-    with _explained_interrupts():
-        card = read_card(model)
-        if wanted.layout not in WRITABLE:
-            raise InputError("is not written", field="layout", value=wanted.layout, remedy=f"choose {WRITABLE}")
-        primaries, count = _primaries(card, wanted)
-        if wanted.output.is_dir():
-            raise StorageError("is a folder", file=wanted.output, remedy="give the name of a file, such as showers.h5")
-        started = time.perf_counter()
-        # Where it is only computed in other runtimes, TensorFlow's seconds and half a gigabyte are spared.
-        if wanted.runtime not in ("onnx", "openvino") or not is_exported(model, cast(Format, wanted.runtime)):
-            load_tensorflow_quietly()
-        runtime = open_runtime(
-            model, wanted.runtime, precision=wanted.precision, streams=wanted.streams, threads=wanted.threads
-        )
-        opened = time.perf_counter()
-        batch = suitable_batch(card.shape) if wanted.batch is None else wanted.batch
-        _write(runtime, primaries, wanted, count, batch)
-        seconds = time.perf_counter() - opened
-        return GenerationRecord(
-            file=str(wanted.output),
-            layout=wanted.layout,
-            showers=count,
-            first=wanted.first,
-            seed=wanted.seed,
-            energy_gev=primaries.energy_range_gev,
-            angle_deg=primaries.angle_range_deg,
-            runtime=wanted.runtime,
-            precision=wanted.precision,
-            streams=wanted.streams,
-            threads=wanted.threads,
-            batch=batch,
-            opening_seconds=round(opened - started, 3),
-            seconds=round(seconds, 3),
-            showers_per_second=round(count / seconds, 3),
-            milliseconds_per_shower=round(seconds / count * 1000, 4),
-            bytes=wanted.output.stat().st_size,
-            peak_memory_mib=round(_peak_memory_mib(), 1),
-            warnings=tuple(_warnings(card, primaries, wanted.layout)),
-        )
+    complete = False
+    try:
+        with ended_by_sigterm():
+            card = read_card(model)
+            if wanted.layout not in WRITABLE:
+                raise InputError("is not written", field="layout", value=wanted.layout, remedy=f"choose {WRITABLE}")
+            primaries, count = _primaries(card, wanted)
+            if wanted.output.is_dir():
+                raise StorageError(
+                    "is a folder", file=wanted.output, remedy="give the name of a file, such as showers.h5"
+                )
+            started = time.perf_counter()
+            # Where it is only computed in other runtimes, TensorFlow's seconds and half a gigabyte are spared.
+            if wanted.runtime not in ("onnx", "openvino") or not is_exported(model, cast(Format, wanted.runtime)):
+                load_tensorflow_quietly()
+            runtime = open_runtime(
+                model, wanted.runtime, precision=wanted.precision, streams=wanted.streams, threads=wanted.threads
+            )
+            opened = time.perf_counter()
+            batch = suitable_batch(card.shape) if wanted.batch is None else wanted.batch
+            with StopRequest() as stop:
+                _write(runtime, primaries, wanted, count, batch, stop)
+                complete = True
+            seconds = time.perf_counter() - opened
+            return GenerationRecord(
+                file=str(wanted.output),
+                layout=wanted.layout,
+                showers=count,
+                first=wanted.first,
+                seed=wanted.seed,
+                energy_gev=primaries.energy_range_gev,
+                angle_deg=primaries.angle_range_deg,
+                runtime=wanted.runtime,
+                precision=wanted.precision,
+                streams=wanted.streams,
+                threads=wanted.threads,
+                batch=batch,
+                opening_seconds=round(opened - started, 3),
+                seconds=round(seconds, 3),
+                showers_per_second=round(count / seconds, 3),
+                milliseconds_per_shower=round(seconds / count * 1000, 4),
+                bytes=wanted.output.stat().st_size,
+                peak_memory_mib=round(_peak_memory_mib(), 1),
+                warnings=tuple(_warnings(card, primaries, wanted.layout)),
+            )
+    except (KeyboardInterrupt, Terminated) as stopped:
+        if complete:
+            raise
+        raise GenerationStoppedError(Terminated.exit_code if isinstance(stopped, Terminated) else 130) from None
 
 
 def _primaries(card: ModelCard, wanted: Generation) -> tuple[Primaries, int]:
@@ -169,7 +179,9 @@ def _primaries(card: ModelCard, wanted: Generation) -> tuple[Primaries, int]:
     return primaries, count
 
 
-def _write(runtime: Runtime, primaries: Primaries, wanted: Generation, count: int, batch: int) -> None:
+def _write(
+    runtime: Runtime, primaries: Primaries, wanted: Generation, count: int, batch: int, stop: StopRequest
+) -> None:
     card = runtime.card
     attributes: dict[str, Any] = {
         "preset": card.preset,
@@ -182,7 +194,9 @@ def _write(runtime: Runtime, primaries: Primaries, wanted: Generation, count: in
         "rebin": "x".join(map(str, card.preprocessing.rebin)),
         "caloscale": caloscale.__version__,
     }
-    batches = stream(runtime, primaries, seed=wanted.seed, count=count, first=wanted.first, batch=batch)
+    batches = stream(
+        runtime, primaries, seed=wanted.seed, count=count, first=wanted.first, batch=batch, check=stop.check
+    )
     with (
         closing(batches),
         open_writer(
@@ -200,6 +214,7 @@ def _write(runtime: Runtime, primaries: Primaries, wanted: Generation, count: in
         for showers in batches:
             writer.write(showers)
             shown.update(len(showers))
+        stop.check()
 
 
 def _warnings(card: ModelCard, primaries: Primaries, layout: Layout) -> Iterator[str]:
@@ -220,15 +235,3 @@ def _warnings(card: ModelCard, primaries: Primaries, layout: Layout) -> Iterator
 def _peak_memory_mib() -> float:
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
-
-
-@contextmanager
-def _explained_interrupts() -> Iterator[None]:
-    """SIGTERM ends like Ctrl-C: by way of everything that cleans up, and of nothing that handles errors."""
-    try:
-        with ended_by_sigterm():
-            yield
-    except KeyboardInterrupt:
-        raise GenerationStoppedError(130) from None
-    except Terminated:
-        raise GenerationStoppedError(Terminated.exit_code) from None

@@ -1,0 +1,99 @@
+"""A generation that is stopped at any place."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from caloscale import stages
+from caloscale.errors import Terminated
+from caloscale.inference.runtime import Runtime
+from caloscale.models.card import read_card
+from caloscale.stages import generation
+from tests.inference.model_folders import COMPACT, shared_model
+
+COUNT = 12
+TRACED = ("stream.py", "writer.py", "generation.py", "thread.py", "_base.py", "threading.py", "std.py", "atomic.py")
+"""Files of ours and of Python whose lines are the places."""
+
+
+class Ones(Runtime):
+    """Cells of 1 GeV."""
+
+    def _compute(self, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
+        return np.ones((len(noise), *self.card.shape), np.float32)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared_model(tmp_path_factory, "compact", COMPACT)
+
+
+@contextmanager
+def signal_at(line: int, number: signal.Signals) -> Iterator[list[int]]:
+    """The signal comes at this line of `TRACED`, counted from the first of the loop; the list has their number."""
+    counted = [0]
+    begun = False
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal begun
+        if not frame.f_code.co_filename.endswith(TRACED):
+            return None
+        begun = begun or frame.f_code is generation._write.__code__
+        if event == "line" and begun:
+            counted[0] += 1
+            if counted[0] == line:
+                signal.raise_signal(number)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield counted
+    finally:
+        sys.settrace(None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.timeout(300)
+def test_a_signal_at_any_line_ends_it_and_leaves_nothing(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Not one place may hold a lock for ever, lose the signal or report another error."""
+    runtime = Ones(read_card(model), 4, streams=2, threads=None)
+    monkeypatch.setattr(generation, "open_runtime", lambda *_, **__: runtime)
+    monkeypatch.setattr(generation, "load_tensorflow_quietly", lambda: None)
+    output = tmp_path / "a.h5"
+    wanted = generation.Generation(output=output, count=COUNT, batch=2)
+    with signal_at(0, number) as lines:
+        stages.generate(model, wanted)
+    assert lines[0] > 500
+    output.write_text("earlier")
+    outcomes = []
+    for line in range(1, lines[0], 37):
+        try:
+            with signal_at(line, number):
+                stages.generate(model, wanted)
+        except generation.GenerationStoppedError as error:
+            assert error.exit_code == 128 + number
+            assert output.read_text() == "earlier"
+            outcomes.append("stopped")
+        except (KeyboardInterrupt, Terminated):
+            outcomes.append("written")
+        else:
+            outcomes.append("written")
+        if outcomes[-1] == "written":  # the signal came when the file was complete
+            with h5py.File(output) as file:
+                assert len(file["ECAL"]) == COUNT
+            output.write_text("earlier")
+        assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]
+    first = outcomes.index("written") if "written" in outcomes else len(outcomes)
+    assert first > 0.5 * len(outcomes) and set(outcomes[first:]) <= {"written"}
