@@ -90,6 +90,7 @@ def compared() -> dict[str, dict[str, Any]]:
     return {name: compact_ablation.compare_with(real, sample, run) for name, sample in samples.items()}
 
 
+@pytest.mark.integration
 def test_equal_showers_have_ratios_of_one(compared: dict[str, dict[str, Any]]) -> None:
     for name, found in compared["equal"].items():
         expected = 0.5 if name == "auc" else 1.0
@@ -97,6 +98,7 @@ def test_equal_showers_have_ratios_of_one(compared: dict[str, dict[str, Any]]) -
         assert 0 < found["uncertainty"] < 0.1
 
 
+@pytest.mark.integration
 def test_a_known_difference_is_its_ratio(compared: dict[str, dict[str, Any]]) -> None:
     narrow, wide = compared["narrow"], compared["wide"]
     # The spread within a range of energy has the slope of the response in it, which is not narrowed.
@@ -159,6 +161,7 @@ def test_the_interval_of_a_variant_has_bootstrap_and_seeds() -> None:
     assert compact_ablation.pooled([{"value": None, "uncertainty": None}]) == "too few showers"
 
 
+@pytest.mark.integration
 def test_the_section_of_the_ablation(compared: dict[str, dict[str, Any]]) -> None:
     rows = [
         {"variant": variant, "seed": seed, "run": "r", "found": compared[name]}

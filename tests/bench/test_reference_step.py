@@ -46,6 +46,7 @@ def assert_equal(found, expected, tolerance, what):
         assert away < tolerance, f"{what} {number}: {away}"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("preset", "overrides"),
     [

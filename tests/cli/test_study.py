@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
 
+
+@pytest.mark.integration
 def test_the_cost_study_prints_its_statements_with_dates(command, tmp_path):
     shown = command("study", "cost", "-o", tmp_path / "out", "--as-of", "2026-11-21")
     assert shown.code == 0

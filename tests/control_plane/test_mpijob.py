@@ -36,6 +36,7 @@ def claim(name: str, namespace: str) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.integration
 def test_the_mpi_operator_starts_a_launcher_that_knows_all_hosts(
     control_plane: ControlPlane,
     mpi_operator: None,

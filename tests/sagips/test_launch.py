@@ -174,6 +174,7 @@ def test_ranks_of_several_hosts_are_a_group_each(
     assert min(records[0].contributions, records[2].contributions) > max(records[rank].exchanges for rank in (1, 3))
 
 
+@pytest.mark.integration
 def test_ctrl_c_ends_the_ranks_and_the_run_can_be_resumed(tmp_path: Path) -> None:
     """One rank, of a run that is too long to end before the signal."""
     overrides = [*SMALL, "solver.ranks=1", "solver.epochs=10000000", "solver.saveEvery=50", "solver.delay=1"]

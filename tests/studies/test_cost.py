@@ -36,6 +36,7 @@ def made(tmp_path_factory):
     return outcome, folder, json.loads((folder / "study.json").read_text())
 
 
+@pytest.mark.integration
 def test_cost_per_epoch_of_2_to_32_v100_is_flat(made):
     rows = made[2]["tables"]["flat"]
     assert len(rows) == 20

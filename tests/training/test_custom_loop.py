@@ -296,6 +296,7 @@ def losses_of(run, batch, networks=build):
     return train_step(run, state.networks, state.optimizers, batch, context, CONSTANT), state
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("eagerly")
 def test_micro_batches_make_the_same_update():
     """Dropout, noise and flips belong to the showers, so only the rounding of the sums differs."""
@@ -310,6 +311,7 @@ def test_micro_batches_make_the_same_update():
         np.testing.assert_allclose(again, mean, rtol=0, atol=2e-4 * np.abs(mean).max(), err_msg=name)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("eagerly")
 def test_bfloat16_is_close_and_keeps_weights_losses_and_updates_in_float32():
     overrides = (*PLAIN, "train.labelFlip=0", "train.generatorUpdates=1")

@@ -128,6 +128,7 @@ def test_a_loss_that_is_not_finite(shards, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.integration
 def test_a_training_that_ended_is_prolonged_in_its_workspace(shards, tmp_path):
     """Nothing of it is made again."""
     first = train_stage(small_run(*QUICK, "train.epochs=1"), tmp_path, shards)
@@ -162,6 +163,7 @@ def test_a_full_disk_stops_with_the_checkpoint_before(shards, tmp_path, small_di
     assert record.steps_lost >= 1
 
 
+@pytest.mark.integration
 def test_a_machine_that_is_gone_with_its_disk(shards, tmp_path, bucket_server):
     """checkpoint.uri: another machine resumes. Lost: nothing here, as the first training ended by itself."""
     uri = f"{bucket_server}/gone/checkpoints"

@@ -119,6 +119,7 @@ def test_a_model_of_another_preset_is_refused(quickly: None, tmp_path: Path) -> 
     assert caught.value.field == "train.startFrom" and caught.value.remedy
 
 
+@pytest.mark.integration
 def test_a_training_starts_from_a_model_and_resumes_without_it(
     quickly: None, eagerly: None, shards: Path, tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_spot_node_goes_and_another_comes(
     assert [job["metadata"]["name"] for job in runs.plane.get("tfjobs", "-n", runs.namespace)["items"]] == ["gan-2"]
 
 
+@pytest.mark.integration
 def test_all_nodes_go_and_fewer_come_back_and_then_all(
     runs: Runs, add_nodes: Add, remove_nodes: Callable[..., None], api: client.ApiClient
 ) -> None:
