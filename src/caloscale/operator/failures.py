@@ -156,7 +156,7 @@ def judge(
     if lost is not None:
         return Outcome("NodeLost", lost)
     if job is not None and job.state == "suspended" and attempt.node_usage:
-        return Outcome("Preempted", f"{job.kind} {job.name} was suspended: its queue has given the nodes to others")
+        return Outcome("Preempted", f"{job.kind} {job.name} was suspended by its queue, or by somebody")
     for pod in failed:
         said = f"{pod.name} on {pod.node or 'no node'} {OUT_OF_MEMORY if pod.out_of_memory else 'ended'}"
         code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
