@@ -1,14 +1,18 @@
-"""Which angle the generator gets and which one its showers are compared with: the three choices, trained and compared.
+"""Which angle the generator gets and which one its showers are compared with: the choices, trained and compared.
 
-    python -m tools.angle_target --output FILE [--preset compact] [--seeds 3] [--showers 10000] [--set FIELD=VALUE]
+    python -m tools.angle_target --output FILE [--preset compact] [--seeds 2] [--showers 10000] [--set FIELD=VALUE]
 
-- measured: the primary's angle is the input, the angle measured from the cells of the Monte Carlo shower the target.
-- primary: the primary's angle is input and target.
-- published: the measured angle is input and target (`angtype: mtheta` of the published code). A shower that does not
-  exist yet has no measured angle, so that these networks, too, generate from the primary's.
+- energy-score: the energy score compares the measured angles of generated and Monte Carlo showers. No target enters.
 
-A choice is made in the training shards alone (runs/trained/angle-*); the showers that select the epoch and those that
-judge are the same for all. Finished trainings and comparisons are used again.
+With the published losses (train.energyScoreWeight 0) the measured angle of a generated shower has a target:
+
+- measured: the angle measured from the cells of the Monte Carlo shower; the primary's angle is the input.
+- primary: the primary's angle, which is the input as well.
+- published: the measured angle, which is the input as well (`angtype: mtheta` of the published code). A shower that
+  does not exist yet has no measured angle, so that these networks, too, generate from the primary's.
+
+A choice of angles is made in the training shards alone; the showers that select the epoch and those that judge are the
+same for all, and so is the number of steps. Finished trainings and comparisons are used again.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from caloscale.bench.machine import describe_machine
 from caloscale.bench.results import BenchMachine
@@ -32,15 +36,27 @@ from caloscale.spec.workspace_layout import DATASET
 from caloscale.storage.atomic import atomic_writer
 from tools.benchmark_runs import table
 from tools.compact_ablation import COLUMNS, compare_showers, pooled
-from tools.trained_runs import ROOT, held_out_showers, trained
+from tools.trained_runs import NO_LIMIT, ROOT, held_out_showers, trained
 
-CHOICES: Mapping[str, Mapping[str, str]] = {
-    "measured": {},
-    "primary": {"measured_angle_rad": "angle_rad"},
-    "published": {"angle_rad": "measured_angle_rad"},
+PUBLISHED_LOSSES = "train.energyScoreWeight=0"
+
+
+class Choice(NamedTuple):
+    """What is trained."""
+
+    title: str
+    replaced: Mapping[str, str]
+    """Which number of a training shower is replaced by which other. In a shard `angle_rad` is the input and
+    `measured_angle_rad` the target."""
+    overrides: tuple[str, ...]
+
+
+CHOICES = {
+    "energy-score": Choice("energy score, no target (ours)", {}, ()),
+    "measured": Choice("measured", {}, (PUBLISHED_LOSSES,)),
+    "primary": Choice("primary", {"measured_angle_rad": "angle_rad"}, (PUBLISHED_LOSSES,)),
+    "published": Choice("measured, also as input", {"angle_rad": "measured_angle_rad"}, (PUBLISHED_LOSSES,)),
 }
-"""By name: which number of a training shower is replaced by which other. In a shard `angle_rad` is the input and
-`measured_angle_rad` the target."""
 SHOWERS = 10_000
 
 
@@ -49,7 +65,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.angle_target", description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--preset", default="compact")
-    parser.add_argument("--seeds", type=int, default=3, help="trainings of each choice")
+    parser.add_argument("--seeds", type=int, default=2, help="trainings of each choice")
     parser.add_argument("--showers", type=int, default=SHOWERS, help="held-out and generated showers, each")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="FIELD=VALUE", help="of all")
     return parser.parse_args(list(arguments))
@@ -79,13 +95,13 @@ def with_angles(dataset: Path, target: Path, replaced: Mapping[str, str]) -> Non
 
 def trained_with(choice: str, preset: str, overrides: Sequence[str]) -> Path:
     """Folder with the networks of a choice; they are trained, or their training is resumed, if they are not there."""
-    original = trained(preset=preset, overrides=overrides)
-    if not CHOICES[choice]:
+    original, replaced = trained(preset=preset, overrides=overrides), CHOICES[choice].replaced
+    if not replaced:
         return original
     folder = original.with_name(f"{original.name}-{choice}")
     if not (folder / DATASET / MANIFEST).is_file():
         folder.mkdir(exist_ok=True)
-        with_angles(original / DATASET, folder / DATASET, CHOICES[choice])
+        with_angles(original / DATASET, folder / DATASET, replaced)
     if not (folder / "trained").is_file():
         options = [word for override in overrides for word in ("--set", override)]
         command = ("train", "--preset", preset, "--workspace", str(folder), *options)
@@ -100,7 +116,13 @@ def choices_table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for choice in dict.fromkeys(row["choice"] for row in rows):
         found = [row["found"] for row in rows if row["choice"] == choice]
-        lines.append([choice, str(len(found)), *(pooled([one[name] for one in found]) for name in (*columns, "auc"))])
+        lines.append(
+            [
+                CHOICES[choice].title,
+                str(len(found)),
+                *(pooled([one[name] for one in found]) for name in (*columns, "auc")),
+            ]
+        )
     return table(["target", "seeds", *columns.values(), "AUC"], lines)
 
 
@@ -110,12 +132,15 @@ def section(result: Mapping[str, Any], command: str) -> str:
     return (
         f"`{command}`: the preset {result['preset']}, judged by {result['showers']:,} held-out showers "
         f"({result['source']}) and as many generated ones.{changed}\n\n{choices_table(result['rows'])}\n\n"
-        "*measured* (ours): the primary's angle is the generator's input, the angle measured from the Monte Carlo "
-        "shower the target. *primary*: the primary's angle for both. *published*: the measured angle for both; "
-        "the networks generate from the primary's angle. Angle spread: of the measured about the primary's angle; "
+        "Target of the measured angle of a generated shower. Energy score: it is compared with that of the Monte Carlo "
+        "shower of the same primary and with that of another generated one, and no target enters the loss. Below: the "
+        "published losses (`train.energyScoreWeight=0`) with the angle measured from the Monte Carlo shower as target, "
+        "with the primary's angle, and with the measured angle as target and input (published), where the networks "
+        "generate from the primary's angle. Angle spread: of the measured about the primary's angle; "
         "slope: of the measured against the primary's angle; both, widths and spread of the response as ratios to "
-        "Monte Carlo (1: equal). Means over the seeds with 95% intervals from the bootstrap and the scatter of the "
-        f"seeds.\n\nMachine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
+        "Monte Carlo (1: equal). All trainings make the same number of steps. Means over the seeds with 95% "
+        "intervals from the bootstrap and the scatter of the seeds.\n\n"
+        f"Machine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
     )
 
 
@@ -124,9 +149,9 @@ def main(arguments: Sequence[str]) -> int:
     asked = options(arguments)
     real: Showers = held_out_showers(asked.showers, preset=asked.preset, overrides=asked.overrides)
     rows = []
-    for choice in CHOICES:
-        for seed in range(1, asked.seeds + 1):
-            overrides = [*asked.overrides, f"train.seed={seed}"]
+    for seed in range(1, asked.seeds + 1):
+        for choice in CHOICES:
+            overrides = [NO_LIMIT, *CHOICES[choice].overrides, *asked.overrides, f"train.seed={seed}"]
             folder = trained_with(choice, asked.preset, overrides)
             found = compare_showers(folder, load_run(preset=asked.preset, overrides=overrides), real, asked.showers)
             rows.append({"choice": choice, "seed": seed, "run": folder.name, "found": found})

@@ -1,12 +1,17 @@
-"""The gallery of the site: runs that were made before, a plan and a study, each with configuration, figures and bill.
+"""The gallery of the site: runs that were made before, a plan and a study, each with configuration, report and bill.
 
-`python -m tools.gallery accepted=runs/seed-1 rejected=runs/one-epoch` writes docs/gallery.md and docs/gallery/.
+`python -m tools.gallery accepted=runs/seed-1 rejected=runs/one-epoch` writes docs/gallery.md and docs/gallery/. The
+name before = is one of `HEADINGS`.
 """
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import io
 import json
+import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -24,24 +29,51 @@ from tools.site import table
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, FOLDER = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
 FIGURES = {"longitudinal_profile": "Longitudinal profile", "resolution": "Energy resolution"}
+HEADINGS = {
+    "accepted": "A model that is accepted",
+    "undecided": "A model that is undecided",
+    "rejected": "A model that is rejected",
+    "lead": "Another detector: lead and silicon",
+    "fixed-angle": "The fixed-angle network",
+}
+STUDY = "cluster-configuration"
+LINK = "[its question and what was published](studies.md#scaling-cluster-configuration-preemption-providers)"
 DAY = dt.date(2026, 11, 21)
 PLAN = ("train.batchPerReplica=96", "hardware.accelerator=nvidia-tesla-v100", "hardware.region=europe-west4")
 LIMIT_BYTES = 5_000_000
 HEAD = """# Gallery
 
-Runs of the preset `compact` on two cores, each with its run configuration, figures and bill, and a plan. `python -m
-tools.gallery` writes this page from folders of runs. [Physics](physics.md#operating-characteristics) states how many of
-ten seeds were accepted, and [Studies](studies.md#cost) has a study of cost.
+Runs on two cores, each with its run configuration, report, figures and bill; a plan; and a study. `python -m
+tools.gallery` writes this page from folders of runs. The pictures have fewer colours here than in the runs.
+[Physics](physics.md#operating-characteristics) states how many of ten seeds were accepted.
 
 ![Report of make run](report.png)
 """
 
 
+def reduced(image: Image.Image) -> bytes:
+    """A PNG with at most 64 colours and 900 columns."""
+    small = image.convert("RGB")
+    small.thumbnail((900, 900))
+    written = io.BytesIO()
+    small.quantize(64).save(written, "PNG", optimize=True)
+    return written.getvalue()
+
+
 def copy_figure(source: Path, target: Path) -> None:
-    """Copy a PNG with at most 64 colours and 900 columns."""
-    image = Image.open(source).convert("RGB")
-    image.thumbnail((900, 900))
-    image.quantize(64).save(target, optimize=True)
+    """Copy a PNG with fewer colours."""
+    target.write_bytes(reduced(Image.open(source)))
+
+
+def copy_page(source: Path, target: Path) -> None:
+    """Copy a page of a run; the PNG in it get fewer colours, and the folder of runs is named as such."""
+
+    def smaller(found: re.Match[str]) -> str:
+        image = Image.open(io.BytesIO(base64.b64decode(found[2])))
+        return found[1] + base64.b64encode(reduced(image)).decode()
+
+    page = source.read_text(encoding="utf-8").replace(f"{source.resolve().parent.parent}/", "runs/")
+    target.write_text(re.sub(r"(data:image/png;base64,)([A-Za-z0-9+/=]+)", smaller, page), encoding="utf-8")
 
 
 def run_section(title: str, folder: Path) -> Iterator[str]:
@@ -49,12 +81,13 @@ def run_section(title: str, folder: Path) -> Iterator[str]:
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     physics, bill, trained = summary["physics"], summary["bill"], summary["train"]
     (FOLDER / f"{title}.yaml").write_text((folder / "run.yaml").read_text(encoding="utf-8"), encoding="utf-8")
-    yield f"## A model that is {physics['decision']}"
+    copy_page(folder / "report.html", FOLDER / f"{title}.html")
+    yield f"## {HEADINGS[title]}"
     hours = ", ".join(f"{node['nodeHours']:.3f} h of {node['title']}" for node in bill["nodes"])
     epochs = f"{trained['epochs']:g} epoch{'' if trained['epochs'] == 1 else 's'}"
     yield (
         f"{epochs} of {summary['data']['showers']:,} showers in {trained['seconds']:.0f} s, "
-        f"[run configuration](gallery/{title}.yaml). "
+        f"[run configuration](gallery/{title}.yaml), [report](gallery/{title}.html); {physics['decision']}. "
         f"Bill: {bill['usd']:.4f} USD at the prices of {bill['asOf']} ({hours})."
     )
     yield "\n".join(f"- {reason}" for reason in physics["reasons"]) or "All gates are met."
@@ -87,6 +120,21 @@ def plan_section() -> Iterator[str]:
     yield "![Money against time](gallery/plan.png)"
 
 
+def study_section() -> Iterator[str]:
+    """A study of modelled times."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "caloscale.cli.main", "study", STUDY]
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        made = Path(folder, "runs", f"study-{STUDY}")
+        copy_page(made / "study.html", FOLDER / "study.html")
+        (figure,) = made.glob("*.png")
+        copy_figure(figure, FOLDER / "study.png")
+    yield "## A study"
+    yield f"```bash\ncaloscale study {STUDY}\n```"
+    yield f"How 32 GPUs are best divided into nodes and workers, modelled: [report](gallery/study.html), and {LINK}."
+    yield "![Time of an epoch by nodes and workers](gallery/study.png)"
+
+
 def main() -> None:
     """Write the page and its pictures."""
     FOLDER.mkdir(exist_ok=True)
@@ -94,6 +142,7 @@ def main() -> None:
     for title, _, folder in (argument.partition("=") for argument in sys.argv[1:]):
         blocks += run_section(title, Path(folder))
     blocks += plan_section()
+    blocks += study_section()
     PAGE.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
     size = sum(file.stat().st_size for file in FOLDER.iterdir())
     print(f"{PAGE.relative_to(ROOT)}: {size / 1e6:.1f} MB of pictures and configurations")

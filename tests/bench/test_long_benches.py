@@ -136,7 +136,7 @@ def test_shards_with_the_angles_of_a_choice(tmp_path: Path, choice: str) -> None
         showers = make_showers(12, number, data=run.data)
         write_showers(tmp_path / f"showers-{number}.h5", showers, attributes={})
     preprocess_showers(run.data, tmp_path, tmp_path / "shards")
-    angle_target.with_angles(tmp_path / "shards", tmp_path / "changed", angle_target.CHOICES[choice])
+    angle_target.with_angles(tmp_path / "shards", tmp_path / "changed", angle_target.CHOICES[choice].replaced)
     manifest = read_manifest(tmp_path / "changed")
     verify_shards(tmp_path / "changed", manifest)
     for shard in manifest.shards:
@@ -144,7 +144,7 @@ def test_shards_with_the_angles_of_a_choice(tmp_path: Path, choice: str) -> None
             next(read_batches(tmp_path / folder / shard.file, manifest.shape)) for folder in ("shards", "changed")
         )
         held_out = shard.split == "validation"
-        source = {"measured": "measured_angle_rad", "primary": "angle_rad", "published": "measured_angle_rad"}[choice]
+        source = "angle_rad" if choice == "primary" else "measured_angle_rad"
         target = "measured_angle_rad" if held_out else source
         given = "measured_angle_rad" if choice == "published" and not held_out else "angle_rad"
         assert np.array_equal(after["measured_angle_rad"], before[target])

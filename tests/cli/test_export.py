@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -220,12 +219,12 @@ def test_files_that_cannot_be_checked(command: Callable, folders: Path, model: P
 
 
 def test_bad_input_leaves_nothing(
-    command: Callable, model: Path, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Callable, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full, empty = tmp_path / "full", tmp_path / "empty"
-    shutil.copytree(folders / "ddml", full)
+    for folder in (full, empty):
+        folder.mkdir()
     (full / "mine.txt").write_text("mine")
-    empty.mkdir()
     new = tmp_path / "new"
     for arguments, problem in (
         (("--target", "gaudi", "--model", model, "-o", new), "target: is not known"),

@@ -79,6 +79,7 @@ def test_all_runtimes_leave_the_same_file(command: Callable, model: Path, tmp_pa
     np.testing.assert_allclose(ours.ecal_sum_gev * 50, truth["sum"], rtol=1e-3)
 
 
+@pytest.mark.integration
 def test_divided_samples_other_layouts_and_the_primaries_of_a_file(
     command: Callable, model: Path, tmp_path: Path
 ) -> None:

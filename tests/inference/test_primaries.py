@@ -102,3 +102,14 @@ def test_files_that_do_not_serve(tmp_path):
         parse(file_of(tmp_path / "d.h5", energy=[], theta=[]))
     with pytest.raises(ShowerFileError, match="cannot be read"):
         parse(str(tmp_path / "absent.h5"))
+
+
+def test_a_file_of_another_primary_is_refused(tmp_path):
+    path = file_of(tmp_path / "photons.h5", energy=[10], theta=[1.5])
+    with h5py.File(path, "a") as file:
+        file.attrs["particle"] = np.bytes_("gamma")
+    with pytest.raises(InputError, match="holds showers of gamma, the model generates showers of e-") as refused:
+        parse(path)
+    assert "give a file of e-" in str(refused.value.remedy)
+    known = {"seed": 1, "default_energy_gev": (5, 40), "default_angle_deg": (60, 120)}
+    assert parse_primaries(path, None, particle="gamma", **known).length == 1

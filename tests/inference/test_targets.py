@@ -100,6 +100,7 @@ def outside(position, entry, theta):
         (Ddml, 254, ("model.latentSize=256",), "model.latentSize"),
         (Ddml, 4, ("data.angleDeg=[60, 80]",), "data.angleDeg"),
         (Par04, 4, (), "data.preprocessing.rebin"),
+        (Par04, 4, ("data.particle=pi-",), "data.particle"),
     ],
 )
 def test_what_a_target_cannot_hold(kind, noise_size, overrides, field, monkeypatch):
@@ -107,3 +108,13 @@ def test_what_a_target_cannot_hold(kind, noise_size, overrides, field, monkeypat
     with pytest.raises(InputError) as error:
         kind(card(*overrides), noise_size)
     assert error.value.field == field and error.value.remedy and error.value.exit_code == 2
+
+
+@pytest.mark.parametrize(("particle", "called_for"), [("e-", ["e-", "e+"]), ("gamma", ["gamma"])])
+def test_the_simulation_calls_the_generator_for_its_own_primary(particle, called_for):
+    of_primary = card(f"data.particle={particle}")
+    steering = Ddml(of_primary, 4).usage("generator.onnx")
+    names = ", ".join(f'"{name}"' for name in called_for)
+    assert f"ApplicableParticles = {{{names}}}" in steering and f"EnabledParticles = [{names}]" in steering
+    assert all(f'"{name}": 5 * GeV' in steering for name in called_for)
+    assert f"/gun/particle {particle}\n" in Par04(of_primary, 4).usage("generator.onnx")

@@ -170,3 +170,25 @@ def test_gradients_stay_finite_where_showers_are_empty_or_alike():
             other = {"ecal_sum": tf.zeros((2, 1)), name: tf.zeros((2, 3))}
             loss = tf.reduce_sum(distance(name, shower, other, tf.ones(2)))
         assert np.isfinite(tape.gradient(loss, values)).all()
+
+
+@pytest.mark.parametrize(("weight", "changes"), [(1.0, False), (0.0, True)])
+def test_a_target_of_the_measured_angle_matters_without_the_energy_score_only(weight, changes):
+    """With it the angle of a generated shower is compared with those of showers, whatever the target is."""
+    weights = LossWeights(real_fake=1, energy=1, angle=5, ecal_sum=1)
+    outputs = batch_of(normal(0.1, 1)[:100])
+    totals = []
+    for target in (1.0, 1.5):
+        targets = {**batch_of(normal(0.1, 2)[:100]), "angle": tf.fill((100, 1), target)}
+        total, _ = generator_loss(
+            outputs,
+            targets,
+            tf.ones((100, 1)),
+            weights,
+            real=batch_of(normal(0.1, 3)[:100]),
+            partner=batch_of(normal(0.1, 4)[:100]),
+            energy_score_weight=weight,
+        )
+        totals.append(total.numpy())
+    difference = np.abs(totals[1] - totals[0]).max()
+    assert difference > 1 if changes else difference < 1e-4

@@ -113,6 +113,7 @@ def test_all_figures_are_saved(undistorted, perfect_data, tmp_path):
     check_files(drawn, tmp_path / "figures")
 
 
+@pytest.mark.integration
 def test_figures_of_almost_nothing(degenerate, nothing):
     made = construct(degenerate, figure_data(nothing))
     names = {figure.name for figure in made}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from caloscale.physics.result import Measured
+from caloscale.physics.worth import Amplification, Number, Worth, worth_of
 from caloscale.planning.billing.bill import Speed, bill
 from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
 from caloscale.planning.catalogue.prices import load_prices
@@ -39,6 +40,8 @@ from caloscale.report.physics_sections import (
     ranges_table,
     verdict_markdown,
     verdict_section,
+    worth_blocks,
+    worth_sentence,
 )
 from caloscale.report.run_figures import StageUse
 from caloscale.report.run_sections import (
@@ -224,6 +227,62 @@ def test_all_text_is_escaped(figure):
     for tag in ("<i>", "<u>", "<b>", "<s>"):
         assert tag not in html
     Reader(html)
+
+
+def worth_of_one(observed: Number, usd: float | None = None, generated: int = 1_000_000) -> Worth:
+    worth = worth_of(observed, generated)
+    row = Amplification(
+        quantity="hits",
+        title="Hits",
+        where="5 to 17 GeV",
+        unit="%",
+        members=1,
+        per_shower=20.0,
+        predicted=None,
+        observed=observed,
+        worth=worth,
+        usd_per_effective_shower=None if usd is None else usd / (worth.value or worth.low),
+    )
+    return Worth(
+        runs=("seed-1",),
+        source="geant4",
+        reference=10_000,
+        generated=10_000,
+        worth_of=generated,
+        usd=usd,
+        gated=(row,),
+        others=(row.model_copy(update={"quantity": "response", "title": "Response"}),),
+    )
+
+
+def test_the_worth_of_generated_showers_is_beside_the_verdict(distorted):
+    html = page(verdict_section(distorted, worth_of_one(Number(value=79, low=51, high=132), usd=7.9)))
+    Reader(html)
+    assert (
+        "A million generated showers are worth 79 Geant4 showers for this quantity: Hits, 5 to 17 GeV (95% interval 51 "
+        "to 132); more buy nothing." in html
+    )
+    assert "spans a factor" not in html and ">0.1<" in html and ">needs two generators<" in html
+    assert "Response" not in html  # it has no gate
+    assert "generated showers are worth" not in page(verdict_section(distorted))
+
+
+@pytest.mark.parametrize(
+    ("observed", "generated", "expected", "absent"),
+    [
+        (Number(value=1000, low=100, high=50_000), 10**6, "spans a factor of 476", "order"),
+        (Number(value=1000, low=100, high=50_000), 10**6, "more buy nothing", "open"),
+        (Number(value=1000, low=600, high=None), 2000, "whether more buy anything is open", "nothing"),
+        (Number(value=9000, low=5000, high=None), 2000, "more are worth more", "nothing"),
+        (Number(value=0.031, low=0.0051, high=0.047), 10**6, "worth 0.031 Geant4 showers", "interval 0 to"),
+        (Number(value=None, low=3000, high=None), 10**6, "at least 2,991 Geant4 showers", "interval"),
+    ],
+)
+def test_what_is_not_known_of_the_worth_is_said(observed, generated, expected, absent):
+    worth = worth_of_one(observed, generated=generated)
+    text = worth_sentence(worth.gated[0], worth)
+    assert expected in text and absent not in text
+    assert "no bill" in markdown(*worth_blocks(worth))
 
 
 def test_a_run_without_physics_is_not_assessed():

@@ -50,7 +50,9 @@ def test_describes_what_it_finds(prepared: Path, tmp_path: Path) -> None:
     assert shard.sum_gev == pytest.approx((held_out.ecal_sum_gev.min(), held_out.ecal_sum_gev.max()), rel=1e-5)
     degrees = np.degrees(held_out.angle_rad)
     assert shard.angle_deg == pytest.approx((degrees.min(), degrees.max()), rel=1e-5)
+    assert describe(tmp_path / "showers").particles == ("e-",)
     for description in (file, folder, shard):
+        assert description.particle == "e-"
         assert json.loads(description.model_dump_json(by_alias=True))["energyGev"]
 
 

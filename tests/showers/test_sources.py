@@ -34,6 +34,15 @@ def surveyed(name: str, count: int) -> SurveyedFile:
     return SurveyedFile(Path(name), "variable-angle", "geant4", ones, ones, none, none)
 
 
+def test_showers_of_another_primary_are_refused(tmp_path: Path, data: Data) -> None:
+    path = tmp_path / "photons.h5"
+    write_showers(path, make_showers(4), attributes={"particle": "gamma"})
+    with pytest.raises(ShowerFileError, match="holds showers of gamma, the run configuration is one of e-") as refused:
+        survey_file(path, data)
+    assert "set data.particle to gamma" in str(refused.value.remedy)
+    assert len(survey_file(path, data.model_copy(update={"particle": "gamma"}))) == 4
+
+
 def test_file_folder_and_glob(folder_of_showers: MakeFolder, tmp_path: Path) -> None:
     folder = folder_of_showers(1, 1, 1)
     (folder / "notes.txt").write_text("x")

@@ -42,9 +42,11 @@ def sample(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Sa
         angle_deg: tuple[float, float] = (90, 90),
         engine: str = "geant4",
         cells: tuple[int, int, int] = (51, 51, 25),
+        particle: str = "e-",
     ) -> Showers:
         data = Data(
             showers=showers // 2,
+            particle=particle,
             energy_gev=energy_gev,
             angle_deg=angle_deg,
             validation_fraction=0.5,

@@ -240,7 +240,7 @@ def workers_of(process: int) -> list[psutil.Process]:
 @pytest.fixture(scope="module")
 def long_data() -> Data:
     """More files than are finished before the interruption; its worker processes and files are those of Geant4, too."""
-    return document("parametrised", showers=9, per_file=1, energyGev=[2, 6])
+    return document("parametrised", showers=9, per_file=1, processes=2, energyGev=[2, 6])
 
 
 def test_interrupted_and_resumed_equals_uninterrupted(long_data: Data, tmp_path: Path, cache: Path) -> None:
@@ -256,7 +256,8 @@ def test_interrupted_and_resumed_equals_uninterrupted(long_data: Data, tmp_path:
     assert workers
     assert not any(worker.is_running() for worker in workers)
     kept = digests(folder)
-    assert 1 <= len(kept) <= len(workers) < file_count(long_data)
+    # The one that finished the first file has received another one before that file is reported.
+    assert 1 <= len(kept) <= len(workers) + 1 < file_count(long_data)
     assert not (folder / "simulation.json").exists()
     assert not list(folder.glob(".partial-*"))
 

@@ -125,7 +125,11 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.usefixtures("without_networks")
 @pytest.mark.parametrize(
     ("change", "field"),
-    [("data.geometry.cellMm=6", "geometry"), ("data.preprocessing.power=0.8", "preprocessing")],
+    [
+        ("data.geometry.cellMm=6", "geometry"),
+        ("data.preprocessing.power=0.8", "preprocessing"),
+        ("data.particle=gamma", "particle"),
+    ],
 )
 def test_inputs_of_another_configuration_are_not_compared(
     shards: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, change: str, field: str

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import check_grad
 
 from caloscale.errors import ConfigurationError
-from caloscale.studies.digits import DigitsInputs, Network, batches, train_digits
+from caloscale.studies.digits import DigitsInputs, Network, batches, shares_of, train_digits
 
 SMALL = {"epochs": 2, "learningRate": 0.2, "hidden": 16}
 
@@ -28,14 +28,29 @@ def test_the_gradient_is_that_of_the_loss():
     assert check_grad(loss, gradient, network.weights.copy(), epsilon=1e-7) < 1e-5
 
 
-def test_workers_have_disjoint_images_that_are_the_batch_of_one():
-    many = DigitsInputs(workers=4, batch=4, epochs=2)
-    one = DigitsInputs(workers=1, batch=16, epochs=2)
-    shares = [list(batches(many, 100, worker)) for worker in range(4)]
-    whole = list(batches(one, 100))
-    for step, together in zip(zip(*shares), whole):
-        assert np.concatenate(step).tolist() == together.tolist()
-        assert len(set(together.tolist())) == len(together)
+def test_a_step_of_many_workers_has_the_images_of_one_with_the_whole_batch():
+    many, one = DigitsInputs(workers=4, batch=4, epochs=2), DigitsInputs(workers=1, batch=16, epochs=2)
+    images = one.train_images
+    for of_many, of_one in zip(batches(many, images), batches(one, images), strict=True):
+        assert of_many.tolist() == of_one.tolist() and len(set(of_one.tolist())) == 16
+
+
+@pytest.mark.parametrize(
+    ("speeds", "total", "shares"),
+    [([1, 1, 1, 1], 16, [4, 4, 4, 4]), ([3, 1], 10, [7, 3]), ([1, 1, 1], 10, [4, 3, 3]), ([1e6, 1, 1], 6, [4, 1, 1])],
+)
+def test_shares_follow_the_speeds(speeds, total, shares):
+    assert shares_of(speeds, total) == shares and sum(shares) == total
+
+
+@pytest.mark.integration
+def test_workers_with_other_shares_make_the_same_training():
+    """The slow worker gets fewer images; the weights are those of one worker with the whole batch but for rounding."""
+    alone = train_digits({**SMALL, "batch": 24, "momentum": 0.5})
+    slow = {"workers": 2, "batch": 12, "slowImageMilliseconds": 0.5, "rebalanceEvery": 5}
+    together = train_digits({**SMALL, **slow, "momentum": 0.5})
+    assert sum(together["shares"]) == 24 and together["shares"][1] < 8
+    assert together["agree"] and together["loss"] == pytest.approx(alone["loss"], rel=1e-9)
 
 
 @pytest.mark.integration

@@ -119,6 +119,14 @@ def test_a_model_of_another_preset_is_refused(quickly: None, tmp_path: Path) -> 
     assert caught.value.field == "train.startFrom" and caught.value.remedy
 
 
+def test_a_model_of_another_primary_is_refused(quickly: None, tmp_path: Path) -> None:
+    folder, _ = trained_model(tmp_path / "model")
+    run = small_run(f"train.startFrom={folder}", "data.particle=gamma", "data.simulation.engine=geant4")
+    with pytest.raises(ConfigurationError, match="showers of e-, this run has showers of gamma") as caught:
+        start_from_model(TrainingState(run), run)
+    assert caught.value.field == "train.startFrom" and "give a model of gamma" in str(caught.value.remedy)
+
+
 @pytest.mark.integration
 def test_a_training_starts_from_a_model_and_resumes_without_it(
     quickly: None, eagerly: None, shards: Path, tmp_path: Path

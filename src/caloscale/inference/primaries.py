@@ -1,4 +1,4 @@
-"""Which electrons showers are generated for: ranges, lists, or those of an earlier file."""
+"""Which primaries showers are generated for: ranges, lists, or those of an earlier file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from caloscale.errors import InputError
 from caloscale.random import primary_numbers
-from caloscale.showers.hdf5.layouts import open_layout
+from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, open_layout
+from caloscale.spec.data import Particle
 
 Floats = NDArray[np.float32]
 
@@ -73,18 +74,20 @@ def parse_primaries(
     seed: int,
     default_energy_gev: tuple[float, float],
     default_angle_deg: tuple[float, float],
+    particle: Particle = "e-",
 ) -> Primaries:
     """From what a user writes: energies in GeV and angles in degrees as "a..b", "a" or "a,b,c".
 
-    ``energies`` may be an HDF5 file of showers instead, which gives the angles too. Absent: the defaults. Raises
-    InputError for other texts and impossible values, ShowerFileError for the file.
+    ``energies`` may be an HDF5 file of showers of ``particle`` instead, which gives the angles too. Absent: the
+    defaults. Raises InputError for other texts and impossible values and for a file of another primary,
+    ShowerFileError for one that cannot be read.
     """
     if energies is not None and energies.endswith((".h5", ".hdf5")):
         if angles is not None:
             raise InputError(
                 "the file of the energies gives them", field="angles", value=angles, remedy="leave them out"
             )
-        return _of_file(Path(energies), seed)
+        return _of_file(Path(energies), seed, particle)
     energies_gev = Span(*default_energy_gev) if energies is None else _parse(energies, "energies", "GeV", math.inf)
     angles_deg = Span(*default_angle_deg) if angles is None else _parse(angles, "angles", "degrees", 180)
     if isinstance(angles_deg, Span):
@@ -94,8 +97,16 @@ def parse_primaries(
     return Primaries(energies_gev, angles_rad, seed)
 
 
-def _of_file(path: Path, seed: int) -> Primaries:
+def _of_file(path: Path, seed: int, particle: Particle) -> Primaries:
     with open_layout(path) as opened:
+        if opened.particle != particle:
+            raise InputError(
+                f"holds showers of {opened.particle}, the model generates showers of {particle}",
+                file=path,
+                field=f"attribute {PARTICLE_ATTRIBUTE}",
+                value=opened.particle,
+                remedy=f"give a file of {particle}, a range of energies, or another model",
+            )
         energies, angles = opened.energies_gev(), opened.angles_rad()
     for field, values, highest in (("energies", energies, np.inf), ("angles", angles, np.pi)):
         bad = ~((values > 0) & (values < highest))

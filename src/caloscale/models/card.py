@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from caloscale.errors import CheckpointError, ConfigurationError
 from caloscale.spec import Run, build_run
 from caloscale.spec.block import Block
-from caloscale.spec.data import Geometry, Preprocessing, Range
+from caloscale.spec.data import Geometry, Particle, Preprocessing, Range
 
 CARD = "model.json"
 GENERATOR = "generator.keras"
@@ -36,6 +36,8 @@ class ModelCard(Block):
     """What network units mean."""
     geometry: Geometry
     """The detector, before re-binning."""
+    particle: Particle = "e-"
+    """The primary that was trained on."""
     energy_gev: Range
     """Primary energies that were trained on, GeV."""
     angle_deg: Range
@@ -78,6 +80,7 @@ class ModelCard(Block):
             latent_size=run.model.latent_size,
             preprocessing=data.preprocessing,
             geometry=data.geometry,
+            particle=data.particle,
             energy_gev=data.energy_gev,
             angle_deg=data.angle_deg,
             source=source,
@@ -126,7 +129,7 @@ def read_configuration(folder: Path) -> Run:
 def read_start(folder: Path, run: Run) -> Run:
     """The run configuration of the model with whose weights a training of ``run`` begins (train.startFrom).
 
-    Raises CheckpointError, and ConfigurationError for a model of another preset.
+    Raises CheckpointError, and ConfigurationError for a model of another preset or another primary.
     """
     trained = read_configuration(folder)
     if trained.model.preset != run.model.preset:
@@ -135,5 +138,12 @@ def read_start(folder: Path, run: Run) -> Run:
             field="train.startFrom",
             value=run.train.start_from,
             remedy=f"set model.preset to {trained.model.preset}, or give another model",
+        )
+    if trained.data.particle != run.data.particle:
+        raise ConfigurationError(
+            f"is a model of showers of {trained.data.particle}, this run has showers of {run.data.particle}",
+            field="train.startFrom",
+            value=run.train.start_from,
+            remedy=f"give a model of {run.data.particle}, or leave train.startFrom out",
         )
     return trained

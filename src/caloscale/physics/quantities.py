@@ -46,27 +46,10 @@ def measure_quantities(
     labels: of the ranges of energy.
     """
     pair = reference, generated
-    sampled = [s.observed.sampling_fraction for s in pair]
-    widths = [binned_moments(s.weights, f, s.ranges) for s, f in zip(pair, sampled)]
-    response = _ratio(*(w.mean for w in widths))
-    with np.errstate(invalid="ignore"):
-        linearity = response / response.mean(axis=1, keepdims=True)
-    differences = {
-        "response": _per_cent(np.concatenate([response, _pooled(reference, *(w.mean for w in widths))], axis=1)),
-        "linearity": _per_cent(linearity),
-        "resolution": _per_cent(_ratio(*(w.relative for w in widths))),
-        "responseSpread": _per_cent(_pooled(reference, *(w.relative for w in widths))),
-        "showerMaximum": fitted_maxima(generated, depth_x0) - fitted_maxima(reference, depth_x0),
-        "depthSpread": _per_cent(_spread_of_depth(*pair)),
-        "transverseWidth": _per_cent(_transverse_widths(*pair)),
-        "hits": _per_cent(_ratio(*(binned_moments(s.weights, s.observed.hits, s.ranges).mean for s in pair))),
-    }
-    named = dict.fromkeys(differences, tuple(labels))
-    named |= {"transverseWidth": ("x", "y"), "response": (*labels, "all energies")}
+    differences = measure_differences(reference, generated, depth_x0)
+    named = names_of_differences(differences, labels)
     results = {
-        name: _result(
-            name, [_difference(values[:, k], where) for k, where in enumerate(_wheres(values, named[name]))], pair
-        )
+        name: _result(name, [_difference(values[:, k], where) for k, where in enumerate(named[name])], pair)
         for name, values in differences.items()
     }
     results["diversity"] = _result("diversity", [_diversity(reference.observed, generated.observed)], pair)
@@ -87,8 +70,35 @@ def measure_quantities(
     return results | {f"{name}Separation": _of_separation(result) for name, result in observables.items()}
 
 
-def _wheres(values: Floats, labels: Sequence[str]) -> Sequence[str]:
-    return labels if values.shape[1] == len(labels) else ("",)
+def measure_differences(reference: Weighted, generated: Weighted, depth_x0: Floats) -> dict[str, Floats]:
+    """Differences of generated from Monte Carlo showers by quantity, in its unit: (1 + B, K), row 0 the value.
+
+    K: the ranges of energy, x and y, or 1; of the mean response the ranges and all energies.
+    """
+    pair = reference, generated
+    sampled = [s.observed.sampling_fraction for s in pair]
+    widths = [binned_moments(s.weights, f, s.ranges) for s, f in zip(pair, sampled)]
+    response = _ratio(*(w.mean for w in widths))
+    with np.errstate(invalid="ignore"):
+        linearity = response / response.mean(axis=1, keepdims=True)
+    return {
+        "response": _per_cent(np.concatenate([response, _pooled(reference, *(w.mean for w in widths))], axis=1)),
+        "linearity": _per_cent(linearity),
+        "resolution": _per_cent(_ratio(*(w.relative for w in widths))),
+        "responseSpread": _per_cent(_pooled(reference, *(w.relative for w in widths))),
+        "showerMaximum": fitted_maxima(generated, depth_x0) - fitted_maxima(reference, depth_x0),
+        "depthSpread": _per_cent(_spread_of_depth(*pair)),
+        "transverseWidth": _per_cent(_transverse_widths(*pair)),
+        "hits": _per_cent(_ratio(*(binned_moments(s.weights, s.observed.hits, s.ranges).mean for s in pair))),
+    }
+
+
+def names_of_differences(differences: Mapping[str, Floats], labels: Sequence[str]) -> dict[str, Sequence[str]]:
+    """What the columns of `measure_differences` are called, by quantity; labels: of the ranges of energy."""
+    named: dict[str, Sequence[str]] = {
+        name: tuple(labels) if values.shape[1] == len(labels) else ("",) for name, values in differences.items()
+    }
+    return named | {"transverseWidth": ("x", "y"), "response": (*labels, "all energies")}
 
 
 def _result(name: str, differences: Sequence[Difference], pair: tuple[Weighted, Weighted]) -> QuantityResult:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from caloscale.physics.result import Evaluation, Resolution
+from caloscale.physics.worth import Amplification, Worth, count
 from caloscale.report import energy_figures, shower_figures
 from caloscale.report.blocks import Cell, Fact, Facts, Figure, Notice, Section, Statement, Table, Text, Tone, markdown
 from caloscale.report.drawing import Drawing
@@ -37,8 +38,9 @@ def physics_drawings(evaluation: Evaluation, data: FigureData) -> list[Callable[
     return [partial(draw, evaluation, data) for draw in FIGURES]
 
 
-def verdict_section(evaluation: Evaluation | None) -> Section:
-    """The decision, the gates, and the numbers that are looked at first."""
+def verdict_section(evaluation: Evaluation | None, worth: Worth | None = None) -> Section:
+    """The decision, the gates, the numbers that are looked at first, and what generated showers are worth, where that
+    was measured."""
     if evaluation is None:
         text = "The run ended before generated showers were compared with Monte Carlo."
         return Section("Verdict", (Statement("not assessed", text, "open"),))
@@ -49,6 +51,7 @@ def verdict_section(evaluation: Evaluation | None) -> Section:
             *(Notice(note) for note in evaluation.notes),
             *gate_tables(evaluation),
             Facts(tuple(physics_facts(evaluation))),
+            *((Section("What generated showers are worth", worth_blocks(worth)),) if worth else ()),
         ),
     )
 
@@ -72,6 +75,8 @@ def verdict_markdown(evaluation: Evaluation) -> str:
     return markdown(statement(evaluation), *gate_tables(evaluation), observables_table(evaluation))
 
 
+_WIDE = 10
+"""Intervals whose ends differ by this factor are called wide."""
 TONES: dict[str, Tone] = {"accepted": "good", "rejected": "bad", "undecided": "open", "not assessed": "open"}
 
 
@@ -116,6 +121,77 @@ def gate_tables(evaluation: Evaluation) -> list[Table]:
             "undecided with these showers. Evidence: standard deviations from no difference.",
         )
     ]
+
+
+def worth_blocks(worth: Worth) -> tuple[Text | Table, ...]:
+    """Monte Carlo showers that generated ones are worth: the smallest number in a sentence, and a table of the gated
+    quantities; of all quantities where there is no gate, of none where the showers are too few."""
+    shown = worth.gated or worth.others
+    if not shown:
+        return (Text("The showers are too few for any quantity.", "pale"),)
+    rows = tuple(
+        (
+            one.name,
+            str(one.predicted or "needs two generators"),
+            str(one.observed),
+            str(one.worth),
+            _dollars(one),
+        )
+        for one in shown
+    )
+    generators = "1 generator" if len(worth.runs) == 1 else f"{len(worth.runs)} generators"
+    table = Table(
+        f"{_monte_carlo(worth)} showers that generated ones are worth",
+        (
+            "quantity",
+            "n, predicted by the scatter",
+            "n, observed",
+            f"{worth.worth_of:,} generated are worth",
+            "USD per effective shower",
+        ),
+        rows,
+        note=f"n: size of the {_monte_carlo(worth)} sample whose statistical error equals the generators' systematic "
+        "error. In brackets: 95% intervals. Worth: by the observed n. USD: the bills of all these runs over the worth. "
+        f"Measured with {generators} ({', '.join(worth.runs)}), {worth.generated:,} showers of each, and "
+        f"{worth.reference:,} held-out {_monte_carlo(worth)} showers.",
+    )
+    return Text(worth_sentence(min(shown, key=lambda one: one.worth.value or one.worth.low), worth)), table
+
+
+def worth_sentence(one: Amplification, worth: Worth) -> str:
+    """What the generated showers are worth for a quantity, whether more of them buy anything, and how well both are
+    known."""
+    made = "A million" if worth.worth_of == 1_000_000 else f"{worth.worth_of:,}"
+    start, n = f"{made} generated showers are worth", one.observed
+    kind = f"{_monte_carlo(worth)} showers for this quantity: {one.name}"
+    if one.worth.value is None:
+        return (
+            f"{start} at least {count(one.worth.low)} {kind}. No systematic error is seen with the showers compared, "
+            "so there is no upper bound, and whether more buy anything is open."
+        )
+    if n.high is not None and 10 * n.high <= worth.worth_of:
+        more = "more buy nothing"
+    elif worth.worth_of <= n.low:
+        more = "more are worth more"
+    else:
+        more = "whether more buy anything is open"
+    interval = f"95% interval {count(one.worth.low)} to {count(one.worth.high or worth.worth_of)}"
+    text = f"{start} {count(one.worth.value)} {kind} ({interval}); {more}."
+    if one.worth.span is not None and one.worth.span >= _WIDE:
+        text += (
+            f" The interval spans a factor of {one.worth.span:,.0f}: these showers do not determine the number better."
+        )
+    return text
+
+
+def _dollars(one: Amplification) -> str:
+    if one.usd_per_effective_shower is None:
+        return "no bill"
+    return f"{'at most ' if one.worth.value is None else ''}{one.usd_per_effective_shower:.2g}"
+
+
+def _monte_carlo(worth: Worth) -> str:
+    return "Geant4" if worth.source == "geant4" else "Monte Carlo"
 
 
 def observables_table(evaluation: Evaluation) -> Table:

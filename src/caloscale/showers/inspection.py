@@ -19,7 +19,7 @@ from caloscale.showers.preprocessing import to_gev
 from caloscale.showers.sources import hdf5_files
 from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest, Split, read_manifest
 from caloscale.spec.block import Block
-from caloscale.spec.data import Geometry, LayerGroup, Preprocessing, Range
+from caloscale.spec.data import Geometry, LayerGroup, Particle, Preprocessing, Range
 
 _XYZ = ("cell in x", "cell in y", "layer")
 _CYLINDER = ("bin in alpha", "bin in r", "layer")
@@ -50,6 +50,8 @@ class FileDescription(Block):
     """Units of a stored cell per GeV."""
     source: Source
     """Origin of the showers."""
+    particle: Particle
+    """The primary: from the attribute of the file, else that of the published data in its layout."""
     datasets: dict[str, str]
     """Type and shape of each dataset."""
     attributes: dict[str, str | int | float]
@@ -83,6 +85,8 @@ class SourceFolderDescription(Block):
     """Units of a stored cell per GeV."""
     sources: tuple[Source, ...]
     """Origins of the showers; a data set must have one."""
+    particles: tuple[Particle, ...]
+    """Primaries; a data set must have one."""
 
 
 class ShardFolderDescription(Block):
@@ -104,6 +108,8 @@ class ShardFolderDescription(Block):
     """Selected angles, degrees."""
     source: Source
     """Origin of the showers."""
+    particle: Particle
+    """The primary."""
     split_method: str
     """How the validation showers were chosen."""
     dropped: dict[str, int]
@@ -135,6 +141,8 @@ class ShardDescription(Block):
     """Lowest and highest sum of cells (ECAL sum), GeV."""
     source: Source
     """Origin of the showers."""
+    particle: Particle
+    """The primary."""
 
 
 Description = FileDescription | SourceFolderDescription | ShardFolderDescription | ShardDescription
@@ -168,6 +176,7 @@ def describe_file(path: str | Path) -> FileDescription:
             sum_gev=_span(read_sums(opened)),
             units_per_gev=opened.units_per_gev,
             source=opened.source,
+            particle=opened.particle,
             datasets={name: f"{d.dtype} {d.shape}" for name, d in datasets.items()},
             attributes=opened.attributes,
         )
@@ -195,6 +204,7 @@ def describe_files(folder: Path) -> SourceFolderDescription:
         sum_gev=_union(one.sum_gev for one in found),
         units_per_gev=tuple(sorted({one.units_per_gev for one in found})),
         sources=tuple(sorted({one.source for one in found})),
+        particles=tuple(sorted({one.particle for one in found})),
     )
 
 
@@ -210,6 +220,7 @@ def describe_shards(folder: str | Path) -> ShardFolderDescription:
         energy_gev=manifest.energy_gev,
         angle_deg=manifest.angle_deg,
         source=manifest.source,
+        particle=manifest.particle,
         split_method=manifest.provenance.split_method,
         dropped={reason: count for reason, count in manifest.dropped.items() if count},
         preprocessing=manifest.preprocessing,
@@ -236,6 +247,7 @@ def describe_shard(path: Path) -> ShardDescription:
         angle_deg=_span(np.degrees(values["angle_rad"])),
         sum_gev=_span(values["ecal_sum"] / manifest.preprocessing.units_per_gev),
         source=manifest.source,
+        particle=manifest.particle,
     )
 
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from caloscale.detector.sampling import visible_fraction
 from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import Layout, Source, open_layout
+from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, Layout, Source, open_layout
 from caloscale.showers.hdf5.reader import check_primaries
 from caloscale.showers.tfrecord.manifest import Split, SplitMethod
-from caloscale.spec.data import Data, Range
+from caloscale.spec.data import Data, Range, is_hadron
 from caloscale.storage.objects import download, is_remote
 
 log = logging.getLogger(__name__)
@@ -118,6 +118,15 @@ def survey_file(path: Path, data: Data) -> SurveyedFile:
         opened.check_shape(data.geometry)
         energy_gev, angle_rad = opened.energies_gev(), opened.angles_rad()
         layout, source = opened.layout, opened.source
+        if opened.particle != data.particle:
+            raise ShowerFileError(
+                f"holds showers of {opened.particle}, the run configuration is one of {data.particle}",
+                file=path,
+                field=f"attribute {PARTICLE_ATTRIBUTE}",
+                value=opened.particle,
+                remedy=f"set data.particle to {opened.particle}, give other files, or write the attribute "
+                f"{PARTICLE_ATTRIBUTE} into a file that does not say its primary",
+            )
     check_primaries(path, layout, energy_gev, angle_rad)
     low, high = data.energy_gev
     outside_energy = _outside(energy_gev, (low * (1 - _ENERGY_ROUNDING), high * (1 + _ENERGY_ROUNDING)))
@@ -217,7 +226,12 @@ def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.int
             field="showers" if file.layout == "calochallenge" else "ECAL",
             remedy=remedy,
         )
-    if median < _CALIBRATED and not 1 / _UNUSUAL_FACTOR <= median / expected <= _UNUSUAL_FACTOR:
+    # Charged pions leave anything from a track to a shower.
+    if (
+        not is_hadron(data.particle)
+        and median < _CALIBRATED
+        and not 1 / _UNUSUAL_FACTOR <= median / expected <= _UNUSUAL_FACTOR
+    ):
         log.warning(
             "%s: the cells sum up to %.2g of the primary's energy (median), where data.geometry samples about %.2g\n"
             "  remedy: check the units of the cells (attribute unitsPerGev) and data.geometry",

@@ -1,4 +1,4 @@
-"""The electrons that enter the calorimeter: drawn for each file from the seed and the number of the file alone."""
+"""The primaries that enter the calorimeter: drawn for each file from the seed and the number of the file alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGEST_BATCH = 32
 
 @dataclass(frozen=True)
 class Primaries:
-    """Electrons of one file, and the seed of their showers.
+    """Primaries of one file, and the seed of their showers.
 
     energy_gev, angle_rad: float32 (N,), exactly as they are written into the file.
     transport: the random state from which everything after the front face is drawn.
@@ -28,7 +28,7 @@ class Primaries:
 
 
 def draw_primaries(data: Data, index: int) -> Primaries:
-    """The electrons of file ``index``: energies and angles uniform in the ranges of the run configuration.
+    """The primaries of file ``index``: energies and angles uniform in the ranges of the run configuration.
 
     They depend on the seed and the index only, not on the other files or the number of processes.
     """

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from caloscale.spec.block import Block
+from caloscale.spec.data import Particle
 from caloscale.storage.atomic import atomic_writer, storage_error
 
 RECORD_NAME = "simulation.json"
@@ -20,6 +21,8 @@ class SimulationRecord(Block):
 
     source: Literal["geant4", "parametrised"]
     """Engine that made the showers."""
+    particle: Particle = "e-"
+    """The primary."""
     showers: int
     """Showers in all files."""
     seconds: float

@@ -26,6 +26,9 @@ from caloscale.spec import Geometry
 from caloscale.storage.atomic import atomic_writer
 
 LOW_ENERGY_FOLDER = "G4EMLOW8.8"
+PARTICLE_FOLDER = "G4PARTICLEXS4.2"
+_NEUTRON = ("inel", "el", "cap")
+"""Inelastic, elastic, capture: the first part of the names of the cross sections, which the atomic number ends."""
 _EMPTY_FOLDERS = (
     "G4NDL4.7.1",
     "PhotonEvaporation6.1.2",
@@ -81,25 +84,39 @@ def wheel_version(wheel: str) -> str:
         return "missing"
 
 
-def tables_identity(geometry: Geometry, environment: Mapping[str, str] = os.environ) -> str:
-    """What decides the physics of the tables: a hash of the files of the user's own, or the wheels' versions."""
+def tables_identity(geometry: Geometry, environment: Mapping[str, str] = os.environ, *, hadrons: bool = False) -> str:
+    """What decides the physics of the tables: a hash of the files of the user's own, or the wheels' versions.
+
+    hadrons: with the cross sections of neutrons.
+    """
     low_energy = _own_low_energy_folder(environment)
     if low_energy is not None:
         digest = hashlib.sha256()
-        for file in _files_of_elements(low_energy, elements_of(geometry)):
+        files = _files_of_elements(low_energy, elements_of(geometry))
+        for file in [*files, *(_neutron_files(environment, geometry) if hadrons else ())]:
             digest.update(file.name.encode() + file.read_bytes())
         return f"own tables {digest.hexdigest()[:16]}"
     return f"assembly {_ASSEMBLY} of xpecgen {wheel_version('xpecgen')} and ompmc {wheel_version('ompmc')}"
 
 
-def data_folder(geometry: Geometry, environment: Mapping[str, str] = os.environ) -> Path:
+def data_folder(geometry: Geometry, environment: Mapping[str, str] = os.environ, *, hadrons: bool = False) -> Path:
     """The folder that calzone is given as GEANT4_DATA_DIR; assembled in the user's cache when there is none.
 
-    GEANT4_DATA_DIR (a folder of datasets) and G4LEDATA (the low-energy dataset alone) come first.
+    GEANT4_DATA_DIR (a folder of datasets) and G4LEDATA (the low-energy dataset alone) come first. hadrons: the
+    primaries are hadrons; the datasets that these need are not assembled, they must be in GEANT4_DATA_DIR.
     Raises SimulationError when either is not what it should be or a wheel is missing, StorageError when
     the cache cannot be written.
     """
     own = environment.get("GEANT4_DATA_DIR")
+    if hadrons and len(_neutron_files(environment, geometry)) < len(_NEUTRON) * len(elements_of(geometry)):
+        raise SimulationError(
+            f"hadrons need the cross sections of neutrons on the elements {list(elements_of(geometry))}",
+            file=Path(own) / PARTICLE_FOLDER / "neutron" if own else None,
+            field="GEANT4_DATA_DIR",
+            value=own,
+            remedy="download the datasets of Geant4 (python -m calzone download) and let GEANT4_DATA_DIR name their "
+            "folder; or simulate e- or gamma (data.particle), which do without",
+        )
     low_energy = _own_low_energy_folder(environment)
     if low_energy is not None:
         _check_own(low_energy, elements_of(geometry), "GEANT4_DATA_DIR" if own else "G4LEDATA")
@@ -135,6 +152,14 @@ def _files_of_elements(low_energy: Path, elements: tuple[int, ...]) -> list[Path
     return [file for file in files if file.is_file()]
 
 
+def _neutron_files(environment: Mapping[str, str], geometry: Geometry) -> list[Path]:
+    """The cross sections of neutrons on the elements of a geometry that are in GEANT4_DATA_DIR."""
+    own = environment.get("GEANT4_DATA_DIR")
+    names = [f"{process}{z}" for z in elements_of(geometry) for process in _NEUTRON]
+    files = [Path(own, PARTICLE_FOLDER, "neutron", name) for name in names] if own else []
+    return [file for file in files if file.is_file()]
+
+
 def _check_own(low_energy: Path, elements: tuple[int, ...], variable: str) -> None:
     if len(_files_of_elements(low_energy, elements)) < 3 * len(elements):
         raise SimulationError(
@@ -148,7 +173,7 @@ def _check_own(low_energy: Path, elements: tuple[int, ...], variable: str) -> No
 def _assemble(folder: Path, elements: tuple[int, ...], low_energy: Path | None) -> None:
     for name in _EMPTY_FOLDERS:
         (folder / name).mkdir(parents=True)
-    _write_photonuclear_zeros(folder / "G4PARTICLEXS4.2" / "gamma")
+    _write_photonuclear_zeros(folder / PARTICLE_FOLDER / "gamma")
     states = folder / "G4ENSDFSTATE3.0"
     states.mkdir()
     (states / "ENSDFSTATE.dat").touch()

@@ -14,7 +14,7 @@ from caloscale.detector.materials import MATERIALS
 from caloscale.spec import Geometry
 
 START_BEFORE_FACE_MM = 5.0
-"""Electrons start this far before the front face, in vacuum."""
+"""Primaries start this far before the front face, in vacuum."""
 
 _MARGIN_MM = 50.0
 """The plates end this far outside the window and outside the entry points, several Molière radii, so that what
@@ -48,7 +48,7 @@ def describe_detector(geometry: Geometry, angle_deg: tuple[float, float]) -> dic
 
 
 def _entry_outside_mm(geometry: Geometry, angle_deg: tuple[float, float]) -> float:
-    """How far outside the window the most inclined electron enters the front face, mm."""
+    """How far outside the window the most inclined primary enters the front face, mm."""
     entry_mm = max(aim_depth_mm(geometry) / abs(math.tan(math.radians(a))) for a in angle_deg)
     return max(0.0, entry_mm - geometry.cells[0] * geometry.cell_mm / 2)
 

@@ -39,7 +39,7 @@ class Engine(Protocol):
         """Begin a stream of random numbers."""
 
     def showers(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Cells in GeV, (N, X, Y, Z), of electrons with these energies and angles, (N,)."""
+        """Cells in GeV, (N, X, Y, Z), of primaries with these energies and angles, (N,)."""
 
 
 def build_engine(data: Data) -> Engine:

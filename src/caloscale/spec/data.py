@@ -11,10 +11,20 @@ from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 
 Range = tuple[float, float]
+Particle = Literal["e-", "gamma", "pi-", "pi+"]
+"""A primary, named as Geant4 names it."""
+PARTICLE_NAMES: dict[Particle, str] = {"e-": "electron", "gamma": "photon", "pi-": "pi- meson", "pi+": "pi+ meson"}
+"""The primaries in words."""
+_HADRONS = ("pi-", "pi+")
 HIGHEST_GEV = 10_000
 """Highest energy of a primary, GeV."""
 _MOST_SHOWERS = 10**9
 """10^9 showers of the published size are 260 TB of cells."""
+
+
+def is_hadron(particle: Particle) -> bool:
+    """Whether a primary interacts by the strong force."""
+    return particle in _HADRONS
 
 
 class LayerGroup(Block):
@@ -121,6 +131,9 @@ class Data(Block):
     showers: int | None = Field(None, gt=0)
     """Training showers. source simulate: this many are simulated, and the validation showers beside them.
     A path: at most this many are used; absent: all."""
+    particle: Particle = "e-"
+    """The primary: e-, gamma, pi- or pi+. Charged pions need the hadronic datasets of Geant4 (docs/simulation.md) and a
+    small preprocessing.minimumSumGev: many of them cross the calorimeter without a shower."""
     energy_gev: Range = (100.0, 200.0)
     """Primary energies, GeV: drawn uniformly (simulate) or selected (a path)."""
     angle_deg: Range = (60.0, 120.0)
@@ -164,6 +177,11 @@ class Data(Block):
             raise InvalidValueError(
                 f"{self.showers:.3g} showers cannot be simulated or stored: their cells take {terabytes:.3g} TB",
                 remedy=f"write at most {_MOST_SHOWERS:,} in showers; the published training has 124,950",
+            )
+        if self.source == "simulate" and self.simulation.engine == "parametrised" and self.particle != "e-":
+            raise InvalidValueError(
+                f"the parametrised engine makes showers of electrons, not of {self.particle}",
+                remedy="set simulation.engine to geant4, or particle to e-",
             )
         if self.source == "simulate" and self.showers is None:
             raise InvalidValueError("showers is needed with source simulate", remedy="--set data.showers=1500")

@@ -8,7 +8,7 @@ from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 from caloscale.spec.budget import Budget
 from caloscale.spec.checkpoint import Checkpoint
-from caloscale.spec.cluster import Cluster
+from caloscale.spec.cluster import GRACE_SECONDS, Cluster
 from caloscale.spec.data import Data
 from caloscale.spec.hardware import Hardware
 from caloscale.spec.model import Model
@@ -42,6 +42,20 @@ class Run(Block):
     @model_validator(mode="after")
     def _takes_its_showers(self) -> Run:
         self.model.require_shape(self.data.shape)
+        return self
+
+    @model_validator(mode="after")
+    def _keeps_its_grace_period_in_a_queue(self) -> Run:
+        queued = self.hardware is not None and self.hardware.queue is not None
+        if (
+            queued
+            and self.cluster.backend == "TrainJob"
+            and self.cluster.termination_grace_period_seconds != GRACE_SECONDS
+        ):
+            raise InvalidValueError(
+                "a queue loses cluster.terminationGracePeriodSeconds of a TrainJob",
+                remedy=f"leave it out ({GRACE_SECONDS} s), or set cluster.backend: TFJob or JobSet",
+            )
         return self
 
     @model_validator(mode="after")

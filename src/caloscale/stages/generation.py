@@ -17,7 +17,7 @@ from caloscale.inference import Primaries, Runtime, open_runtime, parse_primarie
 from caloscale.inference.export.runtimes import Format, is_exported
 from caloscale.models.card import ModelCard, read_card
 from caloscale.progress import bar
-from caloscale.showers.hdf5.layouts import Layout
+from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, Layout
 from caloscale.showers.hdf5.writer import WRITABLE, open_writer
 from caloscale.spec.block import Block
 from caloscale.tensorflow_import import load_tensorflow_quietly
@@ -172,6 +172,7 @@ def _primaries(card: ModelCard, wanted: Generation) -> tuple[Primaries, int]:
         seed=wanted.seed,
         default_energy_gev=card.energy_gev,
         default_angle_deg=card.angle_deg,
+        particle=card.particle,
     )
     count = wanted.count or primaries.length
     if count is None or count < 1:
@@ -185,6 +186,7 @@ def _write(
     card = runtime.card
     attributes: dict[str, Any] = {
         "preset": card.preset,
+        PARTICLE_ATTRIBUTE: card.particle,
         "trainedOn": card.source,
         "generatorStep": card.step,
         "seed": wanted.seed,

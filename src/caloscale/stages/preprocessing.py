@@ -31,6 +31,7 @@ def figures_of(manifest: Manifest) -> dict[str, Any]:
     """What the record of a stage says of the showers that it made or trained on."""
     return {
         "source": manifest.source,
+        "particle": manifest.particle,
         "showers": manifest.splits["train"],
         "validationShowers": manifest.splits["validation"],
         **manifest.model_dump(mode="json", by_alias=True, include=_KEPT),

@@ -13,6 +13,7 @@ from typing import Any
 from caloscale import __version__
 from caloscale.errors import CaloscaleError, InputError
 from caloscale.physics import Evaluation
+from caloscale.physics.worth import Worth
 from caloscale.planning.billing.bill import Bill, bill
 from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.profiling.result import PROFILE_FILE, Profile
@@ -35,7 +36,8 @@ from caloscale.report.run_sections import (
 )
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block, read_block, read_json
-from caloscale.spec.workspace_layout import USAGE_FILE
+from caloscale.spec.data import PARTICLE_NAMES
+from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, USAGE_FILE
 from caloscale.stages.planning import NO_SPEED, read_plan, read_use, speeds_of
 from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded
 from caloscale.stages.summary import (
@@ -132,7 +134,8 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     error = f"stage {failed.stage} {failed.outcome}: {failed.error}" if failed else failure
     evaluation = _evaluation(folder, records)
     billed = _billed(folder)
-    summary = _summarise(folder.name, error, records, evaluation, billed)
+    worth = _worth(folder) if evaluation else None
+    summary = _summarise(folder.name, error, records, evaluation, worth, billed)
     stages = [RecordedUse(r.stage, r.outcome, r.seconds, r.core_seconds, r.peak_memory_mib) for r in records.values()]
     profile = _step_profile(folder)
     figures = _draw(folder, evaluation, stages, profile)
@@ -143,7 +146,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     of_run = ("training_curves", "step_profile", "stage_times")
     trained = summary.train.model_dump(mode="json", by_alias=True) if summary.train else {}
     sections = [
-        verdict_section(evaluation),
+        verdict_section(evaluation, worth),
         physics_section(evaluation, [f for f in figures if f.name not in of_run]) if evaluation else None,
         training_section(named("training_curves"), trained),
         profile_section(profile, named("step_profile")) if profile else None,
@@ -153,7 +156,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
         provenance_section(_provenance(run, records)),
     ]
     page = Page(
-        title=f"{run.model.preset} generator: run {folder.name}",
+        title=f"{run.model.preset} generator of {PARTICLE_NAMES[run.data.particle]} showers: run {folder.name}",
         lead=_lead(summary, evaluation),
         notices=_notices(summary, evaluation, records),
         sections=tuple(section for section in sections if section is not None),
@@ -258,6 +261,7 @@ def _summarise(
     error: str | None,
     records: dict[str, StageRecord],
     evaluation: Evaluation | None,
+    worth: Worth | None,
     money: Bill | str,
 ) -> Summary:
     trained, validated = _figures_of(records, "train"), _figures_of(records, "validate")
@@ -275,6 +279,7 @@ def _summarise(
         train=TrainSummary(**_pick(TrainSummary, trained)) if trained else None,
         generate=_generation(validated, simulated) if "showersPerSecond" in validated else None,
         physics=_physics(evaluation) if evaluation else None,
+        amplification=worth,
         stages={
             stage: StageSummary(
                 seconds=r.seconds, core_seconds=r.core_seconds, peak_memory_mib=r.peak_memory_mib, outcome=r.outcome
@@ -328,6 +333,14 @@ def _evaluation(folder: Path, records: dict[str, StageRecord]) -> Evaluation | N
         return None
     file = folder / "validation" / "physics.json"
     return read_block(Evaluation, file, remedy=_validate_again(folder))
+
+
+def _worth(folder: Path) -> Worth | None:
+    """What generated showers are worth; None where it was not measured since the validation."""
+    file = folder / AMPLIFICATION_FILE
+    if not file.is_file():
+        return None
+    return read_block(Worth, file, remedy=f"measure again: caloscale amplification {folder}, or delete it")
 
 
 def _validate_again(folder: Path) -> str:

@@ -8,8 +8,10 @@ from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from caloscale.physics.result import GateResult
+from caloscale.physics.worth import Worth
 from caloscale.planning.billing.bill import Bill
 from caloscale.spec.block import Block
+from caloscale.spec.data import Particle
 
 
 class DataSummary(Block):
@@ -17,6 +19,8 @@ class DataSummary(Block):
 
     source: Literal["geant4", "parametrised", "generated", "file"]
     """Where the showers came from: geant4, parametrised, generated, or file (own data whose origin is not stated)."""
+    particle: Particle = "e-"
+    """The primary."""
     showers: int
     """Training showers."""
     validation_showers: int
@@ -145,6 +149,8 @@ class Summary(Block):
     """The generator."""
     physics: PhysicsSummary | None = None
     """The physics."""
+    amplification: Worth | None = None
+    """What generated showers are worth in Monte Carlo showers; null: not measured (caloscale amplification)."""
     stages: dict[str, StageSummary]
     """The stages that ran."""
     bill: Bill | None

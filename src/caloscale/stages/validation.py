@@ -23,7 +23,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
-from caloscale.spec.workspace_layout import MODEL
+from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, MODEL
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_configuration, open_workspace
 from caloscale.storage.atomic import atomic_writer
@@ -86,6 +86,7 @@ def validate(
         )
     with open_workspace(workspace) as folder, recorded("validate", folder) as figures, open_shards(dataset) as shards:
         keep_configuration(run, folder)
+        (folder / AMPLIFICATION_FILE).unlink(missing_ok=True)  # of other networks or another comparison
         check_manifest(shards.path, shards.manifest, run.data)
         generator = load_generator(trained)
         _check_card(generator.card, trained, run)
@@ -127,6 +128,7 @@ def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
     for field, found, wanted in (
         ("preprocessing", card.preprocessing, run.data.preprocessing),
         ("geometry", card.geometry, run.data.geometry),
+        ("particle", card.particle, run.data.particle),
     ):
         if found != wanted:
             raise CheckpointError(

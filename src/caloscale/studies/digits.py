@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -46,6 +46,11 @@ class DigitsInputs(Block):
     """Steps between two pushes of the summed gradients (lazy)."""
     slow_milliseconds: float = Field(0.0, ge=0)
     """Time that the last worker sleeps in each step, a slow machine."""
+    slow_image_milliseconds: float = Field(0.0, ge=0)
+    """Time that the last worker sleeps for each of its images, a machine that computes slowly."""
+    rebalance_every: int = Field(0, ge=0)
+    """Steps after which the images of a step are shared anew, in proportion to what each worker computed in a second;
+    0: shares stay equal. The images of all workers together, and so the training, stay the same. ring, hierarchical."""
     hidden: int = Field(64, ge=1)
     """Units of the hidden layer."""
     epochs: int = Field(20, ge=1)
@@ -69,6 +74,11 @@ class DigitsInputs(Block):
     def _fits(self) -> DigitsInputs:
         if self.members > 1 and self.workers > 1:
             raise InvalidValueError("members are trained with one worker", remedy="write workers: 1, or members: 1")
+        if self.rebalance_every and self.method not in ("ring", "hierarchical"):
+            raise InvalidValueError(
+                f"rebalanceEvery: {self.rebalance_every} needs an exchange without a server",
+                remedy="write method: ring or hierarchical, or rebalanceEvery: 0",
+            )
         if self.workers * self.batch > self.train_images:
             raise InvalidValueError(
                 f"{self.workers} workers x {self.batch} images are more than the {self.train_images} for training",
@@ -171,14 +181,24 @@ def write_digits(file: Path) -> None:
     )
 
 
-def batches(asked: DigitsInputs, count: int, worker: int = 0, seed: int | None = None) -> Iterator[NDArray[np.intp]]:
-    """Of each step the numbers of a worker's images: disjoint between workers, shuffled anew in each epoch."""
+def batches(asked: DigitsInputs, count: int, seed: int | None = None) -> Iterator[NDArray[np.intp]]:
+    """Of each step the numbers of all workers' images, shuffled anew in each epoch."""
     rng = np.random.default_rng([asked.seed if seed is None else seed, 1])
     size = asked.workers * asked.batch
     for _ in range(asked.epochs):
         order = rng.permutation(count)
         for step in range(asked.steps_per_epoch):
-            yield order[step * size + worker * asked.batch : step * size + (worker + 1) * asked.batch]
+            yield order[step * size : (step + 1) * size]
+
+
+def shares_of(images_per_second: Sequence[float], total: int) -> list[int]:
+    """Shares of a step's images in proportion to the speeds, at least one each, rounded by largest remainders."""
+    free = total - len(images_per_second)
+    exact = [free * speed / sum(images_per_second) for speed in images_per_second]
+    shares = [int(one) for one in exact]
+    for worker in sorted(range(len(exact)), key=lambda one: shares[one] - exact[one])[: free - sum(shares)]:
+        shares[worker] += 1
+    return [1 + share for share in shares]
 
 
 def train_digits(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,7 +207,8 @@ def train_digits(inputs: Mapping[str, Any]) -> dict[str, Any]:
     Result: ``accuracy`` on the test images and ``loss`` on those for training; ``seconds`` of the training,
     ``stepMilliseconds`` of a worker and of these ``exchangeMilliseconds`` (communication and waiting);
     ``imagesPerSecond`` of all workers; ``staleness``, mean and largest number of updates between a pull and its push;
-    ``lead``, the most steps that a worker was ahead of the slowest; ``globalBatch``. Without other workers also
+    ``lead``, the most steps that a worker was ahead of the slowest; ``globalBatch``; with ring and hierarchical
+    ``shares``, the images of each worker in the last step. Without other workers also
     ``accuracyOfMembers`` (mean), ``accuracySelected`` (of the member with the smallest training loss) and
     ``accuracyAveraged`` (of the mean of their probabilities). Raises ConfigurationError, TrainingError.
     """

@@ -21,6 +21,7 @@ from caloscale.studies.digits import (
     Floats,
     Network,
     batches,
+    shares_of,
     tested,
 )
 
@@ -59,22 +60,30 @@ class Worker:
     def __init__(self, asked: DigitsInputs, data: dict[str, Any], number: int) -> None:
         self.asked, self.data, self.number = asked, data, number
         self.network = Network(asked.hidden, asked.seed)
-        self.exchange_seconds = 0.0
+        self.shares = [asked.batch] * asked.workers
+        self.exchange_seconds = self.compute_seconds = 0.0
+        self.computed = 0
 
     def train(self, exchange: Callable[[int, Floats], None]) -> None:
         """All steps. exchange: gets step and gradient, and brings the weights up to date."""
-        images, labels = self.data["images"], self.data["labels"]
-        for step, chosen in enumerate(batches(self.asked, len(labels), self.number)):
+        asked, images, labels = self.asked, self.data["images"], self.data["labels"]
+        is_slow = self.number == asked.workers - 1
+        for step, of_all in enumerate(batches(asked, len(labels))):
+            first, share = sum(self.shares[: self.number]), self.shares[self.number]
+            chosen = of_all[first : first + share]
+            clock = time.perf_counter()
             gradient = self.network.gradient(images[chosen], labels[chosen])
-            if self.number == self.asked.workers - 1 and self.asked.slow_milliseconds:
-                time.sleep(self.asked.slow_milliseconds / 1000)
+            if is_slow and (slow := asked.slow_milliseconds + share * asked.slow_image_milliseconds):
+                time.sleep(slow / 1000)
+            self.compute_seconds += time.perf_counter() - clock
+            self.computed += share
             clock = time.perf_counter()
             exchange(step, gradient)
             self.exchange_seconds += time.perf_counter() - clock
 
 
 def all_reduce(world: MPI.Intracomm, worker: Worker) -> Staleness:
-    """Ring or hierarchical: each worker has the sum, and makes the same update."""
+    """Ring or hierarchical: each worker has the sum, and makes the same update; shares follow the speeds if asked."""
     asked, descent = worker.asked, Descent(worker.asked.momentum)
     add: Callable[[Floats], None] = partial(ring_sum, world)
     if asked.method == "hierarchical":
@@ -83,8 +92,13 @@ def all_reduce(world: MPI.Intracomm, worker: Worker) -> Staleness:
         add = partial(hierarchical_sum, group, None if leaders == MPI.COMM_NULL else leaders)
 
     def exchange(step: int, gradient: Floats) -> None:
+        gradient *= worker.shares[worker.number] / asked.batch
         add(gradient)
         descent.update(worker.network.weights, gradient / asked.workers, asked.rate(step))
+        if asked.rebalance_every and (step + 1) % asked.rebalance_every == 0:
+            speeds = world.allgather(worker.computed / worker.compute_seconds)
+            worker.shares = shares_of(speeds, asked.workers * asked.batch)
+            worker.compute_seconds, worker.computed = 0.0, 0
 
     worker.train(exchange)
     return {"mean": 0.0, "max": 0, "lead": 0}
@@ -181,6 +195,8 @@ def main(asked: DigitsInputs, folder: Path) -> None:
         agree = serves or all(np.array_equal(weights[0], other) for other in weights)
         found = {"seconds": seconds, "exchangeSeconds": exchange, "staleness": staleness, "lead": lead, "agree": agree}
         found |= tested(network, data)
+        if worker is not None:
+            found["shares"] = worker.shares
         (folder / RESULT_FILE).write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -227,6 +227,18 @@ def _images(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, An
     return time_input(inputs, folder.parent)
 
 
+def _layout(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
+    from caloscale.studies.layouts import time_layout
+
+    return time_layout(inputs)
+
+
+def _parallelism(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
+    from caloscale.studies.parallelism import time_parallelism
+
+    return time_parallelism(inputs)
+
+
 def _digits(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
     from caloscale.studies.digits import train_digits  # loads NumPy
 
@@ -247,6 +259,8 @@ MEASURES: dict[str, Measure] = {
     "exchangeModel": Measure(lambda inputs, _, __: model_step(inputs), "modelled", lambda _: __version__),
     "generate": Measure(_generate, "measured", lambda _: __version__),
     "imageInput": Measure(_images, "measured", lambda _: __version__),
+    "layout": Measure(_layout, "measured", lambda _: __version__),
+    "parallelism": Measure(_parallelism, "measured", lambda _: __version__),
     "plan": Measure(_plan, "modelled", lambda context: context.catalogues),
     "ring": Measure(lambda inputs, _, __: time_ring(inputs), "measured", lambda _: __version__),
     "run": Measure(lambda inputs, _, folder: whole_run(inputs, folder), "measured", lambda _: __version__),

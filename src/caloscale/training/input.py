@@ -215,11 +215,12 @@ def mirrored(batch: dict[str, tf.Tensor], across_x: tf.Tensor, across_y: tf.Tens
 
 
 def check_manifest(folder: Path, manifest: Manifest, data: Data) -> None:
-    """ShowerFileError unless the shards were made for these networks: same shape, detector and preprocessing."""
+    """ShowerFileError unless the shards were made for these networks: same shape, detector, primary, preprocessing."""
     for field, found, wanted in (
         ("shape", manifest.shape, data.shape),
         ("preprocessing", manifest.preprocessing, data.preprocessing),
         ("geometry", manifest.geometry, data.geometry),
+        ("particle", manifest.particle, data.particle),
     ):
         if found != wanted:
             raise ShowerFileError(

@@ -85,6 +85,26 @@ def test_voxels_of_calochallenge_are_layers_of_rings(tmp_path: Path) -> None:
     assert shower.cells_gev[0, 11, 5, 30] == pytest.approx(0.007) and shower.energy_gev[0] == pytest.approx(65)
 
 
+@pytest.mark.parametrize(("voxels", "particle"), [(368, "gamma"), (533, "pi+"), (6480, "e-"), (40500, "e-")])
+def test_the_primary_of_calochallenge_follows_from_the_voxels(tmp_path: Path, voxels: int, particle: str) -> None:
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["showers"], file["incident_energies"] = np.ones((2, voxels)), np.full((2, 1), 65_000.0)
+    assert describe_file(tmp_path / "c.h5").particle == particle
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_primary_is_that_of_the_attribute_or_of_the_published_data(tmp_path: Path, layout: str) -> None:
+    path = write_published(tmp_path / "s.h5", make_showers(3), layout)
+    assert describe_file(path).particle == "e-"
+    for written in ("gamma", "muon"):
+        with h5py.File(path, "a") as file:
+            file.attrs["particle"] = np.bytes_(written)
+        if written == "gamma":
+            assert describe_file(path).particle == "gamma"
+    with pytest.raises(ShowerFileError, match="attribute particle: is not a known primary"):
+        describe_file(path)
+
+
 def test_measured_angle_stands_in_for_a_missing_true_one(tmp_path: Path, geometry: Geometry) -> None:
     showers = make_showers(3)
     path = write_published(tmp_path / "s.h5", showers, "variable-angle")

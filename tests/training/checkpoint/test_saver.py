@@ -8,6 +8,7 @@ import threading
 import urllib.error
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 
@@ -68,16 +69,20 @@ def test_an_unforeseen_error_of_the_copying_thread_is_raised_by_the_next_call(fo
         saver.save(weights(2), progress(2)) if call == "save" else getattr(saver, call)()
 
 
+EVERYTHING = frozenset({"GET", "POST", "PUT", "DELETE"})
+
+
 class _Door(BaseHTTPRequestHandler):
     """Passes requests on to a server, or answers 503."""
 
     behind = ""
-    shut = False
+    shut: ClassVar[frozenset[str]] = frozenset()
+    """Methods that are answered with 503."""
     refused = 0
 
     def _pass(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.shut:
+        if self.command in self.shut:
             type(self).refused += 1
             return self._answer(503, {}, b"{}")
         headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
@@ -132,7 +137,7 @@ def test_a_bucket_that_is_away_for_a_while_does_not_stop_the_training(folder, bu
     saver = Saver(folder, BucketCopy(uri, keep=2))
     saver.save(weights(1), progress(1))
     saver.finish()
-    door.shut = True
+    door.shut = EVERYTHING
     with caplog.at_level(logging.WARNING):
         for step in range(2, 6):
             saver.save(weights(step), progress(step))
@@ -143,15 +148,16 @@ def test_a_bucket_that_is_away_for_a_while_does_not_stop_the_training(folder, bu
         assert "is on this machine" in error.value.remedy
     assert door.refused > 2
     assert "the training continues" in caplog.text
-    door.shut = False
+    door.shut = EVERYTHING - {"GET"}  # what is still tried again must not get there before one looks
     assert fetched(uri, tmp_path).progress.step == 1, "the last good one stays usable"
+    door.shut = frozenset()
     saver.finish()
     assert fetched(uri, tmp_path).progress.step == 5
 
 
 def test_what_a_bucket_holds_must_be_known_at_the_start(folder, bucket_server, door, tmp_path, monkeypatch):
     monkeypatch.setattr("caloscale.training.checkpoint.store.START_RETRY_SECONDS", 1.0)
-    door.shut = True
+    door.shut = EVERYTHING
     with pytest.raises(StorageError, match=r"newest.json: the server .* does not serve it"):
         fetched(f"{bucket_server}/away", tmp_path)
     assert door.refused > 1

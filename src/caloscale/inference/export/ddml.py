@@ -38,6 +38,10 @@ _TAIL = (
 )  # fmt: skip
 
 
+_APPLICABLE = {"e-": ("e-", "e+")}
+"""Particles for which Geant4 calls the generator, by primary; absent: the primary alone."""
+
+
 class Ddml(Target):
     """RegularGridGANModel of DDML, computed by its class ONNXInference."""
 
@@ -152,6 +156,7 @@ class Ddml(Target):
             if halves
             else ""
         )
+        particles = [f'"{name}"' for name in _APPLICABLE.get(self.card.particle, (self.card.particle,))]
         return f"""In the steering file of ddsim, instead of DDML's `aiDance`, with the regions and detectors of ILD:
 
 ```python
@@ -166,8 +171,8 @@ def caloscale_showers(kernel):
     model.Symmetry = 8
     model.Enable = True
     model.CorrectForAngles = True
-    model.ApplicableParticles = {{"e-", "e+"}}
-    model.Etrigger = {{"e-": {low:g} * GeV, "e+": {low:g} * GeV}}
+    model.ApplicableParticles = {{{", ".join(particles)}}}
+    model.Etrigger = {{{", ".join(f"{name}: {low:g} * GeV" for name in particles)}}}
     model.ModelPath = "{file}"
     model.OptimizeFlag = 0
     model.IntraOpNumThreads = 1
@@ -178,7 +183,7 @@ def caloscale_showers(kernel):
     seq.adopt(model)
 
     physics = PhysicsList(kernel, "Geant4FastPhysics/FastPhysicsList")
-    physics.EnabledParticles = ["e-", "e+"]
+    physics.EnabledParticles = [{", ".join(particles)}]
     physics.enableUI()
     kernel.physicsList().adopt(physics)
 

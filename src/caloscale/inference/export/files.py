@@ -22,6 +22,7 @@ from caloscale.inference.packages import load, openvino_core
 from caloscale.models.card import VERDICT, read_card
 from caloscale.progress import bar
 from caloscale.spec.block import Block
+from caloscale.spec.data import PARTICLE_NAMES
 from caloscale.storage.atomic import atomic_writer
 
 TARGETS: dict[str, type[Target]] = {target.name: target for target in (Onnx, Par04, Ddml, OpenVino)}
@@ -229,6 +230,7 @@ def _properties(target: Target, model: Path, source: str) -> dict[str, str]:
         **own,
         "caloscale.target": target.name,
         "caloscale.source": source,
+        "caloscale.particle": target.card.particle,
         "caloscale.energyRangeGev": f"{low:g} {high:g}",
         "caloscale.angleRangeDeg": "{:g} {:g}".format(*card.angle_deg),
         "caloscale.outsideRange": OUTSIDE,
@@ -261,7 +263,7 @@ def _readme(target: Target, file: str, said: dict[str, str]) -> str:
 
 `{file}`, written by caloscale {caloscale.__version__}.
 
-- Electrons of {ranges(target.card)}.
+- {PARTICLE_NAMES[target.card.particle].capitalize()} showers of {ranges(target.card)}.
 - Verdict of the validation: {verdict["decision"]}.
 - Energies and angles outside of the trained range are {OUTSIDE}.
 - Random numbers come from the caller.

@@ -26,6 +26,7 @@ from caloscale.errors import InputError
 from caloscale.inference.export.target import Target, clamp
 from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
+from caloscale.spec.data import is_hadron
 
 if TYPE_CHECKING:
     from caloscale.inference.generator import Generator
@@ -84,6 +85,13 @@ class Par04(Target):
 
     def __init__(self, card: ModelCard, noise_size: int) -> None:
         super().__init__(card, noise_size)
+        if is_hadron(card.particle):
+            raise InputError(
+                "is no particle for which Par04 calls the generator: it does so for electrons, positrons and photons",
+                field="data.particle",
+                value=card.particle,
+                remedy="use --target onnx or ddml",
+            )
         least, most = card.angle_deg
         self._thetas_deg = np.linspace(least, most, math.ceil(most - least) + 1)
         if math.prod(self.mesh.cells) > MOST_CELLS:
@@ -255,7 +263,7 @@ setNbOfZCells {z}"""
 /Par04/detector/setAbsorber 1 {_MATERIALS[geometry.active]} {geometry.active_mm:g} mm true
 {both[0]}
 /run/initialize
-/gun/particle e-
+/gun/particle {self.card.particle}
 /gun/energy {math.sqrt(low * high):.4g} GeV
 /gun/position 0 0 0
 /gun/direction 0 {math.sin(theta):.4f} {math.cos(theta):.4f}
@@ -282,6 +290,6 @@ setNbOfZCells {z}"""
   {geometry.absorber} and {geometry.active}. Par04 repeats one layer; the lines above have its mean thickness, without
   gaps, both materials sensitive, so that each deposit is counted. Compare with the full simulation of the training, not
   with Par04's.
-- Par04 asks the generator for electrons, positrons and photons of all energies (`IfTrigger`): shoot electrons of the
-  trained range. Others are clamped.
+- Par04 asks the generator for electrons, positrons and photons of all energies (`IfTrigger`): shoot
+  {self.card.particle} of the trained range. Others are clamped.
 """

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CaloscaleError, ShowerFileError
 from caloscale.showers.hdf5.sandbox import Plain, check_structure, read_attributes
-from caloscale.spec.data import Geometry
+from caloscale.spec.data import Geometry, Particle
 
 Layout = Literal["variable-angle", "fixed-angle", "calochallenge"]
 LAYOUTS: dict[Layout, tuple[str, ...]] = {
@@ -33,6 +33,13 @@ UNITS_PER_GEV: dict[Layout, float] = {"variable-angle": 50.0, "fixed-angle": 1.0
 variable-angle arrays hold 50 x GeV; the fixed-angle ones GeV (their sum is about 2% of the primary energy
 as it stands); CaloChallenge holds MeV."""
 UNITS_ATTRIBUTE = "unitsPerGev"
+PARTICLE_ATTRIBUTE = "particle"
+"""The primary, where the file says it; else `LAYOUT_PARTICLE`."""
+LAYOUT_PARTICLE: Particle = "e-"
+"""The primary of the published 3DGAN arrays, and of CaloChallenge's datasets 2 and 3."""
+CALOCHALLENGE_PARTICLES: dict[int, Particle] = {368: "gamma", 533: "pi+"}
+"""The primary by number of voxels in CaloChallenge's dataset 1: photons, and charged pions, whose sign its format does
+not say."""
 
 CALOCHALLENGE_CELLS = {6480: (16, 9, 45), 40500: (50, 18, 45)}
 """geometry.cells (alpha, r, layer) by number of voxels: datasets 2 and 3."""
@@ -89,6 +96,23 @@ class OpenFile:
         """The label of origin that the file carries."""
         label = self.attributes.get("source")
         return cast(Source, label) if label in get_args(Source) else "file"
+
+    @property
+    def particle(self) -> Particle:
+        """The primary: from the file's attribute, else that of the published data in this layout."""
+        value = self.attributes.get(PARTICLE_ATTRIBUTE)
+        if value is None:
+            voxels = self.shape[0] if self.layout == "calochallenge" else 0
+            return CALOCHALLENGE_PARTICLES.get(voxels, LAYOUT_PARTICLE)
+        if value not in get_args(Particle):
+            raise ShowerFileError(
+                "is not a known primary",
+                file=self.path,
+                field=f"attribute {PARTICLE_ATTRIBUTE}",
+                value=value,
+                remedy=f"write one of {', '.join(get_args(Particle))}",
+            )
+        return cast(Particle, value)
 
     def energies_gev(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
         """Primary energies, GeV (n,)."""

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from caloscale.errors import ShowerFileError
 from caloscale.showers.hdf5.layouts import Layout, Source
 from caloscale.spec.block import Block
-from caloscale.spec.data import Geometry, Preprocessing, Range
+from caloscale.spec.data import Geometry, Particle, Preprocessing, Range
 
 Split = Literal["train", "validation"]
 SplitMethod = Literal["by file", "by shower"]
@@ -86,6 +86,8 @@ class Manifest(Block):
     """Preprocessing of the cells."""
     geometry: Geometry
     """The detector, before re-binning."""
+    particle: Particle = "e-"
+    """The primary."""
     energy_gev: Range
     """Selected primary energies, GeV."""
     angle_deg: Range

@@ -140,6 +140,7 @@ class _Preprocessor:
             shards=tuple(shards),
             preprocessing=data.preprocessing,
             geometry=data.geometry,
+            particle=data.particle,
             energy_gev=data.energy_gev,
             angle_deg=data.angle_deg,
             source=self.origin,

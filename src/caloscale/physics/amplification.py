@@ -1,0 +1,115 @@
+"""How many Geant4 showers generated ones are worth: the averaging amplification of arXiv 2509.08048, per quantity.
+
+The definition is that of Bahl, Diefenbacher, Elmer, Plehn, Spinner (arXiv 2509.08048, section on averaging
+amplification), in the line of Butter et al. (arXiv 2008.06545) and Bieringer et al. (arXiv 2202.07352): the equivalent
+number n is the size of a true sample whose statistical variance equals the squared error of the generated sample. The
+squared error of N generated showers is the model's squared error plus the statistical one, so that
+1/n(N) = 1/N + 1/n, n being the limit of many generated showers. The papers' quantities are integrals over regions of
+phase space; ours are the quantities of gates, whose variance for one shower comes from the bootstrap.
+
+The scatter of an ensemble of generators predicts the model's squared error without truth. It does not contain what all
+members have in common: the bias of the architecture, and of the training showers where members share them. The
+deviation from held-out Geant4 showers contains both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy.stats import chi2, norm
+
+from caloscale.detector.axes import Floats
+from caloscale.errors import InputError
+from caloscale.physics.comparison import Weighted
+from caloscale.physics.quantities import TITLES, measure_differences, names_of_differences
+from caloscale.physics.resampling import summarise
+from caloscale.physics.worth import Amplification, Number, worth_of
+from caloscale.spec.validation import scale_of
+
+CONFIDENCE = 0.95
+
+
+def of_scatter(values: Floats, sampling: Floats, per_shower: float) -> Number:
+    """The equivalent number that the scatter of an ensemble predicts.
+
+    values (M,): the quantity by member; sampling (M,): standard deviation of each by its finite sample; per_shower:
+    standard deviation for one shower. The interval is that of a variance of Gaussian numbers (chi-squared, M - 1).
+    Where the lower end of the systematic variance is not positive there is a lower bound only.
+    Raises InputError for fewer than two members.
+    """
+    freedom = len(values) - 1
+    if freedom < 1:
+        raise InputError("a scatter needs two generators", field="members", value=len(values), remedy="give two runs")
+    total, noise = float(np.var(values, ddof=1)), float(np.mean(np.square(sampling)))
+    low, high = (total * freedom / float(chi2.ppf(q, freedom)) for q in ((1 + CONFIDENCE) / 2, (1 - CONFIDENCE) / 2))
+    # An ensemble that scatters less than its sampling: the whole scatter bounds the systematic one.
+    return _number(total - noise, low - noise, high - noise if high > noise else high, per_shower)
+
+
+def of_deviation(deviations: Floats, sampling: Floats, per_shower: float, reference: int) -> Number:
+    """The equivalent number by the mean squared deviation of the members from Monte Carlo.
+
+    deviations, sampling (M,): as in `of_scatter`, relative to a sample of ``reference`` Monte Carlo showers, whose
+    statistical error is that of all members. The interval takes the errors of the members for fully correlated, so it
+    is too wide rather than too narrow. It is that of these generators, not of further ones.
+    """
+    sigma = np.sqrt(np.square(sampling) + per_shower**2 / reference)
+    z = float(norm.ppf((1 + CONFIDENCE) / 2))
+    size = np.abs(deviations)
+    low, high = np.mean(np.clip(size - z * sigma, 0, None) ** 2), np.mean((size + z * sigma) ** 2)
+    return _number(float(np.mean(size**2 - sigma**2)), float(low), float(high), per_shower)
+
+
+def _number(square: float, low: float, high: float, per_shower: float) -> Number:
+    """From a squared systematic error and its interval: the largest error is the smallest number."""
+    value, largest = (per_shower**2 / s if s > 0 else None for s in (square, low))
+    return Number(value=value, low=per_shower**2 / high, high=largest)
+
+
+def measure_amplification(
+    reference: Weighted,
+    members: Sequence[Weighted],
+    labels: Sequence[str],
+    depth_x0: Floats,
+    *,
+    generated: int,
+    usd: float | None = None,
+) -> list[Amplification]:
+    """By quantity and range of energy; without those that have too few showers.
+
+    reference: held-out Monte Carlo; members: showers of each generator; labels: of the ranges of energy; generated:
+    number of generated showers whose worth is stated; usd: what the generators cost. Numbers are of showers over all
+    energies, also where the quantity is that of one range.
+    """
+    fixed = replace(reference, weights=np.broadcast_to(1.0, reference.weights.shape))
+    by_itself = measure_differences(fixed, reference, depth_x0)
+    by_member = [measure_differences(fixed, member, depth_x0) for member in members]
+    results = []
+    for name, wheres in names_of_differences(by_itself, labels).items():
+        for k, where in enumerate(wheres):
+            error = summarise(by_itself[name][:, k])[1]
+            found = np.array([summarise(one[name][:, k]) for one in by_member])
+            if not (math.isfinite(error) and np.isfinite(found).all()):
+                continue
+            values, sampling = found.T
+            per_shower = error * math.sqrt(len(reference.observed))
+            observed = of_deviation(values, sampling, per_shower, len(reference.observed))
+            worth = worth_of(observed, generated)
+            results.append(
+                Amplification(
+                    quantity=name,
+                    title=TITLES[name],
+                    where=where,
+                    unit=scale_of(name).unit,
+                    members=len(members),
+                    per_shower=per_shower,
+                    predicted=of_scatter(values, sampling, per_shower) if len(members) > 1 else None,
+                    observed=observed,
+                    worth=worth,
+                    usd_per_effective_shower=None if usd is None else usd / (worth.value or worth.low),
+                )
+            )
+    return results

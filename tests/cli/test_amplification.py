@@ -1,0 +1,101 @@
+"""`caloscale amplification` on run folders with fresh networks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from caloscale.physics.worth import Worth
+from caloscale.showers.arrays import Showers
+from caloscale.showers.hdf5.writer import write_showers
+from caloscale.showers.tfrecord.shards import preprocess_showers
+from caloscale.spec import dump_run, load_run
+from caloscale.spec.workspace_layout import DATASET, TRAINED
+from caloscale.stages.summary import Summary
+from tests.inference.model_folders import COMPACT, make_model
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("showers")
+    random = np.random.default_rng(1)
+    cells = random.gamma(0.3, 0.02, (400, 5, 4, 3)).astype(np.float32)
+    energy_gev = random.uniform(10, 40, 400).astype(np.float32)
+    write_showers(
+        folder / "showers.h5", Showers(cells, energy_gev, np.full(400, 1.5, np.float32), "geant4"), attributes={}
+    )
+    preprocess_showers(load_run(preset="compact", overrides=COMPACT).data, folder, folder / "shards")
+    return folder / "shards"
+
+
+def run_folder(folder: Path, shards: Path, *overrides: str) -> Path:
+    """A run whose networks were never trained."""
+    make_model(folder / TRAINED, "compact", COMPACT)
+    (folder / "run.yaml").write_text(dump_run(load_run(preset="compact", overrides=[*COMPACT, *overrides])))
+    (folder / DATASET).symlink_to(shards)
+    return folder
+
+
+def test_two_runs_and_what_is_no_ensemble(command: Callable, shards: Path, tmp_path: Path) -> None:
+    first, second = (run_folder(tmp_path / f"seed-{seed}", shards, f"train.seed={seed}") for seed in (1, 2))
+    options = ("--showers", 200, "--held-out", shards)
+    done = command("amplification", first, second, *options, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["runs"] == ["seed-1", "seed-2"] and found["generated"] == 200 and found["usd"] is None
+    response = next(row for row in found["gated"] if row["quantity"] == "response")
+    # networks without training are far from any shower: a shower of theirs is worth less than one of Monte Carlo
+    assert response["observed"]["value"] < 100 and response["worth"]["value"] <= response["observed"]["value"]
+    assert response["predicted"] is not None and response["usdPerEffectiveShower"] is None
+
+    # Reports were made again, whose bills say that there is none.
+    assert all("noPrice" in json.loads((run / "bill.json").read_text()) for run in (first, second))
+    for run, usd in ((first, "1.5"), (second, "2.5")):
+        (run / "bill.json").write_text(json.dumps({"usd": usd}))
+    shown = command("amplification", first, second, *options, "--worth-of", 1000)
+    assert shown.code == 0 and "1,000 generated are worth" in shown.out and "no bill" not in shown.out
+    kept = [Worth.model_validate_json((run / "amplification.json").read_bytes()) for run in (first, second)]
+    assert kept[0] == kept[1] and kept[0].usd == 4 and kept[0].worth_of == 1000
+    # Nobody validated these networks: there is no verdict that it could be beside.
+    assert "generated showers are worth" not in (first / "report.html").read_text()
+    alone = command("amplification", first, *options)
+    assert alone.code == 0 and "needs two generators" in alone.out
+
+    other = run_folder(tmp_path / "other", shards, "train.seed=3", "train.learningRate=0.1")
+    again = run_folder(tmp_path / "again", shards, "train.seed=1")
+    for runs, problem in (
+        ((first, tmp_path / "absent"), "no finished run"),
+        ((first, other), "in more than the seed of the training"),
+        ((first, again), "it is the same generator"),
+    ):
+        refused = command("amplification", *runs, *options)
+        assert refused.code == 2 and problem in refused.err and "remedy" in refused.err, refused.err
+
+
+@pytest.mark.long
+def test_the_report_shows_it_beside_the_verdict_until_the_next_validation(
+    command: Callable, shards: Path, tmp_path: Path
+) -> None:
+    run = run_folder(tmp_path / "run", shards, "validation.showers=60", "validation.bootstraps=10")
+    judged = command("validate", "--workspace", run)
+    assert judged.code == 0, judged.err
+    done = command("amplification", run, "--showers", 200, "--held-out", shards, "--json")
+    assert done.code == 0, done.err
+    summary = Summary.model_validate_json((run / "summary.json").read_bytes())
+    assert summary.amplification == Worth.model_validate_json(done.out)
+    page = (run / "report.html").read_text()
+    assert "<h1>compact generator of electron showers: run run</h1>" in page
+    assert "A million generated showers are worth" in page and "needs two generators" in page
+    assert page.index(">Verdict</h2>") < page.index("A million generated showers") < page.index(">Physics</h2>")
+    (run / "amplification.json").write_text("{}")
+    damaged = command("report", "--workspace", run)
+    assert damaged.code == 2 and "caloscale amplification" in damaged.err
+
+    assert command("validate", "--workspace", run, "--model", tmp_path / "absent").code == 2
+    assert not (run / "amplification.json").exists()

@@ -1,0 +1,139 @@
+"""How many Geant4 showers generated ones are worth: closed forms of Gaussian toys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from caloscale.detector.axes import axes_of
+from caloscale.errors import InputError
+from caloscale.physics import compare
+from caloscale.physics.amplification import measure_amplification, of_deviation, of_scatter
+from caloscale.physics.worth import Number, equivalent, worth_of
+from caloscale.spec import dump_run, load_run
+from caloscale.stages.amplification import amplification
+from tests.physics.conftest import DATA, VALIDATION, make_showers
+
+PER_SHOWER, SYSTEMATIC = 20.0, 0.5
+TRUE_NUMBER = (PER_SHOWER / SYSTEMATIC) ** 2
+GENERATED, REFERENCE = 10_000, 10_000
+
+
+def ensemble(random: np.random.Generator, members: int, systematic: float) -> tuple[np.ndarray, np.ndarray]:
+    """Deviations from the same Monte Carlo sample, and the sampling error of each."""
+    sampling = np.full(members, PER_SHOWER / GENERATED**0.5)
+    values = random.normal(0, systematic, members) + random.normal(0, sampling)
+    return values + random.normal(0, PER_SHOWER / REFERENCE**0.5), sampling
+
+
+def test_scatter_of_a_large_ensemble_is_the_systematic_error() -> None:
+    found = of_scatter(*ensemble(np.random.default_rng(1), 4000, SYSTEMATIC), PER_SHOWER)
+    assert found.value == pytest.approx(TRUE_NUMBER, rel=0.08)
+    assert found.high is not None and found.low < TRUE_NUMBER < found.high
+
+
+@pytest.mark.parametrize("members", [3, 5, 10])
+def test_interval_of_the_scatter_covers_the_truth_in_95_per_cent(members: int) -> None:
+    random, covered = np.random.default_rng(2), 0
+    for _ in range(1000):
+        found = of_scatter(*ensemble(random, members, SYSTEMATIC), PER_SHOWER)
+        covered += found.low <= TRUE_NUMBER and (found.high is None or found.high >= TRUE_NUMBER)
+    assert 930 <= covered <= 970
+
+
+def test_no_systematic_error_gives_a_lower_bound() -> None:
+    random = np.random.default_rng(3)
+    for _ in range(300):
+        for found in (
+            of_scatter(*ensemble(random, 4, 0.0), PER_SHOWER),
+            of_deviation(*ensemble(random, 4, 0.0), PER_SHOWER, REFERENCE),
+        ):
+            assert 0 < found.low < np.inf
+            assert found.value is None or found.value >= found.low
+    identical = of_scatter(np.array([0, 1e-6, 2e-6]), np.full(3, 0.2), PER_SHOWER)
+    assert identical.value is None and identical.high is None and np.isfinite(identical.low)
+
+
+def test_a_common_bias_is_observed_but_not_predicted() -> None:
+    random, squares = np.random.default_rng(4), []
+    for _ in range(200):  # the Monte Carlo sample's own fluctuation moves all members
+        values, sampling = ensemble(random, 20, 0.1)
+        found = of_deviation(values + 3, sampling, PER_SHOWER, REFERENCE)
+        assert found.value is not None
+        squares.append(PER_SHOWER**2 / found.value)
+    assert np.mean(squares) == pytest.approx(3**2 + 0.1**2, rel=0.03)
+    predicted = of_scatter(values + 3, sampling, PER_SHOWER)
+    assert predicted.low == pytest.approx(of_scatter(values, sampling, PER_SHOWER).low)
+    assert predicted.low > 10 * (20 / 3) ** 2
+
+
+def test_interval_of_the_deviation_of_one_generator_covers_its_bias() -> None:
+    random, covered = np.random.default_rng(5), 0
+    bias = 0.8
+    for _ in range(1000):
+        values, sampling = ensemble(random, 1, 0.0)
+        found = of_deviation(values + bias, sampling, PER_SHOWER, REFERENCE)
+        truth = (PER_SHOWER / bias) ** 2
+        covered += found.low <= truth and (found.high is None or truth <= found.high)
+    assert covered >= 935
+
+
+def test_worth_saturates_at_the_equivalent_number() -> None:
+    assert equivalent(1600, 1600) == pytest.approx(800)
+    assert equivalent(1e9, 1600) == pytest.approx(1600, rel=1e-5)
+    assert equivalent(10, 1e9) == pytest.approx(10)
+    bounded = worth_of(Number(value=None, low=1600, high=None), 1600)
+    assert bounded == Number(value=None, low=800, high=1600)
+
+
+def test_one_member_has_no_scatter() -> None:
+    with pytest.raises(InputError, match="two"):
+        of_scatter(np.ones(1), np.ones(1), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        (("train.seed=1",), "same generator"),
+        (("train.seed=2", "data.energyGev=[20, 30]"), "more than the seed"),
+        (("train.seed=2", "train.energyScoreWeight=0"), "more than the seed"),
+    ],
+)
+def test_runs_that_are_no_ensemble_are_refused(tmp_path: Path, second: tuple[str, ...], reason: str) -> None:
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder, overrides in zip(folders, (("train.seed=1",), second)):
+        folder.mkdir()
+        (folder / "run.yaml").write_text(dump_run(load_run(preset="compact", overrides=overrides)), encoding="utf-8")
+    with pytest.raises(InputError, match=reason):
+        amplification(folders)
+
+
+def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no finished run"):
+        amplification([tmp_path])
+
+
+def test_response_of_toy_showers_is_worth_what_its_bias_says() -> None:
+    real = make_showers(600, 1)
+    weighted = [
+        compare(real, fake, training=real, untrained=None, data=DATA, validation=VALIDATION).weighted
+        for fake in (make_showers(600, 2, response=1.2), make_showers(600, 3, response=1.2))
+    ]
+    labels = [f"range {k}" for k in range(weighted[0]["reference"].ranges.shape[1])]
+    found = measure_amplification(
+        weighted[0]["reference"],
+        [one["generated"] for one in weighted],
+        labels,
+        axes_of(DATA).depth_x0,
+        generated=10**9,
+        usd=12.0,
+    )
+    response = next(one for one in found if (one.quantity, one.where) == ("response", "all energies"))
+    fraction = real.cells_gev.sum(axis=(1, 2, 3)) / real.energy_gev
+    assert response.per_shower == pytest.approx(100 * fraction.std() / fraction.mean(), rel=0.3)
+    assert response.observed.value == pytest.approx((response.per_shower / 20) ** 2, rel=0.3)
+    assert response.worth.value == pytest.approx(response.observed.value)
+    assert response.usd_per_effective_shower == pytest.approx(12 / response.observed.value)
+    assert response.members == 2 and response.predicted is not None
