@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from caloscale import installation
-from caloscale.installation import install_command
+from caloscale.installation import extras_with, install_command
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -49,6 +49,17 @@ def test_an_installation_without_a_clone_gets_the_requirements(environment: Path
         wanted = [Requirement(text) for name in names for text in extras[name]]
         assert {Requirement(word).name for word in words} == {one.name for one in wanted}
         assert {str(Requirement(word).specifier) for word in words} == {str(one.specifier) for one in wanted}
+
+
+def test_a_module_is_found_in_the_extra_that_brings_it() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    modules = {"scikit-learn": "sklearn", "tensorflow-cpu": "tensorflow", "tf_keras": "tf_keras"}
+    for name in ("train", "cpu", "simulate", "infer", "azure", "operator", "pipeline", "tf-keras"):
+        for package in (Requirement(text).name for text in extras[name]):
+            module = modules.get(package, package.replace("-", "_"))
+            assert extras_with(f"{module}.part") == (("train", "cpu") if name in ("train", "cpu") else (name,)), package
+    assert extras_with("matplotlib") == extras_with("keras") == ("train", "cpu")
+    assert extras_with("caloscale.absent") == extras_with("pytest") == ()
 
 
 def test_this_repository_is_a_clone() -> None:

@@ -13,6 +13,24 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 """The clone, where this module runs from one."""
 
+_DISTRIBUTIONS = {"sklearn": "scikit-learn", "tensorflow": "tensorflow-cpu", "keras": "tensorflow-cpu"}
+_DISTRIBUTIONS |= {"matplotlib": "mplhep", "boost_histogram": "hist"}
+"""Packages that bring a module of another name; all others have the module's."""
+
+
+def extras_with(module: str) -> tuple[str, ...]:
+    """The extras that bring a module, as `install_command` takes them; empty for a module of no extra.
+
+    Training packages are of no use without TensorFlow, so ``train`` and ``cpu`` come together.
+    """
+    name = module.partition(".")[0]
+    wanted = _DISTRIBUTIONS.get(name, name).replace("_", "-")
+    for line in requires("caloscale") or ():
+        match = re.match(r"([\w.-]+).*extra == [\"']([\w-]+)[\"']", line)
+        if match is not None and match[1].replace("_", "-") == wanted and match[2] not in ("dev", "docs"):
+            return ("train", "cpu") if match[2] in ("train", "cpu") else (match[2],)
+    return ()
+
 
 def install_command(*extras: str) -> str:
     """The command that installs these extras for the Python of this process.

@@ -116,6 +116,26 @@ def test_the_exit_code_is_that_of_the_process(tmp_path: Path) -> None:
     assert left_in(tmp_path) == []
 
 
+WITHOUT_TRAINING = """
+import runpy, sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("threadpoolctl", "tensorflow"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+runpy.run_module("caloscale.cli.main", run_name="__main__")
+"""
+
+
+def test_a_command_without_its_extra_names_the_package_and_its_installation(tmp_path: Path) -> None:
+    """As after `pip install .` alone, which is enough for plans and clusters."""
+    process = [sys.executable, "-W", "ignore", "-c", WITHOUT_TRAINING, "run", "--preset", "compact"]
+    done = subprocess.run(process, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert "needs the package threadpoolctl" in done.stderr and "[train,cpu]" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("verb", ["train", "validate"])
 def test_a_bucket_is_not_taken_for_a_folder(
     verb: str, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

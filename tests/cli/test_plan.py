@@ -110,6 +110,8 @@ def test_a_cap_on_the_training_stands_in_the_first_line(command):
 def test_without_a_measured_machine_the_exit_code_says_that_nothing_is_chosen(command):
     shown = command("plan", "--preset", "compact", "--json")
     assert json.loads(shown.out)["chosen"] is None and shown.code == 8
+    first_line = command("plan", "--preset", "compact").out.splitlines()[0]
+    assert first_line.endswith("compact was measured on no machine, and hardware.accelerator names none")
 
 
 def keep_local_run(folder: Path, *overrides: str, reused: bool = False) -> None:
@@ -221,7 +223,7 @@ def test_planner_and_operator_run_in_an_environment_without_the_extras(document,
 def test_tables_fit_a_terminal_of_80_columns(command):
     shown = command("plan", "--preset", "variable-angle", "--set", "hardware.count=32")
     rows = [line for line in shown.out.splitlines()[2:] if not line.startswith("- ")]
-    assert len(rows) > 40 and max(len(row.rstrip()) for row in rows) <= 80
+    assert len(rows) > 30 and max(len(row.rstrip()) for row in rows) <= 80
 
 
 def test_what_meets_no_limit_is_said(command):

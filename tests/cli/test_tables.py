@@ -95,6 +95,7 @@ def test_wide_shows_all_columns(command, usage, monkeypatch):
     assert meaning not in command("bill", usage).out and meaning in command("bill", usage, "--wide").out
 
 
+@pytest.mark.integration
 def test_wide_shows_what_others_leave_out(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tables, "console", lambda: Console(width=300, highlight=False, markup=False))

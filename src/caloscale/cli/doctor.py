@@ -61,7 +61,9 @@ def _tensorflow() -> Check:
         load_tensorflow_quietly()
         import tensorflow as tf
     except ImportError:
-        return Check("TensorFlow", "", f"{install_command('train', 'cpu')}; with an NVIDIA GPU: gpu instead of cpu")
+        return Check(
+            "TensorFlow", "", f"{install_command('train', 'cpu')}; NVIDIA GPU: {install_command('train', 'gpu')}"
+        )
     kinds = [device.device_type for device in tf.config.list_physical_devices()]
     counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds)))
     return Check("TensorFlow", f"{tf.__version__}, devices: {counted}")

@@ -10,6 +10,7 @@ import typer
 
 from caloscale import __version__
 from caloscale.cli import (
+    amplification,
     bench,
     bill,
     calibrate,
@@ -65,6 +66,7 @@ for module in (
     validate,
     solve,
     ensemble,
+    amplification,
     report,
     generate,
     export,
@@ -107,11 +109,26 @@ def main() -> None:
     SIGTERM, 144 a bucket does not answer: the same command resumes.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if "PET_NNODES" in os.environ:
+        from caloscale.cluster.workload.backends import tf_config_of
+
+        if (made := tf_config_of(os.environ)) is not None:
+            os.environ["TF_CONFIG"] = made
     try:
         app()
     except CaloscaleError as error:
         print(f"error: {error}", file=sys.stderr)
         _leave(error.exit_code)
+    except ModuleNotFoundError as missing:
+        from caloscale.installation import extras_with, install_command
+
+        if not (extras := extras_with(missing.name or "")):
+            raise
+        what = f"error: this command needs the package {missing.name}, which is not installed"
+        print(
+            f"{what}\n  remedy: {install_command(*extras)}; caloscale doctor lists all that is missing", file=sys.stderr
+        )
+        sys.exit(2)
     except Terminated as end:
         print("stopped by SIGTERM; the same command resumes", file=sys.stderr)
         _leave(end.exit_code)

@@ -16,6 +16,7 @@ from caloscale.cli.options import (
     Preset,
     Prices,
     Speeds,
+    Wide,
     day_of,
     resolve,
 )
@@ -52,6 +53,7 @@ def command(
         ),
     ] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw money against time into a file (svg, png or pdf).")] = None,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Choose machines for a run: accelerator, number, layout, spot or on demand; with time, money and the reasons.
@@ -78,7 +80,7 @@ def command(
         if as_json:
             typer.echo(mix.model_dump_json(by_alias=True, indent=2))
         else:
-            _show_burst(mix)
+            _show_burst(mix, wide)
         if not mix.meets_limits:
             raise typer.Exit(NO_PLAN)
         return
@@ -101,7 +103,7 @@ def command(
     if as_json:
         typer.echo(made.model_dump_json(by_alias=True, indent=2))
     else:
-        _show(made)
+        _show(made, wide)
         if figure is not None:
             typer.echo(f"figure: {figure}")
     if not is_met(made):
@@ -116,9 +118,9 @@ def _draw(made: Plan, figure: Path) -> None:
         draw_plan(made, temporary)
 
 
-def _show(made: Plan) -> None:
-    from caloscale.cli.tables import console, table
-    from caloscale.report.plan import headline, making_in_words, remarks, tables, verdict
+def _show(made: Plan, wide: bool) -> None:
+    from caloscale.cli.tables import console, surplus, table
+    from caloscale.report.plan import FRONT_COLUMNS, WIDE_COLUMNS, headline, making_in_words, remarks, tables, verdict
 
     out = console()
     out.print(verdict(made), style="bold", soft_wrap=True)
@@ -126,13 +128,18 @@ def _show(made: Plan) -> None:
     if made.making is not None:
         out.print(making_in_words(made.making), soft_wrap=True)
     for shown in tables(made):
-        out.print(table(shown.caption, shown.columns, shown.texts()))
+        rows = shown.texts()
+        only_wide = WIDE_COLUMNS if shown.columns == FRONT_COLUMNS else ()
+        left_out = () if wide else surplus(shown.columns, rows, ("hours", "USD", "basis"), only_wide)
+        out.print()
+        out.print(table(shown.caption, shown.columns, rows, left_out))
+    out.print()
     for remark in remarks(made):
         out.print(f"- {remark}", soft_wrap=True)
 
 
-def _show_burst(mix: Burst) -> None:
-    from caloscale.cli.tables import console, table
+def _show_burst(mix: Burst, wide: bool) -> None:
+    from caloscale.cli.tables import console, surplus, table
 
     out = console()
     out.print(
@@ -140,10 +147,13 @@ def _show_burst(mix: Burst) -> None:
         f"{mix.own_epochs_by_deadline}",
         soft_wrap=True,
     )
+    columns = ("accelerators", "nodes", "capacity", "region", "epochs", "hours", "USD")
     rows = [
         (
-            f"{share.count} x {share.accelerator}\n{share.nodes} x {share.machine_type}",
-            "own" if share.cloud == "none" else f"{share.region}\n{share.capacity_type}",
+            f"{share.count} x {share.accelerator}",
+            f"{share.nodes} x {share.machine_type}",
+            "own" if share.cloud == "none" else str(share.capacity_type),
+            "" if share.cloud == "none" else share.region,
             f"{share.epochs}",
             f"{share.seconds / 3600:.2f}",
             "no price" if share.usd is None else f"{share.usd:.2f}",
@@ -151,7 +161,8 @@ def _show_burst(mix: Burst) -> None:
         for share in mix.shares
     ]
     if mix.total_seconds is not None:
-        rows.append(("together", "", f"{mix.epochs}", f"{mix.total_seconds / 3600:.2f}", f"{mix.usd:.2f}"))
-        out.print(table("own machines first", ("accelerators", "region", "epochs", "hours", "USD"), rows))
+        rows.append(("together", "", "", "", f"{mix.epochs}", f"{mix.total_seconds / 3600:.2f}", f"{mix.usd:.2f}"))
+        left_out = () if wide else surplus(columns, rows, ("epochs", "hours", "USD"), ("nodes",))
+        out.print(table("own machines first", columns, rows, left_out))
     for note in mix.notes:
         out.print(f"- {note}", soft_wrap=True)

@@ -149,7 +149,7 @@ def _to_cluster(
     _show_plan(run, planned)
     if not yes:
         if not sys.stdin.isatty():
-            raise InputError("needs a person to ask, or", field="--yes", remedy="add --yes when this is a script")
+            raise InputError("the question needs a terminal", field="--yes", remedy="add --yes to submit without it")
         typer.confirm(f"submit it as {name} into namespace {where}?", abort=True, err=True)
     runs.submit(connection, manifest)
     typer.echo(f"{name} is submitted; caloscale status {name} -n {where} says how it is", err=True)

@@ -21,10 +21,12 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False)
 
 
-def surplus(columns: Sequence[str], rows: Sequence[Sequence[str]], keep: Collection[str] = ()) -> tuple[str, ...]:
-    """The columns without which a table fits 80 columns: the last ones that are not to be kept."""
-    left_out: list[str] = []
-    for column in reversed([one for one in columns if one not in keep]):
+def surplus(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], keep: Collection[str] = (), wide: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The columns without which a table fits 80 columns: those named wide, then the last ones not to be kept."""
+    left_out = list(wide)
+    for column in reversed([one for one in columns if one not in keep and one not in wide]):
         if _width(table("", columns, rows, left_out)) <= WIDTH:
             break
         left_out.append(column)

@@ -10,13 +10,18 @@ from caloscale.planning.search.plan import Candidate, Plan
 from caloscale.planning.step_time.layout import Layout
 from caloscale.report.blocks import Block, Table, Text, markdown
 
-FRONT_COLUMNS = ("accelerators", "region", "hours", "USD (90%)", "an epoch")
-FRONT_TITLE = "money against time (no other candidate beats these in both)"
-UNMEASURED_TITLE = "not measured: estimates, chosen only when hardware.accelerator names them"
+FRONT_COLUMNS = (
+    *("accelerators", "nodes", "capacity", "region", "hours", "USD", "USD, 90%", "epoch s", "epoch USD"),
+    "basis",
+)
+FRONT_TITLE = "candidates that none beats in both time and money"
+UNMEASURED_TITLE = "not measured; chosen only if hardware.accelerator names them"
 LAYOUT_TITLE = "layouts of the same accelerators"
 LAYOUT_COLUMNS = ("workers x GPUs", "nodes", "epoch s", "slower", "steps scatter")
 MAKING_TITLE = "making showers on each machine"
-MAKING_COLUMNS = ("method, machine", "showers/s", "machines", "hours", "USD")
+MAKING_COLUMNS = ("method", "machine", "showers/s", "machines", "hours", "USD")
+WIDE_COLUMNS = ("nodes", "USD, 90%", "epoch s", "epoch USD")
+"""Columns of the front that a terminal shows with --wide only."""
 _HOUR = 3600  # s
 
 
@@ -38,7 +43,9 @@ def verdict(plan: Plan) -> str:
     if plan.nearest is None and plan.own_training is not None:
         return f"nothing meets the limits; {cap(plan, plan.own_training)}nearest: {own_in_words(plan.own_training)}"
     if plan.nearest is None:
-        return "nothing can be chosen"
+        unmeasured = not any(candidate.measured for candidate in plan.candidates)
+        why = f": {plan.network} was measured on no machine, and hardware.accelerator names none" if unmeasured else ""
+        return f"nothing can be chosen{why}"
     limits = {"maxUsd": "budget.maxUsd", "deadline": "budget.deadline", "both": "budget.maxUsd and budget.deadline"}
     binding = f"nothing meets {limits[plan.binding or 'both']}"
     return f"{binding}; {cap(plan, plan.nearest)}nearest: {in_words(plan.nearest)}"
@@ -74,14 +81,15 @@ def making_in_words(making: Making) -> str:
 
 
 def making_rows(making: Making) -> list[tuple[str, ...]]:
-    """What each machine takes; two lines where it was not measured."""
+    """What each machine takes."""
 
     def number(value: float | None) -> str:
         return "" if value is None else f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
 
     return [
         (
-            f"{offer.method}\n{offer.machine_type}",
+            offer.method,
+            offer.machine_type,
             number(offer.showers_per_second) or "not measured",
             "" if offer.machines is None else str(offer.machines),
             number(offer.hours),
@@ -112,9 +120,10 @@ def cap(plan: Plan, candidate: Candidate | OwnTraining) -> str:
 
 def in_words(candidate: Candidate) -> str:
     """A candidate in a sentence."""
+    workers = "1 worker" if candidate.workers == 1 else f"{candidate.workers} workers"
     return (
         f"{accelerators(candidate)} on {candidate.nodes} x {candidate.machine_type}, {candidate.region}, "
-        f"{candidate.capacity_type}, {candidate.workers} workers x {candidate.accelerators_per_worker}; "
+        f"{candidate.capacity_type}, {workers} x {candidate.accelerators_per_worker}; "
         f"{candidate.total_seconds / 3600:.2f} h, {money(candidate)}, "
         f"a checkpoint every {candidate.checkpoint_seconds:.0f} s, {interruptions(candidate)}"
     )
@@ -140,10 +149,9 @@ def interruptions(candidate: Candidate) -> str:
 
 
 def front_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """The Pareto front, cheapest first; marked is the choice, or what comes nearest."""
+    """The Pareto front, cheapest first; a star marks the choice, or what comes nearest."""
     best = plan.chosen or plan.nearest
-    mark = "chosen" if plan.chosen else "nearest"
-    return [_row(candidate, mark if candidate == best else "") for candidate in plan.pareto]
+    return [_row(candidate, candidate == best) for candidate in plan.pareto]
 
 
 def unmeasured_rows(plan: Plan) -> list[tuple[str, ...]]:
@@ -152,21 +160,22 @@ def unmeasured_rows(plan: Plan) -> list[tuple[str, ...]]:
     for candidate in plan.candidates:
         if not candidate.measured and candidate not in plan.pareto:
             cheapest.setdefault(candidate.accelerator, candidate)
-    return [_row(candidate, "") for candidate in cheapest.values()]
+    return [_row(candidate) for candidate in cheapest.values()]
 
 
-def _row(candidate: Candidate, mark: str) -> tuple[str, ...]:
-    """Cells of two or three lines, so that the table fits a terminal of 80 columns."""
-    basis = "" if not candidate.extrapolates else "extrapolated" if candidate.measured else "unmeasured"
-    remark = ", ".join(one for one in (mark, basis) if one)
+def _row(candidate: Candidate, is_marked: bool = False) -> tuple[str, ...]:
+    low, high = candidate.usd_interval or (None, None)
     return (
-        f"{accelerators(candidate)}\n{candidate.nodes} x {candidate.machine_type}"
-        + (f"\n({remark})" if remark else ""),
-        f"{candidate.region}\n{candidate.capacity_type}",
-        f"{candidate.total_seconds / 3600:.2f}",
-        money(candidate).replace(" USD (", "\n(").replace(" (no", "\n(no"),
-        f"{candidate.epoch_seconds:.1f} s"
-        + (f"\n{candidate.usd_per_epoch:.3f} USD" if candidate.usd_per_epoch is not None else ""),
+        accelerators(candidate) + " *" * is_marked,
+        f"{candidate.nodes} x {candidate.machine_type}",
+        candidate.capacity_type,
+        candidate.region,
+        f"{candidate.total_seconds / _HOUR:.2f}",
+        "no price" if candidate.usd is None else f"{candidate.usd:.2f}",
+        "" if low is None else f"{low:.2f} to {high:.2f}",
+        f"{candidate.epoch_seconds:.1f}",
+        "" if candidate.usd_per_epoch is None else f"{candidate.usd_per_epoch:.3f}",
+        "" if not candidate.extrapolates else "extrapolated" if candidate.measured else "unmeasured",
     )
 
 
@@ -207,7 +216,7 @@ def tables(plan: Plan) -> list[Table]:
     making = plan.making
     every = [
         Table(MAKING_TITLE, MAKING_COLUMNS, tuple(making_rows(making))) if making else Table("", (), ()),
-        Table(FRONT_TITLE, FRONT_COLUMNS, tuple(front_rows(plan))),
+        Table(f"{FRONT_TITLE}; * {'chosen' if plan.chosen else 'nearest'}", FRONT_COLUMNS, tuple(front_rows(plan))),
         Table(UNMEASURED_TITLE, FRONT_COLUMNS, tuple(unmeasured_rows(plan))),
         Table(LAYOUT_TITLE, LAYOUT_COLUMNS, tuple(layout_rows(plan.layouts)) if len(plan.layouts) > 1 else ()),
     ]

@@ -111,8 +111,11 @@ def cells_of(data: Data) -> str:
 
 
 def detector_of(data: Data) -> str:
-    """Twelve digits that differ for another geometry, other energies, angles or cuts: Geant4 has another speed then."""
-    described = (data.geometry, data.energy_gev, data.angle_deg, data.simulation.cut_mm)
+    """Twelve digits that differ for another geometry or primary, other energies, angles or cuts: Geant4 has another
+    speed then."""
+    described: tuple[object, ...] = (data.geometry, data.energy_gev, data.angle_deg, data.simulation.cut_mm)
+    if data.particle != "e-":  # without it: measurements with electrons that were made before stay known
+        described += (data.particle,)
     return hashlib.sha256(repr(described).encode()).hexdigest()[:12]
 
 
