@@ -55,6 +55,7 @@ def test_showers_come_in_the_cells_of_the_networks(tmp_path: Path) -> None:
     np.testing.assert_allclose(showers.ecal_sum_gev, cells[1:].sum((1, 2, 3)), rtol=1e-5)
 
 
+@pytest.mark.integration
 def test_an_evaluation_decides_by_the_gates_of_the_run() -> None:
     gates = '[{"quantity": "response", "tolerance": 5}]'
     run = caloscale.load_run(

@@ -30,7 +30,7 @@ from components.validate_solution.component import validate_solution
 from pipelines import solve_inverse_problem
 from pipelines.train_calorimeter_gan import DEFAULTS, compile_pipeline
 from tools.chart import write_chart
-from tools.manifests import write_bundle, write_node_pools
+from tools.manifests import write_bundle, write_node_pools, write_training_runtime
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPONENTS = (plan, simulate, preprocess, train, validate, cost_report, solve, validate_solution)
@@ -48,6 +48,7 @@ def paths() -> list[str]:
         "manifests/crd",
         "manifests/bundle",
         "manifests/node-pools",
+        "manifests/trainer",
         "manifests/chart",
         *pages,
     ]
@@ -105,6 +106,7 @@ def main(arguments: list[str]) -> None:
     write_schemas(schema_folder)
     write_custom_resource(crd_folder)
     write_node_pools(ROOT / "manifests/node-pools")
+    write_training_runtime(ROOT / "manifests/trainer")
     write_bundle(ROOT / "manifests")
     write_chart(ROOT / "manifests")
     for component in COMPONENTS:

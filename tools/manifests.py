@@ -9,8 +9,10 @@ from typing import Any
 
 import yaml
 
+from caloscale import IMAGE as IMAGE_OF_WORKERS
 from caloscale import __version__
 from caloscale.cluster.capacity.gke_pools import catalogue_pools, config_connector
+from caloscale.cluster.workload.backends import render_runtime
 
 ACCELERATORS = (
     "nvidia-tesla-v100",
@@ -32,7 +34,7 @@ DESCRIPTION = """A run is one object: `kubectl apply -f run.yaml` with kind Trai
 whole nodes with a price, launches it when all of them are free, follows it, resumes it after a spot interruption, and
 bills it.
 
-Needs training-operator 1.9 for TFJobs on GPUs, or JobSet for TPU slices.
+Needs training-operator 1.9 for TFJobs on GPUs, JobSet for TPU slices, or Kubeflow Trainer 2.3 for TrainJobs.
 """
 # A shower: a cone of energy in layers.
 ICON = (
@@ -55,6 +57,16 @@ def write_node_pools(folder: Path) -> None:
         "resources": [f"{accelerator}.yaml" for accelerator in ACCELERATORS],
     }
     write_yaml(folder / "kustomization.yaml", kustomization)
+
+
+def write_training_runtime(folder: Path) -> None:
+    """The ClusterTrainingRuntime of TensorFlow for clusters with Kubeflow Trainer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_yaml(folder / "runtime.yaml", render_runtime(IMAGE_OF_WORKERS))
+    write_yaml(
+        folder / "kustomization.yaml",
+        {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": ["runtime.yaml"]},
+    )
 
 
 def write_yaml(path: Path, *objects: dict[str, Any]) -> None:

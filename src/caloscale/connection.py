@@ -18,7 +18,7 @@ from caloscale.cluster import names
 from caloscale.errors import ClusterError
 
 Object = dict[str, Any]
-CONFLICT, GONE, NOT_FOUND, TOO_MANY, SERVER_ERROR = 409, 410, 404, 429, 500
+CONFLICT, FORBIDDEN, GONE, NOT_FOUND, TOO_MANY, SERVER_ERROR = 409, 403, 410, 404, 429, 500
 PAGE = 500
 """Objects that are listed at a time."""
 REQUEST_SECONDS = 60.0
@@ -63,6 +63,8 @@ RESOURCES: dict[str, Resource] = {
     "RoleBinding": Resource("rbac.authorization.k8s.io/v1", "rolebindings"),
     "TFJob": Resource("kubeflow.org/v1", "tfjobs"),
     "JobSet": Resource("jobset.x-k8s.io/v1alpha2", "jobsets"),
+    "TrainJob": Resource("trainer.kubeflow.org/v1alpha1", "trainjobs"),
+    "Workload": Resource(f"{names.QUEUE_GROUP}/v1beta2", "workloads"),
     "Lease": Resource("coordination.k8s.io/v1", "leases"),
 }
 """Kinds that we read or write."""

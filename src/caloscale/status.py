@@ -176,6 +176,7 @@ Reason = Literal[
     "WorkerFailed",
     "NodeLost",
     "Preempted",
+    "Requeued",
     "UserError",
     "Suspended",
     "Budget",
@@ -248,6 +249,9 @@ class RunCost(StatusBlock):
     """US dollars so far, the bill when it has ended; null: no price is known, and the condition Priced says which."""
     estimate_usd: Usd | None = None
     """US dollars to the end, at the speed so far or as planned."""
+    eviction_usd: Usd | None = None
+    """US dollars that an eviction would cost now, at most: the steps since the last checkpoint and another start;
+    null: no node is in use, or no price is known."""
     node_hours: float = 0.0
     """Hours of all nodes together."""
     accelerator_hours: float = 0.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from caloscale.cluster.workload.backends import render, render_progress
+from caloscale.cluster.capacity.pods import job_of
+from caloscale.cluster.capacity.resizing import alternatives
+from caloscale.cluster.workload.backends import render, render_progress, render_runtime, tf_config_of
 from caloscale.cluster.workload.launch import Launch
 from caloscale.cluster.workload.pod_template import workspace_of
 from caloscale.spec import build_run, parse_run
@@ -42,6 +46,9 @@ LAUNCHES = {
     "jobset-gpu": lambda: ex.launch_of(
         ex.run_of(*V100, "hardware.count=16", "cluster.backend=JobSet"), *(ex.node(f"n{i}") for i in range(2))
     ),
+    "trainjob-gpu": lambda: ex.launch_of(
+        ex.run_of(*V100, "hardware.count=16", "cluster.backend=TrainJob"), *(ex.node(f"n{i}") for i in range(2))
+    ),
     "jobset-tpu-slice": lambda: ex.launch_of(
         ex.run_of("hardware.accelerator=tpu-v3", "hardware.topology=4x4", "train.batchPerReplica=128"), *TPU_V3
     ),
@@ -66,7 +73,81 @@ LAUNCHES = {
 def template_of(manifest: dict[str, Any]) -> dict[str, Any]:
     if manifest["kind"] == "TFJob":
         return manifest["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    if manifest["kind"] == "TrainJob":
+        return merged(manifest)
     return manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+
+
+def merged(trainjob: dict[str, Any]) -> dict[str, Any]:
+    """The pods of a TrainJob by the rules of Kubeflow Trainer: its runtime, its patch, and the fields of its trainer.
+
+    Trainer itself is asked in tests/control_plane/trainer.
+    """
+    assert trainjob["spec"]["runtimeRef"] == {"name": render_runtime("other")["metadata"]["name"]}
+    (job,) = render_runtime("other")["spec"]["template"]["spec"]["replicatedJobs"]
+    ((patch,),) = (
+        each["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"] for each in trainjob["spec"]["runtimePatches"]
+    )
+    changed = patch["template"]["spec"]["template"]
+    spec = {**job["template"]["spec"]["template"]["spec"]}
+    (container,), (changes,) = spec["containers"], changed["spec"]["containers"]
+    assert patch["name"] == job["name"] == container["name"] == changes["name"] == "node"
+    trainer = trainjob["spec"]["trainer"]
+    variables = {each["name"]: each for each in (*container["env"], *trainer["env"])}
+    container = {**container, **changes, "image": trainer["image"], "resources": trainer["resourcesPerNode"]}
+    container["env"] = list(variables.values())
+    return {**changed, "spec": {**spec, **changed["spec"], "containers": [container]}}
+
+
+def test_the_pods_of_a_train_job_are_those_of_a_job_set() -> None:
+    """But for the names that Trainer demands, and for TF_CONFIG."""
+    of_trainer, of_jobset = (template_of(render(LAUNCHES[name]())) for name in ("trainjob-gpu", "jobset-gpu"))
+    for template in (of_trainer, of_jobset):
+        (container,) = template["spec"]["containers"]
+        del container["name"]
+        container["env"] = {
+            each["name"]: each["value"]
+            for each in container["env"]
+            if each["name"] not in ("TF_CONFIG", "JOB_COMPLETION_INDEX", "CALOSCALE_RUN")
+        }
+    assert of_trainer == of_jobset
+
+
+def test_a_train_job_has_the_workers_of_its_plan() -> None:
+    launch = LAUNCHES["trainjob-gpu"]()
+    manifest = render(launch)
+    assert manifest["spec"]["trainer"]["numNodes"] == launch.placed.workers == 2
+    (patch,) = manifest["spec"]["runtimePatches"]
+    described = patch["trainingRuntimeSpec"]["template"]["metadata"]
+    assert (
+        described["annotations"]["caloscale.dev/workers"] == "2" and described["labels"]["caloscale.dev/run"] == "gan"
+    )
+
+
+def test_tf_config_of_a_train_job() -> None:
+    """Variables as Trainer 2.3 gives them (tests/control_plane/trainer compares with the real ones)."""
+    given = {"PET_NNODES": "3", "PET_NODE_RANK": "2", "PET_MASTER_ADDR": "gan-1-node-0-0.gan-1", "PET_MASTER_PORT": "1"}
+    hosts = [f"gan-1-node-0-{index}.gan-1:2222" for index in range(3)]
+    made = tf_config_of(given)
+    assert made is not None
+    assert json.loads(made) == {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": 2}}
+    assert tf_config_of({**given, "TF_CONFIG": "{}"}) is None
+    assert tf_config_of({**given, "PET_NNODES": "1"}) is None
+    assert tf_config_of({**given, "PET_NNODES": "1:4"}) is None  # elastic PyTorch
+    assert tf_config_of({}) is None
+
+
+def test_the_worker_takes_it() -> None:
+    """A process of its own: TF_CONFIG is made before anything reads it."""
+    given = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "gan-1-node-0-0.gan-1"}
+    program = (
+        "import os, sys; from caloscale.cli import main; main.app = lambda: print(os.environ['TF_CONFIG']); main.main()"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**environment, **given}, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["task"]["index"] == 1
 
 
 @pytest.mark.parametrize("backend", ["TFJob", "JobSet"])
@@ -182,3 +263,30 @@ def test_workers_take_the_environment_of_their_namespace() -> None:
     """The operator's own variables go before it: Kubernetes takes env after envFrom."""
     (container,) = template_of(render(LAUNCHES["tfjob-cpu"]()))["spec"]["containers"]
     assert container["envFrom"] == [{"configMapRef": {"name": "caloscale-workers", "optional": True}}]
+
+
+@pytest.mark.parametrize("backend", ["TFJob", "JobSet", "TrainJob"])
+def test_a_job_for_two_pools_asks_for_either_and_has_the_labels_of_the_flavor_once_admitted(backend: str) -> None:
+    """What Kueue 0.19 changes when it admits: of a TrainJob a patch of its own, of the others the pods' selector."""
+    run = ex.run_of(*V100, "hardware.count=16", "hardware.queue=q", f"cluster.backend={backend}")
+    nodes = [ex.spot("s0", "spot"), ex.spot("s1", "spot"), ex.node("n0", "owned"), ex.node("n1", "owned")]
+    launch = ex.launch_of(run, *nodes, queue="q")
+    first, *others = alternatives(run, launch.placed, ex.pools(*nodes), ex.CATALOGUE)
+    manifest = render(replace(launch, placed=first, alternatives=tuple(others)))
+    pod = template_of(manifest)["spec"]
+    pool, v100 = "cloud.google.com/gke-nodepool", "cloud.google.com/gke-accelerator"
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = pod["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"]
+    asked = [{each["key"]: each["values"] for each in term["matchExpressions"]} for term in terms]
+    common = {v100: "nvidia-tesla-v100", "node.kubernetes.io/instance-type": "n1-standard-64"}
+    assert asked == [{pool: [name], **{key: [value] for key, value in common.items()}} for name in ("spot", "owned")]
+    assert [each["topologyKey"] for each in pod["affinity"]["podAffinity"][required]] == [pool]
+    assert any(each["key"] == "cloud.google.com/gke-spot" for each in pod["tolerations"])
+    assert dict(job_of(manifest).selector) == common
+    if backend == "TrainJob":
+        patch = {"name": "node", "template": {"spec": {"template": {"spec": {"nodeSelector": {pool: "owned"}}}}}}
+        kueue = {"trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [patch]}}}}
+        manifest["spec"]["runtimePatches"].append({"manager": "kueue.x-k8s.io/manager", **kueue})
+    else:
+        pod["nodeSelector"][pool] = "owned"
+    assert dict(job_of(manifest).selector)[pool] == "owned"

@@ -23,6 +23,8 @@ from tools.cluster.errors import ClusterError
 from tools.cluster.fake_nodes import EXIT, RUN
 from tools.cluster.programs import CONTROL_PLANE, KUBERNETES, folder, version
 
+pytestmark = pytest.mark.integration
+
 TOLERATIONS = [
     {"key": key, "operator": "Exists"} for key in ("nvidia.com/gpu", "google.com/tpu", "cloud.google.com/gke-spot")
 ]

@@ -24,13 +24,16 @@ from caloscale.spec.configuration import build_run
 from tools import deploy
 from tools.cluster import ControlPlane, Pool, machines
 from tools.cluster.errors import ClusterError
-from tools.cluster.programs import UPSTREAM, program, version
+from tools.cluster.programs import ADDITIONS, MODULE, UPSTREAM, program, version
 from tools.cluster.servers import CONTEXT
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
 SAMPLES = sorted((MANIFESTS / "samples").glob("*.yaml"))
-RENDERED = sorted((ROOT / "tests" / "golden" / "cluster").glob("*.yaml"))
+RENDERED = sorted(
+    path for path in (ROOT / "tests" / "golden" / "cluster").glob("*.yaml") if not path.stem.startswith("trainjob")
+)
+"""What the operator renders; TrainJobs need Kubeflow Trainer (tests/control_plane/trainer)."""
 OVERLAYS = sorted(path.name for path in (MANIFESTS / "overlays").iterdir())
 SYSTEM = "caloscale-system"
 
@@ -47,6 +50,13 @@ def test_third_party_operators_are_those_that_are_tested(name: str) -> None:
     assert resource.endswith(f"/{base}?ref={version(module)}")
     for image in kustomization.get("images", []):
         assert image["newTag"].removeprefix("v") == version(module).removeprefix("v")
+
+
+def test_kubeflow_trainer_is_the_one_that_is_tested() -> None:
+    module, base = ADDITIONS["trainer"].manifest
+    (kustomization,) = read(MANIFESTS / "third-party" / "trainer" / "kustomization.yaml")
+    address = f"https://{module.removesuffix('/v2')}/{base}?ref={version(module, MODULE / 'trainer')}"
+    assert kustomization["resources"] == [address]
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)

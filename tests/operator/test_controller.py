@@ -38,6 +38,7 @@ class Server:
         self.foreign: dict[tuple[str, str], dict[str, Any]] = {}
         self.deleted: list[tuple[Any, ...]] = []
         self.listed: list[str] = []
+        self.merged: list[tuple[str, str, str, dict[str, Any]]] = []
 
     def serves(self, group: str) -> bool:
         return group in self.groups
@@ -58,12 +59,19 @@ class Server:
     def delete(self, *what: Any, uid: str, version: str = "") -> None:
         self.deleted.append((*what, uid, version))
 
-    def apply(self, manifest: dict[str, Any], part: str = "") -> dict[str, Any]:
-        if manifest["kind"] in self.refusals:
-            status, message = self.refusals[manifest["kind"]]
+    def merge(self, kind: str, namespace: str, name: str, change: dict[str, Any]) -> None:
+        self._check(kind)
+        self.merged.append((kind, namespace, name, change))
+
+    def _check(self, kind: str) -> None:
+        if kind in self.refusals:
+            status, message = self.refusals[kind]
             error = ApiException(status=status, reason="refused")
             error.body = json.dumps({"message": message})
             raise error
+
+    def apply(self, manifest: dict[str, Any], part: str = "") -> dict[str, Any]:
+        self._check(manifest["kind"])
         self.version += 1
         whole = {**run(), **manifest} if part == "status" else manifest
         metadata = {**whole["metadata"], "uid": "u", "resourceVersion": str(self.version)}
@@ -180,6 +188,21 @@ def test_a_run_with_a_queue_is_reconciled_again_when_kueue_is_removed_or_install
         controller.queue.done(RUN)
     controller._refresh()
     assert controller.queue.get(0.0) is None
+
+
+def test_a_refused_boost_is_not_tried_again_before_the_next_refresh(controller: Controller, server: Server) -> None:
+    """Without manifests/kueue: the run is reconciled all the same."""
+    server.foreign["Workload", ""] = {"metadata": {"name": "tfjob-gan-1-0a1b2"}}
+    controller._boost(RUN, "j", 40)
+    server.refusals["Workload"] = (403, "no right")
+    controller._boost(RUN, "j", 41)
+    del server.refusals["Workload"]
+    controller._boost(RUN, "j", 42)
+    controller._refresh()
+    controller._boost(RUN, "j", 43)
+    change = {"metadata": {"annotations": {"kueue.x-k8s.io/priority-boost": "40"}}}
+    assert server.merged[0] == ("Workload", "physics", "tfjob-gan-1-0a1b2", change)
+    assert [list(merged[3]["metadata"]["annotations"].values()) for merged in server.merged] == [["40"], ["43"]]
 
 
 @pytest.mark.parametrize("code", [409, 429, 500, 503])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import pytest
+
 from caloscale.cluster.capacity.pods import Diagnostic, pod_of
-from caloscale.operator.failures import PATIENCE_SECONDS, blocking, diagnostics_of, sentence, worst
+from caloscale.operator.failures import PATIENCE_SECONDS, REFUSED, blocking, diagnostics_of, sentence, worst
 from caloscale.status import AttemptStatus
 
 NOW = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
@@ -86,3 +88,20 @@ def test_what_a_pod_says_of_itself_goes_before_warnings() -> None:
         'gan-1-worker-0: secret "key" not found; remedy: make what is missing in the run\'s namespace (the Secret of '
         "cluster.credentialsSecret with key.json), or correct its name in the TrainingRun"
     )
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request: spec.RuntimeRef: Invalid '
+        'value: {"name":"caloscale-tensorflow"}: ClusterTrainingRuntime "caloscale-tensorflow" not found: specified '
+        "clusterTrainingRuntime must be created before the TrainJob is created",
+        "admission webhook \"vtrainjob.kb.io\" denied the request: runtime 'caloscale-tensorflow' not found",
+    ],
+    ids=["trainer", "kueue"],
+)
+def test_a_missing_runtime_is_named_with_its_remedy_whoever_refuses_first(refusal: str) -> None:
+    diagnostic = Diagnostic(where="TrainJob gan-1", reason=REFUSED, message=refusal)
+    assert sentence(diagnostic).endswith("kubectl apply --server-side -k manifests/trainer")
+    unknown = Diagnostic(where="TrainJob gan-1", reason=REFUSED, message="no matches for kind TrainJob")
+    assert sentence(unknown).endswith("jobset or trainer)")

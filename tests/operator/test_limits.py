@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from caloscale.operator.reconcile import boost_of
 from caloscale.planning.catalogue.prices import Prices, load_prices
 from tests.cluster import examples as ex
 from tests.operator.world import START, World, ended, settled, world
@@ -74,6 +76,103 @@ def admit(w: World) -> None:
     w.reconcile()
 
 
+def in_two_pools(**hardware: Any) -> World:
+    """Two nodes of a spot pool and two of an on-demand pool; a run of two nodes in a queue, which may use both."""
+    nodes = [ex.spot("a0", "spot"), ex.spot("a1", "spot"), ex.node("b0", "owned"), ex.node("b1", "owned")]
+    spec = world({"hardware": {"queue": "q", "count": 16, "capacityType": None, **hardware}}).spec
+    w = World(*nodes, spec=spec)
+    w.admits = False
+    w.reconcile()
+    w.tick()
+    w.reconcile()
+    return w
+
+
+@pytest.mark.parametrize(
+    ("flavor", "pool", "capacity"),
+    [
+        ({"cloud.google.com/gke-nodepool": "spot"}, "spot", "spot"),
+        ({"cloud.google.com/gke-nodepool": "owned"}, "owned", "on-demand"),
+        ({"example.com/rack": "7"}, "owned", "on-demand"),  # a label that our table does not have: the nodes decide
+    ],
+)
+def test_the_flavor_that_a_queue_admits_decides_pool_price_and_bill(
+    flavor: dict[str, str], pool: str, capacity: str
+) -> None:
+    w = in_two_pools()
+    assert w.status["placement"]["pool"] == "spot"  # the cheaper one is planned
+    for name in ("b0", "b1"):
+        w.nodes[name]["metadata"]["labels"]["example.com/rack"] = "7"
+    w.flavor = flavor
+    admit(w)
+    w.until(lambda w: w.phase == "Running")
+    placed = w.status["placement"]
+    assert (placed["pool"], placed["capacityType"]) == (pool, capacity)
+    conditions = {c["type"]: c for c in w.status["conditions"]}
+    assert conditions["PlacementVerified"]["status"] == "True"
+    w.until(settled)
+    (attempt,) = w.attempts
+    assert [totals["capacityType"] for totals in attempt["nodeTotals"]] == [capacity]
+    usd_per_hour = {"spot": 9.69312, "on-demand": 24.178688}[capacity]  # of a node with eight V100 in europe-west4
+    assert float(placed["usdPerHour"]) == pytest.approx(2 * usd_per_hour)
+    assert float(w.status["cost"]["usd"]) == pytest.approx(usd_per_hour * w.node_seconds() / 3600, abs=0.01)
+
+
+def test_a_node_pool_of_both_capacity_types_is_two_pools_to_a_queue() -> None:
+    """A NodePool of Karpenter: its nodes differ in the label of the capacity type, not in that of the pool."""
+    nodes = [ex.VENDORS["karpenter"](f"k{i}") for i in range(4)]
+    for node in nodes[:2]:
+        node["metadata"]["labels"] = {**node["metadata"]["labels"], "karpenter.sh/capacity-type": "on-demand"}
+    hardware = {"accelerator": "nvidia-tesla-v100", "count": 16, "perNode": 8, "queue": "q"}
+    w = World(*nodes, spec={"model": {"preset": "variable-angle"}, "hardware": hardware})
+    w.admits = False
+    w.reconcile()
+    planned = w.status["placement"]["capacityType"]
+    other = {"spot": "on-demand", "on-demand": "spot"}[planned]
+    w.flavor = {"karpenter.sh/nodepool": "gpu", "karpenter.sh/capacity-type": other}
+    admit(w)
+    w.until(lambda w: w.phase == "Running")
+    assert (w.status["placement"]["pool"], w.status["placement"]["capacityType"]) == ("gpu", other)
+    (verified,) = [c for c in w.status["conditions"] if c["type"] == "PlacementVerified"]
+    assert verified["status"] == "True"
+
+
+def test_a_flavor_of_several_pools_never_spreads_the_workers() -> None:
+    """One node of the first pool is in use, and the flavor has no label of one pool only."""
+    w = in_two_pools()
+    w.flavor = {"cloud.google.com/gke-accelerator": "nvidia-tesla-v100"}
+    w.unschedulable = {"a0", "a1"}
+    admit(w)
+    w.until(lambda w: w.phase == "Running")
+    assert w.status["placement"]["pool"] == "owned"
+    assert {pod["spec"]["nodeName"] for pod in w.pods.values()} == {"b0", "b1"}
+
+
+def test_a_queue_may_choose_no_pool_that_the_run_configuration_excludes() -> None:
+    """Neither another capacity type, nor other accelerators, nor another number of them on a node, nor the budget."""
+    w = in_two_pools(capacityType="spot")
+    (job,) = w.jobs.values()
+    pod = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert pod["nodeSelector"]["cloud.google.com/gke-nodepool"] == "spot" and "nodeAffinity" not in pod["affinity"]
+    hardware = {"accelerator": "nvidia-tesla-v100", "count": 16, "queue": "q"}
+    others = [ex.node(f"c{i}", "small", gpus=4) for i in range(4)]
+    t4 = {"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"}
+    others += [ex.node(f"d{i}", "t4", labels=t4) for i in range(2)]
+    others += [ex.spot(f"a{i}", "spot") for i in range(2)] + [ex.node(f"b{i}", "owned") for i in range(2)]
+    spec = {"model": {"preset": "variable-angle"}, "hardware": hardware}
+    for budget, allowed in (({}, {"spot", "owned"}), ({"maxUsd": 500}, {"spot", "owned"}), ({"maxUsd": 100}, {"spot"})):
+        w = World(*others, spec={**spec, "hardware": {**hardware, "perNode": 8}, "budget": budget})
+        w.reconcile()
+        (job,) = w.jobs.values()
+        pod = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+        affinity = pod["affinity"].get("nodeAffinity", {})
+        terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+        found = [{e["key"]: e["values"] for e in t["matchExpressions"]} for t in terms] or [
+            {key: [value] for key, value in pod["nodeSelector"].items()}
+        ]
+        assert {each["cloud.google.com/gke-nodepool"][0] for each in found} == allowed
+
+
 def test_the_time_in_a_queue_is_not_the_runs() -> None:
     w = queued({"budget": {"deadline": "6h"}})
     w.now += dt.timedelta(hours=7)
@@ -122,6 +221,89 @@ def test_a_run_that_its_queue_preempts_is_admitted_again_and_no_restart_is_count
     admit(w)
     w.until(settled)
     assert w.phase == "Succeeded" and w.status.get("restarts", 0) == 0
+
+
+def waiting_for(nodes: int) -> Callable[[World], bool]:
+    """Whether the queue has been asked for so many nodes and has not admitted them."""
+    return lambda w: (
+        w.phase == "Waiting"
+        and [job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] for job in w.jobs.values()] == [nodes]
+    )
+
+
+def test_what_a_queue_does_not_admit_asks_for_fewer_nodes_with_the_same_global_batch() -> None:
+    """Three nodes do not divide the batch; on two it runs to its end, although four are free by our count."""
+    w = queued({"recovery": {"waitForCapacity": "60s", "elastic": {"minNodes": 2, "scaleUpAfter": "1s"}}})
+    batch = w.status["placement"]["globalBatch"]
+    w.until(waiting_for(2))
+    assert (w.attempts[0]["reason"], w.attempts[0].get("usd", "0")) == ("Requeued", "0")
+    assert (w.now - START).total_seconds() >= 60
+    for _ in range(300):  # two are the fewest
+        w.tick()
+        w.reconcile()
+    assert len(w.attempts) == 2
+    admit(w)
+    w.until(settled)
+    placement = w.status["placement"]
+    assert [a["reason"] for a in w.attempts] == ["Requeued", "Completed"] and w.status.get("restarts", 0) == 0
+    assert (placement["nodes"], placement["plannedNodes"], w.status["layout"]) == (2, 4, "2x8")
+    assert placement["globalBatch"] == batch == 2 * 8 * placement["batchPerReplica"] * placement["accumulate"]
+    assert float(w.status["cost"]["usd"]) == round(w.node_seconds() / 3600 * 38.77248 / 4, 2)
+
+
+def test_a_smaller_run_asks_for_the_planned_nodes_again_when_its_queue_has_taken_its_own() -> None:
+    """After a lost node it does not: the quota of the smaller one is free, that of the planned one is not."""
+    w = queued({"recovery": {"waitForCapacity": "60s", "backoff": "1s", "elastic": {"minNodes": 1}}})
+    w.until(waiting_for(2))
+    admit(w)
+    w.until(lambda w: w.phase == "Running" and w.step >= 20)
+    w.admits = False
+    w.lose_node("n0")
+    w.until(waiting_for(2))
+    admit(w)
+    w.until(lambda w: w.phase == "Running" and w.step >= 60)
+    w.preempt()
+    w.until(waiting_for(4))
+    assert [a.get("reason") for a in w.attempts] == ["Requeued", "NodeLost", "Preempted", None]
+
+
+@pytest.mark.parametrize(("times", "nodes"), [(1.5, 4), (2.5, 2), (4.5, 1)])
+def test_no_fewer_nodes_are_asked_for_than_end_in_time(times: float, nodes: int) -> None:
+    """Half of the nodes take at most twice the estimate."""
+    changes = {"recovery": {"waitForCapacity": "60s", "elastic": {"minNodes": 1}}}
+    estimate_s = queued(changes).status["placement"]["estimateSeconds"]
+    w = queued({**changes, "budget": {"deadline": f"{round(times * estimate_s)}s"}})
+    for _ in range(300):
+        w.tick()
+        w.reconcile()
+    assert waiting_for(nodes)(w)
+
+
+def test_a_run_in_a_queue_publishes_what_its_eviction_would_cost() -> None:
+    """Four nodes at 38.77248 USD an hour: the first step of 1 s again, and the steps since the checkpoint, of 1 s each.
+
+    Before the first checkpoint it is all that the nodes were used for.
+    """
+    w = queued()
+    assert not w.boosts
+    w.save_every, costs = 100, []
+    admit(w)
+    for step in (90, 150, 290, 590):
+        w.until(lambda w, step=step: w.step >= step)
+        w.until(lambda w: w.status["progress"]["updated"] == w.status["cost"]["updated"])
+        lost_s = 1 + w.status["progress"]["step"] - w.status["progress"].get("checkpointStep", 0)
+        costs.append(float(w.status["cost"]["evictionUsd"]))
+        assert costs[-1] == pytest.approx(38.77248 * lost_s / 3600, rel=0.03)
+        assert costs[-1] <= float(w.status["cost"]["usd"]) + 0.01
+        assert w.boosts[-1].value == boost_of(costs[-1])
+    assert costs[1] < costs[0] and costs[1] < costs[2]  # the checkpoint of step 100 is made
+    w.until(settled)
+    assert "evictionUsd" not in w.status["cost"]
+
+
+def test_a_boost_never_reaches_the_next_priority_class() -> None:
+    costs = [0.0, 0.01, 0.05, 1.0, 10.0, 100.0, 889.0, 10**6]
+    assert [boost_of(usd) for usd in costs] == [0, 6, 16, 40, 60, 80, 99, 99]
 
 
 def test_what_a_queue_admitted_and_never_starts_is_not_paid_for_ever() -> None:

@@ -6,6 +6,7 @@ Kubernetes does, and keeps its own ledger of who held which node when.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime as dt
 import itertools
@@ -19,7 +20,7 @@ from caloscale.cluster.capacity.nodes import node_of, pools_of
 from caloscale.cluster.capacity.pods import Diagnostic, Pod, job_of, pod_of
 from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.names import RunKey
-from caloscale.operator.context import Create, Decision, Delete, RunEvent, Snapshot
+from caloscale.operator.context import Action, Boost, Decision, Delete, RunEvent, Snapshot
 from caloscale.operator.reconcile import reconcile
 from caloscale.status import RunProgress, RunStatus
 from tests.cluster import examples as ex
@@ -52,6 +53,7 @@ class World:
         self.step = self.saved = 0
         self.report: RunProgress | None = None
         self.events: list[RunEvent] = []
+        self.boosts: list[Boost] = []
         self.removed: list[str] = []
         self.ledger: list[tuple[str, dt.datetime, dt.datetime]] = []
         self.again: dt.datetime | None = None
@@ -63,6 +65,7 @@ class World:
         self.warnings: list[Diagnostic] = []
         self.client_runs = self.has_queues = True
         self.admits = True
+        self.flavor: dict[str, str] = {}
         self.training = True
         self.went: dict[str, Pod] = {}
         self.user_error: tuple[int, str] | None = None
@@ -110,9 +113,11 @@ class World:
             self._act(action)
         return decision
 
-    def _act(self, action: Create | Delete | RunEvent) -> None:
+    def _act(self, action: Action) -> None:
         if isinstance(action, RunEvent):
             self.events.append(action)
+        elif isinstance(action, Boost):
+            self.boosts.append(action)
         elif isinstance(action, Delete):
             self.removed.append(f"{action.kind}/{action.name}")
             if action.name in self.jobs:
@@ -136,8 +141,10 @@ class World:
         self.now += dt.timedelta(seconds=seconds)
         for job in self.jobs.values():
             policy = job["spec"]["runPolicy"]
-            policy["suspend"] = policy.get("suspend", False) and not self.admits
-            if not policy["suspend"] and not job["status"]["conditions"]:
+            if policy.get("suspend") and self.admits:
+                policy["suspend"] = False
+                self._pod_of(job).setdefault("nodeSelector", {}).update(self.flavor)
+            if not policy.get("suspend") and not job["status"]["conditions"]:
                 self._make_pods(job)
         self._schedule()
         if self.training:
@@ -172,7 +179,7 @@ class World:
                         "labels": replica["template"]["metadata"]["labels"],
                         "creationTimestamp": self._text(),
                     },
-                    "spec": {"containers": replica["template"]["spec"]["containers"]},
+                    "spec": copy.deepcopy(replica["template"]["spec"]),
                     "status": {"phase": "Pending", "conditions": []},
                 }
 
@@ -187,7 +194,8 @@ class World:
                 if not pod["status"].get("containerStatuses"):
                     self._run(pod)
                 continue
-            free = next((n for n in sorted(self.nodes) if n not in taken | self.unschedulable), None)
+            open_nodes = (n for n in sorted(self.nodes) if n not in taken | self.unschedulable and self._fits(pod, n))
+            free = next(open_nodes, None)
             if free is None:
                 continue
             taken.add(free)
@@ -206,6 +214,24 @@ class World:
                 pod["since"] = self.now
                 continue
             self._run(pod)
+
+    def _fits(self, pod: dict[str, Any], node: str) -> bool:
+        """Node selector, node affinity, and affinity to the other workers, as the scheduler sees them."""
+        spec, labels = pod["spec"], self.nodes[node]["metadata"]["labels"]
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        affinity = spec.get("affinity", {})
+        terms = affinity.get("nodeAffinity", {}).get(required, {}).get("nodeSelectorTerms", [{"matchExpressions": []}])
+        allowed = any(all(labels.get(e["key"]) in e["values"] for e in t["matchExpressions"]) for t in terms)
+        mates = [p["spec"].get("nodeName") for p in self.pods.values() if p["job"] == pod["job"]]
+        for term in affinity.get("podAffinity", {}).get(required, ()):
+            here = {self.nodes[mate]["metadata"]["labels"].get(term["topologyKey"]) for mate in filter(None, mates)}
+            allowed = allowed and (not here or labels.get(term["topologyKey"]) in here)
+        return allowed and all(labels.get(key) == value for key, value in spec.get("nodeSelector", {}).items())
+
+    @staticmethod
+    def _pod_of(job: dict[str, Any]) -> dict[str, Any]:
+        spec: dict[str, Any] = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+        return spec
 
     def _run(self, pod: dict[str, Any]) -> None:
         text = self._text()

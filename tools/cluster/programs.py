@@ -6,8 +6,10 @@ import functools
 import hashlib
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 import platformdirs
 
@@ -40,9 +42,6 @@ NODE = MappingProxyType(
         "pause": "./cmd/pause",
     }
 )
-KUEUE_MODULE = MODULE / "kueue"
-"""Kueue has a module of its own: it needs newer libraries of Kubernetes than the other programs."""
-KUEUE = MappingProxyType({"kueue": "sigs.k8s.io/kueue/cmd/kueue"})
 # Manifests that are rendered from the modules' own kustomize bases: name -> (module, folder in it).
 UPSTREAM = MappingProxyType(
     {
@@ -51,16 +50,36 @@ UPSTREAM = MappingProxyType(
         "mpi-operator": ("github.com/kubeflow/mpi-operator", "manifests/overlays/standalone"),
     }
 )
-KUEUE_UPSTREAM = MappingProxyType({"kueue": ("sigs.k8s.io/kueue", "config/default")})
+
+
+class Addition(NamedTuple):
+    """An operator with a Go module of its own: it needs newer libraries of Kubernetes than the other programs."""
+
+    program: str
+    """Its main package."""
+    manifest: tuple[str, str]
+    """Its kustomize base: module, folder in it."""
+
+
+ADDITIONS = MappingProxyType(
+    {
+        "kueue": Addition("sigs.k8s.io/kueue/cmd/kueue", ("sigs.k8s.io/kueue", "config/default")),
+        "trainer": Addition(
+            "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+            ("github.com/kubeflow/trainer/v2", "manifests/overlays/manager"),
+        ),
+    }
+)
+"""By name, which is that of the folder of its module, of its program and of its manifest."""
 
 
 @functools.cache
-def version(module: str) -> str:
-    """The version of a module that go.mod pins, such as ``v1.34.4``; raises ClusterError for one that it does not."""
-    text = (MODULE / "go.mod").read_text(encoding="utf-8")
+def version(module: str, folder: Path = MODULE) -> str:
+    """The version of a module that a go.mod pins, such as ``v1.34.4``; raises ClusterError for one that it does not."""
+    text = (folder / "go.mod").read_text(encoding="utf-8")
     found = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", text, re.MULTILINE)
     if found is None:
-        raise ClusterError(f"{MODULE / 'go.mod'} does not name {module}", remedy="add it with go get -tool")
+        raise ClusterError(f"{folder / 'go.mod'} does not name {module}", remedy="add it with go get -tool")
     return found.group(1)
 
 
@@ -75,7 +94,7 @@ def program(name: str) -> Path:
     """A built program; raises ClusterError with how to get it."""
     path = folder(_module(name)) / "bin" / name
     if not path.is_file():
-        option = "--nodes " if name in NODE else "--kueue " if name in KUEUE else ""
+        option = "--nodes " if name in NODE else f"--{name} " if name in ADDITIONS else ""
         raise ClusterError(
             f"{name} is not built", remedy=f"python -m tools.cluster build {option}(once, up to half an hour)"
         )
@@ -90,15 +109,14 @@ def manifest(name: str) -> Path:
     return path
 
 
-def is_built(*, nodes: bool = False, kueue: bool = False) -> bool:
-    """Whether all programs and manifests of a control plane (and of real nodes, and of Kueue) are there."""
+def is_built(*, nodes: bool = False, additions: Collection[str] = ()) -> bool:
+    """Whether all programs and manifests of a control plane (and of real nodes, and of ADDITIONS) are there."""
     wanted = [folder() / "bin" / name for name in (*CONTROL_PLANE, *(NODE if nodes else ()))]
     wanted += [folder() / "manifests" / f"{name}.yaml" for name in UPSTREAM]
-    if kueue:
-        wanted += [folder(KUEUE_MODULE) / "bin" / name for name in KUEUE]
-        wanted += [folder(KUEUE_MODULE) / "manifests" / f"{name}.yaml" for name in KUEUE_UPSTREAM]
+    for name in additions:
+        wanted += [folder(_module(name)) / "bin" / name, folder(_module(name)) / "manifests" / f"{name}.yaml"]
     return all(path.is_file() for path in wanted)
 
 
 def _module(name: str) -> Path:
-    return KUEUE_MODULE if name in KUEUE else MODULE
+    return MODULE / name if name in ADDITIONS else MODULE

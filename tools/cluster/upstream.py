@@ -101,11 +101,13 @@ KUEUE_CONFIGURATION = MappingProxyType(
             "webhookSecretName": "kueue-webhook-server-cert",
         },
         "metrics": {"bindAddress": "0"},
-        "featureGates": {"VisibilityOnDemand": False},
-        "integrations": {"frameworks": ["kubeflow.org/tfjob", "jobset.x-k8s.io/jobset"]},
+        "featureGates": {"VisibilityOnDemand": False, "PriorityBoost": True},
+        "integrations": {
+            "frameworks": ["kubeflow.org/tfjob", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"]
+        },
     }
 )
-_KUEUE_KINDS = ("workload", "clusterqueue", "cohort", "resourceflavor", "tfjob", "jobset")
+_KUEUE_KINDS = ("workload", "clusterqueue", "cohort", "resourceflavor", "tfjob", "jobset", "trainjob")
 """Kinds whose webhooks Kueue serves with this configuration; its manifest has those of all frameworks."""
 
 
@@ -130,8 +132,45 @@ def _kueue(plane: ControlPlane, folder: Path) -> Daemon:
     return plane.servers.daemon("kueue", [f"--config={path}"], lambda: answers(health, "/readyz"), **environment)
 
 
+def _trainer(plane: ControlPlane, folder: Path) -> Daemon:
+    """Kubeflow Trainer for TrainJobs, which needs JobSet's controller.
+
+    Without the gate TrainJobStatus: its server takes the cluster's issuer and its certificate from files of a pod.
+    """
+    webhook, health = free_ports(2)
+    authority, pair = _webhook_certificate(folder, "trainer-ca", f"{_TRAINER}.{_TRAINER_NAMESPACE}.svc")
+    secret = webhook_secret("kubeflow-trainer-webhook-cert", _TRAINER_NAMESPACE, authority, pair)
+    plane.apply_with_kinds([*_with_webhooks_at(_without_pods(objects_of("trainer")), webhook, authority), secret])
+    configuration = {
+        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+        "kind": "Configuration",
+        "leaderElection": {"leaderElect": False},
+        "certManagement": {
+            "enable": False,
+            "webhookServiceName": _TRAINER,
+            "webhookSecretName": "kubeflow-trainer-webhook-cert",
+        },
+        "webhook": {"port": webhook, "host": "127.0.0.1"},
+        "metrics": {"bindAddress": "0"},
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+        "clientConnection": {"qps": 200, "burst": 400},
+    }
+    path = folder / "configuration.yaml"
+    path.write_text(yaml.safe_dump(configuration), encoding="utf-8")
+    environment = _environment(plane, folder, _TRAINER, _TRAINER_NAMESPACE)
+    return plane.servers.daemon("trainer", [f"--config={path}"], lambda: answers(health, "/readyz"), **environment)
+
+
+_TRAINER, _TRAINER_NAMESPACE = "kubeflow-trainer-controller-manager", "kubeflow-system"
+
 OPERATORS: MappingProxyType[str, Callable[[ControlPlane, Path], Daemon]] = MappingProxyType(
-    {"training-operator": _training_operator, "jobset": _jobset, "mpi-operator": _mpi_operator, "kueue": _kueue}
+    {
+        "training-operator": _training_operator,
+        "jobset": _jobset,
+        "mpi-operator": _mpi_operator,
+        "kueue": _kueue,
+        "trainer": _trainer,
+    }
 )
 
 

@@ -73,7 +73,9 @@ def _stream(
 ) -> None:
     """Put the lines of a pod into the queue, then the end."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-    options: dict[str, Any] = {"container": names.WORKER_CONTAINER, "follow": follow, "_preload_content": False}
+    containers = [each["name"] for each in pod["spec"]["containers"]]
+    worker = next((each for each in containers if each in names.WORKER_CONTAINERS), containers[0])
+    options: dict[str, Any] = {"container": worker, "follow": follow, "_preload_content": False}
     if tail is not None:
         options["tail_lines"] = tail
     try:

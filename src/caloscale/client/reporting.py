@@ -1,8 +1,9 @@
-"""Worker 0 says how far it is: from the training's progress file into the run's ConfigMap."""
+"""Worker 0 reports the content of the training's progress file: into the run's ConfigMap, and to Kubeflow Trainer."""
 
 from __future__ import annotations
 
 import datetime as dt
+import http
 import json
 import logging
 import os
@@ -10,7 +11,9 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+import urllib3
 from kubernetes.client.exceptions import ApiException
 from pydantic import ValidationError
 from urllib3.exceptions import HTTPError
@@ -25,6 +28,13 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 10.0
 """Pause between two reports, s; the status shows them at most 15 s late."""
+TRAINER_URL, TRAINER_CERTIFICATE, TRAINER_TOKEN = (
+    f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("URL", "CA_CERT", "TOKEN")
+)
+"""Variables of a TrainJob's worker where Kubeflow Trainer takes reports (feature gate TrainJobStatus): address, file of
+the certificate, file of the token."""
+TRAINER_SECONDS = 10.0
+"""Time-out of a report to Kubeflow Trainer, s."""
 
 
 class ProgressReporter:
@@ -40,11 +50,12 @@ class ProgressReporter:
         self._index = worker_index(given)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._told: str | None = None
+        self._reported: str | None = None
         self._connection: Connection | None = None
+        self._trainer = {name: given.get(name, "") for name in (TRAINER_URL, TRAINER_CERTIFICATE, TRAINER_TOKEN)}
 
     def __enter__(self) -> ProgressReporter:
-        if self._name and self._index == 0:
+        if (self._name or self._trainer[TRAINER_URL]) and self._index == 0:
             self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
             self._thread.start()
         return self
@@ -67,17 +78,49 @@ class ProgressReporter:
         if progress is None:
             return False
         text = json.dumps(json.loads(progress.model_dump_json(by_alias=True, exclude_none=True)))
-        if text == self._told:
+        if text == self._reported:
             return False
         try:
-            if self._connection is None:
-                self._connection = connect()
-            self._connection.merge("ConfigMap", self._namespace, self._name, {"data": {PROGRESS_KEY: text}})
+            if self._name:
+                if self._connection is None:
+                    self._connection = connect()
+                self._connection.merge("ConfigMap", self._namespace, self._name, {"data": {PROGRESS_KEY: text}})
+            if self._trainer[TRAINER_URL]:
+                self._report_to_trainer(trainer_status(progress))
         except (ApiException, HTTPError, OSError, ClusterError) as error:
             log.warning("progress was not reported: %s", error)
             return False
-        self._told = text
+        self._reported = text
         return True
+
+    def _report_to_trainer(self, status: dict[str, Any]) -> None:
+        token = Path(self._trainer[TRAINER_TOKEN]).read_text(encoding="utf-8").strip()
+        with urllib3.PoolManager(ca_certs=self._trainer[TRAINER_CERTIFICATE]) as pool:
+            answer = pool.request(
+                "POST",
+                self._trainer[TRAINER_URL],
+                json={"trainerStatus": status},
+                headers={"Authorization": f"Bearer {token}"},
+                timeout=TRAINER_SECONDS,
+                retries=False,
+            )
+        if answer.status != http.HTTPStatus.OK:
+            raise OSError(f"Kubeflow Trainer answered {answer.status}: {answer.data[:200].decode(errors='replace')}")
+
+
+def trainer_status(progress: RunProgress) -> dict[str, Any]:
+    """A TrainJob's status.trainerStatus (KEP-2779): percentage, time left in s, newest losses and speed as texts."""
+    metrics = {**progress.losses, "showersPerSecond": progress.showers_per_second}
+    updated = progress.updated or dt.datetime.now(dt.UTC)
+    status: dict[str, Any] = {
+        "lastUpdatedTime": updated.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "metrics": [{"name": name, "value": f"{value:.6g}"} for name, value in metrics.items() if value is not None],
+    }
+    if progress.steps > 0:
+        status["progressPercentage"] = min(100 * progress.step // progress.steps, 100)
+    if progress.eta is not None:
+        status["estimatedRemainingSeconds"] = max(round((progress.eta - updated).total_seconds()), 0)
+    return status
 
 
 def read_progress_file(file: Path) -> RunProgress | None:

@@ -200,6 +200,7 @@ def with_cost(status: RunStatus, prices: Prices, now: dt.datetime) -> tuple[RunS
     cost = RunCost(
         usd=total,
         estimate_usd=_to_the_end(status, total, now),
+        eviction_usd=eviction_usd(status, now),
         node_hours=round(sum(hours), 6),
         accelerator_hours=round(sum(o.node_seconds * o.per_node for kinds in totals for o in kinds) / HOUR, 6),
         nodes=_kinds([one for kinds in totals for one in kinds]),
@@ -217,6 +218,21 @@ def _to_the_end(status: RunStatus, usd: float | None, now: dt.datetime) -> float
         return placed.estimate_usd
     left = max((progress.eta - now).total_seconds(), 0.0)
     return round(usd + placed.usd_per_hour * left / HOUR, 2)
+
+
+def eviction_usd(status: RunStatus, now: dt.datetime) -> float | None:
+    """What an eviction would cost now, US dollars: the steps that no checkpoint has, and another start.
+
+    An upper bound: workers that are ended in time save a checkpoint. None: no node is in use, or there is no price.
+    """
+    live, placed = status.live, status.placement
+    if live is None or not live.node_usage or placed is None or placed.usd_per_hour is None:
+        return None
+    seen = with_steps(live, status.progress, now)
+    seconds = seen.waiting_seconds + seen.start_up_seconds + seen.lost_seconds
+    if seen is live:  # it has reported no step yet: all that it used is lost
+        seconds = (now - min(usage.since for usage in live.node_usage)).total_seconds()
+    return round(placed.usd_per_hour * seconds / HOUR, 4)
 
 
 def _kinds(totals: Iterable[NodeTotals]) -> tuple[NodeTotals, ...]:

@@ -45,11 +45,18 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 REGION = "topology.kubernetes.io/region"
 QUEUE_GROUP = "kueue.x-k8s.io"
 QUEUE_LABEL = f"{QUEUE_GROUP}/queue-name"
+JOB_UID_LABEL = f"{QUEUE_GROUP}/job-uid"
+"""On Kueue's Workload: the uid of its job."""
+PRIORITY_BOOST = f"{QUEUE_GROUP}/priority-boost"
+"""Annotation of Kueue's Workload that is added to its priority (feature gate PriorityBoost)."""
 
 ATTEMPT_VARIABLE = "CALOSCALE_ATTEMPT"
 """Environment of a worker: the number of its attempt."""
 WORKER_CONTAINER = "tensorflow"
-"""training-operator demands this name."""
+"""Name of a worker's container; training-operator demands it."""
+NODE = "node"
+"""Name of a TrainJob's set of pods, and of the container in it that Kubeflow Trainer gives the TrainJob's fields."""
+WORKER_CONTAINERS = (WORKER_CONTAINER, NODE)
 WORKER_PORT = 2222
 
 

@@ -6,10 +6,11 @@ import datetime as dt
 
 from caloscale.cluster import names
 from caloscale.cluster.accounting import summed
+from caloscale.cluster.capacity.nodes import Pool
 from caloscale.cluster.capacity.placement import choose_placement, shortage, verify_placement
 from caloscale.cluster.capacity.pods import Job, Pod
-from caloscale.cluster.capacity.pool_plan import pool_of
-from caloscale.cluster.capacity.resizing import move, resize, shrink, worker_configuration
+from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO, pool_of
+from caloscale.cluster.capacity.resizing import alternatives, move, resize, resize_down, shrink, worker_configuration
 from caloscale.cluster.capacity.scale_from_zero import scale_from_zero_pools
 from caloscale.cluster.workload.backends import render, render_progress
 from caloscale.cluster.workload.launch import Launch
@@ -24,6 +25,7 @@ from caloscale.operator.failures import (
     awaited_until,
     blocking,
     end,
+    in_time,
     is_left_over,
     judge,
     limit_reached,
@@ -82,11 +84,23 @@ def _placement(draft: Draft, run: Run) -> Placed | None:
             draft.put(placement=placed)
             draft.condition("Planned", "True", "Planned", message)
     if draft.queue(run) is not None:
-        return placed
+        return _as_planned(draft, run, placed)
     missing = shortage(placed, pools)
     if missing is None or (run.cluster.add_nodes and not _came_too_few(draft)):
         return placed
     return _wait_for_capacity(draft, run, placed, missing)
+
+
+def _as_planned(draft: Draft, run: Run, placed: Placed) -> Placed:
+    """The placement on the planned nodes again, once the queue has taken those that a smaller run used.
+
+    After another interruption it keeps its number of nodes, whose quota is free again.
+    """
+    last = draft.status.attempt
+    freed = last is not None and last.reason in ("Preempted", "Suspended")
+    if not freed or placed.nodes == placed.planned_nodes or draft.problem is not None:
+        return placed
+    return resize(run, placed, placed.planned_nodes) or placed
 
 
 def _came_too_few(draft: Draft) -> bool:
@@ -180,9 +194,42 @@ def make_objects(draft: Draft, run: Run, attempt: AttemptStatus) -> None:
     assert placed is not None
     configuration, image = worker_configuration(draft.seen.spec, placed), run.cluster.image or draft.seen.image
     labels = draft.seen.catalogue.labels
-    launch = Launch(draft.seen.run, attempt.number, run, configuration, placed, image, draft.queue(run), labels)
+    placed, *others = _choices(draft, run, placed)
+    launch = Launch(
+        draft.seen.run, attempt.number, run, configuration, placed, image, draft.queue(run), labels, tuple(others)
+    )
     draft.actions.append(Create(render(launch)))
     draft.later(PATIENCE_SECONDS)  # should no pod be made, nothing announces it
+
+
+def _choices(draft: Draft, run: Run, placed: Placed) -> list[Placed]:
+    """The placement, and those in other pools that its queue may choose instead: of the same layout, in the budget."""
+    if draft.queue(run) is None or draft.problem is not None or placed.pool.startswith(SCALE_FROM_ZERO):
+        return [placed]
+    first, *others = alternatives(run, placed, draft.seen.pools()[0], draft.seen.catalogue)
+    return [first, *(one for one in others if affordable(draft, run, one))]
+
+
+def _take_flavor(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: list[Pod]) -> None:
+    """The placement in the pool that the queue chose: that of the labels of its flavor, or of the workers' nodes."""
+    placed = draft.status.placement
+    if placed is None or draft.queue(run) is None or job is None or job.state == "suspended":
+        return
+    if live.running is not None or any(a.node_usage for a in draft.status.attempts if a.number != live.number):
+        return  # nodes in use are billed as those of the placement
+    bound = {pod.node for pod in pods if pod.node}
+    pools = [pool for pool in draft.seen.pools()[0] if bound & {node.name for node in pool.nodes}]
+    chosen = [
+        one
+        for one in _choices(draft, run, placed)
+        if all(one.node_selector.get(label, value) == value for label, value in job.selector)
+        and (not pools or pool_of(one, pools) is not None)
+    ]
+    if len(chosen) == 1 and chosen[0].node_selector != placed.node_selector:
+        taken = chosen[0]
+        message = f"queue {draft.queue(run)} chose {taken.nodes} nodes ({taken.capacity_type}) of pool {taken.pool}"
+        draft.put(placement=taken)
+        draft.condition("Planned", "True", "Admitted", message)
 
 
 def make_progress(draft: Draft) -> None:
@@ -199,6 +246,7 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
     """Look after the live attempt."""
     pods = draft.pods_of(live)
     job = next((job for job in draft.seen.jobs if job.attempt == live.number), None)
+    _take_flavor(draft, run, live, job, pods)
     if (until := awaited_until(pods, draft.now)) is not None:
         draft.times.append(until)
         return
@@ -211,6 +259,10 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
         draft.put(phase="Starting", message=f"attempt {live.number} is launched")
         _report_diagnostic(draft, pods)
         make_objects(draft, run, live)
+    elif job.state == "suspended" and (smaller := _requeued(draft, run, live)) is not None:
+        draft.put(placement=smaller)
+        message = f"queue {draft.queue(run)} has not admitted {live.nodes} nodes for {run.recovery.wait_for_capacity}"
+        end(draft, run, live, Outcome("Requeued", f"{message}; asking for {smaller.nodes} with the same global batch"))
     elif job.state == "suspended":
         queued = f"queue {draft.queue(run)} has not admitted it yet"
         if draft.seen.warnings:
@@ -224,6 +276,25 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
             draft.condition("Launched", "True", "Admitted", f"queue {draft.queue(run)} has admitted it")
         make_progress(draft)
         _follow(draft, live, pods)
+
+
+def _requeued(draft: Draft, run: Run, live: AttemptStatus) -> Placed | None:
+    """The next smaller layout of an attempt that its queue has not admitted for recovery.waitForCapacity.
+
+    None: it is not so long, there is none, it was not allowed (recovery.elastic.minNodes is absent), or it would
+    miss budget.deadline.
+    """
+    placed = draft.status.placement
+    if placed is None or draft.problem is not None or run.recovery.elastic.min_nodes is None:
+        return None
+    smaller = resize_down(run, placed, placed.nodes - 1)
+    if smaller is None or not in_time(draft, run, smaller):
+        return None
+    due = live.launched + dt.timedelta(seconds=seconds_of(run.recovery.wait_for_capacity))
+    if draft.now < due:
+        draft.times.append(due)
+        return None
+    return smaller
 
 
 def _follow(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> None:
@@ -240,7 +311,7 @@ def _follow(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> None:
         draft.put(phase="Running", message=f"{live.workers} workers on {live.nodes} nodes")
         if draft.status.condition(CONDITION) is not None:
             draft.condition(CONDITION, "False", "Running", "all workers run")
-        _verify(draft, placed, running)
+        _verify(draft, placed, running, draft.seen.pools()[0])
 
 
 def _report_diagnostic(draft: Draft, pods: list[Pod]) -> None:
@@ -257,8 +328,13 @@ def _report_diagnostic(draft: Draft, pods: list[Pod]) -> None:
     draft.put(message=f"{draft.status.message}; {message}")
 
 
-def _verify(draft: Draft, placed: Placed, pods: list[Pod]) -> None:
+def _verify(draft: Draft, placed: Placed, pods: list[Pod], pools: list[Pool]) -> None:
     problems = verify_placement(placed, [(pod.name, pod.node, pod.accelerators) for pod in pods])
+    if (own := pool_of(placed, pools)) is not None:
+        other = {node.name: pool.key.name for pool in pools if pool is not own for node in pool.nodes}
+        problems += [
+            f"{pod.name} runs in pool {other[pod.node]}, {placed.pool} is planned" for pod in pods if pod.node in other
+        ]
     if problems:
         draft.condition("PlacementVerified", "False", "Mismatch", "; ".join(problems))
         draft.event("Warning", "PlacementMismatch", "; ".join(problems))
@@ -268,8 +344,10 @@ def _verify(draft: Draft, placed: Placed, pods: list[Pod]) -> None:
 
 
 def _growth(draft: Draft, run: Run, live: AttemptStatus) -> Outcome | None:
-    """Whether a run on fewer nodes goes back to the planned ones."""
+    """Whether a run on fewer nodes goes back to the planned ones. Not in a queue: what it would admit is not known."""
     placed = draft.status.placement
+    if draft.queue(run) is not None:
+        return None
     if placed is None or placed.nodes >= placed.planned_nodes or not run.recovery.elastic.scale_up or draft.problem:
         return None
     if draft.status.phase != "Running" or not _pays(draft, live, placed):

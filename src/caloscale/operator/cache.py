@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError
 from caloscale.cluster import names
 from caloscale.cluster.capacity.labels import NodeLabels, load_labels
 from caloscale.cluster.capacity.nodes import Node, Pool, node_of, pools_of
-from caloscale.cluster.capacity.pods import ENDED, Job, Pod, job_of, owner_of, pod_of, subject_of
+from caloscale.cluster.capacity.pods import ENDED, JOB_KINDS, Job, Pod, job_of, owner_of, pod_of, subject_of
 from caloscale.cluster.names import RunKey
 from caloscale.connection import GONE, Connection, message_of
 from caloscale.status import FINISHED, RunProgress, RunStatus
@@ -95,7 +95,7 @@ class Store:
             return self.pending_runs() if node.ready and node.open else set()
         if kind == "Pod":
             return self._take_pod(namespace, name, raw)
-        if kind in ("TFJob", "JobSet"):
+        if kind in JOB_KINDS:
             job = job_of({"kind": kind, **raw})
             if job.run is None or self.jobs.get(key) == job:
                 return set()
@@ -169,7 +169,7 @@ class Store:
                 return self._clients_of(namespace, name) | self.pending_runs()
             self._of_run.get(pod.run, set()).discard((namespace, name))
             return self._concerned(pod.run) | self.pending_runs()
-        if kind in ("TFJob", "JobSet"):
+        if kind in JOB_KINDS:
             job = self.jobs.pop(key, None)
             return self._concerned(job.run) if job is not None and job.run is not None else set()
         if kind == "ConfigMap":
@@ -355,6 +355,7 @@ WATCHED: dict[str, dict[str, str]] = {
     "ConfigMap": {"selector": OURS},
     "TFJob": {"selector": OURS},
     "JobSet": {"selector": OURS},
+    "TrainJob": {"selector": OURS},
     "Event": {"fields": "type=Warning"},
 }
 """Kinds that are followed, and which of their objects."""

@@ -72,9 +72,19 @@ class Delete:
     """Delete an object, and no other that has got its name; its pods have their grace."""
 
     kind: str
-    """TFJob, JobSet or TrainingRun."""
+    """TFJob, JobSet, TrainJob or TrainingRun."""
     name: str
     uid: str
+
+
+@dataclass(frozen=True)
+class Boost:
+    """Write the priority boost of a job's Workload, by which Kueue orders runs of equal priority for preemption."""
+
+    job_uid: str
+    """The job."""
+    value: int
+    """0 to 99."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +112,7 @@ EVENTS: dict[str, tuple[str, str]] = {
     "WorkerFailed": ("Warning", "The attempt ended with an exit code of 128 or more, or without memory."),
     "NodeLost": ("Warning", "The attempt ended because a node is gone or does not respond."),
     "Preempted": ("Normal", "The attempt ended because its queue gave the nodes to another workload."),
+    "Requeued": ("Normal", "The queue did not admit the attempt in time; the next one asks for fewer nodes."),
     "JobLost": ("Warning", "The attempt ended because its job was deleted, or got no pods."),
     "Unschedulable": (
         "Normal, or Warning",
@@ -118,7 +129,7 @@ EVENTS: dict[str, tuple[str, str]] = {
 }
 """Events by reason: type and meaning. A warning about a pod has the reason that Kubernetes gives it."""
 
-Action = Create | Delete | RunEvent
+Action = Create | Delete | Boost | RunEvent
 
 
 @dataclass(frozen=True)

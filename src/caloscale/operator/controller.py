@@ -21,10 +21,10 @@ from caloscale.cluster.capacity.pods import Diagnostic, owner_of
 from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.names import RunKey
 from caloscale.cluster.workload.launch import Manifest
-from caloscale.connection import CONFLICT, Connection, FencedError, is_passing, message_of
+from caloscale.connection import CONFLICT, FORBIDDEN, Connection, FencedError, is_passing, message_of
 from caloscale.errors import InputError
 from caloscale.operator.cache import Store, Watches, client_pod_of
-from caloscale.operator.context import Action, Create, Decision, Delete, RunEvent, Snapshot
+from caloscale.operator.context import Action, Boost, Create, Decision, Delete, RunEvent, Snapshot
 from caloscale.operator.failures import NAME_TAKEN, REFUSED, diagnostics_of, job_in_doubt
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.reconcile import reconcile
@@ -55,7 +55,7 @@ class Controller:
         self._deciding = threading.Lock()
         self._catalogue: tuple[object, Catalogue] | None = None
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="reconcile")
-        self._has_queues = True
+        self._has_queues = self._may_boost = True
         self.catalogue()  # before the nodes are listed: it says what their labels mean
 
     # --- events
@@ -74,6 +74,7 @@ class Controller:
     def _refresh(self) -> None:
         """Read what has no event, new prices and whether Kueue is installed, and forget what is not needed any more."""
         self.store.forget()
+        self._may_boost = True
         before, had_queues = self._catalogue, self._has_queues
         self.catalogue()
         try:
@@ -229,6 +230,8 @@ class Controller:
             case Delete(kind, name, uid):
                 own = {"version": version} if kind == names.KIND else {}
                 self.connection.delete(kind, run.namespace, name, uid=uid, **own)
+            case Boost(job_uid, value):
+                self._boost(run, job_uid, value)
             case RunEvent(kind, reason, message):
                 self._record(run, seen, kind, reason, message)
 
@@ -265,6 +268,20 @@ class Controller:
             self.connection.create(event)
         except (ApiException, HTTPError) as error:
             log.info("%s: event %s was not written: %s", run, reason, message_of(error))
+
+    def _boost(self, run: RunKey, job_uid: str, value: int) -> None:
+        """Write the annotation of the job's Workload. Without the right to it (manifests/kueue) nothing is lost."""
+        if not self._may_boost:
+            return
+        change = {"metadata": {"annotations": {names.PRIORITY_BOOST: str(value)}}}
+        try:
+            for workload in self.connection.each(
+                "Workload", run.namespace, selector=f"{names.JOB_UID_LABEL}={job_uid}"
+            ):
+                self.connection.merge("Workload", run.namespace, workload["metadata"]["name"], change)
+        except (ApiException, HTTPError) as error:
+            self._may_boost = not (isinstance(error, ApiException) and error.status == FORBIDDEN)
+            log.info("%s: the cost of an eviction was not published: %s", run, message_of(error))
 
     def catalogue(self) -> Catalogue:
         """Prices, measurements and node labels of today; read anew when the day or a file of the ConfigMaps changes."""

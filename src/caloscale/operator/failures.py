@@ -22,6 +22,8 @@ PATIENCE_SECONDS = 10.0
 """Workers have so long to start before anybody asks for warnings, and again between two questions, s."""
 MOST_CHARACTERS = 500
 """Longest message in a condition."""
+NO_RUNTIME = re.compile(r"spec\.runtimeref: |runtime '\S+' not found", re.IGNORECASE)
+"""How Kubeflow Trainer and Kueue refuse a TrainJob without its runtime; the webhook that answers first is reported."""
 MOUNT_REASONS = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 """Reasons of warnings about a bound pod that cannot start; its status does not have them."""
 FRESH_SECONDS = 300.0
@@ -93,10 +95,12 @@ def _remedy(diagnostic: Diagnostic) -> str:
         return (
             "kubectl apply --server-side -k manifests/run-namespace in this namespace, or name cluster.serviceAccount"
         )
+    if diagnostic.reason == REFUSED and NO_RUNTIME.search(diagnostic.message):
+        return "an administrator adds the runtime of TrainJobs: kubectl apply --server-side -k manifests/trainer"
     if diagnostic.reason == REFUSED:
         return (
             "create what is missing; an unknown kind comes with its operator "
-            "(kubectl apply --server-side -k manifests/third-party/training-operator or jobset)"
+            "(kubectl apply --server-side -k manifests/third-party/training-operator, jobset or trainer)"
         )
     if diagnostic.reason in ("FailedMount", "CreateContainerConfigError"):
         missing = "make what is missing in the run's namespace (the Secret of cluster.credentialsSecret with key.json)"
@@ -179,13 +183,14 @@ def judge(
 
 
 def job_in_doubt(seen: Snapshot, status: RunStatus) -> Job | None:
-    """The job whose newest state has to be read before its attempt ends as lost; None: nothing is in doubt.
+    """The job whose newest state has to be read before its attempt ends as lost or queued anew; None: none.
 
     When a job has succeeded, its controller deletes the workers that still run (cleanPodPolicy). Pods and jobs have
-    a watch each, and that of the pods may be the quicker one.
+    a watch each, and that of the pods may be the quicker one. A queue may just have admitted what is to be queued anew.
     """
     live = seen.status.live
-    if live is None or not any(each.number == live.number and each.reason in COUNTED for each in status.attempts):
+    in_doubt = (*COUNTED, "Requeued")
+    if live is None or not any(each.number == live.number and each.reason in in_doubt for each in status.attempts):
         return None
     return next((job for job in seen.jobs if job.attempt == live.number), None)
 
@@ -256,18 +261,37 @@ def _money_spent(draft: Draft, run: Run) -> Outcome | None:
 
 def affordable(draft: Draft, run: Run, placed: Placed) -> bool:
     """Whether what is left of the training, by the estimate, keeps within budget.maxUsd on a placement."""
-    limit, progress = run.budget.max_usd, draft.status.progress
+    limit = run.budget.max_usd
     if limit is None:
         return True
     spent = _usd(draft)
     if spent is None or placed.usd_per_hour is None or placed.estimate_seconds is None:
         return False
-    left = 1 - progress.checkpoint_step / progress.steps if progress is not None and progress.steps else 1.0
-    return spent + placed.usd_per_hour * placed.estimate_seconds / HOUR * left <= limit
+    return spent + placed.usd_per_hour * placed.estimate_seconds / HOUR * _left(draft) <= limit
+
+
+def in_time(draft: Draft, run: Run, placed: Placed) -> bool:
+    """Whether what is left of the training, by the estimate, ends within budget.deadline on a placement.
+
+    The estimate is that of the planned nodes; on fewer the time is at most inversely proportional to their number.
+    """
+    seconds, begun = run.budget.deadline_seconds, _begun(draft)
+    if seconds is None or placed.estimate_seconds is None:
+        return True
+    passed_s = (draft.now - begun).total_seconds() if begun is not None else 0.0
+    return passed_s + placed.estimate_seconds * placed.planned_nodes / placed.nodes * _left(draft) <= seconds
+
+
+def _left(draft: Draft) -> float:
+    """The fraction of the steps that no checkpoint has."""
+    progress = draft.status.progress
+    return 1 - progress.checkpoint_step / progress.steps if progress is not None and progress.steps else 1.0
 
 
 def _usd(draft: Draft) -> float | None:
     """Dollars so far; where the price has gone since the launch, by the price of then."""
+    if not draft.status.attempts:
+        return 0.0
     priced, _ = with_cost(draft.status, draft.seen.catalogue.prices, draft.now)
     placed, cost = draft.status.placement, priced.cost
     if cost is None or cost.usd is not None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from caloscale.status import WITH_WORKERS, Phase
+from caloscale.cluster.names import RunKey
+from caloscale.status import FINISHED, WITH_WORKERS, Phase
 
 if TYPE_CHECKING:
-    from caloscale.operator.cache import Store
+    from caloscale.operator.cache import KnownRun, Store
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
+MOST_RUNS = 200
+"""So many unfinished runs have metrics of their own: each is a few series of Prometheus."""
 
 
 class Metrics:
@@ -44,7 +47,7 @@ class Metrics:
 
 
 class RunsCollector(Collector):
-    """Runs by phase, accelerators and money, computed when Prometheus asks."""
+    """Runs by phase, accelerators and money, and each unfinished run, computed when Prometheus asks."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -53,6 +56,7 @@ class RunsCollector(Collector):
         """The gauges of now."""
         with self._store.lock:
             statuses = [known.status for known in self._store.runs.values()]
+            unfinished = [each for each in self._store.runs.items() if each[1].status.phase not in FINISHED]
             uses = [pod.use for pod in self._store.pods.values() if pod.run is not None and pod.use is not None]
             there = {use.node for use in uses} & self._store.nodes.keys()
             on_nodes = sum(self._store.nodes[name].key.per_node for name in there)
@@ -73,3 +77,41 @@ class RunsCollector(Collector):
         yield accelerators
         usd_per_hour = sum(placed.usd_per_hour or 0.0 for placed in launched)
         yield GaugeMetricFamily("caloscale_usd_per_hour", "US dollars per hour of launched runs.", usd_per_hour)
+        yield from _run_metrics(unfinished)
+
+
+def _run_metrics(runs: Sequence[tuple[RunKey, KnownRun]]) -> Iterator[Metric]:
+    """Metrics of single runs: of `MOST_RUNS` at most, those with workers first."""
+    ordered = sorted(runs, key=lambda each: (each[1].status.phase not in WITH_WORKERS, each[0]))
+    yield GaugeMetricFamily(
+        "caloscale_runs_without_metrics",
+        f"Unfinished runs beyond the {MOST_RUNS} that have metrics of their own.",
+        max(0, len(runs) - MOST_RUNS),
+    )
+    labels = ("namespace", "run")
+    kinds = ("phase", "accelerator", "capacity_type")
+    info = GaugeMetricFamily("caloscale_run_info", "1; an unfinished run and where it runs.", labels=(*labels, *kinds))
+    progress = GaugeMetricFamily("caloscale_run_progress", "Steps that are done, as a fraction of all.", labels=labels)
+    restarts = GaugeMetricFamily("caloscale_run_restarts", "Restarts that count.", labels=labels)
+    usd = GaugeMetricFamily("caloscale_run_usd", "US dollars so far, where a price is known.", labels=labels)
+    budget = GaugeMetricFamily("caloscale_run_budget_usd", "budget.maxUsd, where it is set.", labels=labels)
+    for key, known in ordered[:MOST_RUNS]:
+        status, named = known.status, (key.namespace, key.name)
+        placed = (status.placement.accelerator, status.placement.capacity_type) if status.placement else ("", "")
+        info.add_metric((*named, status.phase, *placed), 1)
+        restarts.add_metric(named, status.restarts)
+        if status.progress is not None and status.progress.steps:
+            progress.add_metric(named, status.progress.step / status.progress.steps)
+        if status.cost is not None and status.cost.usd is not None:
+            usd.add_metric(named, status.cost.usd)
+        if (limit := _budget_usd(known)) is not None:
+            budget.add_metric(named, limit)
+    yield from (info, progress, restarts, usd, budget)
+
+
+def _budget_usd(known: KnownRun) -> float | None:
+    """budget.maxUsd of a specification that the operator need not understand."""
+    try:
+        return float(known.raw["spec"]["budget"]["maxUsd"])
+    except (KeyError, TypeError, ValueError):
+        return None

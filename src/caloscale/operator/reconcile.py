@@ -7,12 +7,13 @@ twice without harm, so the operator may end between any two lines.
 from __future__ import annotations
 
 import datetime as dt
+import math
 
 from caloscale.cluster.accounting import settle, track, with_cost, with_steps
 from caloscale.cluster.capacity.pods import Pod
 from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.operator.attempts import start, watch
-from caloscale.operator.context import Decision, Draft, Snapshot
+from caloscale.operator.context import Boost, Decision, Draft, Snapshot
 from caloscale.operator.failures import CONDITION, clear, expire, give_up, judge, limit_reached, settle_end, suspend
 from caloscale.spec import Run
 from caloscale.status import FINISHED, MENDABLE, AttemptStatus, Phase
@@ -200,5 +201,27 @@ def _account(draft: Draft, run: Run | None = None) -> None:
             draft.condition("Priced", "False", "NoPrice", f"{problem}{unkept}")
         else:
             draft.condition("Priced", "True", "Priced", "all machines have a price")
+        if run is not None and draft.queue(run) is not None:
+            _publish_eviction_cost(draft)
     if in_use:
         draft.later(COST_REFRESH_SECONDS)
+
+
+MOST_BOOST = 99
+"""Priority classes that differ by more than this are never mixed up."""
+
+
+def boost_of(usd: float) -> int:
+    """The priority boost of a run whose eviction costs so much: 20 log10(1 + cents), at most MOST_BOOST.
+
+    Kueue takes an integer; a step is 12% of the cost from a few cents on, and 99 stands for 890 US dollars and more.
+    """
+    return min(round(20 * math.log10(1 + 100 * usd)), MOST_BOOST)
+
+
+def _publish_eviction_cost(draft: Draft) -> None:
+    """Where Kueue reads it, with each update of the cost: a write that was missed is made up for by the next one."""
+    live, cost = draft.status.live, draft.status.cost
+    job = next((job for job in draft.seen.jobs if live is not None and job.attempt == live.number), None)
+    if cost is not None and cost.eviction_usd is not None and job is not None and job.state == "active":
+        draft.actions.append(Boost(job.uid, boost_of(cost.eviction_usd)))

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 from caloscale.spec.duration import MOST_DAYS
 
-Backend = Literal["auto", "TFJob", "JobSet"]
+Backend = Literal["auto", "TFJob", "JobSet", "TrainJob"]
+GRACE_SECONDS = 60
+"""Time from SIGTERM until a worker is killed, s, where nothing else is set."""
 
 
 class Cluster(Block):
     """What a cluster needs to know of a run beside its machines; without a cluster it says nothing."""
 
     backend: Backend = "auto"
-    """Kind of object that holds the workers. auto: JobSet for TPU slices, else TFJob."""
+    """Kind of object that holds the workers. auto: JobSet for TPU slices, else TFJob. TrainJob: of Kubeflow Trainer,
+    with the runtime of manifests/trainer."""
     add_nodes: bool = False
     """Launch although nodes are missing: for pools that an autoscaler fills, which it does only for pods that wait.
     What has not come within recovery.waitForCapacity is given back, and the run continues with what came. Without it a
@@ -39,10 +43,19 @@ class Cluster(Block):
     credentials_secret: str | None = Field(default=None, max_length=253)
     """Secret of the run's namespace that holds a key of Google Cloud as key.json, for workers elsewhere. Google's own
     clusters need none (Workload Identity)."""
-    termination_grace_period_seconds: int = Field(default=60, ge=30, le=3600)
+    termination_grace_period_seconds: int = Field(default=GRACE_SECONDS, ge=30, le=3600)
     """Time from SIGTERM until a worker is killed, s: a step may take 2 s less, the checkpoint included. A spot node
     gives 15 to 120 s, whatever is set here."""
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=MOST_DAYS * 86_400)
     """The run is deleted from the cluster this long after it has finished, s (its bucket stays); absent: never."""
     priority_class_name: str | None = Field(default=None, max_length=253)
     """PriorityClass of the workers: the scheduler preempts pods of lower priority for them. Absent: the default."""
+
+    @model_validator(mode="after")
+    def _has_no_priority_in_a_train_job(self) -> Cluster:
+        if self.backend == "TrainJob" and self.priority_class_name is not None:
+            raise InvalidValueError(
+                "priorityClassName is set, which a TrainJob cannot carry",
+                remedy="leave it out, or set backend: TFJob or JobSet",
+            )
+        return self

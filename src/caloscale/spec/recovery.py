@@ -11,8 +11,9 @@ from caloscale.spec.duration import Duration
 class Elastic(Block):
     """Running on fewer nodes than planned, at the same global batch."""
 
-    min_nodes: int = Field(default=1, ge=1)
-    """Fewest nodes with which the run continues."""
+    min_nodes: int | None = Field(default=None, ge=1)
+    """Fewest nodes with which the run continues; absent: 1. In a queue: fewest nodes with which it may also start;
+    absent: it waits for those of the plan."""
     scale_up: bool = True
     """Return to the planned nodes when they can be had again."""
     scale_up_after: Duration = "1m"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+import yaml
+from kubernetes import client
 
 from tests.control_plane.operator.conftest import Runs, operator, runs
 from tools.cluster import ControlPlane
@@ -13,14 +17,28 @@ from tools.cluster.programs import is_built
 
 __all__ = ["Queues", "operator", "runs"]
 
+RIGHTS = Path(__file__).parents[3] / "manifests" / "kueue" / "rights.yaml"
+
+
+def read_rights() -> list[dict[str, Any]]:
+    """The operator's rights to Workloads."""
+    return list(yaml.safe_load_all(RIGHTS.read_text(encoding="utf-8")))
+
 
 @pytest.fixture(scope="package")
 def control_plane() -> Iterator[ControlPlane]:
     """As for the other tests of the operator, with Kueue."""
-    if not is_built(kueue=True):
+    if not is_built(additions=["kueue"]):
         pytest.skip("no Kueue: `python -m tools.cluster build --kueue` builds it once (up to half an hour)")
     with ControlPlane(operators=("training-operator", "jobset", "kueue")) as plane:
+        plane.apply(read_rights())
         yield plane
+
+
+@pytest.fixture(scope="package")
+def api(control_plane: ControlPlane) -> client.ApiClient:
+    """The administrator's client; pytest would keep that of another control plane."""
+    return control_plane.client()
 
 
 class Queues:
@@ -29,26 +47,48 @@ class Queues:
     def __init__(self, runs: Runs) -> None:
         self.plane, self.namespace = runs.plane, runs.namespace
 
-    def add(self, name: str, *, gpus: int, pool: str = "v100", cohort: str | None = None, **preemption: str) -> None:
-        """A LocalQueue of its own ClusterQueue with a quota of GPUs in a pool."""
+    def add(
+        self,
+        name: str,
+        *,
+        gpus: int,
+        pool: str = "v100",
+        cohort: str | None = None,
+        further: Mapping[str, int] = MappingProxyType({}),
+        **preemption: str,
+    ) -> None:
+        """A LocalQueue of its own ClusterQueue with a quota of GPUs in a pool, then in the further ones."""
         full = f"{self.namespace}-{name}"
-        flavor = f"{self.namespace}-{pool}"
         # Workers also ask for processors and memory; what a queue has no quota of, it admits nobody with.
-        quotas = {"cpu": "1000", "memory": "10Ti", "nvidia.com/gpu": str(gpus)}
-        resources = [{"name": resource, "nominalQuota": quota} for resource, quota in quotas.items()]
+        quotas = {
+            each: {"cpu": "1000", "memory": "10Ti", "nvidia.com/gpu": str(quota)}
+            for each, quota in {pool: gpus, **further}.items()
+        }
+        flavors = [
+            {
+                "name": f"{self.namespace}-{each}",
+                "resources": [{"name": resource, "nominalQuota": quota} for resource, quota in quota_of.items()],
+            }
+            for each, quota_of in quotas.items()
+        ]
         spec: dict[str, Any] = {
             "namespaceSelector": {},
             "queueingStrategy": "BestEffortFIFO",
             "preemption": preemption,
-            "resourceGroups": [
-                {"coveredResources": list(quotas), "flavors": [{"name": flavor, "resources": resources}]}
-            ],
+            "resourceGroups": [{"coveredResources": list(quotas[pool]), "flavors": flavors}],
         }
         if cohort is not None:
             spec["cohortName"] = f"{self.namespace}-{cohort}"
         self.plane.apply(
             [
-                _object("ResourceFlavor", flavor, {"nodeLabels": {"cloud.google.com/gke-nodepool": pool}}),
+                *(
+                    _object(
+                        "ResourceFlavor",
+                        f"{self.namespace}-{each}",
+                        {"nodeLabels": {"cloud.google.com/gke-nodepool": each}},
+                    )
+                    for each in quotas
+                ),
                 _object("ClusterQueue", full, spec),
                 _object("LocalQueue", name, {"clusterQueue": full}, self.namespace),
             ]

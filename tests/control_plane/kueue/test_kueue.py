@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from caloscale.cluster import names
+from caloscale.status import RunProgress
 from tests.control_plane.kueue.conftest import Queues
 from tests.control_plane.operator.conftest import Runs
 
@@ -61,6 +63,59 @@ def test_a_gang_is_admitted_as_a_whole(runs: Runs, queues: Queues, add_nodes: Ad
     assert reasons(runs.phase("four", "Succeeded")) == ["Completed"]
 
 
+def test_fewer_nodes_are_asked_for_when_the_queue_has_no_quota_for_the_planned_ones(
+    runs: Runs, queues: Queues, add_nodes: Add
+) -> None:
+    """A quota of three nodes for a run of four, whose global batch three do not divide: it runs on two."""
+    add_nodes("v100", 4)
+    queues.add("physics", gpus=24)
+    runs.fake_pods(None)
+    elastic = {"minNodes": 1, "scaleUpAfter": "1s"}
+    runs.create("four", **in_queue("physics", nodes=4), recovery={"elastic": elastic})
+    status = runs.phase("four", "Running")
+    assert reasons(status) == ["Requeued", None] and status["restarts"] == 0
+    placement = status["placement"]
+    assert (placement["nodes"], placement["plannedNodes"], len(runs.pods("four"))) == (2, 4, 2)
+    assert placement["globalBatch"] == 2 * 8 * placement["batchPerReplica"] * placement["accumulate"]
+    (verified,) = [c for c in status["conditions"] if c["type"] == "PlacementVerified"]
+    assert verified["status"] == "True"
+    assert [len(attempt.get("nodeUsage", ())) for attempt in status["attempts"]] == [0, 2]
+    runs.create("one", **in_queue("physics", nodes=1))
+    runs.phase("one", "Running")
+
+
+@pytest.mark.parametrize("backend", ["TFJob", "JobSet"])
+def test_the_admitted_flavor_decides_pool_price_and_bill(
+    runs: Runs, queues: Queues, add_nodes: Add, backend: str
+) -> None:
+    """Spot nodes are full for the second run, so Kueue admits it with the flavor of the nodes on demand.
+
+    A third pool has other machines of the same accelerator, four on a node: its flavor has quota, and no run may go.
+    """
+    add_nodes("spot", 2, spot=True)
+    add_nodes("owned", 2)
+    add_nodes("small", 4, gpus=4)
+    queues.add("physics", gpus=16, pool="small", further={"spot": 16, "owned": 16})
+    runs.fake_pods(None)
+    placements = []
+    for name in ("first", "second"):
+        runs.create(name, **in_queue("physics", backend=backend))
+        status = runs.phase(name, "Running")
+        placed = status["placement"]
+        placements.append((placed["pool"], placed["capacityType"], round(float(placed["usdPerHour"]), 4)))
+        conditions = {c["type"]: c for c in status["conditions"]}
+        assert conditions["PlacementVerified"]["status"] == "True"
+        nodes = {pod["spec"]["nodeName"].rsplit("-", 1)[0] for pod in runs.pods(name)}
+        assert nodes == {placed["pool"]}
+    assert placements == [("spot", "spot", 19.3862), ("owned", "on-demand", 48.3574)]
+    runs.create("third", **in_queue("physics", backend=backend))
+    runs.until("third", not_admitted, "it waits in the queue")
+    runs.server.delete(names.KIND, runs.namespace, "second")
+    third = runs.phase("third", "Running")
+    assert third["placement"]["pool"] == "owned"
+    assert {kind["capacityType"] for kind in third["cost"]["nodes"]} == {"on-demand"}
+
+
 @pytest.mark.usefixtures("priorities")
 def test_an_urgent_run_preempts_another_which_resumes_afterwards(runs: Runs, queues: Queues, add_nodes: Add) -> None:
     add_nodes("v100", 2)
@@ -76,6 +131,50 @@ def test_an_urgent_run_preempts_another_which_resumes_afterwards(runs: Runs, que
     status = runs.phase("long", "Running")
     assert reasons(status) == ["Preempted", None] and status["restarts"] == 0
     assert status["attempts"][0]["nodeTotals"][0]["nodes"] == 2  # billed, and no longer in use
+
+
+def report(runs: Runs, name: str, step: int, checkpoint: int, step_seconds: float) -> None:
+    """Report as worker 0 of a run."""
+    progress = RunProgress(
+        step=step, steps=10**6, checkpoint_step=checkpoint, step_seconds=step_seconds, updated=dt.datetime.now(dt.UTC)
+    )
+    data = {names.PROGRESS_KEY: progress.model_dump_json(by_alias=True)}
+    runs.server.merge("ConfigMap", runs.namespace, names.progress_name(name), {"data": data})
+
+
+def boosts(runs: Runs) -> dict[str, int]:
+    """The priority boosts that the Workloads have, by job."""
+    workloads = [each["metadata"] for each in runs.server.each("Workload", runs.namespace)]
+    return {
+        metadata["ownerReferences"][0]["name"]: int(metadata["annotations"][names.PRIORITY_BOOST])
+        for metadata in workloads
+        if names.PRIORITY_BOOST in metadata.get("annotations", {})
+    }
+
+
+@pytest.mark.usefixtures("priorities")
+def test_the_run_is_preempted_whose_eviction_costs_least(runs: Runs, queues: Queues, add_nodes: Add) -> None:
+    """Of equal priority; without the published cost Kueue would preempt the one that was admitted last."""
+    add_nodes("v100", 2)
+    queues.add("physics", gpus=16, withinClusterQueue="LowerPriority")
+    runs.fake_pods(None)
+    for name in ("saved", "unsaved"):
+        runs.create(name, **in_queue("physics", nodes=1))
+        runs.phase(name, "Running")
+    report(runs, "saved", step=20_000, checkpoint=20_000, step_seconds=3600)
+    report(runs, "unsaved", step=20_000, checkpoint=0, step_seconds=3600)
+    for name in ("saved", "unsaved"):
+        runs.until(name, lambda s: s.get("progress", {}).get("step") == 20_000, "the report is in the status")
+
+    def is_published() -> bool:
+        known = boosts(runs)
+        return known.get("unsaved-1", 0) > known.get("saved-1", 100)
+
+    runs.plane.wait_until(is_published, "the costs are published")
+    runs.create("urgent", **in_queue("physics", nodes=1, priorityClassName="urgent"))
+    runs.phase("urgent", "Running")
+    assert reasons(runs.until("saved", not_admitted, "it waits in the queue again")) == ["Preempted", None]
+    assert reasons(runs.status("unsaved")) == [None]
 
 
 def test_borrowed_nodes_are_given_back(runs: Runs, queues: Queues, add_nodes: Add) -> None:

@@ -21,10 +21,33 @@ SPEC: dict[str, Any] = {
 }
 
 
+TRAINJOBS: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "trainjobs.trainer.kubeflow.org"},
+    "spec": {
+        "group": "trainer.kubeflow.org",
+        "scope": "Namespaced",
+        "names": {"kind": "TrainJob", "plural": "trainjobs", "singular": "trainjob"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+"""The kind alone, where Kubeflow Trainer is not installed: the operator's rights to TrainJobs can be used."""
+
+
 @pytest.fixture(scope="package")
 def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
     """The operator, with the rights of the bundle."""
     install_rights(control_plane)
+    if not control_plane.get("crd", "-A", "--field-selector=metadata.name=trainjobs.trainer.kubeflow.org")["items"]:
+        control_plane.apply_with_kinds([TRAINJOBS])
     process = OperatorProcess(control_plane, tmp_path_factory.mktemp("operator"), CALOSCALE_DEBOUNCE_SECONDS="0.05")
     process.start()
     yield process

@@ -124,10 +124,16 @@ def test_a_users_error_fails_at_once(runs: Runs, add_nodes: Add) -> None:
     assert status["attempts"][0]["exitCode"] == 2 and len(status["attempts"]) == 1
     failed = next(c for c in status["conditions"] if c["type"] == "Failed")
     assert failed["reason"] == "UserError" and "exit code 2" in failed["message"]
-    events = runs.plane.get("events.v1.events.k8s.io", "-n", runs.namespace)["items"]
     uid = runs.plane.get("trainingrun", "gan", "-n", runs.namespace)["metadata"]["uid"]
-    of_run = [e for e in events if e["regarding"].get("uid") == uid]
-    assert {e["reason"] for e in of_run} - {"Waiting"} == {"UserError"}  # it waits where a node is seen later
+    of_run: list[dict[str, Any]] = []
+
+    def has_events() -> bool:
+        events = runs.plane.get("events.v1.events.k8s.io", "-n", runs.namespace)["items"]
+        of_run[:] = [e for e in events if e["regarding"].get("uid") == uid]
+        return bool({e["reason"] for e in of_run} - {"Waiting"})  # it waits where a node is seen later
+
+    runs.plane.wait_until(has_events, "the event, which is written after the status")
+    assert {e["reason"] for e in of_run} - {"Waiting"} == {"UserError"}
     assert {e["apiVersion"] for e in of_run} == {"events.k8s.io/v1"} and all(e["eventTime"] for e in of_run)
     assert not [c for c in status["conditions"] if c["type"] == "Succeeded"]  # it is not the complement of Failed
 

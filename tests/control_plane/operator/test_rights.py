@@ -25,6 +25,10 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+TRAINJOB = {"cluster": {"backend": "TrainJob"}}
+"""Here nobody reconciles a TrainJob: it is made and deleted."""
+
+
 class Right(NamedTuple):
     """What a rule allows: one operation on one resource."""
 
@@ -110,6 +114,10 @@ def live_through_everything(runs: Runs, add_nodes: Callable[..., list[str]]) -> 
         runs.phase(f"stopped-{name}", "Running")
         _suspend(runs, f"stopped-{name}")
         runs.phase(f"stopped-{name}", "Suspended")
+    runs.create("trainjob", **TRAINJOB)
+    runs.plane.wait_until(lambda: _has_trainjob(runs), "its TrainJob is made")
+    _suspend(runs, "trainjob")
+    runs.phase("trainjob", "Suspended")
     runs.quota(gpus=0)
     runs.create("blocked")
     runs.until(
@@ -177,6 +185,7 @@ def _denied(runs: Runs, plane: ControlPlane, seen: int, *, quota: bool, seconds:
             f"done-{name}-{seen}", **{**blocks, "cluster": {**blocks.get("cluster", {}), "ttlSecondsAfterFinished": 1}}
         )
         runs.create(f"stopped-{name}-{seen}", **blocks)
+    runs.create(f"stopped-trainjob-{seen}", **TRAINJOB)
     if quota:
         runs.quota(gpus=0)
     stopped: set[str] = set()
@@ -189,8 +198,15 @@ def _denied(runs: Runs, plane: ControlPlane, seen: int, *, quota: bool, seconds:
             if runs.status(name).get("phase") == "Running":
                 _suspend(runs, name)
                 stopped.add(name)
+        if (name := f"stopped-trainjob-{seen}") not in stopped and _has_trainjob(runs):
+            _suspend(runs, name)
+            stopped.add(name)
         time.sleep(0.2)
     return False
+
+
+def _has_trainjob(runs: Runs) -> bool:
+    return any(True for _ in runs.server.each("TrainJob", runs.namespace))
 
 
 def _suspend(runs: Runs, name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from caloscale.spec.budget import USD_PATTERN
+from caloscale.spec.cluster import GRACE_SECONDS
 from caloscale.spec.duration import MOST_DAYS
 
 
@@ -106,12 +107,24 @@ RUN_RULES: dict[str, list[Rule]] = {
             "has(self.hardware)",
             "a run on a cluster needs a hardware block; remedy: add hardware: {}, and the planner chooses",
         ),
+        Rule(
+            "!has(self.hardware) || !has(self.hardware.queue) || !has(self.cluster) || "
+            "self.cluster.backend != 'TrainJob' || "
+            f"self.cluster.terminationGracePeriodSeconds == {GRACE_SECONDS}",
+            "a queue loses cluster.terminationGracePeriodSeconds of a TrainJob; "
+            f"remedy: leave it out ({GRACE_SECONDS} s), or set cluster.backend: TFJob or JobSet",
+        ),
         *(_unchanged(block, "checkpoints and bill belong to it") for block in IMMUTABLE),
     ],
     "checkpoint": [_unchanged("uri", "the checkpoints are there")],
     "cluster": [
         _unchanged("workspace", "the run's folder is there"),
         _unchanged("backend", "its jobs are of that kind"),
+        Rule(
+            "self.backend != 'TrainJob' || !has(self.priorityClassName)",
+            "priorityClassName is set, which a TrainJob cannot carry; "
+            "remedy: leave it out, or set backend: TFJob or JobSet",
+        ),
     ],
     "hardware": HARDWARE,
     "data": [

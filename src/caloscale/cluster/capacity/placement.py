@@ -49,7 +49,7 @@ def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> P
             key=lambda placed: (
                 shortage(placed, pools) is not None,
                 (placed.estimate_seconds if fast else placed.estimate_usd) or float("inf"),
-                placed.estimate_seconds or float("inf"),
+                (placed.estimate_usd if fast else placed.estimate_seconds) or float("inf"),
                 placed.pool,
             ),
         )

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from kubernetes.utils import parse_quantity
 
 from caloscale.cluster.capacity.nodes import Use
-from caloscale.cluster.names import ATTEMPT_LABEL, GPU, KIND, RUN_LABEL, TPU, UID_LABEL, WORKER_CONTAINER, RunKey
+from caloscale.cluster.names import ATTEMPT_LABEL, GPU, KIND, RUN_LABEL, TPU, UID_LABEL, WORKER_CONTAINERS, RunKey
 
 ENDED = ("Succeeded", "Failed")
 RETRYABLE_REASONS = {"Evicted", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeLost", "NodeAffinity"}
@@ -139,7 +139,7 @@ def _requests(spec: Mapping[str, Any]) -> tuple[int, float, float]:
 def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:
     """How the worker's container ended."""
     states = status.get("containerStatuses") or ()
-    for container in sorted(states, key=lambda c: c.get("name") != WORKER_CONTAINER):
+    for container in sorted(states, key=lambda c: c.get("name") not in WORKER_CONTAINERS):
         if ended := (container.get("state") or {}).get("terminated"):
             return dict(ended)
     return {}
@@ -158,6 +158,8 @@ def _moment(text: str | None) -> dt.datetime | None:
     return dt.datetime.fromisoformat(text) if text else None
 
 
+JOB_KINDS = ("TFJob", "JobSet", "TrainJob")
+"""Kinds of objects that hold the workers of an attempt."""
 JobState = Literal["active", "succeeded", "failed", "suspended"]
 
 
@@ -166,7 +168,7 @@ class Job:
     """An object that holds the workers of an attempt."""
 
     kind: str
-    """TFJob or JobSet."""
+    """TFJob, JobSet or TrainJob."""
     name: str
     uid: str
     run: RunKey | None
@@ -180,10 +182,17 @@ class Job:
     """Whether it is on its way out."""
     created: dt.datetime | None = None
     """When it was made."""
+    selector: tuple[tuple[str, str], ...] = ()
+    """Labels of the nodes that its pods ask for, with those of the flavor in which a queue admitted it."""
 
 
-_STATES: dict[str, JobState] = {"Succeeded": "succeeded", "Completed": "succeeded", "Failed": "failed"}
-"""By condition; Succeeded is a TFJob's, Completed a JobSet's."""
+_STATES: dict[str, JobState] = {
+    "Succeeded": "succeeded",
+    "Completed": "succeeded",
+    "Complete": "succeeded",
+    "Failed": "failed",
+}
+"""By condition; Succeeded is a TFJob's, Completed a JobSet's, Complete a TrainJob's."""
 
 
 def owner_of(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -193,7 +202,7 @@ def owner_of(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def job_of(raw: Mapping[str, Any]) -> Job:
-    """The job of an API object: a TFJob or a JobSet."""
+    """The job of an API object: a TFJob, a JobSet or a TrainJob."""
     metadata, status = raw["metadata"], raw.get("status") or {}
     labels = metadata.get("labels") or {}
     owner, namespace = owner_of(raw), metadata.get("namespace", "")
@@ -212,12 +221,30 @@ def job_of(raw: Mapping[str, Any]) -> Job:
         message=holding[condition].get("message", "") if condition else "",
         deleting="deletionTimestamp" in metadata,
         created=_moment(metadata.get("creationTimestamp")),
+        selector=tuple(sorted(pair for pod in _pods_of(spec) for pair in (pod.get("nodeSelector") or {}).items())),
     )
+
+
+def _pods_of(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Specifications of the pods in that of a job; of a TrainJob, what it changes in those of its runtime."""
+    if "tfReplicaSpecs" in spec:
+        return [replica["template"]["spec"] for replica in spec["tfReplicaSpecs"].values()]
+    patches = [each.get("trainingRuntimeSpec") or {} for each in spec.get("runtimePatches") or ()]
+    found = []
+    for part in (spec, *((patch.get("template") or {}).get("spec") or {} for patch in patches)):
+        for job in part.get("replicatedJobs") or ():
+            pod = ((job.get("template") or {}).get("spec") or {}).get("template") or {}
+            found.append(pod.get("spec") or {})
+    return found
 
 
 def subject_of(event: Mapping[str, Any]) -> str:
     """Name of what an event is about; of a job for Kueue's Workload of a job, ``tfjob-gan-1-0a1b2``."""
     regarding = event.get("regarding") or {}
     name = str(regarding.get("name", ""))
-    job = re.fullmatch(r"(?:tfjob|jobset)-(.+)-[0-9a-f]{5}", name) if regarding.get("kind") == "Workload" else None
+    job = (
+        re.fullmatch(r"(?:tfjob|jobset|trainjob)-(.+)-[0-9a-f]{5}", name)
+        if regarding.get("kind") == "Workload"
+        else None
+    )
     return job[1] if job else name

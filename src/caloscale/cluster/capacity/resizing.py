@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from caloscale.cluster.capacity.nodes import Pool, kind_of
+from caloscale.cluster.capacity.nodes import Pool, PoolKey, kind_of
 from caloscale.cluster.capacity.placement import fits
 from caloscale.cluster.capacity.pool_plan import Catalogue, pool_of, requests_of, usd_per_node_hour
 from caloscale.errors import InputError
@@ -20,49 +20,90 @@ from caloscale.status import Placed
 def shrink(run: Run, placed: Placed, pools: Sequence[Pool]) -> Placed | None:
     """The placement on as many nodes as are free, fewer than planned: same global batch, by micro-batches in memory.
 
-    None when no number from recovery.elastic.minNodes on divides the global batch, or none is free. Slices do not
-    shrink.
+    None when there is none, or none is free.
     """
-    if placed.topology is not None:
-        return None
     pool = pool_of(placed, pools)
     if pool is None:
         return None
     placed = placed.model_copy(update={"pool": pool.key.name, "node_selector": dict(pool.nodes[0].selector)})
-    for nodes in range(min(pool.free, placed.planned_nodes - 1), run.recovery.elastic.min_nodes - 1, -1):
-        if (smaller := resize(run, placed, nodes)) is not None:
-            return smaller
-    return None
+    return resize_down(run, placed, min(pool.free, placed.planned_nodes - 1))
+
+
+def resize_down(run: Run, placed: Placed, most_nodes: int) -> Placed | None:
+    """The placement on the largest number of nodes up to ``most_nodes`` that divides the global batch.
+
+    None when there is none from recovery.elastic.minNodes on. Slices do not shrink.
+    """
+    if placed.topology is not None:
+        return None
+    numbers = range(most_nodes, (run.recovery.elastic.min_nodes or 1) - 1, -1)
+    layouts = (resize(run, placed, nodes) for nodes in numbers)
+    return next((layout for layout in layouts if layout is not None), None)
 
 
 def move(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) -> list[Placed]:
-    """The planned layout in other pools that are allowed and have enough free nodes, the cheapest first.
+    """The planned layout in other pools that are allowed and have enough free nodes, the cheapest first."""
+    full = resize(run, placed, placed.planned_nodes)
+    if full is None:
+        return []
+    free = {pool.key: pool.free for pool in pools}
+    found = _elsewhere(run, full, pools, catalogue)
+    return [one for key, one in found if free[key] >= full.nodes]
+
+
+def alternatives(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) -> list[Placed]:
+    """The placement, and the same layout in the other pools that are allowed, the cheapest first.
+
+    All ask for the same processors and memory; their pools differ in one label of the nodes (`pool_label`).
+    """
+    found = [placed, *(one for _, one in _elsewhere(run, placed, pools, catalogue))]
+    label = pool_label(found)
+    if label is None:
+        return [placed]
+    apart: dict[str, Placed] = {}
+    for one in found:
+        if label in one.node_selector:
+            apart.setdefault(one.node_selector[label], one)
+    least = {name: min(getattr(one, name) for one in apart.values()) for name in ("worker_cpus", "worker_memory_gib")}
+    return [one.model_copy(update=least) for one in apart.values()]
+
+
+def pool_label(placements: Sequence[Placed]) -> str | None:
+    """The label of nodes that has most values in these placements; None: the first one has no labels."""
+    values = {
+        label: {one.node_selector[label] for one in placements if label in one.node_selector}
+        for label in placements[0].node_selector
+    }
+    return max(values, key=lambda label: len(values[label]), default=None)
+
+
+def _elsewhere(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) -> list[tuple[PoolKey, Placed]]:
+    """The layout in other pools that are allowed, the cheapest first.
 
     Same accelerators on as many nodes, so the same global batch and results. Spot and on-demand are both allowed where
     hardware.capacityType is not given. A pool without a price comes last.
     """
-    full = resize(run, placed, placed.planned_nodes)
-    wanted = (placed.accelerator, placed.per_node, placed.topology)
+    wanted, own = (placed.accelerator, placed.per_node, placed.topology), pool_of(placed, pools)
     found = []
     for pool in pools:
         key = pool.key
         alike = (key.accelerator, key.per_node, key.topology) == wanted and fits(run.hardware or Hardware(), pool)
-        if full is None or not alike or pool is pool_of(placed, pools) or pool.free < full.nodes:
+        if not alike or pool is own:
             continue
         try:
-            usd: float | None = usd_per_node_hour(pool, catalogue) * full.nodes
+            usd: float | None = usd_per_node_hour(pool, catalogue) * placed.nodes
         except InputError:
             usd = None
-        ratio = usd * placed.nodes / full.nodes / placed.usd_per_hour if usd and placed.usd_per_hour else None
+        ratio = usd / placed.usd_per_hour if usd and placed.usd_per_hour else None
         changes = {
             "pool": key.name,
             **kind_of(key),
             "usd_per_hour": usd,
             "estimate_usd": placed.estimate_usd * ratio if ratio and placed.estimate_usd is not None else None,
-            **requests_of(pool, full.workers // full.nodes),
+            **requests_of(pool, placed.workers // placed.nodes),
         }
-        found.append(full.model_copy(update=changes))
-    return sorted(found, key=lambda one: (one.usd_per_hour is None, one.usd_per_hour or 0.0, one.pool))
+        found.append((key, placed.model_copy(update=changes)))
+    return sorted(found, key=lambda pair: (pair[1].usd_per_hour is None, pair[1].usd_per_hour or 0.0, pair[1].pool))
 
 
 def resize(run: Run, placed: Placed, nodes: int) -> Placed | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Mapping
 
 from caloscale.cluster import names
 from caloscale.cluster.workload.launch import Launch, Manifest
-from caloscale.cluster.workload.pod_template import pod_template
+from caloscale.cluster.workload.pod_template import CONTAINER, POD, SCRATCH, SHARED_MEMORY, pod_template
+from caloscale.spec.cluster import GRACE_SECONDS
 
 
 def render_tfjob(launch: Launch) -> Manifest:
@@ -80,6 +83,110 @@ def _own_tf_config(launch: Launch) -> list[Manifest]:
     ]
 
 
+RUNTIME = "caloscale-tensorflow"
+"""Name of the ClusterTrainingRuntime of manifests/trainer."""
+_PATCHED = (
+    *("serviceAccountName", "terminationGracePeriodSeconds", "nodeSelector", "tolerations", "affinity"),
+    *("securityContext", "volumes"),
+)
+"""Fields of a pod that a TrainJob may set; the others are those of its runtime."""
+
+
+def render_trainjob(launch: Launch) -> Manifest:
+    """A TrainJob of Kubeflow Trainer v2 (trainer.kubeflow.org/v1alpha1), with the runtime of `render_runtime`.
+
+    Its controller makes a JobSet with the labels and the plan of the launch, which the admission policy examines.
+    """
+    template = pod_template(launch)
+    (container,) = template["spec"]["containers"]
+    spec = {field: template["spec"][field] for field in _PATCHED if field in template["spec"]}
+    if spec["terminationGracePeriodSeconds"] == GRACE_SECONDS:
+        del spec["terminationGracePeriodSeconds"]  # that of the runtime; Kueue 0.19 loses the field
+    spec["containers"] = [{"name": names.NODE, "volumeMounts": container["volumeMounts"]}]
+    pods = {"name": names.NODE, "template": {"spec": {"template": {"metadata": template["metadata"], "spec": spec}}}}
+    metadata = launch.metadata()
+    jobset = {
+        "labels": dict(launch.labels),
+        "annotations": dict(metadata["annotations"]),
+    }  # the queue is the TrainJob's
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": metadata,
+        "spec": {
+            "runtimeRef": {"name": RUNTIME},
+            "suspend": bool(launch.queue),
+            "trainer": {
+                "image": launch.image,
+                "numNodes": launch.placed.workers,
+                "env": container["env"],
+                "resourcesPerNode": container["resources"],
+            },
+            "runtimePatches": [
+                {
+                    "manager": "caloscale.dev/operator",
+                    "trainingRuntimeSpec": {"template": {"metadata": jobset, "spec": {"replicatedJobs": [pods]}}},
+                }
+            ],
+        },
+    }
+
+
+def render_runtime(image: str) -> Manifest:
+    """The ClusterTrainingRuntime of TensorFlow, which Kubeflow Trainer has none of; image: of the workers.
+
+    Workers make their TF_CONFIG of what Trainer's policy for PyTorch says of nodes and ranks (`tf_config_of`).
+    """
+    volumes = {"scratch": SCRATCH, "tmp": "/tmp", "shared-memory": "/dev/shm"}  # noqa: S108 (volumes of the pod)
+    memory = {"medium": "Memory", "sizeLimit": SHARED_MEMORY}
+    container = {
+        "name": names.NODE,
+        "image": image,
+        **copy.deepcopy(CONTAINER),
+        "env": [{"name": "HOME", "value": SCRATCH}, {"name": "CALOSCALE_CACHE", "value": f"{SCRATCH}/cache"}],
+        "volumeMounts": [{"name": name, "mountPath": path} for name, path in volumes.items()],
+    }
+    pod = {
+        **copy.deepcopy(POD),
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "containers": [container],
+        "volumes": [{"name": name, "emptyDir": memory if name == "shared-memory" else {}} for name in volumes],
+    }
+    job = {
+        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+        "spec": {"backoffLimit": 0, "template": {"spec": pod}},
+    }
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": RUNTIME, "labels": {"trainer.kubeflow.org/framework": "tensorflow"}},
+        "spec": {
+            "mlPolicy": {"numNodes": 1, "torch": {}},
+            "template": {
+                "spec": {
+                    "failurePolicy": {"maxRestarts": 0},
+                    "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+                    "replicatedJobs": [{"name": names.NODE, "template": job}],
+                }
+            },
+        },
+    }
+
+
+def tf_config_of(environment: Mapping[str, str]) -> str | None:
+    """TF_CONFIG of a worker of a TrainJob, from the variables of Kubeflow Trainer's policy for PyTorch.
+
+    None: the process has a TF_CONFIG, or it is no worker of several of a TrainJob.
+    """
+    nodes, rank = environment.get("PET_NNODES", ""), environment.get("PET_NODE_RANK", "")
+    first, _, domain = environment.get("PET_MASTER_ADDR", "").partition(".")
+    if "TF_CONFIG" in environment or not (nodes.isdecimal() and rank.isdecimal() and int(nodes) > 1):
+        return None
+    set_of_pods = first.removesuffix("-0")
+    hosts = [f"{set_of_pods}-{index}.{domain}:{names.WORKER_PORT}" for index in range(int(nodes))]
+    return json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": int(rank)}})
+
+
 def render_progress(run: names.RunKey) -> Manifest:
     """The ConfigMap in which worker 0 reports."""
     metadata = {
@@ -93,4 +200,4 @@ def render_progress(run: names.RunKey) -> Manifest:
 
 def render(launch: Launch) -> Manifest:
     """The manifest of an attempt's job."""
-    return {"TFJob": render_tfjob, "JobSet": render_jobset}[launch.placed.backend](launch)
+    return {"TFJob": render_tfjob, "JobSet": render_jobset, "TrainJob": render_trainjob}[launch.placed.backend](launch)

@@ -34,6 +34,8 @@ class Launch:
     """Kueue queue that admits them."""
     node_labels: NodeLabels = field(default_factory=load_labels)
     """What labels and taints of nodes say."""
+    alternatives: tuple[Placed, ...] = ()
+    """The same layout in other pools, one of which the queue may choose (`caloscale.cluster.capacity.resizing`)."""
 
     @property
     def name(self) -> str:

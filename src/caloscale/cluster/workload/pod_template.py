@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 from caloscale.cluster import names
 from caloscale.cluster.capacity.nodes import tolerated
+from caloscale.cluster.capacity.resizing import pool_label
 from caloscale.cluster.workload.launch import Launch, Manifest
 from caloscale.spec import Run, SolverRun
 
@@ -59,43 +61,86 @@ def pod_template(launch: Launch, environment: list[Manifest] | None = None) -> M
     }
 
 
+POD: Manifest = {
+    "automountServiceAccountToken": False,
+    "enableServiceLinks": False,
+    "restartPolicy": "Never",
+    "securityContext": {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
+}
+"""What every worker's pod has."""
+CONTAINER: Manifest = {
+    "imagePullPolicy": "IfNotPresent",
+    # behind the image's entrypoint, tini: the first process of a container does not hear every signal
+    "args": ["caloscale", "worker"],
+    "envFrom": [{"configMapRef": {"name": ENVIRONMENT, "optional": True}}],
+    "ports": [{"name": "tfjob-port", "containerPort": names.WORKER_PORT}],
+    # the last lines of the log reach the run's condition without a right to read logs
+    "terminationMessagePolicy": "FallbackToLogsOnError",
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+    },
+}
+"""What every worker's container has."""
+
+
 def _spec(launch: Launch, environment: list[Manifest]) -> Manifest:
     placed, cluster = launch.placed, launch.run.cluster
     spec: Manifest = {
+        **copy.deepcopy(POD),
         "serviceAccountName": cluster.service_account or names.WORKER_ACCOUNT,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "restartPolicy": "Never",
         "terminationGracePeriodSeconds": cluster.termination_grace_period_seconds,
-        "nodeSelector": dict(placed.node_selector),
+        "nodeSelector": _selector(launch),
         "tolerations": _tolerations(launch),
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
         "containers": [_container(launch, environment)],
         "volumes": [{"name": name, **source} for name, source, _, _ in _volumes(launch)],
     }
     if cluster.priority_class_name is not None:
         spec["priorityClassName"] = cluster.priority_class_name
+    affinity: Manifest = {}
+    if launch.alternatives:
+        terms = [
+            {"matchExpressions": [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]}
+            for labels in (one.node_selector for one in (placed, *launch.alternatives))
+        ]
+        affinity["nodeAffinity"] = {_REQUIRED: {"nodeSelectorTerms": terms}}
+        # all workers in one pool, should the flavor have the labels of several
+        together = str(pool_label((placed, *launch.alternatives)))
+        affinity["podAffinity"] = {_REQUIRED: [_workers(launch, together)]}
     if placed.workers == placed.nodes:
-        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_apart(launch)]}}
+        affinity["podAntiAffinity"] = {_REQUIRED: [_workers(launch, names.HOSTNAME)]}  # no two on one node
+    if affinity:
+        spec["affinity"] = affinity
     return spec
 
 
-def _apart(launch: Launch) -> Manifest:
-    """No two workers of an attempt on one node."""
-    return {"topologyKey": names.HOSTNAME, "labelSelector": {"matchLabels": launch.own_labels}}
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def _workers(launch: Launch, label: str) -> Manifest:
+    """Workers of the attempt on nodes with one value of a label."""
+    return {"topologyKey": label, "labelSelector": {"matchLabels": launch.own_labels}}
+
+
+def _selector(launch: Launch) -> dict[str, str]:
+    """Labels of the nodes in whichever pool; Kueue adds those of the flavor that it admits the workers in."""
+    others = [one.node_selector.items() for one in launch.alternatives]
+    return dict(pair for pair in launch.placed.node_selector.items() if all(pair in items for items in others))
 
 
 def _tolerations(launch: Launch) -> list[Manifest]:
     placed = launch.placed
-    tolerations: list[Manifest] = tolerated(
-        placed.accelerator, placed.topology, placed.capacity_type, launch.node_labels
-    )
+    kinds = [one.capacity_type for one in (placed, *launch.alternatives)]
+    capacity_type = "spot" if "spot" in kinds else "on-demand"
+    tolerations: list[Manifest] = tolerated(placed.accelerator, placed.topology, capacity_type, launch.node_labels)
     # a worker on a node that answers no more is given up after half a minute, not after five minutes
     tolerations += [
         {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
@@ -108,21 +153,9 @@ def _container(launch: Launch, environment: list[Manifest]) -> Manifest:
     return {
         "name": names.WORKER_CONTAINER,
         "image": launch.image,
-        "imagePullPolicy": "IfNotPresent",
-        # behind the image's entrypoint, tini: the first process of a container does not hear every signal
-        "args": ["caloscale", "worker"],
-        "envFrom": [{"configMapRef": {"name": ENVIRONMENT, "optional": True}}],
+        **copy.deepcopy(CONTAINER),
         "env": [*_environment(launch), *environment],
-        "ports": [{"name": "tfjob-port", "containerPort": names.WORKER_PORT}],
         "resources": _resources(launch),
-        # the last lines of the log reach the run's condition without a right to read logs
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
         "volumeMounts": [
             {"name": name, "mountPath": path, **({"readOnly": True} if read_only else {})}
             for name, _, path, read_only in _volumes(launch)
