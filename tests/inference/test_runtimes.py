@@ -61,12 +61,15 @@ def test_the_same_showers_in_all_runtimes(request, model, count, runtime):
 
 @pytest.mark.skipif(not HAS_BFLOAT16, reason="this processor has no bfloat16")
 def test_bfloat16_changes_cells_but_not_the_physics(folder):
-    """Cells differ by the eight bits that are left; the sums of many showers agree within a per cent."""
+    """Cells are exponentials of numbers of up to about eight, of which eight bits are left: 2^-9 of them is 1.6%.
+
+    A trained network is nearer (docs/generation.md); this one has random weights, which differ between machines.
+    """
     exact, rough = (open_runtime(folder, "openvino", precision=p) for p in ("float32", "bfloat16"))
     batch = fed(exact, 400)
     ours, truth = rough.generate_batch(*batch), exact.generate_batch(*batch)
     assert not np.allclose(ours, truth, rtol=1e-4)
-    assert ours.sum() == pytest.approx(truth.sum(), rel=0.01)
+    assert ours.sum() == pytest.approx(truth.sum(), rel=0.03)
     np.testing.assert_allclose(ours.sum((0, 1, 2)), truth.sum((0, 1, 2)), rtol=0.03)
 
 
