@@ -1,4 +1,8 @@
-"""Keys and certificates of a throw-away cluster, and kubeconfigs made of them."""
+"""Keys and certificates of a throw-away cluster, and kubeconfigs made of them.
+
+trustme does not suffice: its authorities have no alternative name, which training-operator looks for, and its
+certificates have one organisation, where a client of Kubernetes has one for each of its groups.
+"""
 
 from __future__ import annotations
 
