@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from caloscale import spec, stages
 from caloscale.errors import CheckpointError, ConfigurationError, InputError, StorageError
 from caloscale.stages.record import recorded
+from caloscale.stages.sequence import print_outcome
 
 COMPACT = spec.load_run(preset="compact")
 TINY = ("data.geometry.cells=[6, 6, 5]", "data.geometry.layers=[{count: 5, absorberMm: 4}]", "data.geometry.depthMm=50")
@@ -107,3 +109,14 @@ def test_a_run_that_cannot_be_planned_leaves_nothing_and_latest_where_it_is(tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "latest"]
     assert (tmp_path / "latest").resolve() == first.resolve()
     assert (first / "run.yaml").read_text(encoding="utf-8") == before
+
+
+@pytest.mark.parametrize(("stopped", "shown"), [("epochs", False), ("maxMinutes", True)])
+def test_a_training_that_its_time_ended_says_so(
+    stopped: str, shown: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocks = dict.fromkeys(("data", "simulation", "generate", "physics", "bill"))
+    train = {"steps": 90, "showersPerSecond": 50.0, "seconds": 300.0, "epochs": 41, "stopped": stopped}
+    (tmp_path / "summary.json").write_text(json.dumps({**blocks, "train": train, "noPrice": "no row"}))
+    assert print_outcome(tmp_path) == 0
+    assert ("train.maxMinutes ended it after 41 epochs" in capsys.readouterr().out) is shown

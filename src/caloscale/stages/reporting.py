@@ -209,7 +209,8 @@ def _speeds(summary: Summary) -> list[Fact]:
         detail = f"{simulation.core_seconds_per_shower:.3g} core seconds per shower"
         speeds.append(Fact("simulation", f"{simulation.showers_per_second:.3g} showers/s", detail))
     if train := summary.train:
-        detail = f"{train.steps} steps, {train.epochs} epochs"
+        ended = "; ended by train.maxMinutes" if train.stopped == "maxMinutes" else ""
+        detail = f"{train.steps} steps, {train.epochs} epochs{ended}"
         speeds.append(Fact("training", f"{train.showers_per_second:.3g} showers/s", detail))
     if generate := summary.generate:
         speeds.append(Fact("generation", f"{generate.showers_per_second:.4g} showers/s"))

@@ -121,9 +121,9 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         reused = ", from the cache" if simulation["reused"] else ""
         rows.append(("Monte Carlo", f"{simulation['showersPerSecond']:.1f} showers/s{reused}"))
     if train := summary["train"]:
-        rows.append(
-            ("training", f"{train['steps']} steps, {train['showersPerSecond']:.0f} showers/s, {train['seconds']:.0f} s")
-        )
+        speed = f"{train['steps']} steps, {train['showersPerSecond']:.0f} showers/s, {train['seconds']:.0f} s"
+        early = f"; train.maxMinutes ended it after {train['epochs']} epochs"
+        rows.append(("training", speed + (early if train["stopped"] == "maxMinutes" else "")))
     if generate := summary["generate"]:
         speedup = generate["speedupOverGeant4"]
         faster = f", {speedup:.0f} times Geant4 on this machine" if speedup else ""
