@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from caloscale.cluster import names
+from caloscale.operator.reconcile import boost_of
 from caloscale.status import RunProgress
-from tests.control_plane.kueue.conftest import Queues
+from tests.control_plane.kueue.conftest import Queues, read_rights
 from tests.control_plane.operator.conftest import Runs
 
 pytestmark = pytest.mark.integration
@@ -225,3 +227,78 @@ def test_a_hundred_preemptions_end_no_run(runs: Runs, queues: Queues, add_nodes:
     for status in ends:
         hours = sum(each["nodeSeconds"] for a in status["attempts"] for each in a["nodeTotals"]) / 3600
         assert status["cost"]["nodeHours"] == pytest.approx(hours, abs=1e-4)
+
+
+def lost_usd(status: dict[str, Any]) -> float:
+    """What preemptions cost a run by its bill: steps that no checkpoint had, and the starts."""
+    ended = [attempt for attempt in status["attempts"] if attempt["reason"] == "Preempted"]
+    seconds = sum(a["waitingSeconds"] + a["startUpSeconds"] + a["lostSeconds"] for a in ended)
+    return float(status["placement"]["usdPerHour"]) * seconds / 3600
+
+
+def preempt(runs: Runs, patient: list[str], times: int, *, published: bool) -> float:
+    """Let urgent runs preempt one of six runs, so many times; what they lost together, in US dollars.
+
+    Before each, every run reports 1,000 more steps, of which a random share has no checkpoint.
+    """
+    rng = random.Random(2)
+    for number in range(1, times + 1):
+        for name in patient:
+            runs.phase(name, "Running")
+        for name in patient:
+            step = 1000 * number
+            report(runs, name, step, step - int(step * 10 ** rng.uniform(-2, 0)), step_seconds=1)
+        for name in patient:
+            runs.until(name, partial(has_reported, 1000 * number), "the report is known")
+        if published:
+            runs.plane.wait_until(lambda: are_published(runs, patient), "the costs are published")
+        urgent = f"urgent-{patient[0]}-{number}"
+        runs.create(urgent, **in_queue("physics", nodes=1, priorityClassName="urgent"))
+        runs.phase(urgent, "Running")
+        runs.server.delete(names.KIND, runs.namespace, urgent)
+    statuses = [runs.phase(name, "Running") for name in patient]
+    counts = [sum(a["count"] for a in status["attempts"] if a["reason"] == "Preempted") for status in statuses]
+    print(f"published: {published}, preemptions of each run: {counts}")
+    assert sum(counts) == times
+    assert all(status["restarts"] == 0 for status in statuses)
+    return sum(lost_usd(status) for status in statuses)
+
+
+def has_reported(step: int, status: dict[str, Any]) -> bool:
+    return bool(status.get("progress", {}).get("step") == step)
+
+
+def are_published(runs: Runs, patient: list[str]) -> bool:
+    known = boosts(runs)
+    for name in patient:
+        status = runs.status(name)
+        if known.get(f"{name}-{status['attempts'][-1]['number']}") != boost_of(float(status["cost"]["evictionUsd"])):
+            return False
+    return True
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("priorities")
+def test_preemptions_cost_less_where_their_cost_is_published(runs: Runs, queues: Queues, add_nodes: Add) -> None:
+    """A hundred, by one urgent run after another: fifty with the rights of manifests/kueue, fifty without."""
+    add_nodes("v100", 6)
+    queues.add("physics", gpus=48, withinClusterQueue="LowerPriority")
+    lost = {}
+    for published in (True, False):
+        runs.fake_pods(None)
+        patient = [f"{'with' if published else 'without'}-{number}" for number in range(6)]
+        if not published:
+            runs.plane.kubectl("delete", "clusterrolebinding", "caloscale-operator-kueue")
+        try:
+            for name in patient:
+                runs.create(name, **in_queue("physics", nodes=1))
+            lost[published] = preempt(runs, patient, 50, published=published)
+            runs.fake_pods("1s")
+            runs.create(f"last-{published}".lower(), **in_queue("physics", nodes=6, priorityClassName="urgent"))
+            for name in patient:
+                runs.phase(name, "Succeeded")
+        finally:
+            runs.plane.apply(read_rights())
+    print(f"lost in 50 preemptions: {lost[True]:.2f} USD with the published cost, {lost[False]:.2f} USD without")
+    assert lost[True] < lost[False]
