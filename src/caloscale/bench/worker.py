@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from caloscale.errors import CaloscaleError
+from caloscale.profiling.memory import peak_memory_mib
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
 Work = Callable[[int], None]
@@ -68,8 +68,7 @@ def main() -> None:
         if units:
             answer({"seconds": timed(work, units)})
         else:
-            # ru_maxrss is in KiB on Linux.
-            answer({"peakMemoryMiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
+            answer({"peakMemoryMiB": peak_memory_mib()})
 
 
 if __name__ == "__main__":

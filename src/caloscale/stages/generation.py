@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,6 +14,7 @@ from caloscale.errors import CaloscaleError, InputError, StorageError, Terminate
 from caloscale.inference import Primaries, Runtime, open_runtime, parse_primaries, stream, suitable_batch
 from caloscale.inference.export.runtimes import Format, is_exported
 from caloscale.models.card import ModelCard, read_card
+from caloscale.profiling.memory import peak_memory_mib
 from caloscale.progress import bar
 from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, Layout
 from caloscale.showers.hdf5.writer import WRITABLE, open_writer
@@ -156,7 +155,7 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
                 showers_per_second=round(count / seconds, 3),
                 milliseconds_per_shower=round(seconds / count * 1000, 4),
                 bytes=wanted.output.stat().st_size,
-                peak_memory_mib=round(_peak_memory_mib(), 1),
+                peak_memory_mib=round(peak_memory_mib(), 1),
                 warnings=tuple(_warnings(card, primaries, wanted.layout)),
             )
     except (KeyboardInterrupt, Terminated) as stopped:
@@ -232,8 +231,3 @@ def _warnings(card: ModelCard, primaries: Primaries, layout: Layout) -> Iterator
             )
     if layout == "calochallenge":
         yield "the CaloChallenge layout has no angles: they are in the dataset theta, which its own tools do not read"
-
-
-def _peak_memory_mib() -> float:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20

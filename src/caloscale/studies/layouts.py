@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, ValidationError
 
 from caloscale.errors import ConfigurationError, TrainingError
+from caloscale.profiling.memory import peak_memory_mib
 from caloscale.spec.block import Block
 from caloscale.spec.problem import list_problems
 
@@ -89,8 +90,6 @@ def time_layout(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _measure(asked: LayoutInputs) -> dict[str, Any]:
-    import resource
-
     import numpy as np
 
     from caloscale.tensorflow_import import load_tensorflow_quietly
@@ -104,7 +103,7 @@ def _measure(asked: LayoutInputs) -> dict[str, Any]:
     kernel = tf.constant(rng.standard_normal(shape, np.float32) / np.float32(np.sqrt(np.prod(shape[:3]))))
     images = tf.constant(rng.standard_normal((asked.batch, layer.size, layer.size, layer.channels), np.float32))
     above = tf.constant(rng.standard_normal((asked.batch, layer.size, layer.size, layer.filters), np.float32))
-    baseline = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    baseline = peak_memory_mib()
     given = [tf.transpose(x, (0, 3, 1, 2)) if asked.layout == "NCHW" else x for x in (images, above)]
 
     def convolved(x: Any, layout: Layout) -> Any:
@@ -134,7 +133,7 @@ def _measure(asked: LayoutInputs) -> dict[str, Any]:
     forward = tf.function(lambda: convolved(given[0], asked.layout), autograph=False)
     step = tf.function(lambda: with_gradients(given[0], given[1], asked.layout), autograph=False)
     timed = {"forwardSeconds": median_seconds(forward), "stepSeconds": median_seconds(step)}
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - baseline
+    memory = peak_memory_mib() - baseline
     found = [x.numpy() for x in step()]
     if asked.layout == "NCHW":
         found[:2] = [np.moveaxis(x, 1, 3) for x in found[:2]]
@@ -144,7 +143,7 @@ def _measure(asked: LayoutInputs) -> dict[str, Any]:
     return {
         **timed,
         "gflops": float(3 * products / timed["stepSeconds"] / 1e9),
-        "memoryMib": memory / 1024,
+        "memoryMib": memory,
         "difference": difference,
     }
 
