@@ -127,6 +127,7 @@ class Servers:
             "proxy-client-key-file": front.key,
             "audit-policy-file": self._audit_policy(),
             "audit-log-path": self.audit_log,
+            "audit-log-maxsize": 10_000,  # MiB; else a new file begins after 100, and `requests` loses the old one
             "allow-privileged": "true",
             "profiling": "false",
             "max-requests-inflight": 3000,

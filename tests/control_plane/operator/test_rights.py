@@ -191,7 +191,7 @@ def _denied(runs: Runs, plane: ControlPlane, seen: int, *, quota: bool, seconds:
     stopped: set[str] = set()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        for request in plane.requests()[seen:]:
+        for request in plane.requests(seen):
             if request.user == OPERATOR and (not request.allowed or request.code == 403):
                 return True
         for name in {f"stopped-{name}-{seen}" for name in KINDS} - stopped:
