@@ -221,7 +221,7 @@ def test_a_hundred_preemptions_end_no_run(runs: Runs, queues: Queues, add_nodes:
     runs.fake_pods("1s")
     runs.create("last", **in_queue("physics", nodes=6, priorityClassName="urgent"))
     ends = [runs.phase(name, "Succeeded") for name in ("last", *patient)][1:]
-    counts = [sum(a["count"] for a in status["attempts"] if a["reason"] == "Preempted") for status in ends]
+    counts = [sum(attempt.get("count", 1) for attempt in preempted_attempts(status)) for status in ends]
     assert sum(counts) == preempted + 6 and min(counts) > 0
     assert all(status["restarts"] == 0 for status in ends)
     for status in ends:
@@ -229,10 +229,15 @@ def test_a_hundred_preemptions_end_no_run(runs: Runs, queues: Queues, add_nodes:
         assert status["cost"]["nodeHours"] == pytest.approx(hours, abs=1e-4)
 
 
+def preempted_attempts(status: dict[str, Any]) -> list[dict[str, Any]]:
+    """The attempts that a preemption ended; one may sum up several."""
+    return [attempt for attempt in status["attempts"] if attempt.get("reason") == "Preempted"]
+
+
 def lost_usd(status: dict[str, Any]) -> float:
     """What preemptions cost a run by its bill: steps that no checkpoint had, and the starts."""
-    ended = [attempt for attempt in status["attempts"] if attempt["reason"] == "Preempted"]
-    seconds = sum(a["waitingSeconds"] + a["startUpSeconds"] + a["lostSeconds"] for a in ended)
+    parts = ("waitingSeconds", "startUpSeconds", "lostSeconds")
+    seconds = sum(attempt.get(part, 0) for attempt in preempted_attempts(status) for part in parts)
     return float(status["placement"]["usdPerHour"]) * seconds / 3600
 
 
@@ -257,7 +262,7 @@ def preempt(runs: Runs, patient: list[str], times: int, *, published: bool) -> f
         runs.phase(urgent, "Running")
         runs.server.delete(names.KIND, runs.namespace, urgent)
     statuses = [runs.phase(name, "Running") for name in patient]
-    counts = [sum(a["count"] for a in status["attempts"] if a["reason"] == "Preempted") for status in statuses]
+    counts = [sum(attempt.get("count", 1) for attempt in preempted_attempts(status)) for status in statuses]
     print(f"published: {published}, preemptions of each run: {counts}")
     assert sum(counts) == times
     assert all(status["restarts"] == 0 for status in statuses)
