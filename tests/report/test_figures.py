@@ -8,6 +8,7 @@ from caloscale.physics import compare, evaluate
 from caloscale.profiling.result import Profile
 from caloscale.report import drawing
 from caloscale.report.drawing import save_figures
+from caloscale.report.energy_figures import response
 from caloscale.report.figure_data import FigureData, figure_data
 from caloscale.report.physics_sections import FIGURES, physics_drawings
 from caloscale.report.run_figures import (
@@ -119,6 +120,16 @@ def test_figures_of_almost_nothing(degenerate, nothing):
     names = {figure.name for figure in made}
     assert not names & {"correlations", "classifier_and_regression", "learning_curve"} and "separations" in names
     draw_without_layout(made)
+
+
+def test_a_line_that_crosses_zero_has_no_relative_deviation_there(undistorted, perfect_data):
+    """As that of the published network after two epochs."""
+    evaluation = undistorted.evaluation
+    line = evaluation.linearity.line_mev
+    steep = line.model_copy(update={"generated": line.generated.model_copy(update={"value": -1e6})})
+    linearity = evaluation.linearity.model_copy(update={"line_mev": steep})
+    figure = response(evaluation.model_copy(update={"linearity": linearity}), perfect_data)
+    draw_without_layout([figure])
 
 
 def sparse(reference: int, energies: tuple[float, float], *, empty_above: float | None = None):

@@ -117,6 +117,7 @@ def _sums(axes: Sequence[Axes], panel: Panel, linearity: Linearity, names: dict[
         ends = np.array([0.0, float(np.nanmax(curve.x)) * 1.05]) if np.isfinite(curve.x).any() else np.zeros(2)
         top.plot(ends, offset + slope * ends, color=colour, linewidth=1)
         line = offset + slope * curve.x
+        line = np.where(line > 0, line, np.nan)  # that of a poor generator may cross zero; no ratio is drawn there
         bottom.errorbar(
             curve.x,
             100 * (curve.values / line - 1),
