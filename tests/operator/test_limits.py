@@ -301,6 +301,26 @@ def test_a_run_in_a_queue_publishes_what_its_eviction_would_cost() -> None:
     assert "evictionUsd" not in w.status["cost"]
 
 
+def test_what_preemptions_have_cost_is_part_of_the_published_cost() -> None:
+    """A run that has resumed has little to lose, and would be preempted again before all others."""
+    w = queued()
+    w.save_every = 100
+    admit(w)
+    w.until(lambda w: w.step >= 90)
+    w.until(lambda w: w.status["progress"]["updated"] == w.status["cost"]["updated"])
+    before = w.boosts[-1].value
+    w.preempt()
+    w.until(lambda w: w.phase == "Waiting" and "has not admitted it yet" in w.status["message"])
+    (first, _) = w.attempts
+    lost_s = sum(first.get(part, 0) for part in ("waitingSeconds", "startUpSeconds", "lostSeconds"))
+    admit(w)
+    w.until(lambda w: w.phase == "Running" and w.step >= 2)
+    w.until(lambda w: w.status["progress"]["updated"] == w.status["cost"]["updated"])
+    usd = float(w.status["cost"]["evictionUsd"])
+    assert boost_of(usd) < w.boosts[-1].value == boost_of(usd + 38.77248 * lost_s / 3600)
+    assert before > 0
+
+
 def test_a_boost_never_reaches_the_next_priority_class() -> None:
     costs = [0.0, 0.01, 0.05, 1.0, 10.0, 100.0, 889.0, 10**6]
     assert [boost_of(usd) for usd in costs] == [0, 6, 16, 40, 60, 80, 99, 99]

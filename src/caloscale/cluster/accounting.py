@@ -235,6 +235,16 @@ def eviction_usd(status: RunStatus, now: dt.datetime) -> float | None:
     return round(placed.usd_per_hour * seconds / HOUR, 4)
 
 
+def preempted_usd(status: RunStatus) -> float:
+    """What preemptions have cost so far, US dollars: steps that no checkpoint had, and starts; 0 without a price."""
+    placed = status.placement
+    if placed is None or placed.usd_per_hour is None:
+        return 0.0
+    ended = [attempt for attempt in status.attempts if attempt.reason == "Preempted"]
+    seconds = sum(one.waiting_seconds + one.start_up_seconds + one.lost_seconds for one in ended)
+    return placed.usd_per_hour * seconds / HOUR
+
+
 def _kinds(totals: Iterable[NodeTotals]) -> tuple[NodeTotals, ...]:
     summed: dict[tuple[object, ...], NodeTotals] = {}
     for one in totals:

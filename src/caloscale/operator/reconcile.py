@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 
-from caloscale.cluster.accounting import settle, track, with_cost, with_steps
+from caloscale.cluster.accounting import preempted_usd, settle, track, with_cost, with_steps
 from caloscale.cluster.capacity.pods import Pod
 from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.operator.attempts import start, watch
@@ -212,7 +212,7 @@ MOST_BOOST = 99
 
 
 def boost_of(usd: float) -> int:
-    """The priority boost of a run whose eviction costs so much: 20 log10(1 + cents), at most MOST_BOOST.
+    """The priority boost of a run whose evictions cost so much: 20 log10(1 + cents), at most MOST_BOOST.
 
     Kueue takes an integer; a step is 12% of the cost from a few cents on, and 99 stands for 890 US dollars and more.
     """
@@ -220,8 +220,13 @@ def boost_of(usd: float) -> int:
 
 
 def _publish_eviction_cost(draft: Draft) -> None:
-    """Where Kueue reads it, with each update of the cost: a write that was missed is made up for by the next one."""
+    """Where Kueue reads it, with each update of the cost: a write that was missed is made up for by the next one.
+
+    What preemptions have cost already is added: otherwise the run that has just resumed, and has little to lose, is
+    preempted again and again.
+    """
     live, cost = draft.status.live, draft.status.cost
     job = next((job for job in draft.seen.jobs if live is not None and job.attempt == live.number), None)
     if cost is not None and cost.eviction_usd is not None and job is not None and job.state == "active":
-        draft.actions.append(Boost(job.uid, boost_of(cost.eviction_usd)))
+        usd = cost.eviction_usd + preempted_usd(draft.status)
+        draft.actions.append(Boost(job.uid, boost_of(usd)))
