@@ -78,7 +78,7 @@ def test_high_level_features_are_the_published_list():
     energies, x, y, width_x, width_y = (features[1 + 12 * k : 13 + 12 * k] for k in range(5))
     sparsity, r, width_r = (features[62 + 12 * k : 74 + 12 * k] for k in range(3))
     layer = cells[:, :, 5]
-    columns, rows = np.meshgrid(AXES.x_mm, AXES.y_mm, indexing="ij")
+    columns, rows = np.meshgrid(AXES.first, AXES.second, indexing="ij")
     assert features[0] == pytest.approx(np.log10(1000 * showers.energy_gev[3]))
     assert features[61] == pytest.approx(np.log10(cells.sum()))
     assert energies[5] == pytest.approx(np.log10(layer.sum()))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caloscale.detector.angle import EMPTY_ANGLE_RAD, measured_angle_rad
-from caloscale.detector.geometry import sensor_depth_mm
+from caloscale.detector.geometry import sensor_depth_mm, transverse_mm
 from caloscale.models.layers import MeasuredAngle
 from caloscale.spec import Geometry
 from tests.showers.conftest import make_showers
@@ -61,3 +61,24 @@ def test_agrees_with_the_layer_of_the_discriminator() -> None:
     np.testing.assert_allclose(
         layer(cells[..., None]).numpy().ravel(), measured_angle_rad(cells, CLIC, (3, 3, 1)), atol=2e-4
     )
+
+
+def test_a_cylinder_measures_the_angle_of_a_line_of_deposits() -> None:
+    """Deposits on a line through the axis of the cylinder, inclined by atan(4.65 mm / 10.2 mm) towards +x."""
+    geometry = Geometry(
+        cell_shape="cylinder",
+        cells=(4, 2, 3),
+        cell_mm=9.3,
+        layers=({"count": 6, "absorberMm": 1.4},),
+        layers_per_cell=2,
+        active_mm=0.3,
+        depth_mm=6 * 5.1,
+    )
+    x_mm, y_mm = transverse_mm(geometry, (4, 2))
+    assert np.hypot(x_mm, y_mm) == pytest.approx(np.tile([4.65, 13.95], (4, 1)))
+    azimuth = np.argsort(np.abs(np.arctan2(y_mm[:, 0], x_mm[:, 0])))[:2]  # the two cells beside azimuth 0
+    cells = np.zeros((1, 4, 2, 3), np.float32)
+    cells[0, (azimuth + 2) % 4, 0, 0] = 1  # x = -r cos 45 degrees
+    cells[0, azimuth, 0, 2] = 1
+    slope = 2 * 4.65 * np.cos(np.pi / 4) / (2 * 10.2)
+    assert measured_angle_rad(cells, geometry) == pytest.approx([np.pi / 2 - np.arctan(slope)], abs=1e-6)

@@ -82,6 +82,23 @@ def test_par04_puts_the_cells_where_they_are(theta_deg):
     assert 0 < mean < largest < 5.1 * 2
 
 
+def test_the_cells_of_a_cylinder_are_those_of_par04s_mesh():
+    """Par04's default mesh; a cell of azimuth a and radius r lies at x = r cos a along the beam, y = r sin a across."""
+    target = Par04(card(preset="par04"), 62)
+    assert target.mesh == ((9, 16, 45), 4.65, 3.4)
+    entry, perpendicular = np.array([0.0, 800.0, 0.0]), math.pi / 2
+    positions = par04_positions(target.mesh, entry, perpendicular)
+    number = np.arange(16 * 9 * 45, dtype=np.float32).reshape(16, 9, 45)  # each cell has another energy
+    deposits = target.expected(number, 10.0, perpendicular)
+    for azimuth, radius, depth in [(0, 0, 0), (3, 8, 44), (15, 4, 20), (8, 1, 7)]:
+        (where,) = np.flatnonzero(np.isclose(deposits, 1000 * number[azimuth, radius, depth], rtol=1e-5))[:1]
+        angle, r_mm = (azimuth + 0.5) * math.pi / 8 - math.pi, (radius + 0.5) * 4.65
+        expected = [-r_mm * math.sin(angle), 800 + (depth + 0.5) * 3.4, r_mm * math.cos(angle)]
+        np.testing.assert_allclose(positions[where], expected, atol=1e-6)
+    assert sorted(deposits) == pytest.approx(1000 * np.arange(16 * 9 * 45), rel=1e-6)
+    assert "the same cylinder" in target.usage("generator.onnx")
+
+
 def target_uv(position, entry, theta):
     """Distances from the axis of the particle, along growing theta and across."""
     along = np.array([0, math.sin(theta), math.cos(theta)])
@@ -99,6 +116,7 @@ def outside(position, entry, theta):
     [
         (Ddml, 254, ("model.latentSize=256",), "model.latentSize"),
         (Ddml, 4, ("data.angleDeg=[60, 80]",), "data.angleDeg"),
+        (Ddml, 4, ("data.angleDeg=[90, 90]", "data.geometry.cellShape=cylinder"), "data.geometry.cellShape"),
         (Par04, 4, (), "data.preprocessing.rebin"),
         (Par04, 4, ("data.particle=pi-",), "data.particle"),
     ],

@@ -8,8 +8,18 @@ import tensorflow as tf
 from scipy import stats
 
 from caloscale.detector.angle import measured_angle_rad
+from caloscale.detector.geometry import cylinder_mm
 from caloscale.models import build, count_parameters, flops, latent, noise_size
-from caloscale.models.compact_layers import CellNoise, Deposit, Exponentials, FromAxis, Primary, Response, SeparableMaps
+from caloscale.models.compact_layers import (
+    CellNoise,
+    CylinderPadding,
+    Deposit,
+    Exponentials,
+    FromAxis,
+    Primary,
+    Response,
+    SeparableMaps,
+)
 from caloscale.models.layers import EMPTY_ANGLE_RAD
 from caloscale.models.measurement_layers import CountsAbove, LogCells, Profile
 from caloscale.spec import load_run
@@ -42,6 +52,46 @@ def fed(count, energy=20.0, angle=math.pi / 2, seed=1):
 
 def cells_of(shower):
     return np.asarray(shower)[..., 0] ** (1 / 0.85)
+
+
+PAR04 = load_run(preset="par04")
+
+
+@pytest.fixture(scope="module")
+def cylinder():
+    tf.keras.utils.set_random_seed(1)
+    return build(PAR04.model, PAR04.data)
+
+
+def test_a_cylinder_is_generated_and_judged(cylinder):
+    noise = np.random.default_rng(1).standard_normal((3, noise_size(PAR04.model)), np.float32)
+    shower = cylinder.generator(latent(noise, np.full(3, 20.0), np.full(3, math.pi / 2), PAR04.model, PAR04.data))
+    assert shower.shape == (3, 16, 9, 45, 1) and float(tf.reduce_min(shower)) >= 0
+    outputs = cylinder.discriminator(shower)
+    assert outputs["transverse"].shape == (3, 25) and outputs["layers"].shape == (3, 45)
+    expected = measured_angle_rad(cells_of(shower), PAR04.data.geometry)
+    np.testing.assert_allclose(outputs["angle"][:, 0], expected, atol=2e-4)
+
+
+def test_a_turned_cylinder_is_convolved_to_the_turned_result(cylinder):
+    """The first convolutions of the discriminator see no border in azimuth: a plain reference turns what comes out."""
+    first = tf.keras.Model(cylinder.discriminator.input, cylinder.discriminator.get_layer("leaky1").output)
+    shower = np.random.default_rng(2).exponential(1.0, (1, 16, 9, 45, 1)).astype(np.float32)
+    expected = np.roll(first(shower), 5, axis=1)
+    np.testing.assert_allclose(first(np.roll(shower, 5, axis=1)), expected, atol=1e-5)
+    assert np.abs(expected - first(shower)).max() > 0.01
+
+
+def test_the_neighbours_of_a_cylinders_cells():
+    """Against positions: the cell inside the smallest radius lies a cell's size across the axis."""
+    x_mm, y_mm = cylinder_mm(8, 3, 2.0)
+    padded = CylinderPadding()(np.stack([x_mm, y_mm], axis=-1)[None]).numpy()[0]
+    assert padded.shape == (10, 5, 2)
+    steps_mm = np.hypot(*np.moveaxis(padded[1:-1, 1] - padded[1:-1, 0], -1, 0))
+    np.testing.assert_allclose(steps_mm, 2.0, rtol=1e-6)
+    arcs_mm = np.hypot(*np.moveaxis(padded[1:, 1:-1] - padded[:-1, 1:-1], -1, 0))
+    np.testing.assert_allclose(arcs_mm, np.tile(2 * np.sin(np.pi / 8) * np.array([1.0, 3.0, 5.0]), (9, 1)), rtol=1e-6)
+    assert not padded[:, -1].any()
 
 
 def test_size(networks):

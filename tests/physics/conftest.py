@@ -49,7 +49,7 @@ def make_showers(
     lean = (axes.z_mm[layer] - axes.z_mm[5]) / np.tan(angle[shower])
     x_mm = lean + width * rng.normal(0, 9, len(shower)) * rng.choice([0.6, 2.0], len(shower))
     y_mm = width * rng.normal(0, 9, len(shower)) * rng.choice([0.6, 2.0], len(shower))
-    pitch = axes.x_mm[1] - axes.x_mm[0]
+    pitch = axes.first[1] - axes.first[0]
     x, y = (np.floor(v / pitch + data.shape[0] / 2).astype(int) for v in (x_mm, y_mm))
     inside = (x >= 0) & (x < data.shape[0]) & (y >= 0) & (y < data.shape[1])
     cells = np.zeros((count, *data.shape))

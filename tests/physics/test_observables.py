@@ -13,6 +13,7 @@ from caloscale.detector.axes import axes_of
 from caloscale.physics import observables
 from caloscale.physics.observables import Cuts, Observed, choose_cuts, observe, profile_moments
 from caloscale.showers.arrays import Showers
+from caloscale.spec import Data
 from tests.physics.conftest import DATA, make_showers
 
 AXES = axes_of(DATA)
@@ -29,7 +30,7 @@ def test_depths_count_all_material_before_the_sensor():
     tungsten, silicon = 4.8 / (10 * 6.76 / 19.3), 0.5 / (10 * 21.82 / 2.329)
     assert AXES.depth_x0[:2] == pytest.approx([tungsten + silicon / 2, 2 * tungsten + 1.5 * silicon])
     assert AXES.layer_weight.tolist() == pytest.approx([1.0] * 8 + [1.5] * 4)
-    assert AXES.x_mm[0] == -AXES.x_mm[-1] and AXES.x_mm[1] - AXES.x_mm[0] == pytest.approx(14.0)
+    assert AXES.first[0] == -AXES.first[-1] and AXES.first[1] - AXES.first[0] == pytest.approx(14.0)
     together = DATA.model_copy(update={"preprocessing": DATA.preprocessing.model_copy(update={"rebin": (2, 2, 3)})})
     merged = axes_of(together)
     assert merged.depth_x0 == pytest.approx(AXES.depth_x0.reshape(-1, 3).mean(axis=1))
@@ -51,9 +52,9 @@ def test_observables_are_those_of_plain_loops():
         counts = [sum(low <= e < high for _, e in filled) for low, high in pairwise(edges)]
         assert found.spectrum[k].tolist() == [*counts[:-1], counts[-1] + sum(e >= edges[-1] for _, e in filled)]
         assert found.maximum_layer[k] == np.argmax(cells.sum(axis=(0, 1)))
-        mean = sum(e * AXES.x_mm[i[0]] for i, e in filled) / total
-        variance = sum(e * (AXES.x_mm[i[0]] - mean) ** 2 for i, e in filled) / total
-        third = sum(e * (AXES.x_mm[i[0]] - mean) ** 3 for i, e in filled) / total
+        mean = sum(e * AXES.first[i[0]] for i, e in filled) / total
+        variance = sum(e * (AXES.first[i[0]] - mean) ** 2 for i, e in filled) / total
+        third = sum(e * (AXES.first[i[0]] - mean) ** 3 for i, e in filled) / total
         assert found.moments_x[k] == pytest.approx([mean, variance**0.5, third / variance**1.5])
         thirds = [cells[:, :, a:b].sum() / total for a, b in ((0, 4), (4, 8), (8, 12))]
         assert found.fractions[k] == pytest.approx(thirds)
@@ -128,3 +129,23 @@ def test_cuts_cover_all_cells_of_monte_carlo():
     assert cuts.spectrum_edges_gev[-1] >= showers.cells_gev.max()
     assert np.diff(np.log10(cuts.spectrum_edges_gev)) == pytest.approx(0.1)
     assert choose_cuts([], hits_gev=3e-4, threshold_gev=0.0).sparsity_gev == 15.15e-6
+
+
+def test_a_cylinder_has_the_moments_of_its_cells_in_x_and_y() -> None:
+    """Widths and barycentre in mm as of points at the middles of the cells, whatever the axes that number them."""
+    stack = {"layers": [{"count": 6, "absorberMm": 1.4}], "layersPerCell": 2, "activeMm": 0.3, "depthMm": 10.2}
+    geometry = stack | {"cellShape": "cylinder", "cells": [8, 4, 3], "cellMm": 4.65}
+    axes = axes_of(Data.model_validate({"showers": 1, "angleDeg": [90, 90], "geometry": geometry}))
+    assert axes.names == ("azimuth", "radius") and axes.shape == (8, 4, 3)
+    cells = np.random.default_rng(3).exponential(1e-3, (2, 8, 4, 3)).astype(np.float32)
+    showers = Showers(cells, np.ones(2, np.float32), np.full(2, np.pi / 2, np.float32))
+    seen = observe(showers, axes, choose_cuts((showers,), hits_gev=3e-4, threshold_gev=0))
+    azimuth = (np.arange(8) + 0.5) * np.pi / 4 - np.pi
+    x_mm = np.cos(azimuth)[:, None] * (np.arange(4) + 0.5) * 4.65
+    share = cells.sum(axis=3) / cells.sum(axis=(1, 2, 3))[:, None, None]
+    mean = (share * x_mm).sum(axis=(1, 2))
+    rms = np.sqrt((share * (x_mm - mean[:, None, None]) ** 2).sum(axis=(1, 2)))
+    np.testing.assert_allclose(seen.moments_x[:, :2], np.column_stack([mean, rms]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(seen.transverse_y, cells.sum(axis=(1, 3)), rtol=1e-5)
+    np.testing.assert_allclose(axes.second, [2.325, 6.975, 11.625, 16.275])
+    assert ((seen.radius90_mm > 4.65) & (seen.radius90_mm < 18.6)).all()

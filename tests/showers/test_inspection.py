@@ -111,7 +111,7 @@ def test_cylindrical_bins_have_their_names(tmp_path: Path) -> None:
         file["showers"], file["incident_energies"] = np.ones((2, 6480)), np.full((2, 1), 1e4)
     draw(tmp_path / "c.h5", 1, tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text()
-    assert "bin in alpha" in text and "bin in r" in text
+    assert "cell in azimuth" in text and "cell in radius" in text
 
 
 @pytest.mark.parametrize("layout", ["variable-angle", "calochallenge"])

@@ -170,14 +170,19 @@ def test_one_damaged_shower_is_named(tmp_path: Path, data: Data) -> None:
         check_deposits(survey_file(tmp_path / "s.h5", data), showers, 100 + np.arange(20), data)
 
 
-@pytest.mark.parametrize(("factor", "warned"), [(0.02, True), (1.0, False), (10.0, True), (27.0, False)])
+@pytest.mark.parametrize(
+    ("factor", "calibrated", "warned"),
+    [(0.02, False, True), (1.0, False, False), (10.0, False, True), (27.0, False, True), (27.0, True, False)],
+)
 def test_sums_unlike_the_sampling_of_the_detector_are_reported(
-    tmp_path: Path, data: Data, caplog: pytest.LogCaptureFixture, factor: float, warned: bool
+    tmp_path: Path, data: Data, caplog: pytest.LogCaptureFixture, factor: float, calibrated: bool, warned: bool
 ) -> None:
     """Cells in 1/50 GeV taken for GeV, the right ones, a wrong detector, and sums calibrated to the primary energy."""
     showers = make_showers(20)
     showers = replace(showers, cells_gev=showers.cells_gev * np.float32(factor))
     write_showers(tmp_path / "s.h5", showers, attributes={})
+    geometry = data.geometry.model_copy(update={"calibrated": calibrated})
+    data = data.model_copy(update={"geometry": geometry})
     check_deposits(survey_file(tmp_path / "s.h5", data), showers, np.arange(20), data)
     assert bool(caplog.records) == warned
     if warned:

@@ -88,3 +88,37 @@ def test_binning_equals_a_plain_loop(seed: int, count: int, steps: int) -> None:
 def test_a_layer_that_nothing_reached_is_empty() -> None:
     assert bin_deposits({}, 2, Geometry()).shape == (2, 51, 51, 25)
     assert not bin_deposits({}, 2, Geometry()).any()
+
+
+PAR04 = {
+    "cell_shape": "cylinder",
+    "cells": (16, 9, 45),
+    "cell_mm": 4.65,
+    "layers": ({"count": 90, "absorberMm": 1.4},),
+    "layers_per_cell": 2,
+    "active_mm": 0.3,
+    "depth_mm": 153,
+}
+
+
+def test_a_cylinder_holds_the_same_energy_as_a_plain_loop_over_its_cells() -> None:
+    """Azimuth from -pi, radius, pairs of layers; what lies beyond the outer radius is dropped and nothing else."""
+    geometry, random = Geometry(**PAR04), np.random.default_rng(1)
+    expected, outside_mev = np.zeros((2, 16, 9, 45)), 0.0
+    deposits = {}
+    for layer in range(90):
+        point = np.zeros(20, POINT)
+        point["event"], point["value"] = random.integers(0, 2, 20), random.exponential(1.0, 20)
+        point["position"] = random.normal(0, 2, (20, 3))
+        deposits[f"World.Sensor{layer}"] = SimpleNamespace(line=np.zeros(0, LINE), point=point)
+        for event, value, (x_cm, y_cm, _) in point:
+            degrees, ring = np.degrees(np.arctan2(y_cm, x_cm)), int(10 * (x_cm**2 + y_cm**2) ** 0.5 / 4.65)
+            if ring < 9:
+                expected[event, int((degrees + 180) // 22.5) % 16, ring, layer // 2] += value / 1e3
+            else:
+                outside_mev += value
+    binned = bin_deposits(deposits, 2, geometry)
+    np.testing.assert_allclose(binned, expected, rtol=1e-6)
+    all_mev = sum(sampled.point["value"].sum() for sampled in deposits.values())
+    assert outside_mev > 0
+    assert binned.sum(dtype=np.float64) * 1e3 + outside_mev == pytest.approx(all_mev, rel=1e-6)

@@ -12,7 +12,7 @@ from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.showers.tfrecord.records import read_batches, read_dataset, shard_writer
 from caloscale.training import input as showers_input
 from caloscale.training.coordination.failures import is_of_input
-from caloscale.training.input import TrainingShowers, check_manifest, epoch_order, mirrored
+from caloscale.training.input import TrainingShowers, check_manifest, epoch_order, mirrored, turned
 
 from .conftest import random_showers, small_run
 
@@ -189,6 +189,21 @@ def test_mirroring_is_the_symmetry_of_the_detector():
     np.testing.assert_array_equal(
         result["cells"].numpy()[across_y & ~across_x], showers.cells_gev[across_y & ~across_x][:, :, ::-1]
     )
+
+
+def test_a_cylinder_is_turned_and_mirrored_as_the_positions_of_its_cells():
+    """Against angles: cell energies are moved to the cells at azimuth a + 2 pi k / n, of -a where mirrored."""
+    azimuth = (np.arange(8) + 0.5) * np.pi / 4 - np.pi
+    values = np.exp(1j * azimuth)
+    steps, flip = np.array([0, 3, 5, 7], np.int32), np.array([False, False, True, True])
+    cells = np.tile(values.real[None, :, None, None], (4, 1, 2, 3)).astype(np.float32)
+    imaginary = np.tile(values.imag[None, :, None, None], (4, 1, 2, 3)).astype(np.float32)
+    real, imaginary = (turned({"cells": c}, tf.constant(steps), tf.constant(flip))["cells"] for c in (cells, imaginary))
+    came_from = np.asarray(real) + 1j * np.asarray(imaginary)
+    for k, (step, mirror) in enumerate(zip(steps, flip)):
+        source = np.conj(came_from[k]) if mirror else came_from[k]
+        expected = source * np.exp(1j * np.pi / 4 * step)
+        np.testing.assert_allclose(expected, np.broadcast_to(values[:, None, None], (8, 2, 3)), atol=1e-6)
 
 
 def test_mirrored_copies_are_drawn_anew(shards):

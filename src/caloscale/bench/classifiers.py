@@ -77,7 +77,7 @@ def high_level_features(showers: Showers, sampling_fraction: float, axes: Axes) 
 
     Energies in MeV over the sampling fraction, with 1e-8 MeV added in logarithms; lengths in units of 100 mm.
     """
-    x_mm, y_mm = (grid.reshape(-1) for grid in np.meshgrid(axes.x_mm, axes.y_mm, indexing="ij"))
+    x_mm, y_mm = (grid.reshape(-1) for grid in (axes.x_mm, axes.y_mm))
     positions = np.column_stack([x_mm, y_mm, np.hypot(x_mm, y_mm)])
     parts = []
     for chunk in chunks(showers):

@@ -19,7 +19,7 @@ Layers = list[Any]
 
 def build_reference(model: Model, data: Data) -> Networks:
     """Plain networks of a run, with fresh weights. The compact network, which nobody published, is that of `build`."""
-    if model.preset == "compact":
+    if model.is_compact:
         return build(model, data)
     generator, discriminator = {
         "variable-angle": (_variable_angle_generator(), _variable_angle_discriminator(model)),

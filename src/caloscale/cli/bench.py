@@ -33,7 +33,7 @@ def command(
         What,
         typer.Argument(help="A training step, generation, the input pipeline, all-reduces, or the solver's exchanges."),
     ],
-    preset: Annotated[str, typer.Option(help="compact, variable-angle or fixed-angle.")] = "variable-angle",
+    preset: Annotated[str, typer.Option(help="compact, par04, variable-angle or fixed-angle.")] = "variable-angle",
     precision: Annotated[
         Precision | None, typer.Option(help="Absent: float32; for generate all that a runtime offers.")
     ] = None,
@@ -55,7 +55,7 @@ def command(
 
     chosen = [*(overrides or ()), *([f"train.precision={precision}"] if precision else [])]
     run = load_run(preset=preset, overrides=chosen)
-    size = batch or (32 if preset == "compact" else 8)
+    size = batch or (32 if run.model.is_compact else 8)
     # Only what is asked for is loaded.
     made: Bench
     if what is What.STEP:

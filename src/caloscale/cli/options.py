@@ -18,7 +18,8 @@ Configuration = Annotated[
     Path | None, typer.Argument(help="Run configuration (YAML); or give --preset.", show_default=False)
 ]
 Preset = Annotated[
-    str | None, typer.Option(help="Preset, which the configuration overrides: compact, variable-angle or fixed-angle.")
+    str | None,
+    typer.Option(help="Preset beneath the configuration: compact, par04, variable-angle or fixed-angle."),
 ]
 Overrides = Annotated[
     list[str] | None,

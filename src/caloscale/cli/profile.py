@@ -89,7 +89,7 @@ def _profile(
             )
         return read_block(Profile, kept, remedy="give --preset to measure some steps now"), source / "figures"
     run = load_run(source, preset=preset or (None if source else "compact"), overrides=overrides or ())
-    size = batch or (32 if run.model.preset == "compact" else 8)
+    size = batch or (32 if run.model.is_compact else 8)
     from caloscale.tensorflow_import import load_tensorflow_quietly
 
     load_tensorflow_quietly()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.detector.geometry import sensor_depth_mm
+from caloscale.detector.geometry import sensor_depth_mm, transverse_mm
 from caloscale.spec.data import Geometry
 
 EMPTY_ANGLE_RAD = 100.0
@@ -29,13 +29,15 @@ def measured_angle_rad(
     an angle in space (the published one counts cells). 100 for an empty shower. It does not depend on the
     unit of the cells. The discriminator's layer `models.layers.MeasuredAngle` computes the same.
     """
-    cell_mm = geometry.cell_mm * rebin[0], geometry.cell_mm * rebin[1]
-    x, y = ((np.arange(n) - (n - 1) / 2) * size for n, size in zip(cells.shape[1:3], cell_mm))
     z = np.asarray(sensor_depth_mm(geometry, rebin[2]))
-    moment_x = np.einsum("nxz,x->nz", cells.sum(axis=2, dtype=np.float64), x)
     along_yz = cells.sum(axis=1, dtype=np.float64)
-    moment_y = np.einsum("nyz,y->nz", along_yz, y)
     per_layer = along_yz.sum(axis=1)
+    x, y = transverse_mm(geometry, cells.shape[1:], rebin)
+    if geometry.cell_shape == "cylinder":
+        moment_x, moment_y = (np.einsum("nxyz,xy->nz", cells, at, dtype=np.float64, optimize=True) for at in (x, y))
+    else:
+        moment_x = np.einsum("nxz,x->nz", cells.sum(axis=2, dtype=np.float64), x[:, 0])
+        moment_y = np.einsum("nyz,y->nz", along_yz, y[0])
     total = per_layer.sum(axis=1, keepdims=True)
     hit = (per_layer > FAINT_LAYER * total) & (total > 0)
     in_layer, in_all = np.where(hit, per_layer, 1.0), np.where(total > 0, total, 1.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.detector.geometry import absorber_mm, sensor_depth_mm, sensor_depth_x0
+from caloscale.detector.geometry import absorber_mm, mean_of_cells, sensor_depth_mm, sensor_depth_x0, transverse_mm
 from caloscale.spec.data import Data, Geometry
 
 Floats = NDArray[np.floating]
@@ -17,7 +17,9 @@ Floats = NDArray[np.floating]
 class Axes:
     """Positions of the re-binned cells.
 
-    x_mm (X,), y_mm (Y,): centres, 0 in the middle of the window.
+    x_mm, y_mm (X, Y): centres across, 0 in the middle of the window.
+    first (X,), second (Y,): positions along the two transverse axes of the cells, as `names` and `units` say: x and y
+    in mm, or azimuth in rad and radius in mm.
     z_mm (Z,): depth of the sensors, mm from the front face; depth_x0 (Z,): the same in radiation lengths,
     along the normal of the face.
     layer_weight (Z,): absorber before the sensors of a layer, relative to the first layer: the weight of a
@@ -26,6 +28,8 @@ class Axes:
 
     x_mm: Floats
     y_mm: Floats
+    first: Floats
+    second: Floats
     z_mm: Floats
     depth_x0: Floats
     layer_weight: Floats
@@ -35,27 +39,35 @@ class Axes:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Cells along x, y, z."""
-        return len(self.x_mm), len(self.y_mm), len(self.z_mm)
+        return len(self.first), len(self.second), len(self.z_mm)
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The transverse axes of the cells."""
+        return ("azimuth", "radius") if self.geometry.cell_shape == "cylinder" else ("x", "y")
+
+    @property
+    def units(self) -> tuple[str, str]:
+        """Units of the transverse axes."""
+        return ("rad", "mm") if self.geometry.cell_shape == "cylinder" else ("mm", "mm")
 
 
 def axes_of(data: Data) -> Axes:
     """The axes of the showers that a run compares (after re-binning)."""
     geometry, rebin = data.geometry, data.preprocessing.rebin
-    layers = _mean_of_neighbours(np.array(absorber_mm(geometry)), rebin[2])
+    layers = mean_of_cells(np.array(absorber_mm(geometry)), geometry, rebin[2])
+    x_mm, y_mm = transverse_mm(geometry, data.shape, rebin)
+    first, second = x_mm[:, 0], y_mm[0]
+    if geometry.cell_shape == "cylinder":
+        first, second = np.arctan2(y_mm[:, 0], x_mm[:, 0]), np.hypot(x_mm[0], y_mm[0])
     return Axes(
-        x_mm=_centred(data.shape[0], geometry.cell_mm * rebin[0]),
-        y_mm=_centred(data.shape[1], geometry.cell_mm * rebin[1]),
+        x_mm=x_mm,
+        y_mm=y_mm,
+        first=first,
+        second=second,
         z_mm=np.array(sensor_depth_mm(geometry, rebin[2])),
-        depth_x0=_mean_of_neighbours(sensor_depth_x0(geometry), rebin[2]),
+        depth_x0=mean_of_cells(sensor_depth_x0(geometry), geometry, rebin[2]),
         layer_weight=layers / layers[0],
         geometry=geometry,
         rebin=rebin,
     )
-
-
-def _centred(cells: int, pitch_mm: float) -> Floats:
-    return np.asarray((np.arange(cells) - (cells - 1) / 2) * pitch_mm)
-
-
-def _mean_of_neighbours(values: Floats, factor: int) -> Floats:
-    return np.asarray(values.reshape(-1, factor).mean(axis=1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,19 +27,76 @@ def absorber_mm(geometry: Geometry) -> tuple[float, ...]:
 
 def gap_mm(geometry: Geometry) -> float:
     """Gap behind each layer, mm: the depth that the materials leave, equally divided."""
-    material_mm = sum(absorber_mm(geometry)) + geometry.cells[2] * geometry.active_mm
-    return (geometry.depth_mm - material_mm) / geometry.cells[2]
+    layers = len(absorber_mm(geometry))
+    material_mm = sum(absorber_mm(geometry)) + layers * geometry.active_mm
+    return (geometry.depth_mm - material_mm) / layers
+
+
+def layer_depth_mm(geometry: Geometry) -> NDArray[np.float64]:
+    """Depth of the middle of each layer's sensor behind the front face, mm, front to back, (layers,)."""
+    fronts, absorbers = layer_edges_mm(geometry)[:-1], np.array(absorber_mm(geometry))
+    return np.asarray(fronts + absorbers + geometry.active_mm / 2)
 
 
 def sensor_depth_mm(geometry: Geometry, together: int = 1) -> tuple[float, ...]:
-    """Depth of the middle of each sensor behind the front face, mm, front to back.
+    """Depth of the sensors of each cell behind the front face, mm, front to back.
 
-    Thick absorbers set the sensors further apart, so layer numbers do not measure depth. ``together`` neighbouring
-    layers (re-binning along z) have their mean depth.
+    Thick absorbers set the sensors further apart, so layer numbers do not measure depth. The layers of a cell, and
+    ``together`` neighbouring cells (re-binning along z), have their mean depth.
     """
-    fronts, absorbers = layer_edges_mm(geometry)[:-1], np.array(absorber_mm(geometry))
-    depths = fronts + absorbers + geometry.active_mm / 2
-    return tuple(float(depth) for depth in depths.reshape(-1, together).mean(axis=1))
+    return tuple(float(depth) for depth in mean_of_cells(layer_depth_mm(geometry), geometry, together))
+
+
+def mean_of_cells(per_layer: NDArray[np.float64], geometry: Geometry, together: int = 1) -> NDArray[np.float64]:
+    """Mean over the layers of each cell in depth, ``together`` cells re-binned: (layers,) -> (Z,)."""
+    return np.asarray(per_layer.reshape(-1, together * geometry.layers_per_cell).mean(axis=1))
+
+
+def transverse_index(
+    x: NDArray[np.float64], y: NDArray[np.float64], size: float, geometry: Geometry
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Numbers of the cells along the two transverse axes that hold points, and whether they lie in the window, (N,).
+
+    x, y: from the axis of the window; size: that of a cell in their unit. Of a cylinder the numbers count azimuth, from
+    -pi to pi as in Geant4's Par04, and radius.
+    """
+    nx, ny, _ = geometry.cells
+    if geometry.cell_shape == "cylinder":
+        first = np.floor((np.arctan2(y, x) + math.pi) * (nx / (2 * math.pi))).astype(np.int64) % nx
+        second = np.floor(np.hypot(x, y) / size).astype(np.int64)
+        return first, second, second < ny
+    first = np.floor(x / size + nx / 2).astype(np.int64)
+    second = np.floor(y / size + ny / 2).astype(np.int64)
+    return first, second, (first >= 0) & (first < nx) & (second >= 0) & (second < ny)
+
+
+def half_window_mm(geometry: Geometry) -> tuple[float, float]:
+    """Half the size of the window along x and y, mm."""
+    if geometry.cell_shape == "cylinder":
+        return (geometry.cells[1] * geometry.cell_mm,) * 2
+    return geometry.cells[0] * geometry.cell_mm / 2, geometry.cells[1] * geometry.cell_mm / 2
+
+
+def transverse_mm(
+    geometry: Geometry, shape: tuple[int, ...], rebin: tuple[int, int, int] = (1, 1, 1)
+) -> tuple[NDArray[np.float64], ...]:
+    """x and y of the middle of each cell across, from the axis of the window, mm: two arrays (X, Y).
+
+    shape: re-binned cells (X, Y, ...).
+    """
+    first, second = np.arange(shape[0]), np.arange(shape[1])
+    if geometry.cell_shape == "cylinder":
+        return cylinder_mm(shape[0], shape[1], geometry.cell_mm * rebin[1])
+    x, y = ((n - (len(n) - 1) / 2) * (geometry.cell_mm * r) for n, r in zip((first, second), rebin))
+    grids: tuple[NDArray[np.float64], ...] = tuple(np.meshgrid(x, y, indexing="ij"))
+    return grids
+
+
+def cylinder_mm(azimuths: int, radii: int, cell_mm: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """x and y of the middle of each cell of azimuth and radius, mm: two arrays (azimuths, radii)."""
+    azimuth = (np.arange(azimuths) + 0.5) * (2 * math.pi / azimuths) - math.pi
+    radius_mm = (np.arange(radii) + 0.5) * cell_mm
+    return np.outer(np.cos(azimuth), radius_mm), np.outer(np.sin(azimuth), radius_mm)
 
 
 def layer_edges_mm(geometry: Geometry) -> NDArray[np.float64]:

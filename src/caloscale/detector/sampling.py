@@ -77,8 +77,14 @@ def layer_media(geometry: Geometry) -> list[Medium]:
 
 
 def mip_gev(geometry: Geometry) -> float:
-    """Energy that a minimum-ionising particle deposits in a sensor, GeV."""
-    return MATERIALS[geometry.active].mip_mev_per_mm * geometry.active_mm * 1e-3
+    """Energy that a cell holds for a minimum-ionising particle in a sensor, GeV."""
+    deposited_gev = MATERIALS[geometry.active].mip_mev_per_mm * geometry.active_mm * 1e-3
+    return deposited_gev / calibration(geometry)
+
+
+def calibration(geometry: Geometry) -> float:
+    """Energy deposited in the sensors over that in the cells: 1, or the visible fraction where they are calibrated."""
+    return visible_fraction(geometry) if geometry.calibrated else 1.0
 
 
 def mip_fraction(geometry: Geometry, absorber_mm: float) -> float:

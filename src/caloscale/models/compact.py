@@ -14,11 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from caloscale.detector.geometry import aim_depth_mm, sensor_depth_mm
-from caloscale.detector.sampling import mip_fraction, mip_gev
+from caloscale.detector.sampling import calibration, mip_fraction, mip_gev
 from caloscale.models.compact_layers import (
     BroadcastAdd,
     CellNoise,
     Constant,
+    CylinderPadding,
     Deposit,
     Exponentials,
     FromAxis,
@@ -97,9 +98,9 @@ def _generator(model: Model, data: Data) -> tf.keras.Model:
     maps = _mean_maps(latent, primary, style, data)
     speckle = CellNoise(data.shape, name="cell_noise")(noise)
     x = layers.Concatenate(name="maps_and_noise")([maps, speckle])
-    x = layers.Conv2D(CHANNELS, 3, padding="same", name="conv1")(x)
+    x = _convolve(x, CHANNELS, data, name="conv1")
     x = BroadcastAdd(name="styled")([x, layers.Dense(CHANNELS, name="conv1_style", use_bias=False)(style)])
-    x = layers.Conv2D(CHANNELS, 3, padding="same", name="conv2")(x)
+    x = _convolve(x, CHANNELS, data, name="conv2")
     x = layers.LeakyReLU(0.2, name="leaky2")(x)
     # Three layers, not one that is split: a split of so many cells costs as much as the product.
     shift, width, bend = (
@@ -132,15 +133,14 @@ def _generator(model: Model, data: Data) -> tf.keras.Model:
 def _mean_maps(latent: tf.Tensor, primary: tf.Tensor, style: tf.Tensor, data: Data) -> tf.Tensor:
     """Logarithm of each cell before noise (B, X, Y, Z): products of functions of the distance from the axis."""
     layers = tf.keras.layers
-    cells_x, cells_y, cells_z = data.shape
-    longest = 2 ** math.ceil(math.log2(2 * max(cells_x, cells_y, 2)))
-    wavelengths = [longest / 2**n for n in range(int(math.log2(longest)))]
+    cells_z = data.shape[2]
     which = Constant(np.eye(cells_z), name="layer_numbers")(latent)
+    first, second = (_cylinder_features if _is_cylinder(data) else _grid_features)(latent, primary, data)
 
     def dense(units: int, name: str, **options: Any) -> Any:
         return layers.Dense(units, name=name, **options)
 
-    x = dense(POSITION_HIDDEN, "x1")(FromAxis(cells_x, _shift(data), wavelengths, name="from_axis")(primary))
+    x = dense(POSITION_HIDDEN, "x1")(first)
     x = BroadcastAdd(name="x1_leaky")(
         [
             x,
@@ -151,10 +151,7 @@ def _mean_maps(latent: tf.Tensor, primary: tf.Tensor, style: tf.Tensor, data: Da
     x = layers.LeakyReLU(0.2, name="x2_leaky")(dense(POSITION_HIDDEN, "x2")(x))
     along_x = dense(TERMS, "x3")(x)
 
-    # The shower is symmetric in y: functions of |y| alone.
-    from_middle = np.asarray(fourier_features(np.abs(centred(cells_y)), wavelengths, cells_y))[:, len(wavelengths) :]
-    from_middle = np.tile(from_middle[None], (cells_z, 1, 1))
-    y = dense(POSITION_HIDDEN, "y1")(Constant(from_middle, name="from_middle")(latent))
+    y = dense(POSITION_HIDDEN, "y1")(second)
     y = BroadcastAdd(name="y1_leaky")([y, dense(POSITION_HIDDEN, "y1_layer", use_bias=False)(which)])
     y = layers.LeakyReLU(0.2, name="y2_leaky")(dense(POSITION_HIDDEN, "y2")(y))
     along_y = dense(TERMS, "y3")(y)
@@ -170,6 +167,41 @@ def _mean_maps(latent: tf.Tensor, primary: tf.Tensor, style: tf.Tensor, data: Da
     return SeparableMaps(name="maps")([along_x, amplitude, along_y, offset])
 
 
+def _grid_features(latent: tf.Tensor, primary: tf.Tensor, data: Data) -> tuple[tf.Tensor, tf.Tensor]:
+    """Features of x in the frame of the shower (B, Z, X, n), and of |y|: showers are symmetric in y (1, Z, Y, n)."""
+    cells_x, cells_y, cells_z = data.shape
+    longest = 2 ** math.ceil(math.log2(2 * max(cells_x, cells_y, 2)))
+    wavelengths = [longest / 2**n for n in range(int(math.log2(longest)))]
+    along_x = FromAxis(cells_x, _shift(data), wavelengths, name="from_axis")(primary)
+    from_middle = np.asarray(fourier_features(np.abs(centred(cells_y)), wavelengths, cells_y))[:, len(wavelengths) :]
+    return along_x, Constant(np.tile(from_middle[None], (cells_z, 1, 1)), name="from_middle")(latent)
+
+
+def _cylinder_features(latent: tf.Tensor, _: tf.Tensor, data: Data) -> tuple[tf.Tensor, tf.Tensor]:
+    """Features of the azimuth, all of which repeat after a turn (1, Z, X, n), and of the radius (1, Z, Y, n)."""
+    azimuths, radii, cells_z = data.shape
+    turns = [azimuths / n for n in range(1, azimuths // 2 + 1)] or [1.0]
+    longest = 2 ** math.ceil(math.log2(2 * max(radii, 2)))
+    wavelengths = [longest / 2**n for n in range(int(math.log2(longest)))]
+    around = np.asarray(fourier_features(np.arange(azimuths, dtype=np.float32) + 0.5, turns, azimuths))[:, :-1]
+    radial = np.asarray(fourier_features(np.arange(radii, dtype=np.float32) + 0.5, wavelengths, radii))
+    features = (("azimuth", around), ("radius", radial))
+    first, second = (Constant(np.tile(one[None], (cells_z, 1, 1)), name=name)(latent) for name, one in features)
+    return first, second
+
+
+def _is_cylinder(data: Data) -> bool:
+    return data.geometry.cell_shape == "cylinder"
+
+
+def _convolve(x: tf.Tensor, channels: int, data: Data, *, name: str, strides: int = 1) -> tf.Tensor:
+    """A convolution of 3 x 3 cells; a cylinder continues at its azimuth 0 and on the other side of its axis."""
+    if not _is_cylinder(data):
+        return tf.keras.layers.Conv2D(channels, 3, strides=strides, padding="same", name=name)(x)
+    x = CylinderPadding(name=f"{name}_around")(x)
+    return tf.keras.layers.Conv2D(channels, 3, strides=strides, padding="valid", name=name)(x)
+
+
 def _discriminator(model: Model, data: Data) -> tf.keras.Model:
     """Shower (B, X, Y, Z, 1) -> outputs, as `build_compact` says."""
     layers = tf.keras.layers
@@ -178,7 +210,7 @@ def _discriminator(model: Model, data: Data) -> tf.keras.Model:
 
     x = Scaled(0.5, name="half_logarithms")(logarithms)
     for number, stride in ((1, 1), (2, 2), (3, 2)):
-        x = layers.Conv2D(DISCRIMINATOR_CHANNELS, 3, strides=stride, padding="same", name=f"conv{number}")(x)
+        x = _convolve(x, DISCRIMINATOR_CHANNELS, data, strides=stride, name=f"conv{number}")
         x = layers.LeakyReLU(0.2, name=f"leaky{number}")(x)
     x = EventDropout(model.dropout, name="dropout")(layers.Flatten(name="flatten")(x))
     sums = _summary(measured, data)
@@ -199,7 +231,6 @@ def _discriminator(model: Model, data: Data) -> tf.keras.Model:
 def _measurements(shower: tf.Tensor, model: Model, data: Data) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
     """Logarithms of the cells, and the outputs that are functions of the shower without weights, by name."""
     preprocessing = data.preprocessing
-    rebin_x, rebin_y, rebin_z = preprocessing.rebin
     mip = mip_gev(data.geometry) * preprocessing.units_per_gev
     faintest = (FAINTEST_MIP * mip) ** preprocessing.power
     thresholds = [math.log1p((mip * t) ** preprocessing.power / faintest) for t in COUNT_MIP]
@@ -207,11 +238,7 @@ def _measurements(shower: tf.Tensor, model: Model, data: Data) -> tuple[tf.Tenso
     logarithms = LogCells(faintest, name="log_cells")(shower)
     layer_sums = Profile([3], name="layers")(cells)
     outputs = {
-        "angle": MeasuredAngle(
-            cell_mm=(data.geometry.cell_mm * rebin_x, data.geometry.cell_mm * rebin_y),
-            depth_mm=sensor_depth_mm(data.geometry, rebin_z),
-            name="angle",
-        )(cells),
+        "angle": MeasuredAngle.of(data, name="angle")(cells),
         "ecal_sum": EcalSum(name="ecal_sum")(cells),
         "layers": layer_sums,
         "transverse": Profile([1, 2], name="transverse")(cells),
@@ -254,5 +281,5 @@ def _shift(data: Data) -> list[float]:
 
 
 def _response(geometry: Geometry) -> float:
-    """Deposited over primary energy where the training begins: the front layer's share for an electron."""
-    return ELECTRON_OVER_MIP * mip_fraction(geometry, geometry.layers[0].absorber_mm)
+    """Sum of the cells over primary energy where the training begins: the front layer's share for an electron."""
+    return ELECTRON_OVER_MIP * mip_fraction(geometry, geometry.layers[0].absorber_mm) / calibration(geometry)

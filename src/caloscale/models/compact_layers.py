@@ -59,6 +59,25 @@ class Constant(PlainLayer):
 
 
 @register
+class CylinderPadding(PlainLayer):
+    """One more cell around the cells of azimuth and radius: (B, X, Y, C) -> (B, X + 2, Y + 2, C).
+
+    Before the first azimuth is the last one and the other way round; inside the smallest radius is the cell on the
+    other side of the axis; outside the largest radius is nothing.
+    """
+
+    def call(self, cells: tf.Tensor) -> tf.Tensor:
+        """Pad."""
+        across = tf.roll(cells[:, :, :1], cells.shape[1] // 2, axis=1)
+        cells = tf.concat([across, cells, tf.zeros_like(across)], axis=2)
+        return tf.concat([cells[:, -1:], cells, cells[:, :1]], axis=1)
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return self._with()
+
+
+@register
 class FromAxis(PlainLayer):
     """Coordinates along x in the frame of the shower: (B, 3) of `Primary` -> (B, L, X, 2 * waves + 1).
 

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from caloscale.detector.angle import EMPTY_ANGLE_RAD, FAINT_LAYER, SMALLEST_DISTANCE_MM2
-from caloscale.detector.geometry import sensor_depth_mm
+from caloscale.detector.geometry import cylinder_mm, sensor_depth_mm
 from caloscale.spec import Data
 
 PUBLISHED_BIN_EDGES = (0.05, 0.03, 0.02, 0.0125, 0.008, 0.003)
@@ -114,7 +114,8 @@ class MeasuredAngle(_Constraint):
 
     A shower without energy has `empty_rad`. The formula, the weights and 100 rad are those of the public code
     of the variable-angle 3DGAN, which counts in cells; lengths in mm make it an angle in space for any
-    binning. cell_mm: sizes of a cell along x and y; depth_mm: depth of each layer.
+    binning. cell_mm: sizes of a cell along x and y; depth_mm: depth of each layer. cylinder: the cells count azimuth
+    and radius instead, and the second of cell_mm is their size along the radius.
     """
 
     def __init__(
@@ -122,9 +123,11 @@ class MeasuredAngle(_Constraint):
         cell_mm: Sequence[float],
         depth_mm: Sequence[float],
         empty_rad: float = EMPTY_ANGLE_RAD,
+        cylinder: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(**options)
+        self.cylinder = bool(cylinder)
         self.cell_mm = [float(size) for size in cell_mm]
         self.depth_mm = [float(depth) for depth in depth_mm]
         self.empty_rad = float(empty_rad)
@@ -146,8 +149,10 @@ class MeasuredAngle(_Constraint):
 
         z = tf.constant([self.depth_mm], dtype)
         dz = z - tf.reduce_sum(per_layer * z, axis=1, keepdims=True) / divisor
-        dx = self._from_barycentre(tf.reduce_sum(cells, axis=(2, 4)), self.cell_mm[0], layer_divisor, divisor)
-        dy = self._from_barycentre(tf.reduce_sum(cells, axis=(1, 4)), self.cell_mm[1], layer_divisor, divisor)
+        dx, dy = (
+            moment / layer_divisor - tf.reduce_sum(moment, axis=1, keepdims=True) / divisor
+            for moment in self._moments(cells)
+        )
         distance = tf.sqrt(tf.maximum(dy * dy + dz * dz, SMALLEST_DISTANCE_MM2))
         angles = math.pi / 2 - tf.atan(tf.sign(dz) * dx / distance)
 
@@ -156,14 +161,18 @@ class MeasuredAngle(_Constraint):
         mean = tf.reduce_sum(weights * angles, axis=1, keepdims=True) / tf.maximum(weight, 0.5)
         return tf.where(hit_shower, mean, tf.fill(tf.shape(mean), tf.constant(self.empty_rad, dtype)))
 
-    @staticmethod
-    def _from_barycentre(profile: tf.Tensor, size_mm: float, layer_divisor: tf.Tensor, divisor: tf.Tensor) -> tf.Tensor:
-        """Distance of each layer's barycentre from the shower's along one axis, mm: (B, n, Z) -> (B, Z)."""
+    def _moments(self, cells: tf.Tensor) -> list[tf.Tensor]:
+        """First moments of each layer along x and y from the middle of the window: (B, X, Y, Z, 1) -> two (B, Z)."""
+        if self.cylinder:
+            positions = cylinder_mm(cells.shape[1], cells.shape[2], self.cell_mm[1])
+            return [tf.einsum("bxyzc,xy->bz", cells, tf.constant(at, cells.dtype)) for at in positions]
         # From the middle of the window, not its edge: smaller numbers, smaller rounding errors.
-        count = profile.shape[1]
-        at = (tf.range(count, dtype=profile.dtype) - (count - 1) / 2) * size_mm
-        moment = tf.einsum("bnz,n->bz", profile, at)
-        return moment / layer_divisor - tf.reduce_sum(moment, axis=1, keepdims=True) / divisor
+        moments = []
+        for profile, size_mm in zip((tf.reduce_sum(cells, axis=axes) for axes in ((2, 4), (1, 4))), self.cell_mm):
+            count = profile.shape[1]
+            at = (tf.range(count, dtype=profile.dtype) - (count - 1) / 2) * size_mm
+            moments.append(tf.einsum("bnz,n->bz", profile, at))
+        return moments
 
     def get_config(self) -> dict[str, Any]:
         """What makes an equal layer."""
@@ -172,7 +181,19 @@ class MeasuredAngle(_Constraint):
             "cell_mm": self.cell_mm,
             "depth_mm": self.depth_mm,
             "empty_rad": self.empty_rad,
+            "cylinder": self.cylinder,
         }
+
+    @classmethod
+    def of(cls, data: Data, **options: Any) -> MeasuredAngle:
+        """The layer for the re-binned showers of a run."""
+        geometry, (rebin_x, rebin_y, rebin_z) = data.geometry, data.preprocessing.rebin
+        return cls(
+            cell_mm=(geometry.cell_mm * rebin_x, geometry.cell_mm * rebin_y),
+            depth_mm=sensor_depth_mm(geometry, rebin_z),
+            cylinder=geometry.cell_shape == "cylinder",
+            **options,
+        )
 
 
 def constraints(shower: tf.Tensor, data: Data, *, bin_counts: bool) -> dict[str, tf.Tensor]:
@@ -180,15 +201,10 @@ def constraints(shower: tf.Tensor, data: Data, *, bin_counts: bool) -> dict[str,
 
     shower: symbolic input (B, X, Y, Z, 1) in network units, re-binned as `data` says.
     """
-    preprocessing, geometry = data.preprocessing, data.geometry
-    rebin_x, rebin_y, rebin_z = preprocessing.rebin
+    preprocessing = data.preprocessing
     cells = CellEnergy(preprocessing.power, name="cell_energy")(shower)
     outputs = {
-        "angle": MeasuredAngle(
-            cell_mm=(geometry.cell_mm * rebin_x, geometry.cell_mm * rebin_y),
-            depth_mm=sensor_depth_mm(geometry, rebin_z),
-            name="angle",
-        )(cells),
+        "angle": MeasuredAngle.of(data, name="angle")(cells),
         "ecal_sum": EcalSum(name="ecal_sum")(cells),
     }
     if bin_counts:

@@ -43,7 +43,8 @@ class Observed:
     """Observables of N showers; NaN where an empty shower has no value.
 
     energy_gev, angle_rad, ecal_sum_gev, weighted_sum_gev (layers weighted by their absorber): (N,).
-    longitudinal (N, Z), transverse_x (N, X), transverse_y (N, Y): energy per layer, column, row, GeV.
+    longitudinal (N, Z), transverse_x (N, X), transverse_y (N, Y): energy per layer, column, row, GeV; of a cylinder
+    per depth, azimuth, radius.
     spectrum (N, K): cells per bin of cell energy. above (N, T): cells above each threshold.
     hits (N,), sparsity (N,): cells above the threshold of hits; part of the cells not above that of sparsity.
     maximum_layer (N,): layer with the largest energy, 0 = front.
@@ -139,14 +140,8 @@ def _observe_chunk(showers: Showers, axes: Axes, cuts: Cuts) -> Observed:
     shower, *where = np.nonzero(cells)
     values = cells[cells != 0].astype(np.float64)
     count = len(showers)
-    moments = [
-        profile_moments(profile, positions)
-        for profile, positions in (
-            (longitudinal, axes.depth_x0),
-            (transverse_x, axes.x_mm),
-            (transverse_y, axes.y_mm),
-        )
-    ]
+    across = _transverse_moments(cells, (transverse_x, transverse_y), axes)
+    moments = [profile_moments(longitudinal, axes.depth_x0), *across]
     measured = measured_angle_rad(cells, axes.geometry, axes.rebin).astype(np.float64)
     sparsity = 1 - _count_per_shower(shower[values > cuts.sparsity_gev], count) / np.prod(axes.shape)
     return Observed(
@@ -169,6 +164,14 @@ def _observe_chunk(showers: Showers, axes: Axes, cuts: Cuts) -> Observed:
         fractions=_thirds(longitudinal, total),
         radius90_mm=_radius(shower, where, values, angle, axes, moments),
     )
+
+
+def _transverse_moments(cells: NDArray[np.float32], profiles: tuple[Floats, Floats], axes: Axes) -> list[Floats]:
+    """Moments in x and y, mm: of the profiles of a grid; of a cylinder, whose axes are others, of all cells across."""
+    if axes.geometry.cell_shape == "grid":
+        return [profile_moments(profile, along) for profile, along in zip(profiles, (axes.first, axes.second))]
+    across = cells.sum(axis=3, dtype=np.float64).reshape(len(cells), -1)
+    return [profile_moments(across, positions.reshape(-1)) for positions in (axes.x_mm, axes.y_mm)]
 
 
 def profile_moments(profiles: Floats, positions: Floats) -> Floats:
@@ -236,7 +239,8 @@ def _radius(
     total = np.bincount(shower, weights=values, minlength=count)
     with np.errstate(divide="ignore", invalid="ignore"):
         z_mean = depth / total
-    dx, dy = axes.x_mm[where[0]] - x_mean[shower], axes.y_mm[where[1]] - y_mean[shower]
+    at = where[0], where[1]
+    dx, dy = axes.x_mm[at] - x_mean[shower], axes.y_mm[at] - y_mean[shower]
     dz = axes.z_mm[where[2]] - z_mean[shower]
     across = dx * np.sin(angle)[shower] - dz * np.cos(angle)[shower]
     step = axes.geometry.cell_mm * min(axes.rebin[:2]) / 4

@@ -108,7 +108,10 @@ class FigureData(Block):
     mean_showers: tuple[Map, ...]
     examples: tuple[Map, ...]
     half_width_mm: float
-    """Half width of the window in x."""
+    """Half width of the window in x; radius of a cylinder."""
+    transverse_axes: tuple[str, str] = ("x", "y")
+    """The two axes of the cells across the shower."""
+    transverse_units: tuple[str, str] = ("mm", "mm")
 
 
 def figure_data(comparison: Comparison) -> FigureData:
@@ -116,7 +119,10 @@ def figure_data(comparison: Comparison) -> FigureData:
     samples, weighted, binning = comparison.samples, comparison.weighted, comparison.binning
     observed = {name: sample.observed for name, sample in weighted.items()}
     axes = samples.axes
-    half_width = abs(axes.x_mm[0]) + axes.geometry.cell_mm * axes.rebin[0] / 2
+    cylinder = axes.geometry.cell_shape == "cylinder"
+    outer = axes.second if cylinder else axes.first
+    half_width = abs(outer[-1]) + (outer[1] - outer[0] if len(outer) > 1 else axes.geometry.cell_mm) / 2
+    side = 1 if cylinder else 2
     names, correlations = _correlations(observed)
     reference, generated = samples.reference_showers, samples.generated_showers
     return FigureData(
@@ -142,9 +148,11 @@ def figure_data(comparison: Comparison) -> FigureData:
         correlation_names=names,
         correlation_reference=correlations[0],
         correlation_generated=correlations[1],
-        mean_showers=_mean_showers(reference, generated),
-        examples=_examples(reference, generated),
+        mean_showers=_mean_showers(reference, generated, side),
+        examples=_examples(reference, generated, side),
         half_width_mm=half_width,
+        transverse_axes=axes.names,
+        transverse_units=axes.units,
     )
 
 
@@ -173,8 +181,9 @@ def _longitudinal(weighted: Mapping[str, Weighted], axes: Axes) -> tuple[Panel, 
 
 def _transverse(observed: Mapping[str, Observed], axes: Axes) -> tuple[Panel, ...]:
     panels = []
-    for title, positions, attribute in (("x", axes.x_mm, "transverse_x"), ("y", axes.y_mm, "transverse_y")):
-        pitch = axes.geometry.cell_mm * axes.rebin[0 if title == "x" else 1]
+    along = zip(axes.names, (axes.first, axes.second), ("transverse_x", "transverse_y"))
+    for title, positions, attribute in along:
+        pitch = positions[1] - positions[0] if len(positions) > 1 else axes.geometry.cell_mm
         edges = np.append(positions - pitch / 2, positions[-1] + pitch / 2)
         curves = {name: _mean_curve(getattr(o, attribute), 1e3) for name, o in observed.items()}
         panels.append(Panel(title=title, edges=edges, curves=curves))
@@ -295,8 +304,8 @@ def _angle(observed: Mapping[str, Observed]) -> Panel:
     return Panel(edges=edges, curves=curves)
 
 
-def _mean_showers(reference: Showers, generated: Showers) -> tuple[Map, ...]:
-    """Mean showers, energy in x and z, in three ranges of the angle (one where the angle is fixed)."""
+def _mean_showers(reference: Showers, generated: Showers, side: int) -> tuple[Map, ...]:
+    """Mean showers, summed along the transverse axis ``side``, in three ranges of the angle (one where it is fixed)."""
     degrees = np.rad2deg(reference.angle_rad.astype(np.float64))
     low, high = float(degrees.min()), float(degrees.max())
     edges = np.linspace(low, high, 4) if high > low + 1 else np.array([low, high])
@@ -305,20 +314,20 @@ def _mean_showers(reference: Showers, generated: Showers) -> tuple[Map, ...]:
         sides = []
         for sample in (reference, generated):
             member = bin_of_energy(np.rad2deg(sample.angle_rad.astype(np.float64)), edges)[:, k] > 0
-            sides.append(_mean_side(sample, np.flatnonzero(member)))
+            sides.append(_mean_side(sample, np.flatnonzero(member), side))
         title = f"{edges[k]:.0f} to {edges[k + 1]:.0f} degrees" if len(edges) > 2 else f"{low:.0f} degrees"
         maps.append(Map(title=title, reference=sides[0], generated=sides[1]))
     return tuple(maps)
 
 
-def _mean_side(sample: Showers, index: NDArray[np.intp]) -> Floats:
-    total = np.zeros((sample.cells_gev.shape[1], sample.cells_gev.shape[3]))
+def _mean_side(sample: Showers, index: NDArray[np.intp], side: int) -> Floats:
+    total = np.zeros((sample.cells_gev.shape[3 - side], sample.cells_gev.shape[3]))
     for start in range(0, len(index), 64):
-        total += sample.cells_gev[index[start : start + 64]].sum(axis=(0, 2), dtype=np.float64)
+        total += sample.cells_gev[index[start : start + 64]].sum(axis=(0, side), dtype=np.float64)
     return 1e3 * total / max(len(index), 1)
 
 
-def _examples(reference: Showers, generated: Showers) -> tuple[Map, ...]:
+def _examples(reference: Showers, generated: Showers, side: int) -> tuple[Map, ...]:
     """Monte Carlo showers at low, middle and high energy, each beside the generated one that is nearest in
     energy and angle (relative to their ranges): the first that fits, not the best-looking."""
     order = np.argsort(reference.energy_gev, kind="stable")
@@ -330,9 +339,8 @@ def _examples(reference: Showers, generated: Showers) -> tuple[Map, ...]:
         energy, angle = float(reference.energy_gev[index]), float(reference.angle_rad[index])
         distance = np.hypot((generated.energy_gev - energy) / energy_span, (generated.angle_rad - angle) / angle_span)
         nearest = int(np.argmin(distance))
-        sides = [
-            1e3 * s.cells_gev[i].sum(axis=1, dtype=np.float64) for s, i in ((reference, index), (generated, nearest))
-        ]
+        pair = (reference, index), (generated, nearest)
+        sides = [1e3 * sample.cells_gev[i].sum(axis=side - 1, dtype=np.float64) for sample, i in pair]
         title = f"{energy:.1f} GeV, {np.rad2deg(angle):.0f} degrees"
         maps.append(Map(title=title, reference=sides[0], generated=sides[1]))
     return tuple(maps)

@@ -77,6 +77,7 @@ def longitudinal_profile(evaluation: Evaluation, data: FigureData) -> Drawing:
 def transverse_profiles(evaluation: Evaluation, data: FigureData) -> Drawing:
     """Mean energy per column and row of cells, linear and logarithmic, with ratios."""
     names = sample_names(evaluation.reference_source)
+    first, second = data.transverse_axes
     page = new_page(11, 8.2)
     axes = page.subplots(3, 2, height_ratios=(2.2, 2.2, 1), sharex="col")
     seen = []
@@ -89,7 +90,7 @@ def transverse_profiles(evaluation: Evaluation, data: FigureData) -> Drawing:
         draw_histogram(logarithmic, panel, names, SHOWN)
         set_log(logarithmic, panel)
         draw_ratio(ratio, panel)
-        ratio.set_xlabel(f"{panel.title} [mm]")
+        ratio.set_xlabel(f"{panel.title} [{data.transverse_units[column]}]")
         hide_labels(linear)
         hide_labels(logarithmic)
         if not column:
@@ -105,8 +106,8 @@ def transverse_profiles(evaluation: Evaluation, data: FigureData) -> Drawing:
     return Drawing(
         "transverse_profiles",
         "Transverse profiles",
-        f"Mean energy per column (x) and row (y) of cells, all energies and angles, linear and logarithmic. {BAND} "
-        f"{count_showers(evaluation)}",
+        f"Mean energy per column ({first}) and row ({second}) of cells, all energies and angles, linear and "
+        f"logarithmic. {BAND} {count_showers(evaluation)}",
         f"Mean energy across the shower, with a narrow maximum in the middle. {' '.join(seen)}",
         page,
     )
@@ -269,7 +270,7 @@ def example_showers(evaluation: Evaluation, data: FigureData) -> Drawing:
 
 def _maps(evaluation: Evaluation, data: FigureData, maps: Sequence[Map], decades: float) -> Page:
     names = sample_names(evaluation.reference_source)
-    half = data.half_width_mm
+    half, radial = data.half_width_mm, data.transverse_axes[1] == "radius"
     page = new_page(4.2 * len(maps) + 1, 6.6)
     axes = page.subplots(2, len(maps), sharex=True, sharey=True, squeeze=False)
     top = max(float(one.reference.max(initial=0)) for one in maps) or 1.0
@@ -277,7 +278,7 @@ def _maps(evaluation: Evaluation, data: FigureData, maps: Sequence[Map], decades
     for column, one in enumerate(maps):
         for ax, cells in ((axes[0, column], one.reference), (axes[1, column], one.generated)):
             layers = np.arange(cells.shape[1] + 1) - 0.5
-            x = np.linspace(-half, half, cells.shape[0] + 1)
+            x = np.linspace(0.0 if radial else -half, half, cells.shape[0] + 1)
             shown = np.ma.masked_less(cells, top / 10**decades)
             mesh = ax.pcolormesh(layers, x, shown, norm=norm, cmap="magma_r", rasterized=True)
             ax.set_facecolor("#f7f7f7")
@@ -286,7 +287,7 @@ def _maps(evaluation: Evaluation, data: FigureData, maps: Sequence[Map], decades
         axes[1, column].set_xlabel("layer")
         axes[1, column].xaxis.set_major_locator(MaxNLocator(5, integer=True))
     for ax, name in zip(axes[:, 0], (names["reference"], names["generated"])):
-        ax.set_ylabel(f"{name}\nx [mm]")
+        ax.set_ylabel(f"{name}\n{'radius' if radial else 'x'} [mm]")
     page.colorbar(mesh, ax=axes, label="energy [MeV]", pad=0.015, fraction=0.035)
     return page
 

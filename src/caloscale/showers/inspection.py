@@ -19,10 +19,12 @@ from caloscale.showers.preprocessing import to_gev
 from caloscale.showers.sources import hdf5_files
 from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest, Split, read_manifest
 from caloscale.spec.block import Block
-from caloscale.spec.data import Geometry, LayerGroup, Particle, Preprocessing, Range
+from caloscale.spec.data import CellShape, Geometry, LayerGroup, Particle, Preprocessing, Range
 
-_XYZ = ("cell in x", "cell in y", "layer")
-_CYLINDER = ("bin in alpha", "bin in r", "layer")
+_AXES: dict[CellShape, Names] = {
+    "grid": ("cell in x", "cell in y", "layer"),
+    "cylinder": ("cell in azimuth", "cell in radius", "layer"),
+}
 Names = tuple[str, str, str]
 """Names of the three axes of a shower."""
 
@@ -261,7 +263,7 @@ def read_one(path: str | Path, shower: int) -> tuple[Showers, Names]:
         path, shower = _shard_of(path.parent if path.name == MANIFEST else path, shower)
     elif path.is_dir():
         path, shower = _file_of(path, shower)
-    return (_of_shard(path, shower), _XYZ) if path.suffix == ".tfrecord" else _of_file(path, shower)
+    return _of_shard(path, shower) if path.suffix == ".tfrecord" else _of_file(path, shower)
 
 
 def _files_of(folder: Path) -> list[Path]:
@@ -297,7 +299,7 @@ def _shard_of(folder: Path, shower: int) -> tuple[Path, int]:
     raise _no_such(folder, shower, before)
 
 
-def _of_shard(path: Path, shower: int) -> Showers:
+def _of_shard(path: Path, shower: int) -> tuple[Showers, Names]:
     from caloscale.showers.tfrecord.records import read_batches
 
     manifest = _manifest_beside(path)
@@ -307,14 +309,15 @@ def _of_shard(path: Path, shower: int) -> Showers:
         if start <= shower < start + count:
             one = slice(shower - start, shower - start + 1)
             cells_gev = to_gev(batch["cells"][one], manifest.preprocessing)
-            return Showers(cells_gev, batch["energy_gev"][one], batch["angle_rad"][one], manifest.source)
+            found = Showers(cells_gev, batch["energy_gev"][one], batch["angle_rad"][one], manifest.source)
+            return found, _AXES[manifest.geometry.cell_shape]
         start += count
     raise _no_such(path, shower, start)
 
 
 def _of_file(path: Path, shower: int) -> tuple[Showers, Names]:
     with open_layout(path) as opened:
-        count, shape = len(opened.cells), opened.shape
+        count, shape, cell_shape = len(opened.cells), opened.shape, opened.cell_shape
     if not 0 <= shower < count:
         raise _no_such(path, shower, count)
     cells = CALOCHALLENGE_CELLS.get(shape[0]) if len(shape) == 1 else (shape[0], shape[1], shape[2])
@@ -326,14 +329,14 @@ def _of_file(path: Path, shower: int) -> tuple[Showers, Names]:
             value=shape,
             remedy=f"known: {', '.join(map(str, CALOCHALLENGE_CELLS))} voxels",
         )
-    axes = _XYZ if len(shape) == 3 else _CYLINDER
-    return read_showers(path, geometry=_any_geometry(cells), start=shower, stop=shower + 1), axes
+    geometry = _any_geometry(cells, cell_shape)
+    return read_showers(path, geometry=geometry, start=shower, stop=shower + 1), _AXES[cell_shape]
 
 
-def _any_geometry(cells: tuple[int, int, int]) -> Geometry:
+def _any_geometry(cells: tuple[int, int, int], cell_shape: CellShape) -> Geometry:
     """A geometry of these cells: a file does not state its materials, and a picture does not need them."""
     layers = (LayerGroup(count=cells[2], absorber_mm=1.0),)
-    return Geometry.model_construct(cells=cells, layers=layers, depth_mm=math.inf)
+    return Geometry.model_construct(cells=cells, cell_shape=cell_shape, layers=layers, depth_mm=math.inf)
 
 
 def _manifest_beside(path: Path) -> Manifest:

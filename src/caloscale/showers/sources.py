@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.detector.sampling import visible_fraction
+from caloscale.detector.sampling import calibration, visible_fraction
 from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, Layout, Source, open_layout
@@ -29,8 +29,6 @@ _FRACTION_FACTOR = 1.5
 _LARGEST_DEPOSIT, _LARGEST_MEDIAN_DEPOSIT = 5.0, 1.5
 """Sum of cells over primary energy that one shower, and the median of a file, can have. Energy conservation allows 1;
 sums that are calibrated to the primary energy (CaloChallenge) fluctuate about 1."""
-_CALIBRATED = 0.5
-"""Larger median ratios are those of calibrated sums, smaller ones of energy deposited in the sensors."""
 _UNUSUAL_FACTOR = 4.0
 """A ratio that differs from the detector's sampling by more than this factor is reported."""
 _ANGLE_ROUNDING_DEG, _ENERGY_ROUNDING = 1e-4, 1e-6
@@ -212,7 +210,7 @@ def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.int
     """
     ratios = showers.ecal_sum_gev / showers.energy_gev
     median, largest = float(np.median(ratios)), int(np.argmax(ratios))
-    expected = visible_fraction(data.geometry)
+    expected = visible_fraction(data.geometry) / calibration(data.geometry)
     remedy = (
         f"correct the file's attribute unitsPerGev, which divides cells to give GeV (this detector samples about "
         f"{expected:.2g} of the energy), or remove the shower"
@@ -227,14 +225,11 @@ def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.int
             remedy=remedy,
         )
     # Charged pions leave anything from a track to a shower.
-    if (
-        not is_hadron(data.particle)
-        and median < _CALIBRATED
-        and not 1 / _UNUSUAL_FACTOR <= median / expected <= _UNUSUAL_FACTOR
-    ):
+    if not is_hadron(data.particle) and not 1 / _UNUSUAL_FACTOR <= median / expected <= _UNUSUAL_FACTOR:
         log.warning(
             "%s: the cells sum up to %.2g of the primary's energy (median), where data.geometry samples about %.2g\n"
-            "  remedy: check the units of the cells (attribute unitsPerGev) and data.geometry",
+            "  remedy: check the units of the cells (attribute unitsPerGev) and data.geometry (calibrated: whether the "
+            "cells hold the energy of the shower or what the sensors saw)",
             file.path,
             median,
             expected,

@@ -10,7 +10,7 @@ import h5py
 
 from caloscale.errors import ShowerFileError, SimulationError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE
+from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import RECORD_NAME, FileLog, read_record
@@ -49,6 +49,7 @@ def write_file(folder: Path, index: int, showers: Showers, data: Data, fingerpri
         _FINGERPRINT: fingerprint,
         "engine": data.simulation.engine,
         PARTICLE_ATTRIBUTE: data.particle,
+        CELL_SHAPE_ATTRIBUTE: data.geometry.cell_shape,
         "seed": data.seed,
         "fileIndex": index,
         "showers": len(showers),

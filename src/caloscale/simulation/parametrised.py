@@ -11,7 +11,7 @@ import scipy
 from numpy.typing import NDArray
 from scipy.special import gammainc
 
-from caloscale.detector.geometry import aim_depth_mm, layer_edges_mm, layer_edges_x0, sensor_depth_mm
+from caloscale.detector.geometry import aim_depth_mm, layer_depth_mm, layer_edges_mm, layer_edges_x0, transverse_index
 from caloscale.detector.sampling import layer_media, sampling_term, sampling_variance_gev
 from caloscale.simulation.profiles import draw_longitudinal, radial
 from caloscale.spec import Data
@@ -35,7 +35,7 @@ class Parametrised:
         self._medium = media[0]  # the front decides how the shower develops
         self._edges_x0 = layer_edges_x0(data.geometry)
         self._edges_mm = layer_edges_mm(data.geometry)
-        self._sensor_mm = np.array(sensor_depth_mm(data.geometry))
+        self._sensor_mm = layer_depth_mm(data.geometry)
         self._visible = np.array([medium.visible_fraction for medium in media])
         self._moliere_mm = np.array([medium.moliere_radius_mm for medium in media])
         self._sampling_term = sampling_term(data.geometry)
@@ -54,7 +54,7 @@ class Parametrised:
     def showers(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> NDArray[np.float32]:
         """Cells in GeV, (N, X, Y, Z), of electrons with these energies and angles, (N,)."""
         energy, angle = energy_gev.astype(np.float64), angle_rad.astype(np.float64)
-        count, layers = len(energy), self._geometry.cells[2]
+        count, layers = len(energy), len(self._sensor_mm)
         profile = draw_longitudinal(energy, self._medium, self._random)
         edges_x0 = self._edges_x0 / np.sin(angle)[:, None]
         fractions = np.diff(gammainc(profile.shape[:, None], profile.rate[:, None] * edges_x0), axis=1)
@@ -81,21 +81,20 @@ class Parametrised:
     ) -> NDArray[np.float32]:
         """Spots at a distance from the axis, at a depth counted in layers, into cells; those outside are dropped."""
         nx, ny, nz = self._geometry.cells
-        cell_mm = self._geometry.cell_mm
+        layers = len(self._sensor_mm)
         azimuth = self._random.uniform(0, 2 * np.pi, len(shower))
         inclined, across = radius_mm * np.cos(azimuth), radius_mm * np.sin(azimuth)
         cot = 1 / np.tan(angle)[shower]
-        axis_z = np.interp(depth, np.arange(nz + 1), self._edges_mm)
+        axis_z = np.interp(depth, np.arange(layers + 1), self._edges_mm)
         z = axis_z - inclined * np.cos(angle)[shower]
         layer = np.searchsorted(self._edges_mm, z, side="right") - 1
-        inside = (layer >= 0) & (layer < nz)
+        inside = (layer >= 0) & (layer < layers)
         # From the spot along the shower to the sensor of its layer, which sees it; outside there is none.
-        to_sensor = self._sensor_mm[np.clip(layer, 0, nz - 1)] - z
+        to_sensor = self._sensor_mm[np.clip(layer, 0, layers - 1)] - z
         x = (axis_z - aim_depth_mm(self._geometry) + to_sensor) * cot + inclined * np.sin(angle)[shower]
-        ix = np.floor(x / cell_mm + nx / 2).astype(np.int64)
-        iy = np.floor(across / cell_mm + ny / 2).astype(np.int64)
-        inside &= (ix >= 0) & (ix < nx) & (iy >= 0) & (iy < ny)
-        index = (((shower * nx + ix) * ny + iy) * nz + layer)[inside]
+        ix, iy, in_window = transverse_index(x, across, self._geometry.cell_mm, self._geometry)
+        inside &= in_window
+        index = (((shower * nx + ix) * ny + iy) * nz + layer // self._geometry.layers_per_cell)[inside]
         visible_gev = spot_gev[inside] * self._visible[layer[inside]]
         cells = np.bincount(index, visible_gev, minlength=len(angle) * nx * ny * nz)
         return cells.reshape(len(angle), nx, ny, nz).astype(np.float32)

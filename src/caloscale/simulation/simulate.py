@@ -36,6 +36,8 @@ _WORKER_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(2**30),
     "MALLOC_TRIM_THRESHOLD_": str(2**30),
 }
+_LATER_KEYS = {"cell_shape", "layers_per_cell", "calibrated"}
+"""Keys of the geometry that had one value once: without it, showers that were simulated before stay in the cache."""
 _COPIES = 2.5
 """Memory of a worker in units of a file's cells: the cells, their copy in the units of the file, compression."""
 _WORKER_BYTES = 200 * 2**20
@@ -48,7 +50,8 @@ def fingerprint(data: Data) -> str:
         "revision": REVISIONS[engine],
         "engine": engine,
         "geometry": {
-            **data.geometry.model_dump(mode="json", exclude={"active", "active_mm"}),
+            **data.geometry.model_dump(mode="json", exclude=_LATER_KEYS | {"active", "active_mm"}),
+            **data.geometry.model_dump(mode="json", include=_LATER_KEYS, exclude_defaults=True),
             f"{data.geometry.active}_mm": data.geometry.active_mm,
         },
         "energyGev": data.energy_gev,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.detector.geometry import absorber_mm, aim_depth_mm, gap_mm
+from caloscale.detector.geometry import absorber_mm, aim_depth_mm, gap_mm, half_window_mm, transverse_index
 from caloscale.detector.materials import MATERIALS
 from caloscale.spec import Geometry
 
@@ -26,8 +26,8 @@ _MEV_PER_GEV = 1e3
 def describe_detector(geometry: Geometry, angle_deg: tuple[float, float]) -> dict[str, Any]:
     """calzone's description, in cm: the layers (absorber, sensor, gap) from z = 0, the window's axis at x = y = 0."""
     half_x_mm, half_y_mm = (
-        n * geometry.cell_mm / 2 + _MARGIN_MM + reach
-        for n, reach in zip(geometry.cells[:2], (_entry_outside_mm(geometry, angle_deg), 0.0))
+        half_mm + _MARGIN_MM + reach
+        for half_mm, reach in zip(half_window_mm(geometry), (_entry_outside_mm(geometry, angle_deg), 0.0))
     )
     plate = [2 * half_x_mm / _MM_PER_CM, 2 * half_y_mm / _MM_PER_CM]
     world_mm = 2 * (max(half_x_mm, half_y_mm, geometry.depth_mm) + 10 * START_BEFORE_FACE_MM)
@@ -50,14 +50,14 @@ def describe_detector(geometry: Geometry, angle_deg: tuple[float, float]) -> dic
 def _entry_outside_mm(geometry: Geometry, angle_deg: tuple[float, float]) -> float:
     """How far outside the window the most inclined primary enters the front face, mm."""
     entry_mm = max(aim_depth_mm(geometry) / abs(math.tan(math.radians(a))) for a in angle_deg)
-    return max(0.0, entry_mm - geometry.cells[0] * geometry.cell_mm / 2)
+    return max(0.0, entry_mm - half_window_mm(geometry)[0])
 
 
 def bin_deposits(deposits: Mapping[str, Any], count: int, geometry: Geometry) -> NDArray[np.float32]:
     """Steps in the sensors of ``count`` showers as cells, GeV: each at its middle, those outside the window dropped."""
     shape = (count, *geometry.cells)
     indices, energies = [], []
-    for layer in range(geometry.cells[2]):
+    for layer in range(geometry.cells[2] * geometry.layers_per_cell):
         sampled = deposits.get(f"World.Sensor{layer}")
         if sampled is None:
             continue
@@ -77,9 +77,6 @@ def _cell_index(
     event: NDArray[np.integer], position_cm: NDArray[np.float64], layer: int, geometry: Geometry
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     nx, ny, nz = geometry.cells
-    cell_cm = geometry.cell_mm / _MM_PER_CM
-    ix = np.floor(position_cm[:, 0] / cell_cm + nx / 2).astype(np.int64)
-    iy = np.floor(position_cm[:, 1] / cell_cm + ny / 2).astype(np.int64)
-    inside = (ix >= 0) & (ix < nx) & (iy >= 0) & (iy < ny)
-    index = ((event.astype(np.int64) * nx + ix) * ny + iy) * nz + layer
+    ix, iy, inside = transverse_index(position_cm[:, 0], position_cm[:, 1], geometry.cell_mm / _MM_PER_CM, geometry)
+    index = ((event.astype(np.int64) * nx + ix) * ny + iy) * nz + layer // geometry.layers_per_cell
     return index[inside], inside

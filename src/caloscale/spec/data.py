@@ -15,6 +15,8 @@ Particle = Literal["e-", "gamma", "pi-", "pi+"]
 """A primary, named as Geant4 names it."""
 PARTICLE_NAMES: dict[Particle, str] = {"e-": "electron", "gamma": "photon", "pi-": "pi- meson", "pi+": "pi+ meson"}
 """The primaries in words."""
+CellShape = Literal["grid", "cylinder"]
+"""Axes of the cells: x, y and depth, or azimuth, radius and depth."""
 _HADRONS = ("pi-", "pi+")
 HIGHEST_GEV = 10_000
 """Highest energy of a primary, GeV."""
@@ -37,13 +39,16 @@ class LayerGroup(Block):
 
 
 class Geometry(Block):
-    """A sampling calorimeter: alternating absorbers and sensors, square cells."""
+    """A sampling calorimeter: alternating absorbers and sensors, and the cells that its showers are read in."""
 
+    cell_shape: CellShape = "grid"
+    """grid: square cells behind the face. cylinder: cells in azimuth, radius and depth around the direction of the
+    particle, which must be perpendicular, as in Geant4's Par04 and datasets 2 and 3 of the CaloChallenge."""
     cells: tuple[int, int, int] = (51, 51, 25)
-    """Cells of the shower window along x, y (transverse) and z (layers), as simulated and as in the
-    files. The published variable-angle data have 51 x 51 x 25."""
+    """Cells of the shower window along x, y (transverse) and z (depth), as simulated and as in the
+    files. The published variable-angle data have 51 x 51 x 25. Of a cylinder: azimuth, radius, depth."""
     cell_mm: float = Field(5.1, gt=0, le=1000)
-    """Transverse size of a cell, mm (CLIC ECAL: 5.1)."""
+    """Transverse size of a cell, mm (CLIC ECAL: 5.1); of a cylinder, its size along the radius."""
     absorber: Literal["tungsten", "lead", "iron", "copper", "steel"] = "tungsten"
     """Material of the absorber; its constants are in `caloscale.detector.materials`."""
     active: Literal["silicon", "scintillator"] = "silicon"
@@ -53,10 +58,15 @@ class Geometry(Block):
         LayerGroup(count=8, absorber_mm=4.8),
     )
     """Groups of layers from the front to the back (CLIC ECAL: 17 of 2.4 mm, then 8 of 4.8 mm)."""
+    layers_per_cell: int = Field(1, gt=0, le=1000)
+    """Neighbouring layers whose sensors are one cell in depth (Par04: 2)."""
     active_mm: float = Field(0.5, gt=0, le=100)
     """Thickness of the sensor of each layer, mm."""
     depth_mm: float = Field(159.0, gt=0, le=10_000)
     """Depth of the whole stack, mm; what absorbers and sensors leave is a gap, the same in each layer."""
+    calibrated: bool = False
+    """Whether the cells of the files hold the energy of the shower, as in the CaloChallenge, instead of what was
+    deposited in the sensors. Simulated showers (source simulate) hold deposits."""
 
     @field_validator("absorber", "active", mode="before")
     @classmethod
@@ -78,10 +88,11 @@ class Geometry(Block):
                 remedy="give three positive numbers such as [51, 51, 25]",
             )
         layers = sum(group.count for group in self.layers)
-        if layers != self.cells[2]:
+        if layers != self.cells[2] * self.layers_per_cell:
+            times = "" if self.layers_per_cell == 1 else f" times layersPerCell, which is {self.layers_per_cell}"
             raise InvalidValueError(
-                f"layers describe {layers} layers, cells[2] is {self.cells[2]}",
-                remedy="make the counts of the groups add up to cells[2]",
+                f"layers describe {layers} layers, cells[2] is {self.cells[2]}" + times,
+                remedy="make the counts of the groups add up to cells[2]" + times,
             )
         material_mm = sum(g.count * (g.absorber_mm + self.active_mm) for g in self.layers)
         if material_mm > self.depth_mm:
@@ -145,7 +156,8 @@ class Data(Block):
     whole files cannot give the fraction."""
     mirror: bool = False
     """Train on mirrored copies too: x -> -x with angle -> 180 degrees - angle, and y -> -y, which are
-    exact symmetries of the detector. Drawn anew each time a shower is read; validation is not mirrored."""
+    exact symmetries of the detector; cells of a cylinder are turned around the axis by any number of cells too. Drawn
+    anew each time a shower is read; validation is not mirrored."""
     geometry: Geometry = Geometry()
     """The detector."""
     simulation: Simulation = Simulation()
@@ -172,6 +184,7 @@ class Data(Block):
                 f"{list(self.geometry.cells)}",
                 remedy="use factors of the cells, such as [3, 3, 1] for 51 x 51 x 25",
             )
+        self._check_cylinder()
         if self.showers is not None and self.showers > _MOST_SHOWERS:
             terabytes = 4e-12 * self.showers * math.prod(self.geometry.cells)
             raise InvalidValueError(
@@ -183,9 +196,24 @@ class Data(Block):
                 f"the parametrised engine makes showers of electrons, not of {self.particle}",
                 remedy="set simulation.engine to geant4, or particle to e-",
             )
+        if self.source == "simulate" and self.geometry.calibrated:
+            raise InvalidValueError(
+                "geometry.calibrated is true, and simulated cells hold deposits in the sensors",
+                remedy="set geometry.calibrated to false, or source to files with calibrated cells",
+            )
         if self.source == "simulate" and self.showers is None:
             raise InvalidValueError("showers is needed with source simulate", remedy="--set data.showers=1500")
         return self
+
+    def _check_cylinder(self) -> None:
+        """Cells around the direction of the particle: the layers are their depth at perpendicular incidence alone."""
+        if self.geometry.cell_shape != "cylinder":
+            return
+        if self.angle_deg != (90, 90):
+            raise InvalidValueError(
+                f"angleDeg {list(self.angle_deg)} does not go with geometry.cellShape cylinder",
+                remedy="set angleDeg to [90, 90] (perpendicular), or geometry.cellShape to grid",
+            )
 
     @property
     def shape(self) -> tuple[int, int, int]:

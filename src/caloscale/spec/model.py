@@ -9,18 +9,20 @@ from pydantic import Field, model_validator
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 
-Preset = Literal["compact", "variable-angle", "fixed-angle"]
+Preset = Literal["compact", "par04", "variable-angle", "fixed-angle"]
 SHAPES: dict[Preset, tuple[int, int, int]] = {"variable-angle": (51, 51, 25), "fixed-angle": (25, 25, 25)}
 """Cells of the showers that the published networks are made for; the compact network takes any."""
+COMPACT: tuple[Preset, ...] = ("compact", "par04")
+"""Presets whose networks are the compact ones."""
 
 
 class Model(Block):
     """Which generator and discriminator are trained."""
 
     preset: Preset = "variable-angle"
-    """compact (minutes on two cores), variable-angle (51 x 51 x 25, the one of the cloud studies) or
-    fixed-angle (25 x 25 x 25). A preset also sets the fields of other blocks that it needs; what the
-    run configuration sets itself overrides the preset."""
+    """compact (minutes on two cores), par04 (the compact networks for cells in azimuth, radius and depth),
+    variable-angle (51 x 51 x 25, the one of the cloud studies) or fixed-angle (25 x 25 x 25). A preset also sets the
+    fields of other blocks that it needs; what the run configuration sets itself overrides the preset."""
     latent_size: int = Field(256, ge=3)
     """Length of the generator's input: energy, angle and noise (published: 256; fixed angle 200)."""
     dropout: float = Field(0.2, ge=0, lt=1)
@@ -33,12 +35,17 @@ class Model(Block):
 
     @model_validator(mode="after")
     def _filters_are_those_of_a_published_network(self) -> Model:
-        if self.filters is not None and self.preset == "compact":
+        if self.filters is not None and self.is_compact:
             raise InvalidValueError(
-                "model.filters changes the published networks, and model.preset is compact",
+                f"model.filters changes the published networks, and model.preset is {self.preset}",
                 remedy="leave model.filters out, or set model.preset to variable-angle or fixed-angle",
             )
         return self
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether the networks are the compact ones."""
+        return self.preset in COMPACT
 
     def width(self, published: int) -> int:
         """Filters of a layer that has ``published`` of them."""

@@ -16,7 +16,7 @@ from caloscale.inference.export.runtimes import Format, is_exported
 from caloscale.models.card import ModelCard, read_card
 from caloscale.profiling.memory import peak_memory_mib
 from caloscale.progress import bar
-from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, Layout
+from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE, Layout
 from caloscale.showers.hdf5.writer import WRITABLE, open_writer
 from caloscale.spec.block import Block
 from caloscale.tensorflow_import import load_tensorflow_quietly
@@ -186,6 +186,7 @@ def _write(
     attributes: dict[str, Any] = {
         "preset": card.preset,
         PARTICLE_ATTRIBUTE: card.particle,
+        CELL_SHAPE_ATTRIBUTE: card.geometry.cell_shape,
         "trainedOn": card.source,
         "generatorStep": card.step,
         "seed": wanted.seed,

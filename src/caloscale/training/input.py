@@ -157,6 +157,9 @@ class TrainingShowers:
         if not self.mirror:
             return batch
         draws = EventDraws(self.seed, step, MIRROR_SECTION, first, serialised.shape[0]).uniform((2,))
+        if self.manifest.geometry.cell_shape == "cylinder":
+            azimuths = self.manifest.shape[0]
+            return turned(batch, tf.cast(draws[:, 0] * azimuths, tf.int32) % azimuths, draws[:, 1] < 0.5)
         return mirrored(batch, across_x=draws[:, 0] < 0.5, across_y=draws[:, 1] < 0.5)
 
 
@@ -212,6 +215,18 @@ def mirrored(batch: dict[str, tf.Tensor], across_x: tf.Tensor, across_y: tf.Tens
         name: tf.where(across_x, math.pi - batch[name], batch[name]) for name in ("angle_rad", "measured_angle_rad")
     }
     return {**batch, **angles, "cells": cells}
+
+
+def turned(batch: dict[str, tf.Tensor], steps: tf.Tensor, mirrored: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The batch, cells in azimuth, radius and depth, with showers turned around the axis and some of them mirrored.
+
+    steps (B,): by how many cells of azimuth, 0 up to their number; mirrored, bool (B,): which are mirrored before,
+    y -> -y.
+    """
+    cells = batch["cells"]
+    numbers = tf.range(cells.shape[1])[None] - steps[:, None]  # of the cells that come to 0, 1, 2 ...
+    numbers = tf.where(mirrored[:, None], cells.shape[1] - 1 - numbers, numbers) % cells.shape[1]
+    return {**batch, "cells": tf.gather(cells, numbers, axis=1, batch_dims=1)}
 
 
 def check_manifest(folder: Path, manifest: Manifest, data: Data) -> None:

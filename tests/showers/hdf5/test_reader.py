@@ -15,7 +15,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.inspection import describe_file
-from caloscale.spec import Geometry
+from caloscale.spec import Geometry, load_run
 from tests.showers.conftest import make_showers, write_published
 
 LAYOUTS = ["variable-angle", "fixed-angle", "calochallenge"]
@@ -78,11 +78,29 @@ def test_voxels_of_calochallenge_are_layers_of_rings(tmp_path: Path) -> None:
     voxels[0, 144 * 30 + 9 * 11 + 5] = 7.0
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file["showers"], file["incident_energies"] = voxels, [[65_000.0]]
-    layers = [{"count": 45, "absorberMm": 1.4}]
-    geometry = Geometry.model_validate({"cells": [16, 9, 45], "layers": layers, "activeMm": 0.3, "depthMm": 153})
+    geometry = load_run(preset="par04").data.geometry
     shower = read_showers(tmp_path / "c.h5", geometry=geometry)
     assert np.argwhere(shower.cells_gev).tolist() == [[0, 11, 5, 30]]
     assert shower.cells_gev[0, 11, 5, 30] == pytest.approx(0.007) and shower.energy_gev[0] == pytest.approx(65)
+
+
+def test_cells_of_another_shape_are_refused(tmp_path: Path) -> None:
+    """What the file says, or its published binning, against the geometry; a written attribute is believed."""
+    cylinder = load_run(preset="par04").data.geometry
+    grid = cylinder.model_copy(update={"cell_shape": "grid"})
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["showers"], file["incident_energies"] = np.ones((2, 6480)), np.full((2, 1), 65_000.0)
+    with pytest.raises(ShowerFileError, match=r"cells of a cylinder, data\.geometry\.cellShape is grid"):
+        read_showers(tmp_path / "c.h5", geometry=grid)
+    with h5py.File(tmp_path / "c.h5", "a") as file:
+        file.attrs["cellShape"] = "grid"
+    assert len(read_showers(tmp_path / "c.h5", geometry=grid)) == 2
+    with pytest.raises(ShowerFileError, match=r"cells of a grid, data\.geometry\.cellShape is cylinder"):
+        read_showers(tmp_path / "c.h5", geometry=cylinder)
+    with h5py.File(tmp_path / "c.h5", "a") as file:
+        file.attrs["cellShape"] = "hexagon"
+    with pytest.raises(ShowerFileError, match="not a known shape of cells"):
+        read_showers(tmp_path / "c.h5", geometry=cylinder)
 
 
 @pytest.mark.parametrize(("voxels", "particle"), [(368, "gamma"), (533, "pi+"), (6480, "e-"), (40500, "e-")])

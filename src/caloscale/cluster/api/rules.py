@@ -145,8 +145,9 @@ RUN_RULES: dict[str, list[Rule]] = {
             "cells is impossible: each must be 1 to 1000; remedy: three numbers such as [51, 51, 25]",
         ),
         Rule(
-            "!has(self.cells) || !has(self.layers) || self.layers.map(g, g.count).sum() == self.cells[2]",
-            "layers do not add up to cells[2]; remedy: make the counts of the groups add up to cells[2]",
+            "!has(self.cells) || !has(self.layers) || self.layers.map(g, g.count).sum() == "
+            "self.cells[2] * (has(self.layersPerCell) ? self.layersPerCell : 1)",
+            "layers do not add up to cells[2] times layersPerCell; remedy: make the counts of the groups add up to it",
         ),
     ],
 }

@@ -57,6 +57,13 @@ class Ddml(Target):
                 remedy=f"train with --set model.latentSize={NUMBERS + card.latent_size - noise_size} or less, or use "
                 "--target onnx",
             )
+        if card.geometry.cell_shape == "cylinder":
+            raise InputError(
+                "is not a grid of cells, and DDML places a regular grid",
+                field="data.geometry.cellShape",
+                value=card.geometry.cell_shape,
+                remedy="use --target par04 or onnx",
+            )
         least, most = card.angle_deg
         if not least <= PERPENDICULAR_DEG <= most:
             raise InputError(

@@ -6,10 +6,10 @@ Source: Geant4 11.4.0, Par04OnnxInference.cc, Par04InferenceSetup.cc, Par04MLFas
 - Par04 puts each deposit in the middle of a cell of a cylindrical mesh around the direction of the particle, which
   begins where the particle enters. Numbers and sizes of the mesh's cells are set in the macro.
 
-Our cells are a regular grid behind a flat face. The export puts the energy of each into the mesh cell that holds its
-middle: a table for each degree of theta. Energies are exact; the README and the
-metadata say how far positions move. Mode CaloDiT-2
-draws its noise in the graph, so that Geant4's seeds would not decide.
+Cells of a cylinder are those of the mesh. Cells of a regular grid lie behind a flat face: the export puts the energy
+of each into the mesh cell that holds its middle, by a table for each degree of theta. Energies are exact; the README
+and the metadata say how far positions move. Mode CaloDiT-2 draws its noise in the graph, so that Geant4's seeds would
+not decide.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.detector.geometry import absorber_mm, aim_depth_mm, sensor_depth_mm
+from caloscale.detector.geometry import absorber_mm, aim_depth_mm, sensor_depth_mm, transverse_mm
 from caloscale.errors import InputError
 from caloscale.inference.export.target import Target, clamp
 from caloscale.inference.runtime import Floats
@@ -45,6 +45,16 @@ _MATERIALS = {
     "silicon": "G4_Si",
     "scintillator": "G4_POLYSTYRENE",
 }
+
+
+_SAME_CELLS = """\
+- Par04's mesh and the generator's cells are the same cylinder around the particle. The generator was trained with
+  perpendicular particles: at another angle Par04 places the same shower along the direction."""
+_OTHER_CELLS = """\
+- Par04's mesh is a cylinder around the particle, the generator's cells are a grid behind a flat face. Each cell's
+  energy goes to the mesh cell that holds its middle: energies are exact, positions move by {mean:.1f} mm in the
+  mean and {largest:.1f} mm at most. Between the angles of the tables, a degree apart, they move by half a degree more.
+  At inclined incidence, cells at the edge of the window lie in front of the mesh: they go to its first depth."""
 
 
 class Mesh(NamedTuple):
@@ -104,8 +114,12 @@ class Par04(Target):
 
     @cached_property
     def mesh(self) -> Mesh:
-        """A mesh for all angles: half a cell along the radius, a cell of arc within the window, a layer in depth."""
+        """The cells of a cylinder. Of a grid, a mesh for all angles: half a cell along the radius, a cell of arc within
+        the window, a layer in depth."""
         geometry, (x, y, _) = self.card.geometry, self._cell_mm
+        if geometry.cell_shape == "cylinder":
+            azimuths, radii, depths = self.card.shape
+            return Mesh((radii, azimuths, depths), round(y, 6), round(self._layer_mm, 6))
         radius = deepest = 0.0
         for theta_deg in self._thetas_deg:
             positions = self.positions_mm(theta_deg)
@@ -136,12 +150,10 @@ class Par04(Target):
         geometry, rebin = self.card.geometry, self.card.preprocessing.rebin
         theta = math.radians(theta_deg)
         sin, cos = math.sin(theta), math.cos(theta)
-        x_mm, y_mm = (
-            (np.arange(count) - (count - 1) / 2) * geometry.cell_mm * factor
-            for count, factor in zip(self.card.shape[:2], rebin)
-        )
+        x_mm, y_mm = transverse_mm(geometry, self.card.shape, rebin)
         x_mm = x_mm + aim_depth_mm(geometry) * cos / sin  # from the window's axis to the point of entry
-        x, y, depth = np.meshgrid(x_mm, y_mm, sensor_depth_mm(geometry, rebin[2]), indexing="ij")
+        depth_mm = np.array(sensor_depth_mm(geometry, rebin[2]))
+        x, y, depth = np.broadcast_arrays(x_mm[..., None], y_mm[..., None], depth_mm)
         return np.stack([depth * cos - x * sin, y, depth * sin + x * cos], axis=-1)
 
     @cached_property
@@ -246,6 +258,8 @@ class Par04(Target):
         layers = math.ceil(z * self.mesh.z_mm / (thickness + geometry.active_mm))
         low, high = self.card.energy_gev
         theta = math.radians(min(max(90.0, self.card.angle_deg[0]), self.card.angle_deg[1]))
+        same = geometry.cell_shape == "cylinder"
+        placed = _SAME_CELLS if same else _OTHER_CELLS.format(mean=mean, largest=largest)
         mesh = f"""setSizeOfRhoCells {self.mesh.rho_mm:g} mm
 setSizeOfZCells {self.mesh.z_mm:g} mm
 setNbOfRhoCells {rho}
@@ -282,10 +296,7 @@ setNbOfZCells {z}"""
 /run/beamOn 100
 ```
 
-- Par04's mesh is a cylinder around the particle, the generator's cells are a grid behind a flat face. Each cell's
-  energy goes to the mesh cell that holds its middle: energies are exact, positions move by {mean:.1f} mm in the
-  mean and {largest:.1f} mm at most. Between the angles of the tables, a degree apart, they move by half a degree more.
-  At inclined incidence, cells at the edge of the window lie in front of the mesh: they go to its first depth.
+{placed}
 - The showers are those of the detector that the generator was trained for, {len(absorbers)} layers of
   {geometry.absorber} and {geometry.active}. Par04 repeats one layer; the lines above have its mean thickness, without
   gaps, both materials sensitive, so that each deposit is counted. Compare with the full simulation of the training, not

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CaloscaleError, ShowerFileError
 from caloscale.showers.hdf5.sandbox import Plain, check_structure, read_attributes
-from caloscale.spec.data import Geometry, Particle
+from caloscale.spec.data import CellShape, Geometry, Particle
 
 Layout = Literal["variable-angle", "fixed-angle", "calochallenge"]
 LAYOUTS: dict[Layout, tuple[str, ...]] = {
@@ -35,6 +35,9 @@ as it stands); CaloChallenge holds MeV."""
 UNITS_ATTRIBUTE = "unitsPerGev"
 PARTICLE_ATTRIBUTE = "particle"
 """The primary, where the file says it; else `LAYOUT_PARTICLE`."""
+CELL_SHAPE_ATTRIBUTE = "cellShape"
+"""data.geometry.cellShape, where the file says it; else cylinder in datasets 2 and 3 of the CaloChallenge, grid in all
+other files."""
 LAYOUT_PARTICLE: Particle = "e-"
 """The primary of the published 3DGAN arrays, and of CaloChallenge's datasets 2 and 3."""
 CALOCHALLENGE_PARTICLES: dict[int, Particle] = {368: "gamma", 533: "pi+"}
@@ -114,6 +117,21 @@ class OpenFile:
             )
         return cast(Particle, value)
 
+    @property
+    def cell_shape(self) -> CellShape:
+        """How the cells lie: from the file's attribute, else that of the published data in this layout."""
+        published = self.layout == "calochallenge" and self.shape[0] in CALOCHALLENGE_CELLS
+        value = self.attributes.get(CELL_SHAPE_ATTRIBUTE, "cylinder" if published else "grid")
+        if value not in get_args(CellShape):
+            raise ShowerFileError(
+                "is not a known shape of cells",
+                file=self.path,
+                field=f"attribute {CELL_SHAPE_ATTRIBUTE}",
+                value=value,
+                remedy=f"write one of {', '.join(get_args(CellShape))}",
+            )
+        return cast(CellShape, value)
+
     def energies_gev(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
         """Primary energies, GeV (n,)."""
         if self.layout == "calochallenge":
@@ -142,6 +160,14 @@ class OpenFile:
                 field=name,
                 value=stored,
                 remedy=f"set data.geometry.cells to {advice}, with layers to match",
+            )
+        if self.cell_shape != geometry.cell_shape:
+            raise ShowerFileError(
+                f"holds showers in the cells of a {self.cell_shape}, data.geometry.cellShape is {geometry.cell_shape}",
+                file=self.path,
+                field=name,
+                value=stored,
+                remedy=f"set data.geometry.cellShape to {self.cell_shape}, or give other files",
             )
         if len(self.cells) == 0:
             raise ShowerFileError(
