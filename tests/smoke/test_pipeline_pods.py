@@ -119,7 +119,7 @@ def test_plan_train_validate_and_bill_as_pods(runs: Runs, tmp_path: Path) -> Non
     assert summary["outcome"] == "succeeded" and summary["train"]["steps"] == 24 and summary["physics"] is not None
     usage = json.loads((tmp_path / "fetched/usage.json").read_text())
     assert usage["attempts"][0]["nodes"][0]["nodes"] == 2 and not usage["ownMachine"]
-    assert "machines that the run held" in text_of(walk.artifact("cost-report", "report"))
+    assert "Machines that the run held" in text_of(walk.artifact("cost-report", "report"))
     assert "generator.keras" in {path.name for path in download(walk.artifact("train", "trained"), tmp_path / "model")}
 
 
