@@ -36,7 +36,7 @@ from tests.training.processes import exit_codes
 
 __all__ = ["command", "eagerly", "server"]
 
-QUICK = ("train.generatorUpdates=1", "train.spread=0", "train.decay=constant", "checkpoint.everySeconds=0.2")
+QUICK = ("train.generatorUpdates=1", "train.decay=constant", "checkpoint.everySeconds=0.2")
 JUDGED = ("validation.showers=64", "validation.energyBins=1", "validation.bootstraps=20")
 ADVERTISED = ("hardware.accelerator=nvidia-tesla-v100", "hardware.count=2", "hardware.perNode=1")
 
