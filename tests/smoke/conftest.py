@@ -24,7 +24,8 @@ from tools.cluster.kind import KindCluster
 from tools.cluster.named import NamedCluster
 from tools.cluster.native import NativeCluster
 from tools.cluster.nodes import choose
-from tools.cluster.real import RealCluster
+from tools.cluster.programs import ADDITIONS, is_built
+from tools.cluster.real import OPERATORS, RealCluster
 from tools.deploy import deploy
 from tools.images import ImageError, archives
 
@@ -79,9 +80,14 @@ def _cluster() -> RealCluster:
         return NamedCluster(context)
     try:
         archives(IMAGES)
-        return KindCluster() if choose(os.environ.get("CLUSTER", "")) == "kind" else NativeCluster()
+        return KindCluster() if choose(os.environ.get("CLUSTER", "")) == "kind" else _native()
     except (ClusterError, ImageError) as error:
         pytest.skip(f"{error}; make smoke does it all")
+
+
+def _native() -> NativeCluster:
+    """With Kubeflow Trainer and Kueue where they are built."""
+    return NativeCluster(operators=(*OPERATORS, *(name for name in ADDITIONS if is_built(additions=[name]))))
 
 
 @pytest.fixture(scope="session")

@@ -128,8 +128,9 @@ def test_a_run_is_kept_in_its_bucket(bucket_server: str, server: Server, tmp_pat
     assert record(workspace, "preprocess").started == made.started, "the shards are made once"
     assert record(workspace, "train").figures["resumedFromStep"] == kept
     assert record(workspace, "train").figures["workers"] == 2
-    # A worker fetches what it reads: its half of the training shards, and the first of the validation.
-    assert len(list(second.scratch(1).rglob("train-*.tfrecord"))) == 4
+    # A batch has showers of all training shards; of the validation a worker reads the first alone.
+    fetched = {kind: len(list(second.scratch(1).rglob(f"{kind}-*.tfrecord"))) for kind in ("train", "validation")}
+    assert fetched == {"train": 8, "validation": 1}
     assert {path.split("/")[-2] for path, _ in server.seen} == {"configmaps"}
     shown = json.loads(server.seen[-1][1]["data"]["progress.json"])
     assert shown["step"] == shown["checkpointStep"] == record(workspace, "train").figures["steps"]

@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
+from tests.smoke.conftest import ROOT
 from tests.smoke.runs import BUCKET, EVERY_SECONDS, NAMESPACE, Runs
 from tools.cluster.access import kubectl_program
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import NativeCluster
+from tools.cluster.programs import is_built
 from tools.cluster.real import NotOursError, RealCluster
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
@@ -196,6 +199,12 @@ def test_a_run_recovers_by_itself(
     if attempts > 1:
         runs.until(name, lambda s: len(s["attempts"]) > 1 and _goes_on(s), "the next attempt makes steps", 600)
         timings[f"{disturb.__name__}ToNextStepSeconds"] = time.monotonic() - begun
+    _ends_as_undisturbed(runs, name, attempts, undisturbed, tmp_path)
+
+
+def _ends_as_undisturbed(
+    runs: Runs, name: str, attempts: int, undisturbed: dict[str, np.ndarray], folder: Path
+) -> dict[str, Any]:
     status = runs.ends(name)
     assert len(status["attempts"]) == attempts, [attempt.get("message") for attempt in status["attempts"]]
     first = status["attempts"][0]
@@ -203,10 +212,72 @@ def test_a_run_recovers_by_itself(
     assert sum(float(attempt["usd"]) for attempt in status["attempts"]) == pytest.approx(
         float(status["cost"]["usd"]), abs=2e-4
     )
-    found = runs.weights(name, tmp_path)
+    found = runs.weights(name, folder)
     assert found.keys() == undisturbed.keys()
     for key, array in undisturbed.items():
         np.testing.assert_array_equal(found[key], array, err_msg=key)
+    return status
+
+
+def _install(runs: Runs, name: str, *manifests: str) -> None:
+    """Objects of ours that go with an addition; skips where the cluster does not have it."""
+    if not is_built(additions=[name]) or not isinstance(runs.cluster, NativeCluster):
+        pytest.skip(f"no {name}: python -m tools.cluster build --{name} builds it once, for CLUSTER=native")
+    for manifest in manifests:
+        runs.cluster.apply(list(yaml.safe_load_all((ROOT / "manifests" / manifest).read_text(encoding="utf-8"))))
+
+
+def test_a_train_job_recovers_by_itself(runs: Runs, undisturbed: dict[str, np.ndarray], tmp_path: Path) -> None:
+    """Kubeflow Trainer's workers find each other, lose a node, and end with the weights of a TFJob."""
+    _install(runs, "trainer", "trainer/runtime.yaml")
+    runs.create("train-job", cluster={"backend": "TrainJob"})
+    runs.trains("train-job", DISTURBED_AT)
+    (job,) = runs.cluster.get("trainjobs", "-n", NAMESPACE)["items"]
+    assert job["metadata"]["ownerReferences"][0]["name"] == "train-job"
+    lose_a_node(runs, "train-job")
+    _ends_as_undisturbed(runs, "train-job", 2, undisturbed, tmp_path)
+
+
+def test_a_preempted_run_goes_on_after_the_urgent_one(
+    runs: Runs, undisturbed: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    """A queue with a quota of two nodes: the urgent run takes them, the other one saves, waits and resumes."""
+    _install(runs, "kueue", "kueue/rights.yaml")
+    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}}
+    runs.cluster.apply([{**urgent, "value": 1000, "preemptionPolicy": "Never"}, *_queue_of("v100-1-spot", gpus=2)])
+    runs.create("preempted", hardware={"queue": "physics"})
+    runs.trains("preempted", DISTURBED_AT)
+    runs.create("urgent", epochs=4, hardware={"queue": "physics"}, cluster={"priorityClassName": "urgent"})
+    status = runs.until("preempted", lambda s: s["attempts"][0].get("reason") == "Preempted", "it is preempted", 120)
+    assert status["restarts"] == 0, "a preemption is not a failure"
+    assert runs.ends("urgent")["attempts"][0]["reason"] == "Completed"
+    status = _ends_as_undisturbed(runs, "preempted", 2, undisturbed, tmp_path)
+    assert status["attempts"][1]["firstStep"] >= DISTURBED_AT
+
+
+def _queue_of(pool: str, gpus: int) -> list[dict[str, Any]]:
+    """The LocalQueue physics, over a quota of a pool."""
+    quotas = {"cpu": "100", "memory": "1Ti", "nvidia.com/gpu": str(gpus)}
+    flavor = {"name": pool, "resources": [{"name": name, "nominalQuota": quota} for name, quota in quotas.items()]}
+    shared = {
+        "namespaceSelector": {},
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+        "resourceGroups": [{"coveredResources": list(quotas), "flavors": [flavor]}],
+    }
+    specs: dict[tuple[str, str], dict[str, Any]] = {
+        ("ResourceFlavor", pool): {"nodeLabels": {"cloud.google.com/gke-nodepool": pool}},
+        ("ClusterQueue", "physics"): shared,
+        ("LocalQueue", "physics"): {"clusterQueue": "physics"},
+    }
+    return [
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": kind,
+            "metadata": {"name": name, **({"namespace": NAMESPACE} if kind == "LocalQueue" else {})},
+            "spec": spec,
+        }
+        for (kind, name), spec in specs.items()
+    ]
 
 
 def _goes_on(status: dict[str, Any]) -> bool:

@@ -115,10 +115,7 @@ def _kueue(plane: ControlPlane, folder: Path) -> Daemon:
     """Kueue for TFJobs and JobSets with a queue's label."""
     webhook, health = free_ports(2)
     authority, pair = _webhook_certificate(folder, "kueue-ca", "kueue-webhook-service.kueue-system.svc")
-    objects = [each for each in _without_pods(objects_of("kueue")) if each["kind"] != "APIService"]
-    for each in objects:
-        if "webhooks" in each:
-            each["webhooks"] = [hook for hook in each["webhooks"] if hook["name"].split(".")[0][1:] in _KUEUE_KINDS]
+    objects = _without_pods(kueue_objects())
     secret = webhook_secret("kueue-webhook-server-cert", "kueue-system", authority, pair)
     plane.apply_with_kinds([*_with_webhooks_at(objects, webhook, authority), secret])
     configuration = {
@@ -178,6 +175,15 @@ def objects_of(name: str) -> list[dict[str, Any]]:
     """The operator's own manifest."""
     documents = yaml.load_all(manifest(name).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     return [each for each in documents if each]
+
+
+def kueue_objects() -> list[dict[str, Any]]:
+    """Kueue's objects with the webhooks of the kinds in `KUEUE_CONFIGURATION` alone, and without its API of positions."""
+    objects = [each for each in objects_of("kueue") if each["kind"] != "APIService"]
+    for each in objects:
+        if "webhooks" in each:
+            each["webhooks"] = [hook for hook in each["webhooks"] if hook["name"].split(".")[0][1:] in _KUEUE_KINDS]
+    return objects
 
 
 def tfjobs_only(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -8,9 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import yaml
+
 from tools.cluster.certificates import Authority
 from tools.cluster.native.images import program_archive
-from tools.cluster.upstream import objects_of, tfjobs_only, webhook_secret
+from tools.cluster.upstream import KUEUE_CONFIGURATION, kueue_objects, objects_of, tfjobs_only, webhook_secret
 
 # Upstream's probes wait 15 s and more, although the operators are ready within one.
 _SOON = MappingProxyType({"initialDelaySeconds": 1, "periodSeconds": 1})
@@ -54,6 +56,24 @@ OPERATORS = MappingProxyType(
                 secret="jobset-webhook-server-cert",  # noqa: S106
             ),
             Operator(
+                "trainer",
+                namespace="kubeflow-system",
+                deployment="kubeflow-trainer-controller-manager",
+                entrypoint="/manager",
+                authority="trainer-ca",
+                service="kubeflow-trainer-controller-manager",
+                secret="kubeflow-trainer-webhook-cert",  # noqa: S106
+            ),
+            Operator(
+                "kueue",
+                namespace="kueue-system",
+                deployment="kueue-controller-manager",
+                entrypoint="/manager",
+                authority="kueue-ca",
+                service="kueue-webhook-service",
+                secret="kueue-webhook-server-cert",  # noqa: S106
+            ),
+            Operator(
                 "mpi-operator",
                 namespace="mpi-operator",
                 deployment="mpi-operator",
@@ -73,6 +93,14 @@ def operator_objects(operator: Operator, folder: Path) -> list[dict[str, Any]]:
     if operator.name == "training-operator":
         objects = tfjobs_only(objects)
         _container(objects)["args"] = ["--enable-scheme=tfjob"]
+    if operator.name == "kueue":
+        objects = kueue_objects()
+        (configuration,) = (each for each in objects if each["kind"] == "ConfigMap")
+        ports = {"webhook": {"port": 9443}, "health": {"healthProbeBindAddress": ":8081"}}
+        text = yaml.safe_dump({**KUEUE_CONFIGURATION, **ports})
+        configuration["data"] = {"controller_manager_config.yaml": text}
+        # Its image is in the node, and the node is small.
+        _container(objects).update(imagePullPolicy="IfNotPresent", resources={})
     container = _container(objects)
     if "readinessProbe" in container:
         container["readinessProbe"] |= _SOON
