@@ -12,6 +12,7 @@ from caloscale.errors import InputError
 from caloscale.physics import compare
 from caloscale.physics.amplification import measure_amplification, of_deviation, of_scatter
 from caloscale.physics.worth import Number, equivalent, worth_of
+from caloscale.showers.arrays import Showers
 from caloscale.spec import dump_run, load_run
 from caloscale.stages.amplification import amplification
 from tests.physics.conftest import DATA, VALIDATION, make_showers
@@ -54,6 +55,12 @@ def test_no_systematic_error_gives_a_lower_bound() -> None:
             assert found.value is None or found.value >= found.low
     identical = of_scatter(np.array([0, 1e-6, 2e-6]), np.full(3, 0.2), PER_SHOWER)
     assert identical.value is None and identical.high is None and np.isfinite(identical.low)
+
+
+def test_equal_members_are_bounded_by_their_sampling() -> None:
+    """The same generator twice: its scatter is 0, and n is at least that of the sampling error, 100 showers here."""
+    found = of_scatter(np.array([1.0, 1.0]), np.array([0.2, 0.2]), per_shower=2.0)
+    assert found.value is None and found.high is None and found.low == pytest.approx(100)
 
 
 def test_a_common_bias_is_observed_but_not_predicted() -> None:
@@ -137,3 +144,13 @@ def test_response_of_toy_showers_is_worth_what_its_bias_says() -> None:
     assert response.worth.value == pytest.approx(response.observed.value)
     assert response.usd_per_effective_shower == pytest.approx(12 / response.observed.value)
     assert response.members == 2 and response.predicted is not None
+
+
+def test_quantities_without_a_statistical_error_have_no_number() -> None:
+    """One shower a hundred times: nothing fluctuates but its primary's numbers, so no quantity has a number."""
+    one = make_showers(100, 1)
+    same = Showers(*(np.repeat(values[:1], 100, axis=0) for values in (one.cells_gev, one.energy_gev, one.angle_rad)))
+    pair = compare(same, same, training=same, untrained=None, data=DATA, validation=VALIDATION).weighted
+    labels = [f"range {k}" for k in range(pair["reference"].ranges.shape[1])]
+    depth_x0 = axes_of(DATA).depth_x0
+    assert measure_amplification(pair["reference"], [pair["generated"]] * 2, labels, depth_x0, generated=10) == []

@@ -178,7 +178,7 @@ def objects_of(name: str) -> list[dict[str, Any]]:
 
 
 def kueue_objects() -> list[dict[str, Any]]:
-    """Kueue's objects with the webhooks of the kinds in `KUEUE_CONFIGURATION` alone, and without its API of positions."""
+    """Kueue's objects, with the webhooks of the kinds in `KUEUE_CONFIGURATION` alone; without its API of positions."""
     objects = [each for each in objects_of("kueue") if each["kind"] != "APIService"]
     for each in objects:
         if "webhooks" in each:

@@ -45,8 +45,9 @@ def of_scatter(values: Floats, sampling: Floats, per_shower: float) -> Number:
         raise InputError("a scatter needs two generators", field="members", value=len(values), remedy="give two runs")
     total, noise = float(np.var(values, ddof=1)), float(np.mean(np.square(sampling)))
     low, high = (total * freedom / float(chi2.ppf(q, freedom)) for q in ((1 + CONFIDENCE) / 2, (1 - CONFIDENCE) / 2))
-    # An ensemble that scatters less than its sampling: the whole scatter bounds the systematic one.
-    return _number(total - noise, low - noise, high - noise if high > noise else high, per_shower)
+    # An ensemble that scatters less than its sampling: the whole scatter bounds the systematic one; of equal members
+    # their sampling does.
+    return _number(total - noise, low - noise, high - noise if high > noise else high or noise, per_shower)
 
 
 def of_deviation(deviations: Floats, sampling: Floats, per_shower: float, reference: int) -> Number:
@@ -78,7 +79,7 @@ def measure_amplification(
     generated: int,
     usd: float | None = None,
 ) -> list[Amplification]:
-    """By quantity and range of energy; without those that have too few showers.
+    """By quantity and range of energy; without those that have too few showers, or no statistical error.
 
     reference: held-out Monte Carlo; members: showers of each generator; labels: of the ranges of energy; generated:
     number of generated showers whose worth is stated; usd: what the generators cost. Numbers are of showers over all
@@ -92,7 +93,8 @@ def measure_amplification(
         for k, where in enumerate(wheres):
             error = summarise(by_itself[name][:, k])[1]
             found = np.array([summarise(one[name][:, k]) for one in by_member])
-            if not (math.isfinite(error) and np.isfinite(found).all()):
+            # Of a quantity that is the same for all showers no number follows.
+            if not (0 < error < math.inf and np.isfinite(found).all()):
                 continue
             values, sampling = found.T
             per_shower = error * math.sqrt(len(reference.observed))
