@@ -18,7 +18,7 @@ def load(package: str) -> Any:
         raise InputError(
             f"cannot be imported: {error}",
             field=package,
-            remedy=f"{install_command('infer')}, or use --runtime tensorflow",
+            remedy=f"{install_command('infer')}; generate does without it with --runtime tensorflow",
         ) from error
 
 
