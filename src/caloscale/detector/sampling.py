@@ -24,7 +24,7 @@ SAMPLING = {
     ("tungsten", "scintillator"): (0.71, 0.122),
     ("lead", "scintillator"): (0.695, 0.130),
     ("copper", "scintillator"): (0.875, 0.160),
-    ("iron", "scintillator"): (0.89, 0.140),
+    ("iron", "scintillator"): (0.89, 0.155),
     ("steel", "scintillator"): (0.885, 0.172),
 }
 """By absorber and active medium: the response to electromagnetic showers over that to minimum-ionising particles, and
