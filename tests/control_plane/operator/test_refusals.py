@@ -52,7 +52,11 @@ REFUSED: list[tuple[str, dict[str, Any] | None, str]] = [
     ("data", {"energyGev": [200, 100]}, "energyGev is not a range; remedy: 0 < lower <= upper"),
     ("data", {"energyGev": [0, 100]}, "energyGev is not a range; remedy: 0 < lower <= upper"),
     ("data", {"angleDeg": [60, 170]}, "angleDeg is not a range; remedy: 20 <= lower"),
-    ("data", {"geometry": {"cells": [51, 51, 24]}}, "layers do not add up to cells[2]; remedy"),
+    (
+        "data",
+        {"geometry": {"cells": [51, 51, 24], "layers": [{"count": 25, "absorberMm": 2.4}]}},
+        "layers do not add up to cells[2] times layersPerCell; remedy",
+    ),
     ("data", {"validationFraction": 1}, "spec.data.validationFraction"),
     ("train", {"epochs": 0}, "spec.train.epochs"),
     ("train", {"learningRate": 0}, "spec.train.learningRate"),
