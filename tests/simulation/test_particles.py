@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from caloscale.errors import SimulationError
 from caloscale.simulation import fingerprint, simulate
-from caloscale.simulation.tables import PARTICLE_FOLDER, data_folder, tables_identity
+from caloscale.simulation.tables import PARTICLE_FOLDER, data_folder, elements_of, tables_identity
 from caloscale.spec import Data, Geometry
 from tests.simulation.conftest import Sampler, read_folder
 from tests.simulation.shower_fits import shower_maximum
@@ -43,7 +43,7 @@ def hadronic(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     They decide nothing that is tested here: cross sections of pions are formulas in Geant4.
     """
     folder = tmp_path / "datasets"
-    shutil.copytree(data_folder(Geometry(), {"CALOSCALE_CACHE": str(cache)}), folder)
+    shutil.copytree(data_folder(elements_of(Geometry()), {"CALOSCALE_CACHE": str(cache)}), folder)
     neutron = folder / PARTICLE_FOLDER / "neutron"
     neutron.mkdir()
     energy_mev = np.geomspace(1e-11, 20, 100)
@@ -88,9 +88,9 @@ def test_pions_without_their_datasets_are_refused(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.integration
 def test_the_neutrons_count_in_the_identity_of_pions_alone(hadronic: Path) -> None:
-    before = [tables_identity(Geometry(), hadrons=hadrons) for hadrons in (False, True)]
+    before = [tables_identity(elements_of(Geometry()), hadrons=hadrons) for hadrons in (False, True)]
     (hadronic / PARTICLE_FOLDER / "neutron" / "el74").write_text("0 1 2\n2\n0 0\n1 0\n")
-    after = [tables_identity(Geometry(), hadrons=hadrons) for hadrons in (False, True)]
+    after = [tables_identity(elements_of(Geometry()), hadrons=hadrons) for hadrons in (False, True)]
     assert (before[0] == after[0], before[1] == after[1]) == (True, False)
 
 

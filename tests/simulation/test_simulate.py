@@ -24,7 +24,7 @@ from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.inspection import describe_file
 from caloscale.simulation import file_count, fingerprint, simulate
 from caloscale.simulation.record import FileLog
-from caloscale.simulation.tables import LOW_ENERGY_FOLDER, data_folder
+from caloscale.simulation.tables import LOW_ENERGY_FOLDER, data_folder, elements_of
 from caloscale.spec import Data
 from tests.processes import UNTIL_STOPPED, running, wait_for
 from tests.simulation.conftest import digests, read_folder
@@ -363,7 +363,7 @@ def test_a_wheel_that_does_not_load_is_an_error_with_both_remedies(
 def test_incomplete_datasets_of_the_users_own_are_named(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables = data_folder(document().geometry, {"CALOSCALE_CACHE": str(cache)}) / LOW_ENERGY_FOLDER
+    tables = data_folder(elements_of(document().geometry), {"CALOSCALE_CACHE": str(cache)}) / LOW_ENERGY_FOLDER
     shutil.copytree(tables, tmp_path / "own" / tables.name)
     monkeypatch.setenv("GEANT4_DATA_DIR", str(tmp_path / "own"))
     with pytest.raises(SimulationError, match=r"Geant4: bad G4NDL dataset(.|\n)*remedy: complete the datasets"):

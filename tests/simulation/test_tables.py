@@ -37,7 +37,7 @@ ELECTRON_MEV = 0.51099895
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cache = tmp_path_factory.mktemp("tables")
-    return data_folder(Geometry(), {"CALOSCALE_CACHE": str(cache)}) / LOW_ENERGY_FOLDER
+    return data_folder(elements_of(Geometry()), {"CALOSCALE_CACHE": str(cache)}) / LOW_ENERGY_FOLDER
 
 
 @pytest.mark.parametrize("z", ELEMENTS)
@@ -80,7 +80,7 @@ def all_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     silicon = [(absorber, "silicon") for absorber in ("lead", "copper", "steel")]
     for absorber, active in [*silicon, ("tungsten", "scintillator")]:
         geometry = Geometry.model_validate({"absorber": absorber, "active": active})
-        folder = data_folder(geometry, environment) / LOW_ENERGY_FOLDER
+        folder = data_folder(elements_of(geometry), environment) / LOW_ENERGY_FOLDER
         found.update(dict.fromkeys(elements_of(geometry), folder))
     return found
 
@@ -152,7 +152,7 @@ def test_energies_ascend_strictly(tables: Path) -> None:
 def test_assembled_once_even_by_many_at_a_time(tmp_path: Path) -> None:
     environment = {"CALOSCALE_CACHE": str(tmp_path)}
     with ThreadPoolExecutor(3) as threads:
-        folders = set(threads.map(lambda _: data_folder(Geometry(), environment), range(3)))
+        folders = set(threads.map(lambda _: data_folder(elements_of(Geometry()), environment), range(3)))
     assert len(folders) == 1
     assert [path.name for path in (tmp_path / "geant4").iterdir()] == [folders.pop().name]
 
@@ -160,19 +160,19 @@ def test_assembled_once_even_by_many_at_a_time(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"file.*\n.*remedy"):
-        data_folder(Geometry(), {"CALOSCALE_CACHE": str(tmp_path / "file")})
+        data_folder(elements_of(Geometry()), {"CALOSCALE_CACHE": str(tmp_path / "file")})
 
 
 def test_own_tables_come_first_and_count_in_the_identity(tables: Path, tmp_path: Path) -> None:
     own = {"GEANT4_DATA_DIR": str(tables.parent), "G4LEDATA": "/nowhere", "CALOSCALE_CACHE": str(tmp_path)}
-    assert data_folder(Geometry(), own) == tables.parent
+    assert data_folder(elements_of(Geometry()), own) == tables.parent
     assert not list(tmp_path.iterdir())
-    identity = tables_identity(Geometry(), own)
-    assert identity != tables_identity(Geometry(), {})
+    identity = tables_identity(elements_of(Geometry()), own)
+    assert identity != tables_identity(elements_of(Geometry()), {})
 
     low_energy_only = {"G4LEDATA": str(tables), "CALOSCALE_CACHE": str(tmp_path)}
-    built = data_folder(Geometry(), low_energy_only)
-    assert tables_identity(Geometry(), low_energy_only) == identity
+    built = data_folder(elements_of(Geometry()), low_energy_only)
+    assert tables_identity(elements_of(Geometry()), low_energy_only) == identity
     assert (built / LOW_ENERGY_FOLDER / "brem_SB" / "br74").samefile(tables / "brem_SB" / "br74")
     assert {p.name for p in built.iterdir()} == {p.name for p in tables.parent.iterdir()}
 
@@ -180,7 +180,7 @@ def test_own_tables_come_first_and_count_in_the_identity(tables: Path, tmp_path:
 @pytest.mark.parametrize("variable", ["GEANT4_DATA_DIR", "G4LEDATA"])
 def test_own_tables_that_lack_an_element_are_refused(variable: str, tmp_path: Path) -> None:
     with pytest.raises(SimulationError, match=rf"{variable}: .*\[1, 14, 74\](.|\n)*remedy: let it name"):
-        data_folder(Geometry(), {variable: str(tmp_path)})
+        data_folder(elements_of(Geometry()), {variable: str(tmp_path)})
 
 
 @pytest.mark.parametrize("wheel", ["xpecgen", "ompmc", "calzone"])

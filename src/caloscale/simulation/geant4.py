@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from caloscale.detector.geometry import aim_depth_mm
 from caloscale.errors import SimulationError
-from caloscale.simulation.volumes import START_BEFORE_FACE_MM, bin_deposits, describe_detector
+from caloscale.simulation.volumes import bin_deposits, describe_detector, start_before_face_mm
 from caloscale.spec import Data
 from caloscale.spec.data import Particle, is_hadron
 
@@ -35,10 +35,10 @@ class Geant4:
     batch_energy_gev = BATCH_ENERGY_GEV
 
     def __init__(self, data: Data) -> None:
-        self._geometry, self._particle = data.geometry, data.particle
+        self._geometry, self._particle, self._front = data.geometry, data.particle, data.front
         cut_cm = data.simulation.cut_mm / _MM_PER_CM
         self._simulation = calzone.Simulation(
-            {"World": describe_detector(data.geometry, data.angle_deg)},
+            {"World": describe_detector(data.geometry, data.angle_deg, data.front)},
             physics=calzone.Physics(
                 PHYSICS_LIST, default_cut=cut_cm, had_model=HADRONIC_LIST if is_hadron(data.particle) else None
             ),
@@ -61,7 +61,7 @@ class Geant4:
         angle = angle_rad.astype(np.float64)
         direction = np.stack([np.cos(angle), np.zeros_like(angle), np.sin(angle)], axis=1)
         aim_mm = aim_depth_mm(self._geometry)
-        path_mm = (aim_mm + START_BEFORE_FACE_MM) / direction[:, 2:]
+        path_mm = (aim_mm + start_before_face_mm(self._front)) / direction[:, 2:]
         particles = calzone.particles(
             len(angle),
             pid=PDG_CODES[self._particle],

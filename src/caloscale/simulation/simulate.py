@@ -21,7 +21,7 @@ from caloscale.simulation.files import Order, file_name, locked, pending_files, 
 from caloscale.simulation.pool import run_files
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import FileLog, SimulationRecord, read_record, write_record
-from caloscale.simulation.tables import data_folder, tables_identity, wheel_folder, wheel_version
+from caloscale.simulation.tables import data_folder, elements_of, tables_identity, wheel_folder, wheel_version
 from caloscale.spec import Data
 from caloscale.spec.data import is_hadron
 from caloscale.storage.atomic import storage_error
@@ -62,10 +62,12 @@ def fingerprint(data: Data) -> str:
     }
     if data.particle != "e-":  # without it: showers of electrons that were simulated before stay in the cache
         identity["particle"] = data.particle
+    if data.front:
+        identity["front"] = [each.model_dump(mode="json") for each in data.front]
     if engine == "geant4":
         identity["cutMm"] = data.simulation.cut_mm
         identity["calzone"] = wheel_version("calzone")
-        identity["tables"] = tables_identity(data.geometry, hadrons=is_hadron(data.particle))
+        identity["tables"] = tables_identity(elements_of(data.geometry, data.front), hadrons=is_hadron(data.particle))
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -101,7 +103,8 @@ def _simulate_files(data: Data, folder: Path, identity: str, pending: list[int],
     environment = dict(_WORKER_ENVIRONMENT)
     if data.simulation.engine == "geant4":
         wheel_folder("calzone")
-        environment["GEANT4_DATA_DIR"] = str(data_folder(data.geometry, hadrons=is_hadron(data.particle)))
+        elements = elements_of(data.geometry, data.front)
+        environment["GEANT4_DATA_DIR"] = str(data_folder(elements, hadrons=is_hadron(data.particle)))
     order = Order(data=data, folder=folder.resolve(), fingerprint=identity).model_dump_json(by_alias=True)
     log, attempt, start = FileLog(folder), uuid.uuid4().hex, time.perf_counter()
     versions: dict[str, str] = {}
@@ -135,7 +138,7 @@ def _summarise(data: Data, folder: Path, identity: str, processes: int) -> Simul
     for line in log.lines():
         versions.update(line.get("versions", {}))
     if data.simulation.engine == "geant4":
-        versions["tables"] = tables_identity(data.geometry, hadrons=is_hadron(data.particle))
+        versions["tables"] = tables_identity(elements_of(data.geometry, data.front), hadrons=is_hadron(data.particle))
     return SimulationRecord(
         source=data.simulation.engine,
         particle=data.particle,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from caloscale.detector.materials import MATERIALS
 from caloscale.errors import SimulationError, StorageError
 from caloscale.installation import install_command
 from caloscale.spec import Geometry
+from caloscale.spec.data import FrontLayer
 from caloscale.storage.atomic import atomic_writer
 
 LOW_ENERGY_FOLDER = "G4EMLOW8.8"
@@ -58,9 +59,10 @@ def remedy_of_missing() -> str:
     )
 
 
-def elements_of(geometry: Geometry) -> tuple[int, ...]:
-    """Atomic numbers in the geometry, ascending, with that of the vacuum in its gaps."""
-    materials = MATERIALS[geometry.absorber], MATERIALS[geometry.active]
+def elements_of(geometry: Geometry, front: Sequence[FrontLayer] = ()) -> tuple[int, ...]:
+    """Atomic numbers in the geometry and the plates in front, ascending, with that of the vacuum in the gaps."""
+    names = geometry.absorber, geometry.active, *(each.material for each in front)
+    materials = [MATERIALS[name] for name in names]
     return tuple(sorted({_VACUUM, *(z for material in materials for z in material.elements)}))
 
 
@@ -84,22 +86,26 @@ def wheel_version(wheel: str) -> str:
         return "missing"
 
 
-def tables_identity(geometry: Geometry, environment: Mapping[str, str] = os.environ, *, hadrons: bool = False) -> str:
+def tables_identity(
+    elements: tuple[int, ...], environment: Mapping[str, str] = os.environ, *, hadrons: bool = False
+) -> str:
     """What decides the physics of the tables: a hash of the files of the user's own, or the wheels' versions.
 
-    hadrons: with the cross sections of neutrons.
+    elements: atomic numbers, as `elements_of` gives them; hadrons: with the cross sections of neutrons.
     """
     low_energy = _own_low_energy_folder(environment)
     if low_energy is not None:
         digest = hashlib.sha256()
-        files = _files_of_elements(low_energy, elements_of(geometry))
-        for file in [*files, *(_neutron_files(environment, geometry) if hadrons else ())]:
+        files = _files_of_elements(low_energy, elements)
+        for file in [*files, *(_neutron_files(environment, elements) if hadrons else ())]:
             digest.update(file.name.encode() + file.read_bytes())
         return f"own tables {digest.hexdigest()[:16]}"
     return f"assembly {_ASSEMBLY} of xpecgen {wheel_version('xpecgen')} and ompmc {wheel_version('ompmc')}"
 
 
-def data_folder(geometry: Geometry, environment: Mapping[str, str] = os.environ, *, hadrons: bool = False) -> Path:
+def data_folder(
+    elements: tuple[int, ...], environment: Mapping[str, str] = os.environ, *, hadrons: bool = False
+) -> Path:
     """The folder that calzone is given as GEANT4_DATA_DIR; assembled in the user's cache when there is none.
 
     GEANT4_DATA_DIR (a folder of datasets) and G4LEDATA (the low-energy dataset alone) come first. hadrons: the
@@ -108,9 +114,9 @@ def data_folder(geometry: Geometry, environment: Mapping[str, str] = os.environ,
     the cache cannot be written.
     """
     own = environment.get("GEANT4_DATA_DIR")
-    if hadrons and len(_neutron_files(environment, geometry)) < len(_NEUTRON) * len(elements_of(geometry)):
+    if hadrons and len(_neutron_files(environment, elements)) < len(_NEUTRON) * len(elements):
         raise SimulationError(
-            f"hadrons need the cross sections of neutrons on the elements {list(elements_of(geometry))}",
+            f"hadrons need the cross sections of neutrons on the elements {list(elements)}",
             file=Path(own) / PARTICLE_FOLDER / "neutron" if own else None,
             field="GEANT4_DATA_DIR",
             value=own,
@@ -119,11 +125,10 @@ def data_folder(geometry: Geometry, environment: Mapping[str, str] = os.environ,
         )
     low_energy = _own_low_energy_folder(environment)
     if low_energy is not None:
-        _check_own(low_energy, elements_of(geometry), "GEANT4_DATA_DIR" if own else "G4LEDATA")
+        _check_own(low_energy, elements, "GEANT4_DATA_DIR" if own else "G4LEDATA")
     if own:
         return Path(own)
-    elements = elements_of(geometry)
-    identity = hashlib.sha256(f"{tables_identity(geometry, environment)} {low_energy} {elements}".encode())
+    identity = hashlib.sha256(f"{tables_identity(elements, environment)} {low_energy} {elements}".encode())
     target = _cache(environment) / "geant4" / identity.hexdigest()[:16]
     if target.is_dir():
         return target
@@ -152,10 +157,10 @@ def _files_of_elements(low_energy: Path, elements: tuple[int, ...]) -> list[Path
     return [file for file in files if file.is_file()]
 
 
-def _neutron_files(environment: Mapping[str, str], geometry: Geometry) -> list[Path]:
-    """The cross sections of neutrons on the elements of a geometry that are in GEANT4_DATA_DIR."""
+def _neutron_files(environment: Mapping[str, str], elements: tuple[int, ...]) -> list[Path]:
+    """The cross sections of neutrons on these elements that are in GEANT4_DATA_DIR."""
     own = environment.get("GEANT4_DATA_DIR")
-    names = [f"{process}{z}" for z in elements_of(geometry) for process in _NEUTRON]
+    names = [f"{process}{z}" for z in elements for process in _NEUTRON]
     files = [Path(own, PARTICLE_FOLDER, "neutron", name) for name in names] if own else []
     return [file for file in files if file.is_file()]
 

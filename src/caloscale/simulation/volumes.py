@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from caloscale.detector.geometry import absorber_mm, aim_depth_mm, gap_mm, half_window_mm, transverse_index
 from caloscale.detector.materials import MATERIALS
 from caloscale.spec import Geometry
+from caloscale.spec.data import FrontLayer
 
 START_BEFORE_FACE_MM = 5.0
-"""Primaries start this far before the front face, in vacuum."""
+"""Primaries start this far before the front face, or before the plates in front of it, which end as far before it; mm
+along the normal, in vacuum."""
 
 _MARGIN_MM = 50.0
 """The plates end this far outside the window and outside the entry points, several Molière radii, so that what
@@ -23,15 +25,27 @@ _MM_PER_CM = 10.0
 _MEV_PER_GEV = 1e3
 
 
-def describe_detector(geometry: Geometry, angle_deg: tuple[float, float]) -> dict[str, Any]:
-    """calzone's description, in cm: the layers (absorber, sensor, gap) from z = 0, the window's axis at x = y = 0."""
+def describe_detector(
+    geometry: Geometry, angle_deg: tuple[float, float], front: Sequence[FrontLayer] = ()
+) -> dict[str, Any]:
+    """calzone's description, in cm: the layers (absorber, sensor, gap) from z = 0, the window's axis at x = y = 0, and
+    the plates in front of them."""
+    before_mm = start_before_face_mm(front)
     half_x_mm, half_y_mm = (
         half_mm + _MARGIN_MM + reach
-        for half_mm, reach in zip(half_window_mm(geometry), (_entry_outside_mm(geometry, angle_deg), 0.0))
+        for half_mm, reach in zip(half_window_mm(geometry), (_entry_outside_mm(geometry, angle_deg, before_mm), 0.0))
     )
     plate = [2 * half_x_mm / _MM_PER_CM, 2 * half_y_mm / _MM_PER_CM]
-    world_mm = 2 * (max(half_x_mm, half_y_mm, geometry.depth_mm) + 10 * START_BEFORE_FACE_MM)
+    world_mm = 2 * (max(half_x_mm, half_y_mm, geometry.depth_mm, before_mm) + 10 * START_BEFORE_FACE_MM)
     world: dict[str, Any] = {"material": "G4_Galactic", "box": [world_mm / _MM_PER_CM] * 3}
+    z_mm = START_BEFORE_FACE_MM - before_mm
+    for number, each in enumerate(front):
+        box = {
+            "box": [*plate, each.thickness_mm / _MM_PER_CM],
+            "position": [0, 0, (z_mm + each.thickness_mm / 2) / _MM_PER_CM],
+        }
+        world[f"Front{number}"] = {"material": MATERIALS[each.material].geant4, **box}
+        z_mm += each.thickness_mm
     z_mm = 0.0
     for layer, thickness_mm in enumerate(absorber_mm(geometry)):
         parts: tuple[tuple[str, str, float, dict[str, str]], ...] = (
@@ -47,9 +61,16 @@ def describe_detector(geometry: Geometry, angle_deg: tuple[float, float]) -> dic
     return world
 
 
-def _entry_outside_mm(geometry: Geometry, angle_deg: tuple[float, float]) -> float:
-    """How far outside the window the most inclined primary enters the front face, mm."""
-    entry_mm = max(aim_depth_mm(geometry) / abs(math.tan(math.radians(a))) for a in angle_deg)
+def start_before_face_mm(front: Sequence[FrontLayer]) -> float:
+    """Distance of the primaries' start from the face, along its normal, mm: a gap before it, the plates, a gap."""
+    plates_mm = sum(each.thickness_mm for each in front)
+    return plates_mm + (2 if front else 1) * START_BEFORE_FACE_MM
+
+
+def _entry_outside_mm(geometry: Geometry, angle_deg: tuple[float, float], before_mm: float) -> float:
+    """How far outside the window the most inclined primary starts, or, without plates, enters the face, mm."""
+    depth_mm = aim_depth_mm(geometry) + (before_mm if before_mm > START_BEFORE_FACE_MM else 0.0)
+    entry_mm = max(depth_mm / abs(math.tan(math.radians(a))) for a in angle_deg)
     return max(0.0, entry_mm - half_window_mm(geometry)[0])
 
 

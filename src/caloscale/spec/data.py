@@ -103,6 +103,15 @@ class Geometry(Block):
         return self
 
 
+class FrontLayer(Block):
+    """Material that particles cross before the calorimeter."""
+
+    material: Literal["tungsten", "lead", "iron", "copper", "steel", "silicon", "scintillator"]
+    """Its name; its constants are in `caloscale.detector.materials`."""
+    thickness_mm: float = Field(gt=0, le=1000)
+    """Thickness, mm."""
+
+
 class Simulation(Block):
     """How showers are simulated when ``source`` is ``simulate``."""
 
@@ -160,6 +169,9 @@ class Data(Block):
     anew each time a shower is read; validation is not mirrored."""
     geometry: Geometry = Geometry()
     """The detector."""
+    front: tuple[FrontLayer, ...] = ()
+    """Plates before the calorimeter, in the order in which particles cross them, one behind the other; none: vacuum.
+    Deposits in them are not recorded. With source simulate and Geant4 only."""
     simulation: Simulation = Simulation()
     """How showers are simulated."""
     preprocessing: Preprocessing = Preprocessing()
@@ -195,6 +207,11 @@ class Data(Block):
             raise InvalidValueError(
                 f"the parametrised engine makes showers of electrons, not of {self.particle}",
                 remedy="set simulation.engine to geant4, or particle to e-",
+            )
+        if self.front and (self.source != "simulate" or self.simulation.engine != "geant4"):
+            raise InvalidValueError(
+                f"front has {len(self.front)} plates, and Geant4 alone simulates them",
+                remedy="leave front out, or set source to simulate and simulation.engine to geant4",
             )
         if self.source == "simulate" and self.geometry.calibrated:
             raise InvalidValueError(
