@@ -12,6 +12,7 @@ from caloscale.errors import ShowerFileError, SimulationError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE
 from caloscale.showers.hdf5.writer import write_showers
+from caloscale.simulation.entering import Acceptance
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import RECORD_NAME, FileLog, read_record
 from caloscale.spec import Data
@@ -36,6 +37,8 @@ class Order(Block):
     """Folder of the files."""
     fingerprint: str
     """Written into each file."""
+    accepted: tuple[Acceptance, ...] = ()
+    """What generators take over; none: Geant4 does all."""
 
 
 def file_name(index: int) -> str:

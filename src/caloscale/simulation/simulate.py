@@ -7,6 +7,7 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import psutil
 import caloscale
 from caloscale import progress
 from caloscale.errors import ConfigurationError
+from caloscale.simulation.entering import Acceptance
 from caloscale.simulation.files import Order, file_name, locked, pending_files, refuse_foreign
 from caloscale.simulation.pool import run_files
 from caloscale.simulation.primaries import file_count, showers_in_file
@@ -43,7 +45,7 @@ _COPIES = 2.5
 _WORKER_BYTES = 200 * 2**20
 
 
-def fingerprint(data: Data) -> str:
+def fingerprint(data: Data, accepted: Sequence[Acceptance] = ()) -> str:
     """Hash of everything that determines the showers: configuration, code, and for Geant4 its version and tables."""
     engine = data.simulation.engine
     identity: dict[str, Any] = {
@@ -62,6 +64,8 @@ def fingerprint(data: Data) -> str:
     }
     if data.particle != "e-":  # without it: showers of electrons that were simulated before stay in the cache
         identity["particle"] = data.particle
+    if accepted:
+        identity["accepted"] = [each.model_dump(mode="json") for each in accepted]
     if data.front:
         identity["front"] = [each.model_dump(mode="json") for each in data.front]
     if engine == "geant4":
@@ -71,15 +75,18 @@ def fingerprint(data: Data) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def simulate(data: Data, folder: Path) -> SimulationRecord:
+def simulate(data: Data, folder: Path, accepted: Sequence[Acceptance] = ()) -> SimulationRecord:
     """Simulate the showers of a data block into ``folder``: showers-00000.h5 and so on, simulation.json last.
 
     Finished files are kept, so an interrupted simulation resumes from them; nothing is simulated when all
     exist. Raises SimulationError when Geant4 is missing or a process dies, ShowerFileError when the folder
     contains files that another simulation or program wrote, StorageError when the disk refuses, ConfigurationError
     when the showers of a file do not fit into memory. KeyboardInterrupt passes; finished files stay.
+
+    accepted: what generators take over; the cells are then those of the other particles alone, and beside each file
+    lies the one of these particles (`entering.read_entering`).
     """
-    identity = fingerprint(data)
+    identity = fingerprint(data, accepted)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
@@ -90,7 +97,7 @@ def simulate(data: Data, folder: Path) -> SimulationRecord:
                 return record.model_copy(update={"reused": True})
             processes = _process_count(data)
             if pending:
-                _simulate_files(data, folder, identity, pending, processes)
+                _simulate_files(data, folder, identity, pending, processes, accepted)
             record = _summarise(data, folder, identity, processes)
             write_record(record, folder)
             return record
@@ -98,14 +105,18 @@ def simulate(data: Data, folder: Path) -> SimulationRecord:
         raise storage_error(error, folder) from error
 
 
-def _simulate_files(data: Data, folder: Path, identity: str, pending: list[int], processes: int) -> None:
+def _simulate_files(
+    data: Data, folder: Path, identity: str, pending: list[int], processes: int, accepted: Sequence[Acceptance]
+) -> None:
     _check_memory(data, min(processes, len(pending)))
     environment = dict(_WORKER_ENVIRONMENT)
     if data.simulation.engine == "geant4":
         wheel_folder("calzone")
         elements = elements_of(data.geometry, data.front)
         environment["GEANT4_DATA_DIR"] = str(data_folder(elements, hadrons=is_hadron(data.particle)))
-    order = Order(data=data, folder=folder.resolve(), fingerprint=identity).model_dump_json(by_alias=True)
+    order = Order(data=data, folder=folder.resolve(), fingerprint=identity, accepted=tuple(accepted)).model_dump_json(
+        by_alias=True
+    )
     log, attempt, start = FileLog(folder), uuid.uuid4().hex, time.perf_counter()
     versions: dict[str, str] = {}
     total = file_count(data) * showers_in_file(data)

@@ -18,6 +18,9 @@ START_BEFORE_FACE_MM = 5.0
 """Primaries start this far before the front face, or before the plates in front of it, which end as far before it; mm
 along the normal, in vacuum."""
 
+CATCHER_MM = 1.0
+"""Thickness of the volume before the face that keeps particles: they are kept where they enter it."""
+
 _MARGIN_MM = 50.0
 """The plates end this far outside the window and outside the entry points, several Molière radii, so that what
 is scattered out of the window and back is there."""
@@ -26,10 +29,10 @@ _MEV_PER_GEV = 1e3
 
 
 def describe_detector(
-    geometry: Geometry, angle_deg: tuple[float, float], front: Sequence[FrontLayer] = ()
+    geometry: Geometry, angle_deg: tuple[float, float], front: Sequence[FrontLayer] = (), *, catch: bool = False
 ) -> dict[str, Any]:
     """calzone's description, in cm: the layers (absorber, sensor, gap) from z = 0, the window's axis at x = y = 0, and
-    the plates in front of them."""
+    the plates in front of them. catch: not the layers, but a volume before the face that stops and keeps particles."""
     before_mm = start_before_face_mm(front)
     half_x_mm, half_y_mm = (
         half_mm + _MARGIN_MM + reach
@@ -40,12 +43,11 @@ def describe_detector(
     world: dict[str, Any] = {"material": "G4_Galactic", "box": [world_mm / _MM_PER_CM] * 3}
     z_mm = START_BEFORE_FACE_MM - before_mm
     for number, each in enumerate(front):
-        box = {
-            "box": [*plate, each.thickness_mm / _MM_PER_CM],
-            "position": [0, 0, (z_mm + each.thickness_mm / 2) / _MM_PER_CM],
-        }
-        world[f"Front{number}"] = {"material": MATERIALS[each.material].geant4, **box}
+        world[f"Front{number}"] = _plate(MATERIALS[each.material].geant4, plate, z_mm, each.thickness_mm)
         z_mm += each.thickness_mm
+    if catch:
+        catcher = _plate("G4_Galactic", plate, -CATCHER_MM, CATCHER_MM)
+        return {**world, "Face": {**catcher, "role": "catch_ingoing"}}
     z_mm = 0.0
     for layer, thickness_mm in enumerate(absorber_mm(geometry)):
         parts: tuple[tuple[str, str, float, dict[str, str]], ...] = (
@@ -53,12 +55,16 @@ def describe_detector(
             ("Sensor", MATERIALS[geometry.active].geant4, geometry.active_mm, {"role": "record_deposits"}),
         )
         for name, material, thick_mm, role in parts:
-            centre_cm = (z_mm + thick_mm / 2) / _MM_PER_CM
-            box = {"box": [*plate, thick_mm / _MM_PER_CM], "position": [0, 0, centre_cm]}
-            world[f"{name}{layer}"] = {"material": material, **box, **role}
+            world[f"{name}{layer}"] = {**_plate(material, plate, z_mm, thick_mm), **role}
             z_mm += thick_mm
         z_mm += gap_mm(geometry)
     return world
+
+
+def _plate(material: str, sides_cm: list[float], z_mm: float, thickness_mm: float) -> dict[str, Any]:
+    """A plate across the beam that begins at a depth."""
+    position = [0, 0, (z_mm + thickness_mm / 2) / _MM_PER_CM]
+    return {"material": material, "box": [*sides_cm, thickness_mm / _MM_PER_CM], "position": position}
 
 
 def start_before_face_mm(front: Sequence[FrontLayer]) -> float:
@@ -74,8 +80,13 @@ def _entry_outside_mm(geometry: Geometry, angle_deg: tuple[float, float], before
     return max(0.0, entry_mm - half_window_mm(geometry)[0])
 
 
-def bin_deposits(deposits: Mapping[str, Any], count: int, geometry: Geometry) -> NDArray[np.float32]:
-    """Steps in the sensors of ``count`` showers as cells, GeV: each at its middle, those outside the window dropped."""
+def bin_deposits(
+    deposits: Mapping[str, Any], count: int, geometry: Geometry, shower: NDArray[np.integer] | None = None
+) -> NDArray[np.float32]:
+    """Steps in the sensors of ``count`` showers as cells, GeV: each at its middle, those outside the window dropped.
+
+    shower: number of the shower that each primary belongs to; absent: each has its own.
+    """
     shape = (count, *geometry.cells)
     indices, energies = [], []
     for layer in range(geometry.cells[2] * geometry.layers_per_cell):
@@ -85,7 +96,8 @@ def bin_deposits(deposits: Mapping[str, Any], count: int, geometry: Geometry) ->
         for steps in (sampled.line, sampled.point):
             if len(steps):
                 position = (steps["start"] + steps["end"]) / 2 if "start" in steps.dtype.names else steps["position"]
-                index, inside = _cell_index(steps["event"], position, layer, geometry)
+                event = steps["event"] if shower is None else shower[steps["event"]]
+                index, inside = _cell_index(event, position, layer, geometry)
                 indices.append(index)
                 energies.append(steps["value"][inside])
     if not indices:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TextIO
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CaloscaleError, SimulationError
 from caloscale.showers.arrays import Showers
+from caloscale.simulation.entering import Acceptance, write_entering
 from caloscale.simulation.files import Order, write_file
 from caloscale.simulation.primaries import batches, draw_primaries
 from caloscale.simulation.tables import remedy_of_missing
@@ -42,17 +43,20 @@ class Engine(Protocol):
         """Cells in GeV, (N, X, Y, Z), of primaries with these energies and angles, (N,)."""
 
 
-def build_engine(data: Data) -> Engine:
-    """The engine of the run configuration. Raises SimulationError when its wheel is missing."""
+def build_engine(data: Data, accepted: Sequence[Acceptance] = ()) -> Engine:
+    """The engine of the run configuration; accepted: what generators take over.
+
+    Raises SimulationError when its wheel is missing.
+    """
     if data.simulation.engine == "parametrised":
         from caloscale.simulation.parametrised import Parametrised
 
         return Parametrised(data)
     try:
-        from caloscale.simulation.geant4 import Geant4
+        from caloscale.simulation.geant4 import Geant4, Hybrid
     except ImportError as error:
         raise SimulationError(f"Geant4 cannot be loaded: {error}", remedy=remedy_of_missing()) from error
-    return Geant4(data)
+    return Hybrid(data, accepted) if accepted else Geant4(data)
 
 
 def simulate_file(engine: Engine, data: Data, index: int, report: Callable[[int], None]) -> Showers:
@@ -78,12 +82,14 @@ def work(lines: TextIO, reply: TextIO) -> None:
 
     try:
         order = Order.model_validate_json(lines.readline())
-        engine = build_engine(order.data)
+        engine = build_engine(order.data, order.accepted)
         send("ready", versions=engine.versions())
         spent = 0.0  # the first file includes the start of the process
         for line in lines:
             index = int(line)
             showers = simulate_file(engine, order.data, index, lambda count: send("progress", showers=count))
+            if order.accepted:
+                write_entering(order.folder, index, engine.entering())  # type: ignore[attr-defined]
             write_file(order.folder, index, showers, order.data, order.fingerprint)
             now = time.process_time()
             send("done", file=index, showers=len(showers), coreSeconds=now - spent)

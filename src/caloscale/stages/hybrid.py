@@ -1,0 +1,174 @@
+"""Showers of Geant4 and generators together: what enters the calorimeter within a trained range is generated."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale import simulation
+from caloscale.errors import InputError, ShowerFileError
+from caloscale.inference.generator import Generator, load_generator
+from caloscale.models.card import CARD, GENERATOR
+from caloscale.progress import bar
+from caloscale.showers.arrays import Showers
+from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE, open_layout
+from caloscale.showers.hdf5.reader import read_showers
+from caloscale.showers.hdf5.writer import write_showers
+from caloscale.showers.preprocessing import rebin
+from caloscale.simulation.entering import TAKEN_CODES, Acceptance, moved, read_entering, shift_of
+from caloscale.simulation.files import file_name
+from caloscale.simulation.primaries import file_count
+from caloscale.spec import Data
+from caloscale.spec.block import Block
+
+GEANT4_PART = "geant4"
+"""Folder of what Geant4 simulated, within that of the showers."""
+_IDENTITY = "hybrid"
+"""Attribute of a file: which simulation and generators made it."""
+
+
+class HybridRecord(Block):
+    """What a hybrid simulation did."""
+
+    showers: int
+    """Showers in all files."""
+    generated: int
+    """Particles that the generators took over."""
+    generated_energy: float
+    """Their energy over that of the primaries."""
+    geant4_core_seconds_per_shower: float
+    """Processor time of Geant4, s; 0 when it was not measured."""
+    generator_seconds_per_shower: float
+    """Time of the generators, s; 0 when all files were there."""
+
+
+def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridRecord:
+    """Simulate the showers of a data block into ``folder`` with the generators of model folders.
+
+    Geant4 carries the particles through `data.front`. A particle that enters the calorimeter goes to the first
+    generator whose primary, energies and angles it has, and its generated shower is added at the nearest whole cell;
+    Geant4 continues with the others. Files as those of `simulate`, of re-binned cells; finished ones are kept. Raises
+    InputError for models that do not fit the data, and what `simulate`, `load_generator` and `write_showers` raise.
+    """
+    generators = [load_generator(model) for model in models]
+    for model, generator in zip(models, generators):
+        _check(generator, model, data)
+    accepted = [
+        Acceptance(particle=card.particle, energy_gev=card.energy_gev, angle_deg=card.angle_deg)
+        for card in (generator.card for generator in generators)
+    ]
+    part = folder / GEANT4_PART
+    record = simulation.simulate(data, part, accepted)
+    identity = _identity(record.fingerprint, models)
+    count, energy_gev, primaries_gev, seconds = 0, 0.0, 0.0, 0.0
+    files = range(file_count(data))
+    with bar("generated showers", len(files), "files") as shown:
+        for index in files:
+            entering, path = read_entering(part, index), folder / file_name(index)
+            carried = read_showers(part / file_name(index), geometry=data.geometry)
+            count, energy_gev = count + len(entering), energy_gev + float(entering["energy_gev"].sum(dtype=float))
+            primaries_gev += float(carried.energy_gev.sum(dtype=float))
+            if not _is_finished(path, identity):
+                begun = time.perf_counter()
+                showers = _add_generated(carried, entering, generators, data, index)
+                seconds += time.perf_counter() - begun
+                _write(path, showers, data, identity)
+            shown.update(1)
+    return HybridRecord(
+        showers=record.showers,
+        generated=count,
+        generated_energy=energy_gev / primaries_gev,
+        geant4_core_seconds_per_shower=record.core_seconds_per_shower,
+        generator_seconds_per_shower=seconds / record.showers,
+    )
+
+
+def _add_generated(
+    carried: Showers, entering: NDArray[np.void], generators: Sequence[Generator], data: Data, index: int
+) -> Showers:
+    cells = rebin(carried.cells_gev, data.preprocessing.rebin).copy()
+    for number, generator in enumerate(generators):
+        mine = entering[entering["generator"] == number]
+        if not len(mine):
+            continue
+        # Another seed for each file and generator, and none that Geant4 has.
+        (seed,) = np.random.SeedSequence(data.seed, spawn_key=(index, 2, number)).generate_state(1)
+        generated = generator.generate(mine["energy_gev"], mine["angle_rad"], seed=int(seed))
+        for event, one, x, y in zip(
+            mine["event"], generated.cells_gev, *shift_of(mine, data.geometry, data.preprocessing.rebin)
+        ):
+            cells[event] += moved(one, int(x), int(y))
+    return Showers(cells, carried.energy_gev, carried.angle_rad, "generated")
+
+
+def _check(generator: Generator, model: Path, data: Data) -> None:
+    """InputError unless the model's showers can be put into the cells of the data."""
+    card = generator.card
+    for field, found, wanted in (
+        ("geometry", card.geometry, data.geometry),
+        ("preprocessing.rebin", card.preprocessing.rebin, data.preprocessing.rebin),
+    ):
+        if found != wanted:
+            raise InputError(
+                f"is a generator of another detector than the run configuration: data.{field} differs",
+                file=model / CARD,
+                field=field,
+                value=str(found)[:200],
+                remedy=f"set data.{field} to it, or give a model that was trained with {str(wanted)[:200]}",
+            )
+    if card.geometry.cell_shape != "grid":
+        raise InputError(
+            "is a cylinder around one particle, and several enter",
+            file=model / CARD,
+            field="geometry.cellShape",
+            value=card.geometry.cell_shape,
+            remedy="give a model of a regular grid",
+        )
+    if card.particle not in TAKEN_CODES:
+        raise InputError(
+            "is no primary that a generator takes over in a hybrid simulation",
+            file=model / CARD,
+            field="particle",
+            value=card.particle,
+            remedy=f"give a model of {' or '.join(TAKEN_CODES)}",
+        )
+
+
+def _identity(fingerprint: str, models: Sequence[Path]) -> str:
+    digest = hashlib.sha256(fingerprint.encode())
+    for model in models:
+        for name in (GENERATOR, CARD):
+            digest.update(hashlib.sha256((model / name).read_bytes()).digest())
+    return digest.hexdigest()[:32]
+
+
+def _is_finished(path: Path, identity: str) -> bool:
+    if not path.exists():
+        return False
+    with open_layout(path) as opened:
+        found = opened.attributes.get(_IDENTITY)
+    if found != identity:
+        raise ShowerFileError(
+            "belongs to another simulation or other models, or to none",
+            file=path,
+            field=_IDENTITY,
+            value=found,
+            remedy=f"choose another folder than {path.parent}, or delete or move the file",
+        )
+    return True
+
+
+def _write(path: Path, showers: Showers, data: Data, identity: str) -> None:
+    attributes: dict[str, str | int | float] = {
+        _IDENTITY: identity,
+        PARTICLE_ATTRIBUTE: data.particle,
+        CELL_SHAPE_ATTRIBUTE: data.geometry.cell_shape,
+        "rebin": "x".join(map(str, data.preprocessing.rebin)),
+        "seed": data.seed,
+    }
+    write_showers(path, showers, attributes=attributes)
