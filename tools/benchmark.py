@@ -37,6 +37,7 @@ from tools.angle_target import section as angle_section
 from tools.benchmark_nodes import node_times, smoke_times
 from tools.benchmark_runs import runs_section, table
 from tools.compact_ablation import section as ablation_section
+from tools.hybrid import section as hybrid_section
 from tools.physics_benchmark import section as physics_section
 from tools.verdicts import section as verdicts_section
 
@@ -259,6 +260,12 @@ SECTIONS = (
         "The target of the angle (an hour)",
         (Measurement("angle", (), module="tools.angle_target"),),
         lambda one: angle_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=angle"),
+    ),
+    Section(
+        "hybrid",
+        "Geant4 with a generator in the calorimeter (20 minutes)",
+        (Measurement("hybrid", (), module="tools.hybrid"),),
+        lambda one: hybrid_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=hybrid"),
     ),
 )
 VERDICTS = Section(
