@@ -2,7 +2,7 @@
 # repository:
 #   docker build -f docker/operator.Dockerfile -t caloscale/operator:0.1.0 .
 # Stages as in trainer.Dockerfile, which says why.
-ARG BASE_IMAGE=python:3.11.14-slim-bookworm
+ARG BASE_IMAGE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 
 FROM ${BASE_IMAGE} AS python
 RUN apt-get update --quiet \

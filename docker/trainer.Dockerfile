@@ -2,7 +2,7 @@
 # with another wheel of TensorFlow.  make images TARGETS=trainer-cpu, or in the root of the repository:
 #   docker build -f docker/trainer.Dockerfile --target cpu -t caloscale/trainer:0.1.0 .
 # BASE_IMAGE: Debian or Ubuntu with Python 3.11 to 3.13, or one that has it to install (docs/images.md).
-ARG BASE_IMAGE=python:3.11.14-slim-bookworm
+ARG BASE_IMAGE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 
 # What runs is Python and tini. A worker must not be process 1: the kernel keeps signals from it that it does not handle.
 FROM ${BASE_IMAGE} AS python

@@ -58,7 +58,7 @@ def of(instructions: Stage, kind: str) -> list[str]:
 def test_stages_begin_with_the_build_argument_or_another_stage(dockerfile: str) -> None:
     stages, parents = stages_of(dockerfile)
     (argument,) = of(stages[""], "ARG")
-    assert re.fullmatch(r"BASE_IMAGE=[a-z]+:\d+\.\d+\.\d+-slim-\w+", argument), "a fixed tag"
+    assert re.fullmatch(r"BASE_IMAGE=[a-z]+:\d+\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}", argument), "a fixed image"
     known = ["${BASE_IMAGE}", "scratch"]
     for name, parent in parents.items():
         assert parent in known
