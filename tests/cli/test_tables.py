@@ -87,6 +87,15 @@ def test_a_table_fits_80_columns_by_itself(command, usage, monkeypatch, words):
     assert 30 < widest(done.out) <= 80, done.out
 
 
+def test_a_study_is_a_line_and_wide_shows_its_whole_question(command, monkeypatch):
+    monkeypatch.setattr(tables, "console", lambda: Console(width=300, highlight=False, markup=False))
+    titles = json.loads(command("study", "--list", "--json").out)
+    short, wide = (command("study", "--list", *more).out.splitlines() for more in ((), ("--wide",)))
+    assert len(short) == len(wide) == len(titles) + 3
+    for name, title in titles.items():
+        assert any(line.split()[0] == name and title in line for line in wide[3:])
+
+
 def test_wide_shows_all_columns(command, usage, monkeypatch):
     monkeypatch.setattr(tables, "console", lambda: Console(width=300, highlight=False, markup=False))
     assert "source" not in command("prices", "--sku", "v100", "--as-of", "2026-11-21").out

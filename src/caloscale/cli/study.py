@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import textwrap
 from pathlib import Path
@@ -37,8 +38,14 @@ def command(
     from caloscale.studies.sweep import load_study, parse_changes, study_names
 
     if listed or study is None:
-        rows = [(name, textwrap.fill(load_study(name).title, 54)) for name in study_names()]
-        console().print(table("Studies", ("study", "question"), rows))
+        titles = {name: load_study(name).title for name in study_names()}
+        if as_json:
+            typer.echo(json.dumps(titles, indent=2))
+            return
+        questions = (
+            titles.values() if wide else (textwrap.shorten(each, 54, placeholder=" ...") for each in titles.values())
+        )
+        console().print(table("Studies", ("study", "question"), list(zip(titles, questions))))
         return
     asked = load_study(study).changed(parse_changes(changes or ()))
     folder = output or Path("runs") / f"study-{asked.name}"
