@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caloscale.errors import ConfigurationError
-from caloscale.studies.exchange_model import model_step, time_ring
+from caloscale.studies import contenders
+from caloscale.studies.exchange_model import model_nodes, model_step, time_ring
 
 LINKS = {
     "gradientBytes": [1e8],
@@ -97,3 +98,45 @@ def test_a_ring_of_processes_sums_and_is_compared_with_its_messages():
     assert found["ratio"] == found["measuredSeconds"] / found["modelledSeconds"]
     with pytest.raises(ConfigurationError, match="workers"):
         time_ring({"workers": 0})
+
+
+NODES = {
+    "model.preset": "fixed-angle",
+    "train.batchPerReplica": 8,
+    "processes": 2,
+    "showers": 180000,
+    "latencySeconds": 2e-6,
+    "bytesPerSecond": 1.25e10,
+}
+
+
+def test_nodes_are_modelled_from_one_measured_step(tmp_path, monkeypatch):
+    """946,210 weights are exchanged twice by rings; 128 nodes of 2 processes and a batch of 8 make 88 steps."""
+    asked = []
+    figures = {"meanStepSeconds": 2.0, "cv": 0.01}
+    monkeypatch.setattr(contenders, "time_steps", lambda inputs: asked.append(inputs) or figures)
+    one, many = (model_nodes({**NODES, "nodes": nodes, "processes": 1}, tmp_path) for nodes in (1, 256))
+    assert one["stepSeconds"] == 2.0 and one["epochMinutes"] == pytest.approx(22500 * 2 / 60) and one["workers"] == 1
+    assert many["stepsPerEpoch"] == 88 and many["workers"] == 256
+    assert many["exchangeTransferSeconds"] == pytest.approx(2 * 2 * 255 / 256 * 4 * 946210 / 1.25e10)
+    assert many["exchangeLatencySeconds"] == pytest.approx(4 * 2 * 255 * 2e-6)
+    assert many["waitSeconds"] == pytest.approx(0.02 * math.sqrt(2 * math.log(256)))
+    assert len(asked) == 1 and "nodes" not in asked[0] and asked[0]["model.preset"] == "fixed-angle"
+    model_nodes({**NODES, "nodes": 256}, tmp_path)
+    assert len(asked) == 2  # two processes are another step
+
+
+@pytest.mark.integration
+def test_an_epoch_on_nodes_like_this_machine(tmp_path):
+    inputs = {**NODES, "model.preset": "compact", "processes": 1, "steps": 2, "nodes": 4}
+    found = model_nodes(inputs, tmp_path)
+    assert found["measuredStepSeconds"] > 0 and found["stepSeconds"] > found["measuredStepSeconds"]
+    assert 0 < found["efficiency"] < 1
+
+
+@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"nodes": 2, "showers": None}, {"nodes": 2, "latencySeconds": -1}])
+def test_nodes_that_cannot_be_modelled(wrong, tmp_path, monkeypatch):
+    monkeypatch.setattr(contenders, "time_steps", lambda inputs: {"meanStepSeconds": 2.0, "cv": 0.01})
+    with pytest.raises(ConfigurationError) as error:
+        model_nodes({**NODES, **wrong}, tmp_path)
+    assert error.value.exit_code == 2

@@ -152,14 +152,14 @@ class Network:
 class Descent:
     """Updates of a weight vector: w -= rate v, v = momentum v + gradient."""
 
-    def __init__(self, momentum: float) -> None:
+    def __init__(self, momentum: float, velocity: Floats | None = None) -> None:
         self.momentum = momentum
-        self._velocity: Floats | None = None
+        self.velocity = velocity
 
     def update(self, weights: Floats, gradient: Floats, rate: float) -> None:
         """In place."""
-        velocity = gradient if self._velocity is None else self.momentum * self._velocity + gradient
-        self._velocity = velocity if self.momentum else None
+        velocity = gradient if self.velocity is None else self.momentum * self.velocity + gradient
+        self.velocity = velocity if self.momentum else None
         weights -= rate * velocity
 
 
@@ -225,6 +225,15 @@ def train_digits(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {"globalBatch": asked.workers * asked.batch, **found}
 
 
+def train_network(asked: DigitsInputs, data: Mapping[str, Any], seed: int) -> Network:
+    """A network that one worker has trained in this process."""
+    network, descent = Network(asked.hidden, seed), Descent(asked.momentum)
+    for step, chosen in enumerate(batches(asked, len(data["labels"]), seed=seed)):
+        gradient = network.gradient(data["images"][chosen], data["labels"][chosen])
+        descent.update(network.weights, gradient, asked.rate(step))
+    return network
+
+
 def tested(network: Network, data: Mapping[str, Any]) -> dict[str, float]:
     """Accuracy on the test images, loss on those for training."""
     right = network.probabilities(data["test_images"]).argmax(axis=1) == data["test_labels"]
@@ -236,11 +245,8 @@ def _alone(asked: DigitsInputs, folder: Path) -> dict[str, Any]:
         data = dict(file)
     members, seconds = [], 0.0
     for seed in range(asked.seed, asked.seed + asked.members):
-        network, descent = Network(asked.hidden, seed), Descent(asked.momentum)
         clock = time.perf_counter()
-        for step, chosen in enumerate(batches(asked, len(data["labels"]), seed=seed)):
-            gradient = network.gradient(data["images"][chosen], data["labels"][chosen])
-            descent.update(network.weights, gradient, asked.rate(step))
+        network = train_network(asked, data, seed)
         seconds += (time.perf_counter() - clock) / asked.members
         members.append((network, tested(network, data)))
     together = np.mean([network.probabilities(data["test_images"]) for network, _ in members], axis=0)

@@ -8,6 +8,7 @@ numbers.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -17,9 +18,12 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from caloscale import __version__
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
 from caloscale.spec.problem import list_problems
+from caloscale.storage.atomic import atomic_writer
+from caloscale.studies.inputs import configured_run
 from caloscale.studies.ranks import run_ranks
 
 
@@ -112,6 +116,68 @@ def model_step(inputs: Mapping[str, Any]) -> dict[str, Any]:
         "samplesPerSecond": asked.workers * asked.batch_per_worker / step,
         "efficiency": asked.compute_seconds / step,
     }
+
+
+def model_nodes(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
+    """An epoch on several nodes like this machine, from a step that is measured here.
+
+    inputs: those of `step` (fields of the run configuration, ``processes`` of a node, ...), which is measured once for
+    all points of the folder; ``nodes``; ``showers`` of an epoch; method, latencies and bandwidths of ExchangeInputs.
+    The gradients of both networks are exchanged twice a step; workers differ by the measured variation of a step.
+    Result: that of `model_step`, with ``workers``, ``stepsPerEpoch``, ``epochMinutes``, ``showersPerSecond`` and
+    ``measuredStepSeconds``. Raises ConfigurationError, BenchError.
+    """
+    from caloscale.models import build, count_parameters  # TensorFlow
+    from caloscale.studies.contenders import STEP_INPUTS, time_steps
+
+    asked = {name: value for name, value in inputs.items() if name in _EXCHANGE_FIELDS}
+    nodes, showers = inputs.get("nodes"), inputs.get("showers")
+    for name, value in (("nodes", nodes), ("showers", showers)):
+        if not isinstance(value, int) or value < 1:
+            raise ConfigurationError("must be a whole number from 1 on", field=name, value=value, remedy=f"give {name}")
+    assert isinstance(nodes, int) and isinstance(showers, int)
+    of_step = {k: v for k, v in inputs.items() if k not in asked and k not in ("nodes", "showers")}
+    key = hashlib.sha256(json.dumps([__version__, of_step], sort_keys=True).encode()).hexdigest()[:16]
+    file = points / f"step-{key}.json"
+    if not file.is_file():
+        with atomic_writer(file) as temporary:
+            temporary.write_text(json.dumps(time_steps(of_step)), encoding="utf-8")
+    measured = json.loads(file.read_text(encoding="utf-8"))
+    run, processes = (
+        configured_run({k: v for k, v in of_step.items() if k not in STEP_INPUTS}),
+        of_step.get("processes", 1),
+    )
+    batch, workers = run.train.replica_batch(1), nodes * processes
+    sizes = [4.0 * count_parameters(network) for network in build(run.model, run.data)]
+    step = model_step(
+        {
+            **asked,
+            "workers": workers,
+            "perNode": processes,
+            "gradientBytes": [*sizes, *sizes],
+            "computeSeconds": measured["meanStepSeconds"],
+            "spreadSeconds": measured["cv"] * measured["meanStepSeconds"],
+            "batchPerWorker": batch,
+        }
+    )
+    steps = math.ceil(showers / (workers * batch))
+    return {
+        **step,
+        "workers": workers,
+        "stepsPerEpoch": steps,
+        "epochMinutes": steps * step["stepSeconds"] / 60,
+        "showersPerSecond": step["samplesPerSecond"],
+        "measuredStepSeconds": measured["meanStepSeconds"],
+    }
+
+
+_EXCHANGE_FIELDS = (
+    "method",
+    "latencySeconds",
+    "bytesPerSecond",
+    "insideLatencySeconds",
+    "insideBytesPerSecond",
+)
 
 
 def time_ring(inputs: Mapping[str, Any]) -> dict[str, Any]:

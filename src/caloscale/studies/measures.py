@@ -21,7 +21,7 @@ from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import Run
 from caloscale.spec.block import Block
 from caloscale.studies.epochs import EpochCost, cost_ratio, epoch_cost
-from caloscale.studies.exchange_model import model_step, time_ring
+from caloscale.studies.exchange_model import model_nodes, model_step, time_ring
 from caloscale.studies.inputs import configured_run, nested
 from caloscale.studies.whole_run import whole_run
 
@@ -245,6 +245,18 @@ def _digits(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
     return train_digits(inputs)
 
 
+def _elastic(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
+    from caloscale.studies.elastic import train_elastic  # loads NumPy
+
+    return train_elastic(inputs)
+
+
+def _search(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
+    from caloscale.studies.search import search_digits  # loads NumPy
+
+    return search_digits(inputs)
+
+
 def _generate(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
     from caloscale.studies.contenders import time_generation
 
@@ -254,6 +266,7 @@ def _generate(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]
 MEASURES: dict[str, Measure] = {
     "classifier": Measure(_classifier, "measured", lambda _: __version__),
     "digits": Measure(_digits, "measured", lambda _: __version__),
+    "elastic": Measure(_elastic, "measured", lambda _: __version__),
     "epochCost": Measure(_epoch_cost, "priced", lambda context: context.catalogues),
     "epochRatio": Measure(_epoch_ratio, "priced", lambda context: context.catalogues),
     "exchangeModel": Measure(lambda inputs, _, __: model_step(inputs), "modelled", lambda _: __version__),
@@ -261,9 +274,11 @@ MEASURES: dict[str, Measure] = {
     "imageInput": Measure(_images, "measured", lambda _: __version__),
     "layout": Measure(_layout, "measured", lambda _: __version__),
     "parallelism": Measure(_parallelism, "measured", lambda _: __version__),
+    "nodes": Measure(lambda inputs, _, folder: model_nodes(inputs, folder.parent), "modelled", lambda _: __version__),
     "plan": Measure(_plan, "modelled", lambda context: context.catalogues),
     "ring": Measure(lambda inputs, _, __: time_ring(inputs), "measured", lambda _: __version__),
     "run": Measure(lambda inputs, _, folder: whole_run(inputs, folder), "measured", lambda _: __version__),
+    "search": Measure(_search, "measured", lambda _: __version__),
     "solve": Measure(_solve, "measured", lambda _: __version__),
     "step": Measure(_step, "measured", lambda _: __version__),
 }
