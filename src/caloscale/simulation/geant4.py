@@ -40,6 +40,8 @@ class Geant4:
 
     def __init__(self, data: Data) -> None:
         self._geometry, self._particle, self._front = data.geometry, data.particle, data.front
+        apart = data.pair_distance_mm
+        self._offsets_mm = np.array([0.0] if apart is None else [-apart / 2, apart / 2])
         self._simulation = _simulation(data, describe_detector(data.geometry, data.angle_deg, data.front))
 
     @staticmethod
@@ -54,18 +56,22 @@ class Geant4:
     def showers(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> NDArray[np.float32]:
         """Cells in GeV, (N, X, Y, Z), of primaries with these energies and angles, (N,). Raises SimulationError."""
         deposits = _run(self._simulation, self._primaries(energy_gev, angle_rad))
-        return bin_deposits(deposits, len(angle_rad), self._geometry)
+        shower = np.arange(len(angle_rad)).repeat(len(self._offsets_mm))
+        return bin_deposits(deposits, len(angle_rad), self._geometry, shower)
 
     def _primaries(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> Any:
-        angle = angle_rad.astype(np.float64)
+        """One or two primaries for each shower, those of a shower one after the other."""
+        each = len(self._offsets_mm)
+        angle = angle_rad.astype(np.float64).repeat(each)
         direction = np.stack([np.cos(angle), np.zeros_like(angle), np.sin(angle)], axis=1)
         aim_mm = aim_depth_mm(self._geometry)
         path_mm = (aim_mm + start_before_face_mm(self._front)) / direction[:, 2:]
+        aim = np.array([[0.0, y_mm, aim_mm] for y_mm in self._offsets_mm] * len(angle_rad))
         return calzone.particles(
             len(angle),
             pid=PDG_CODES[self._particle],
-            energy=energy_gev.astype(np.float64) * _MEV_PER_GEV,
-            position=(np.array([[0.0, 0.0, aim_mm]]) - direction * path_mm) / _MM_PER_CM,
+            energy=energy_gev.astype(np.float64).repeat(each) / each * _MEV_PER_GEV,
+            position=(aim - direction * path_mm) / _MM_PER_CM,
             direction=direction,
         )
 
@@ -91,25 +97,26 @@ class Hybrid(Geant4):
         """Cells in GeV, (N, X, Y, Z), of what no generator takes over. Raises SimulationError."""
         caught = _run(self._before, self._primaries(energy_gev, angle_rad))["World.Face"]
         caught = caught[caught["direction"][:, 2] > 0]
+        shower = caught["event"].astype(np.int64) // len(self._offsets_mm)
         energy = caught["energy"] / _MEV_PER_GEV
         generator, angle = assign(caught["pid"], energy, caught["direction"], self._accepted)
         taken = generator != NOBODY
-        self._keep(caught[taken], generator[taken], energy[taken], angle[taken])
+        self._keep(caught[taken], shower[taken], generator[taken], energy[taken], angle[taken])
         self._showers += len(angle_rad)
         rest = caught[~taken]
         if not len(rest):
             return np.zeros((len(angle_rad), *self._geometry.cells), np.float32)
         fields = {name: rest[name] for name in ("pid", "energy", "position", "direction")}
         deposits = _run(self._simulation, calzone.particles(len(rest), **fields))
-        return bin_deposits(deposits, len(angle_rad), self._geometry, rest["event"].astype(np.int64))
+        return bin_deposits(deposits, len(angle_rad), self._geometry, shower[~taken])
 
     def entering(self) -> NDArray[np.void]:
         """The particles of the file so far that generators take over, with the fields of `ENTERING`."""
         return np.concatenate(self._kept)
 
-    def _keep(self, caught: Any, generator: Any, energy_gev: Any, angle_rad: Any) -> None:
+    def _keep(self, caught: Any, shower: Any, generator: Any, energy_gev: Any, angle_rad: Any) -> None:
         entering = np.zeros(len(caught), ENTERING)
-        entering["event"] = caught["event"] + self._showers
+        entering["event"] = shower + self._showers
         entering["generator"], entering["energy_gev"], entering["angle_rad"] = generator, energy_gev, angle_rad
         crossing_mm = at_face(caught["position"] * _MM_PER_CM, caught["direction"])
         entering["x_mm"], entering["y_mm"] = crossing_mm.T

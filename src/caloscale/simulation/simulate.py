@@ -68,6 +68,8 @@ def fingerprint(data: Data, accepted: Sequence[Acceptance] = ()) -> str:
         identity["accepted"] = [each.model_dump(mode="json") for each in accepted]
     if data.front:
         identity["front"] = [each.model_dump(mode="json") for each in data.front]
+    if data.pair_distance_mm is not None:
+        identity["pairDistanceMm"] = data.pair_distance_mm
     if engine == "geant4":
         identity["cutMm"] = data.simulation.cut_mm
         identity["calzone"] = wheel_version("calzone")

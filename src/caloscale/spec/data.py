@@ -172,6 +172,9 @@ class Data(Block):
     front: tuple[FrontLayer, ...] = ()
     """Plates before the calorimeter, in the order in which particles cross them, one behind the other; none: vacuum.
     Deposits in them are not recorded. With source simulate and Geant4 only."""
+    pair_distance_mm: float | None = Field(None, gt=0)
+    """Two parallel primaries with half of the energy each in every shower, this far apart along y, mm, half of it on
+    each side of the axis; absent: one primary. With source simulate and Geant4 only."""
     simulation: Simulation = Simulation()
     """How showers are simulated."""
     preprocessing: Preprocessing = Preprocessing()
@@ -213,6 +216,7 @@ class Data(Block):
                 f"front has {len(self.front)} plates, and Geant4 alone simulates them",
                 remedy="leave front out, or set source to simulate and simulation.engine to geant4",
             )
+        self._check_pair()
         if self.source == "simulate" and self.geometry.calibrated:
             raise InvalidValueError(
                 "geometry.calibrated is true, and simulated cells hold deposits in the sensors",
@@ -221,6 +225,21 @@ class Data(Block):
         if self.source == "simulate" and self.showers is None:
             raise InvalidValueError("showers is needed with source simulate", remedy="--set data.showers=1500")
         return self
+
+    def _check_pair(self) -> None:
+        if self.pair_distance_mm is None:
+            return
+        if self.source != "simulate" or self.simulation.engine != "geant4" or self.geometry.cell_shape != "grid":
+            raise InvalidValueError(
+                f"pairDistanceMm is {self.pair_distance_mm:g}, and Geant4 alone simulates pairs, in cells of a grid",
+                remedy="leave pairDistanceMm out, or set source to simulate, simulation.engine to geant4, and "
+                "geometry.cellShape to grid",
+            )
+        if self.pair_distance_mm >= (window := self.geometry.cells[1] * self.geometry.cell_mm):
+            raise InvalidValueError(
+                f"pairDistanceMm {self.pair_distance_mm:g} leaves the window of {window:g} mm",
+                remedy=f"write less than {window:g}",
+            )
 
     def _check_cylinder(self) -> None:
         """Cells around the direction of the particle: the layers are their depth at perpendicular incidence alone."""
