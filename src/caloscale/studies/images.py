@@ -6,6 +6,7 @@ arXiv:1409.4842 (Inception v1), without the auxiliary classifiers. ResNet50: He 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -113,6 +114,8 @@ class ClassifierInputs(Block):
     """Classifier."""
     workers: int = Field(1, ge=1, le=64)
     """Processes; each averages its gradients with those of the others in every step."""
+    exchange: Literal["mpi", "horovod"] = "mpi"
+    """mpi: one all-reduce of all gradients. horovod: its DistributedGradientTape, where it is installed with MPI."""
     threads: int = Field(1, ge=1)
     """Threads of a worker."""
     batch_per_worker: int | None = Field(None, ge=1)
@@ -137,10 +140,18 @@ def time_classifier(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Training steps on synthetic images with an all-reduce of all gradients.
 
     Result: ``stepSeconds`` and of these ``exchangeSeconds`` (waiting included) and ``computeSeconds``, means over the
-    steps of the slowest worker; ``imagesPerSecond`` of all; ``epochHours``; ``batchPerWorker``; ``parameters``;
-    ``weightsAgree``, whether all workers have the same weights in the end. Raises ConfigurationError, TrainingError.
+    steps of the slowest worker (Horovod exchanges while it computes: computing is that of steps without exchange);
+    ``imagesPerSecond`` of all; ``epochHours``; ``batchPerWorker``; ``parameters``; ``weightsAgree``, whether all
+    workers have the same weights in the end. Raises ConfigurationError, TrainingError.
     """
     asked = _validated(ClassifierInputs, inputs)
+    if asked.exchange == "horovod" and importlib.util.find_spec("horovod") is None:
+        raise ConfigurationError(
+            "is not installed",
+            field="exchange",
+            value=asked.exchange,
+            remedy="build Horovod with HOROVOD_WITH_MPI=1 against this TensorFlow, or use exchange: mpi",
+        )
     with TemporaryDirectory(prefix="caloscale-study-") as temporary:
         settings = {**asked.model_dump(mode="json"), "batch": asked.batch()}
         run_ranks("images_rank", asked.workers, [json.dumps(settings), temporary], asked.threads)
