@@ -110,7 +110,7 @@ def test_all_figures_are_described(undistorted, perfect_data):
 def test_all_figures_are_saved(undistorted, perfect_data, tmp_path):
     drawings = physics_drawings(undistorted.evaluation, perfect_data)
     drawn = save_figures(tmp_path / "figures", drawings)
-    assert {figure.name for figure in drawn} == set(FIGURES)
+    assert {figure.name for figure in drawn} == {figure.__name__ for figure in FIGURES}
     check_files(drawn, tmp_path / "figures")
 
 

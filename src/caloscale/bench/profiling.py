@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import tensorflow as tf
 
 from caloscale.bench.training import sample_shards
 from caloscale.errors import CaloscaleError
-from caloscale.profiling.peak import measure_peak
+from caloscale.models import Networks
+from caloscale.profiling.breakdown import break_down
+from caloscale.profiling.peak import measure_bandwidth, measure_peak
 from caloscale.profiling.profile import StepProfiler, describe
-from caloscale.profiling.result import Profile
+from caloscale.profiling.result import Breakdown, Profile
 from caloscale.profiling.trace import Trace
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.spec import Run
@@ -27,6 +30,19 @@ def profile_step(run: Run, batch: int, *, steps: int, dataset: Path | None = Non
 
     dataset: a folder of shards of the run; absent, some are made of parametrised showers.
     """
+    trace, networks = _record(run, batch, steps, dataset)
+    return describe(trace, run, networks, batch, measure_peak(run.train.precision))
+
+
+def break_down_step(
+    run: Run, batch: int, by: Literal["layer", "operation"], *, steps: int, dataset: Path | None = None
+) -> Breakdown:
+    """The same by layer or by type of operation."""
+    trace, networks = _record(run, batch, steps, dataset)
+    return break_down(trace, by, run, networks, batch, measure_peak(run.train.precision), measure_bandwidth())
+
+
+def _record(run: Run, batch: int, steps: int, dataset: Path | None) -> tuple[Trace, Networks]:
     with TemporaryDirectory(prefix="caloscale-profile-") as temporary:
         folder = dataset or sample_shards(run, Path(temporary), showers=max(256, 2 * batch))
         manifest = read_manifest(folder)
@@ -52,4 +68,4 @@ def profile_step(run: Run, batch: int, *, steps: int, dataset: Path | None = Non
             profiler.close()
         if not traces:
             raise CaloscaleError(f"TensorFlow {tf.__version__} made no profile of the step")
-        return describe(traces[0], run, state.networks, batch, measure_peak(run.train.precision))
+        return traces[0], state.networks

@@ -1,4 +1,4 @@
-"""What this machine can multiply: the rate of a large matrix product."""
+"""What this machine can do: the rate of a large matrix product, and the bandwidth of its memory."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import tensorflow as tf
 from caloscale.spec.block import Block
 
 SIZE = 2048
+BANDWIDTH_BYTES = 2**28
+"""Of the array by which the bandwidth is measured: larger than caches."""
 ROUNDS = 7
 
 
@@ -42,3 +44,19 @@ def measure_peak(precision: str = "float32", *, size: int = SIZE, rounds: int = 
         seconds.append(time.perf_counter() - clock)
     work = 2e-9 * size**3
     return Peak(precision=precision, gflops=work / min(seconds), median_gflops=work / statistics.median(seconds))
+
+
+def measure_bandwidth(*, size: int = BANDWIDTH_BYTES, rounds: int = ROUNDS) -> float:
+    """GB/s of adding a number to an array of ``size`` bytes, which is read and written once; the fastest round."""
+    array = tf.zeros(size // 4)
+
+    @tf.function(autograph=False)
+    def add(number: tf.Tensor) -> tf.Tensor:
+        return array + number
+
+    seconds = []
+    for turn in range(rounds + 1):
+        clock = time.perf_counter()
+        float(add(tf.constant(float(turn)))[0])
+        seconds.append(time.perf_counter() - clock)
+    return 2e-9 * size / min(seconds[1:])

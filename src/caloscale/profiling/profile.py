@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -27,6 +27,7 @@ from caloscale.spec import Run
 from caloscale.storage.atomic import atomic_writer
 
 log = logging.getLogger(__name__)
+Key = TypeVar("Key", bound=Hashable)
 
 FIRST_STEP = 30
 """Step of a training with which its profile begins: the first ones compile and warm up."""
@@ -46,28 +47,42 @@ def divide(trace: Trace) -> tuple[dict[tuple[str, str], float], float, float, fl
 
     Raises ValueError when the trace holds no whole step.
     """
+    charged, waited, idle, seconds = charge(trace, _key, lambda key: key[1] == "all_reduce")
+    spent: dict[tuple[str, str], float] = {}
+    for (phase, part, _), value in charged.items():
+        spent[phase, part] = spent.get((phase, part), 0.0) + value
+    matrix = sum(value for (_, _, multiplies), value in charged.items() if multiplies)
+    return spent, waited, idle, matrix, seconds
+
+
+def charge(
+    trace: Trace, key_of: Callable[[Interval], Key], is_exchange: Callable[[Key], bool]
+) -> tuple[dict[Key, float], float, float, float]:
+    """Seconds per key of an operation; of input wait; of idling; from the first annotation to the last.
+
+    is_exchange: keys that are charged only when nothing else runs. Raises ValueError when the trace has no whole step.
+    """
     if not trace.steps:
         raise ValueError("no step was recorded")
     begin = min(interval.start for interval in (*trace.inputs[:1], *trace.steps[:1]))
     end = trace.steps[-1].end
-    edges: list[tuple[float, int, tuple[str, str, bool] | None]] = []
-    for interval, key in [*((wait, None) for wait in trace.inputs), *((op, _key(op)) for op in trace.operations)]:
+    edges: list[tuple[float, int, Key | None]] = []
+    for interval, key in [*((wait, None) for wait in trace.inputs), *((op, key_of(op)) for op in trace.operations)]:
         start, stop = max(interval.start, begin), min(interval.end, end)
         if start < stop:
             edges += [(start, 1, key), (stop, -1, key)]
     edges.sort(key=lambda edge: edge[0])
-    spent: dict[tuple[str, str], float] = {}
-    waited = idle = matrix = 0.0
-    running: Counter[tuple[str, str, bool]] = Counter()
+    spent: dict[Key, float] = {}
+    waited = idle = 0.0
+    running: Counter[Key] = Counter()
     waiting, now = 0, begin
     for at, change, key in [*edges, (end, 0, None)]:
         passed = at - now
-        charged = {key: count for key, count in running.items() if key[1] != "all_reduce"} or running
+        charged = {key: count for key, count in running.items() if not is_exchange(key)} or running
         active = sum(charged.values())
         if passed > 0 and active:
-            for (phase, part, is_matrix), count in charged.items():
-                spent[phase, part] = spent.get((phase, part), 0.0) + passed * count / active
-                matrix += passed * count / active if is_matrix else 0.0
+            for one, count in charged.items():
+                spent[one] = spent.get(one, 0.0) + passed * count / active
         elif passed > 0 and waiting:
             waited += passed
         else:
@@ -80,12 +95,17 @@ def divide(trace: Trace) -> tuple[dict[tuple[str, str], float], float, float, fl
             if not running[key]:
                 del running[key]
     seconds = {key: 1e-9 * value for key, value in spent.items()}
-    return seconds, 1e-9 * waited, 1e-9 * idle, 1e-9 * matrix, 1e-9 * (end - begin)
+    return seconds, 1e-9 * waited, 1e-9 * idle, 1e-9 * (end - begin)
 
 
 def _key(operation: Interval) -> tuple[str, str, bool]:
     phase, part = phase_and_part(operation.name, operation.kind)
-    return phase or "rest", part, any(word in operation.kind for word in MATRIX_WORDS)
+    return phase or "rest", part, is_matrix(operation)
+
+
+def is_matrix(operation: Interval) -> bool:
+    """Whether the operation is a convolution or a matrix product."""
+    return any(word in operation.kind for word in MATRIX_WORDS)
 
 
 def describe(trace: Trace, run: Run, networks: Networks, batch: int, peak: Peak) -> Profile:

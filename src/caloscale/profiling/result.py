@@ -22,6 +22,57 @@ class Share(Block):
     """Part of the step's wall time, 0 to 1."""
 
 
+Work = Literal["forward", "inputGradient", "kernelGradient", "gradient", "allReduce", "optimizer"]
+
+
+class Row(Block):
+    """A layer in one direction, or a type of operation."""
+
+    name: str
+    """network/layer, or the type; "outside of layers" is what belongs to none."""
+    work: Work
+    """What it computes; gradient: of an operation without two of its own."""
+    share: float
+    """Part of the step's wall time, 0 to 1."""
+    milliseconds: float
+    """Of a step."""
+    operations: float
+    """Operations that ran in a step."""
+    gflop: float | None = None
+    """Arithmetic of a step, GFLOP; absent for layers without convolutions and matrix products."""
+    mib: float | None = None
+    """Least traffic of a step, MiB: inputs, outputs and weights once."""
+    limit_milliseconds: float | None = None
+    """The longer one of the arithmetic at the measured peak and the least traffic at the measured bandwidth, ms."""
+
+
+class Breakdown(Block):
+    """The time of a step by layer or by type of operation, longest first. Shares, inputWait and idle add up to 1."""
+
+    by: Literal["layer", "operation"]
+    """What a row is."""
+    preset: str
+    """The network."""
+    precision: str
+    """float32 or bfloat16."""
+    batch: int
+    """Showers of a step."""
+    steps: int
+    """Profiled steps."""
+    seconds_per_step: float
+    """Wall time of a step while it was profiled, s."""
+    rows: tuple[Row, ...]
+    """What was computed."""
+    input_wait: float
+    """Share in which the loop waits for a batch and nothing is computed."""
+    idle: float
+    """Share in which nothing is computed although a batch is there."""
+    peak_gflops: float
+    """Measured with a large matrix product of the same precision, GFLOP/s."""
+    gigabytes_per_second: float
+    """Measured bandwidth of the memory: reading and writing an array larger than the caches."""
+
+
 class Profile(Block):
     """Where the time of a step goes. ``shares``, inputWait and idle add up to 1."""
 
