@@ -18,7 +18,7 @@ from caloscale.spec import Run
 from caloscale.studies.inputs import configured_run
 from caloscale.training.processor import processor_variables
 
-STEP_INPUTS = ("processes", "coresPerProcess", "steps", "environment")
+STEP_INPUTS = ("processes", "coresPerProcess", "steps", "environment", "label")
 """Inputs of `step` beside the fields of the run configuration."""
 GENERATE_INPUTS = ("runtime", "precision", "batch", "streams", "rounds", "environment")
 """Inputs of `generate` beside the fields of the run configuration."""
@@ -29,8 +29,8 @@ def time_steps(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
     inputs: fields of the run configuration; ``processes`` (absent: 1); ``coresPerProcess``, to as many of which each is
     pinned, no core twice (absent: all processes may use all cores); ``steps`` that are timed (20); ``environment``,
-    variables of the processes. Raises ConfigurationError where there are too few cores, BenchError when a process
-    fails.
+    variables of the processes; ``label``, a name for the tables. Raises ConfigurationError where there are too few
+    cores, BenchError when a process fails.
     """
     run = configured_run(_fields(inputs, STEP_INPUTS))
     batch, processes = run.train.replica_batch(1), inputs.get("processes", 1)
