@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from caloscale.bench.ports import free_ports
+from caloscale.ports import free_ports
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and programs they start inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

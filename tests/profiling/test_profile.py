@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from caloscale.bench.ports import free_ports
 from caloscale.models import build, flops
 from caloscale.models.arithmetic import step_flops
+from caloscale.ports import free_ports
 from caloscale.profiling.peak import Peak, measure_peak
 from caloscale.profiling.profile import StepProfiler, describe, divide, keeper
 from caloscale.profiling.result import Profile

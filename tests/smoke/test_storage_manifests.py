@@ -12,8 +12,8 @@ import pytest
 import urllib3
 import yaml
 
-from caloscale.bench.ports import free_ports
 from caloscale.cluster.workload.pod_template import ENVIRONMENT
+from caloscale.ports import free_ports
 from tools.cluster.programs import folder
 
 ROOT = Path(__file__).resolve().parents[2]

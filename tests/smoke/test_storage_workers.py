@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from caloscale.bench.ports import free_ports
 from caloscale.client.fetch import fetch
 from caloscale.client.runs import RunOnCluster
 from caloscale.cluster.workload.backends import render
+from caloscale.ports import free_ports
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.spec import Run, load_run
 from caloscale.stages.record import StageRecord

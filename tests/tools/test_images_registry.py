@@ -16,7 +16,7 @@ import requests
 import yaml
 
 from caloscale import __version__
-from caloscale.bench.ports import free_ports
+from caloscale.ports import free_ports
 from tests.processes import wait_for
 from tools.images import ImageError
 from tools.images.engines import Engine, find_engine

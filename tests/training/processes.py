@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import caloscale.training
-from caloscale.bench.ports import free_ports
+from caloscale.ports import free_ports
 
 from .detector import DETECTOR
 from .forked import Forked

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from caloscale.bench.ports import free_ports
+from caloscale.ports import free_ports
 from tools.cluster.certificates import Authority, KeyPair, write_kubeconfig, write_signing_key
 from tools.cluster.daemons import Daemon, answers
 from tools.cluster.fake_nodes import MARK_SELECTOR, stages

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from caloscale.bench.ports import free_ports
+from caloscale.ports import free_ports
 from tools.cluster.certificates import Authority, KeyPair
 from tools.cluster.daemons import Daemon, answers
 from tools.cluster.programs import manifest

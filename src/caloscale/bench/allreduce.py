@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from tempfile import TemporaryFile
 
 from caloscale.bench.machine import describe_machine
-from caloscale.bench.ports import free_ports
 from caloscale.bench.results import AllReduceBench, AllReduceTime
 from caloscale.bench.rounds import timing
 from caloscale.errors import BenchError
+from caloscale.ports import free_ports
 from caloscale.progress import bar
 from caloscale.spec import Run
 from caloscale.tensorflow_import import load_tensorflow_quietly

@@ -45,6 +45,21 @@ class Run(Block):
         return self
 
     @model_validator(mode="after")
+    def _has_its_workers_on_nodes_or_on_this_machine(self) -> Run:
+        if self.train.workers_per_node > 1 and self.hardware is not None:
+            raise InvalidValueError(
+                f"train.workersPerNode {self.train.workers_per_node} is for this machine, and the run has hardware",
+                remedy="leave out train.workersPerNode (hardware.workers says how many there are), or hardware",
+            )
+        if self.train.workers_per_node > 1 and self.train.strategy not in ("auto", "multi-worker"):
+            raise InvalidValueError(
+                f"train.workersPerNode {self.train.workers_per_node} needs the strategy multi-worker, not "
+                f"{self.train.strategy}",
+                remedy="set train.strategy to auto, or train.workersPerNode to 1",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _keeps_its_grace_period_in_a_queue(self) -> Run:
         queued = self.hardware is not None and self.hardware.queue is not None
         if (

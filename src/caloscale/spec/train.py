@@ -120,6 +120,12 @@ class Train(Block):
     """Seed of weights, noise, label flips and order of the showers."""
     threads: Threads = Threads()
     """Threads of a worker on processors."""
+    workers_per_node: int = Field(1, ge=1, le=64)
+    """Processes that train together on this machine, each with a batch of its own, by MultiWorkerMirroredStrategy
+    (published for processors: 4 on a node of 48 cores). Not with hardware, where a worker is a node."""
+    pin: bool = False
+    """Whether each of several processes of this machine has an equal share of its cores for itself, within a NUMA node
+    where that is possible."""
     one_dnn: bool | None = None
     """Whether TensorFlow uses oneDNN's operations on processors; absent: as TensorFlow chooses (where they are faster).
     """

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from caloscale.errors import ConfigurationError
 from caloscale.models.legacy_keras import choose_keras
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.simulation.record import RECORD_NAME
 from caloscale.spec import Run
 from caloscale.spec.block import read_json
 from caloscale.spec.workspace_layout import CHECKPOINTS, TRAINED
+from caloscale.stages.node_workers import train_on_this_node
 from caloscale.stages.preprocessing import figures_of
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_configuration, open_workspace
@@ -31,13 +34,22 @@ def train(
 
     Model, checkpoints (unless checkpoint.uri says where), TensorBoard logs and history stay in
     ``<workspace>/training``; an interrupted training resumes from there. One worker of several when
-    TF_CONFIG says so.
+    TF_CONFIG says so; several processes of this machine when ``train.workersPerNode`` does.
     """
-    choose_keras(run, os.environ)
-    set_processor(run.train, os.environ)
-    load_tensorflow_quietly()
-    from caloscale.training.loop import train as train_networks
-
+    if run.train.workers_per_node > 1:
+        if "TF_CONFIG" in os.environ:
+            raise ConfigurationError(
+                "is for this machine alone, and TF_CONFIG names other workers",
+                field="train.workersPerNode",
+                value=run.train.workers_per_node,
+                remedy="set train.workersPerNode to 1, or unset TF_CONFIG",
+            )
+        train_networks: Callable[[Run, str | Path | ShardFolder, Path], TrainingRecord] = train_on_this_node
+    else:
+        choose_keras(run, os.environ)
+        set_processor(run.train, os.environ)
+        load_tensorflow_quietly()
+        from caloscale.training.loop import train as train_networks
     if worker_of(os.environ)[0] > 0:
         # Worker 0 keeps all that is kept.
         with tempfile.TemporaryDirectory() as scratch:

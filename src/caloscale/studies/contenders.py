@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from caloscale.bench.rounds import Contender
 from caloscale.errors import ConfigurationError
 from caloscale.spec import Run
 from caloscale.studies.inputs import configured_run
+from caloscale.training.cores import available_cores, core_shares
 from caloscale.training.processor import processor_variables
 
 STEP_INPUTS = ("processes", "coresPerProcess", "steps", "environment", "label")
@@ -130,7 +130,7 @@ def _core_shares(processes: int, cores: int | None) -> list[list[int] | None]:
         raise ConfigurationError("must be 1 or more", field="processes", value=processes, remedy="write processes: 1")
     if cores is None:
         return [None] * processes
-    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    available = available_cores()
     if not isinstance(cores, int) or cores < 1 or processes * cores > len(available):
         raise ConfigurationError(
             f"{processes} processes need as many cores each, and this machine has {len(available)}",
@@ -138,4 +138,4 @@ def _core_shares(processes: int, cores: int | None) -> list[list[int] | None]:
             value=cores,
             remedy="leave it out, or use fewer processes",
         )
-    return [available[index * cores : (index + 1) * cores] for index in range(processes)]
+    return list(core_shares(processes, available, cores))

@@ -14,6 +14,7 @@ from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.profiling.result import PROFILE_FILE
 from caloscale.spec import Run, dump_run
 from caloscale.studies.inputs import configured_run
+from caloscale.training.cores import available_cores
 
 OWN_INPUTS = ("cores", "deviation")
 """Inputs beside the fields of the run configuration."""
@@ -105,7 +106,7 @@ def _pin(process: subprocess.Popen[bytes], cores: int | None) -> None:
     """Let a process use so many of this one's cores; raises ConfigurationError when there are fewer."""
     if cores is None:
         return
-    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    available = available_cores()
     if not isinstance(cores, int) or not 0 < cores <= len(available):
         process.kill()
         process.wait()

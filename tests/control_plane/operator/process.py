@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from caloscale.bench.ports import free_ports
 from caloscale.connection import Connection
+from caloscale.ports import free_ports
 from tools.cluster import ControlPlane
 
 ROOT = Path(__file__).parents[3]

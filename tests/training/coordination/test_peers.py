@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from caloscale.bench.ports import free_ports
 from caloscale.errors import PeerLostError
+from caloscale.ports import free_ports
 from caloscale.training.coordination import peers
 from caloscale.training.coordination.peers import Peers, Rendezvous, connect, rendezvous, split_address
 from tests.training.processes import start_python

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from caloscale.bench.ports import free_ports
+from caloscale.ports import free_ports
 from tools.cluster.daemons import Daemon, answers
 from tools.cluster.native.configuration import CLUSTER_DNS, CLUSTER_DOMAIN
 from tools.cluster.servers import Servers

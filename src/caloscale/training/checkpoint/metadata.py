@@ -19,8 +19,10 @@ CHANGEABLE = {
     ("train", "maxBatchPerReplica"),
     ("train", "maxMinutes"),
     ("train", "oneDnn"),
+    ("train", "pin"),
     ("train", "strategy"),
     ("train", "threads"),
+    ("train", "workersPerNode"),
 }
 """Fields that may change between restarts of a training; the global batch that follows from them may not."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from caloscale.bench import ports
+from caloscale import ports
 
 
 def test_all_are_different_and_can_be_listened_on():

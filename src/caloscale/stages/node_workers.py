@@ -1,0 +1,134 @@
+"""Several workers of one training on this machine, each a process that may be pinned to cores of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from caloscale.errors import ConfigurationError, TrainingError
+from caloscale.ports import free_ports
+from caloscale.progress import PROGRESS_FILE_VARIABLE
+from caloscale.showers.tfrecord.shard_folder import ShardFolder
+from caloscale.spec import Run, dump_run
+from caloscale.training.cores import available_cores, core_shares
+from caloscale.training.record import TrainingRecord
+
+RESULT_FILE = "record.json"
+GRACE_SECONDS = 30.0
+"""How long the others may take to end when one has; a worker without the others ends by itself."""
+_POLL_SECONDS = 0.2
+
+
+def train_on_this_node(run: Run, dataset: str | Path | ShardFolder, output: Path) -> TrainingRecord:
+    """As `caloscale.training.loop.train`, by ``train.workersPerNode`` processes.
+
+    Worker 0 writes into ``output`` and onto the terminal. SIGTERM and Ctrl-C are passed on, and all workers stop after
+    the same step, with a checkpoint. Raises ConfigurationError where there are too few cores to pin, TrainingError
+    when a worker fails, with its exit code.
+    """
+    workers = run.train.workers_per_node
+    shares = _shares(run)
+    folder = dataset.path if isinstance(dataset, ShardFolder) else Path(dataset)
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(workers)]}
+    with TemporaryDirectory(prefix="caloscale-workers-") as temporary:
+        scratch = Path(temporary)
+        (scratch / "run.yaml").write_text(dump_run(run), encoding="utf-8")
+        started: list[subprocess.Popen[bytes]] = []
+        try:
+            for index in range(workers):
+                task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+                started.append(_start(index, task, shares[index], scratch, folder, output))
+            codes = _wait(started)
+        except BaseException:  # Ctrl-C or SIGTERM
+            _end(started)
+            raise
+        _raise_for(codes, scratch)
+        text = (scratch / RESULT_FILE).read_text(encoding="utf-8")
+    return TrainingRecord.model_validate_json(text)
+
+
+def _shares(run: Run) -> Sequence[Sequence[int]]:
+    workers = run.train.workers_per_node
+    if not run.train.pin:
+        return [[]] * workers
+    cores = available_cores()
+    shares = core_shares(workers, cores)
+    if not shares:
+        raise ConfigurationError(
+            f"needs a core for each of {workers} workers, and this process may use {len(cores)}",
+            field="train.pin",
+            value=True,
+            remedy="lower train.workersPerNode, or set train.pin to false",
+        )
+    return shares
+
+
+def _start(
+    index: int, task: object, cores: Sequence[int], scratch: Path, dataset: Path, output: Path
+) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
+    target = output if index == 0 else scratch / f"worker-{index}"
+    order = {
+        "configuration": str(scratch / "run.yaml"),
+        "dataset": str(dataset),
+        "output": str(target),
+        "cores": list(cores),
+        "result": str(scratch / RESULT_FILE) if index == 0 else None,
+    }
+    command = [sys.executable, "-m", "caloscale.stages.node_worker", json.dumps(order)]
+    if index == 0:
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+    environment.pop(PROGRESS_FILE_VARIABLE, None)
+    with _log(scratch, index).open("wb") as file:
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+
+
+def _log(scratch: Path, index: int) -> Path:
+    return scratch / f"worker-{index}.log"
+
+
+def _wait(started: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+    """Exit codes. When one has failed, the others have a while to notice; then they are killed."""
+    deadline = None
+    while any(process.poll() is None for process in started):
+        if deadline is None and any(process.returncode for process in started):
+            deadline = time.monotonic() + GRACE_SECONDS
+        if deadline is not None and time.monotonic() > deadline:
+            for process in started:
+                process.kill()
+        time.sleep(_POLL_SECONDS)
+    return [process.returncode for process in started]
+
+
+def _end(started: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Ask all workers to stop and wait until they have saved; a second signal kills them."""
+    for process in started:
+        process.terminate()
+    try:
+        for process in started:
+            process.wait()
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def _raise_for(codes: Sequence[int], scratch: Path) -> None:
+    """TrainingError of the worker that failed first of itself: the others then end because a worker is lost (138)."""
+    failed = [(index, code) for index, code in enumerate(codes) if code]
+    if not failed:
+        return
+    index, code = min(failed, key=lambda one: (one[1] == 138 or one[1] < 0, one[0]))
+    said = "" if index == 0 else ": " + " ".join(_log(scratch, index).read_text(errors="replace").split()[-40:])
+    error = TrainingError(
+        f"worker {index} of {len(codes)} ended with exit code {code}{said}",
+        remedy="correct what it says; the same command resumes",
+    )
+    error.exit_code = code if code > 0 else TrainingError.exit_code
+    raise error

@@ -1,0 +1,42 @@
+"""Cores for processes: by NUMA node, equal shares, none twice."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caloscale.training.cores import available_cores, core_shares, parse_cores
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"), [("0-3,8\n", [0, 1, 2, 3, 8]), ("5", [5]), ("\n", []), ("0,2-3", [0, 2, 3])]
+)
+def test_lists_of_linux(text, cores):
+    assert parse_cores(text) == cores
+
+
+def test_cores_of_a_node_come_one_after_the_other(tmp_path, monkeypatch):
+    """Two nodes with alternating cores, as of many servers: two processes have a node each."""
+    for node, text in (("node0", "0,2,4,6"), ("node1", "1,3,5,7")):
+        (tmp_path / node).mkdir()
+        (tmp_path / node / "cpulist").write_text(text)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    cores = available_cores(tmp_path)
+    assert cores == [0, 2, 4, 6, 1, 3, 5, 7]
+    assert core_shares(2, cores) == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2, 3})
+    assert available_cores(tmp_path) == [2, 1, 3] and available_cores(tmp_path / "absent") == [1, 2, 3]
+
+
+@given(st.integers(1, 9), st.integers(0, 40), st.one_of(st.none(), st.integers(1, 5)))
+def test_shares_are_equal_and_apart(processes, count, each):
+    shares = core_shares(processes, list(range(count)), each)
+    wanted = each or count // processes
+    if wanted < 1 or wanted * processes > count:
+        assert shares == []
+    else:
+        assert [len(share) for share in shares] == [wanted] * processes
+        assert len({core for share in shares for core in share}) == wanted * processes
