@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 from caloscale.errors import BenchError, ConfigurationError
+from caloscale.physics.result import Compared, EnergyRange, Evaluation, Measured, Response, ShowerMaximum
 from caloscale.studies import contenders
-from caloscale.studies.contenders import describe_steps, time_steps
+from caloscale.studies.contenders import describe_steps, time_generation, time_steps
 from caloscale.studies.inputs import configured_run
 from caloscale.studies.measures import Context
 from caloscale.studies.points import Point
 from caloscale.studies.runner import run_points, runs_of
 from caloscale.studies.sweep import load_study
-from caloscale.studies.whole_run import parts_of_profile, quality
+from caloscale.studies.whole_run import _energy_ranges, parts_of_profile, quality
 
 STEP_OF_NUMBERS = """
 import os
@@ -105,6 +106,40 @@ def test_shares_of_a_profile_add_up_and_a_short_training_has_none(tmp_path):
     names = ("forward", "backPropagation", "allReduce", "optimizer", "inputWait", "idle")
     assert found is not None and sum(found[name] for name in names) == 1 and found["forward"] == 0.75
     assert parts_of_profile(tmp_path / "absent.json") is None
+
+
+def test_agreement_by_range_of_energy_is_that_of_the_validation(tmp_path):
+    empty = Compared(reference=Measured(), generated=Measured())
+    ranges = [EnergyRange(low=low, high=high, reference=9, generated=9) for low, high in ((5, 16), (16, 28))]
+    responses = [
+        Response(mev_per_gev=empty, ratio=Measured(value=1 - share, uncertainty=0.01)) for share in (0.25, 0.125)
+    ]
+    maxima = [
+        ShowerMaximum(layer=empty, depth_x0=empty, fitted_difference_layers=Measured(value=shift))
+        for shift in (0.5, None)
+    ]
+    parts = {"energyRanges": ranges, "response": responses, "showerMaximum": maxima}
+    assert set(parts) <= {field.alias for field in Evaluation.model_fields.values()}
+    file = tmp_path / "physics.json"
+    file.write_text(
+        json.dumps({k: [one.model_dump(mode="json", by_alias=True) for one in v] for k, v in parts.items()})
+    )
+    first, second = _energy_ranges(file)
+    assert first == {
+        "lowGev": 5, "highGev": 16, "response": 0.75, "responseUncertainty": 0.01, "maximumLayers": 0.5
+    }  # fmt: skip
+    assert second["response"] == 0.875 and second["maximumLayers"] is None
+    assert _energy_ranges(tmp_path / "absent.json") == []
+
+
+@pytest.mark.integration
+def test_the_layers_of_keras_and_geant4_are_timed_as_runtimes():
+    small = {"model.preset": "compact", "data.geometry.cells": [12, 9, 25], "data.preprocessing.rebin": [3, 3, 1]}
+    keras = time_generation({**small, "runtime": "keras", "batch": 2, "rounds": 2})
+    assert keras["millisecondsPerShower"] > 0 and keras["peakMemoryMib"] > 0
+    geant4 = time_generation({**small, "runtime": "geant4", "data.energyGev": [1, 2]})
+    assert geant4["showersPerSecond"] == pytest.approx(1000 / geant4["millisecondsPerShower"])
+    assert geant4["millisecondsPerShower"] > 0 and geant4["lowest"] is None
 
 
 def test_inputs_that_are_mappings_have_paths():

@@ -14,6 +14,7 @@ from caloscale.bench.worker import Work
 from caloscale.inference import open_runtime
 from caloscale.models import Networks, build, latent, noise_size
 from caloscale.models.card import CARD, GENERATOR, ModelCard
+from caloscale.models.network_files import load_network
 from caloscale.spec import Run, build_run
 from caloscale.training.release import parameters, versions
 
@@ -30,14 +31,27 @@ def write_untrained(run: Run, folder: Path) -> None:
 def runtime_work(
     configuration: dict[str, Any], folder: str, runtime: str, precision: str, batch: int, streams: int
 ) -> tuple[Work, dict[str, Any]]:
-    """Batches of a model folder in a runtime; a unit is a batch for each of ``streams`` threads."""
+    """Batches of a model folder in a runtime; a unit is a batch for each of ``streams`` threads.
+
+    runtime: also keras, the layers of the network one after the other, without a graph.
+    """
     run = build_run(configuration)
-    opened = open_runtime(folder, runtime, precision=precision, streams=streams)
     inputs = _inputs(run, batch)
+    if runtime == "keras":
+        network = load_network(Path(folder) / GENERATOR)
+
+        def generate() -> Any:
+            return network(latent(*inputs, run.model, run.data), training=False).numpy()
+
+    else:
+        opened = open_runtime(folder, runtime, precision=precision, streams=streams)
+
+        def generate() -> Any:
+            return opened.generate_batch(*inputs)
 
     def work(units: int) -> None:
         with ThreadPoolExecutor(streams) as pool:
-            for made in pool.map(lambda _: opened.generate_batch(*inputs), range(units * streams)):
+            for made in pool.map(lambda _: generate(), range(units * streams)):
                 _must_be_finite(made)
 
     return work, {}

@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from caloscale.bench.generate import make_model
+from caloscale.bench.generate import make_model, simulate_some
 from caloscale.bench.rounds import Contender
-from caloscale.errors import ConfigurationError
+from caloscale.errors import BenchError, ConfigurationError
 from caloscale.spec import Run
 from caloscale.studies.inputs import configured_run
 from caloscale.training.cores import available_cores, core_shares
@@ -74,12 +74,15 @@ def describe_steps(seconds: Sequence[Sequence[float]], batch: int) -> dict[str, 
 def time_generation(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Inference of the untrained generator of the run configuration: weights do not change the speed.
 
-    inputs: fields of the run configuration; ``runtime`` (tensorflow, onnx, openvino; absent: tensorflow); ``precision``
+    inputs: fields of the run configuration; ``runtime`` (tensorflow, onnx, openvino; keras: its layers without a
+    graph; geant4: the Monte Carlo of the same showers, of which only the run counts; absent: tensorflow); ``precision``
     (float32); ``batch`` (16) of each of the ``streams`` (1) that compute beside each other; ``rounds`` (5);
     ``environment``. Result: ``millisecondsPerShower`` (median of the rounds), ``lowest`` and ``highest``,
     ``showersPerSecond``, ``peakMemoryMib``. Raises BenchError when the runtime is not installed.
     """
     run = configured_run(_fields(inputs, GENERATE_INPUTS))
+    if inputs.get("runtime") == "geant4":
+        return _time_geant4(run)
     batch, streams = inputs.get("batch", 16), inputs.get("streams", 1)
     with TemporaryDirectory(prefix="caloscale-study-") as temporary:
         make_model(run, Path(temporary) / "model")
@@ -103,6 +106,20 @@ def time_generation(inputs: Mapping[str, Any]) -> dict[str, Any]:
         "highest": max(each),
         "showersPerSecond": 1000 / statistics.median(each),
         **_use([contender]),
+    }
+
+
+def _time_geant4(run: Run) -> dict[str, Any]:
+    timed = simulate_some(run)
+    if timed is None:
+        raise BenchError("Geant4 cannot be loaded", remedy="pip install 'caloscale[simulate]'")
+    each = 1000 * timed.seconds_per_shower
+    return {
+        "millisecondsPerShower": each,
+        "lowest": None,
+        "highest": None,
+        "showersPerSecond": 1000 / each,
+        "peakMemoryMib": None,
     }
 
 

@@ -31,7 +31,7 @@ def whole_run(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     inputs: fields of the run configuration; ``cores``, the number of cores to which the process is pinned (absent:
     all); ``deviation``, for which `quality` says when it was reached (absent: it is null). Result: summary.json;
     ``training``, the figures of the training stage; ``quality``; ``profile`` (null where the training made too few
-    steps). Raises CaloscaleError with the exit code of the run.
+    steps); ``ranges``, agreement with Monte Carlo by range of energy. Raises CaloscaleError with the run's exit code.
     """
     run = run_of(inputs)
     if not _succeeded(folder):
@@ -45,7 +45,25 @@ def whole_run(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "training": training,
         "quality": quality(training, validation, inputs.get("deviation")),
         "profile": parts_of_profile(folder / "training" / PROFILE_FILE),
+        "ranges": _energy_ranges(folder / "validation" / "physics.json"),
     }
+
+
+def _energy_ranges(file: Path) -> list[dict[str, Any]]:
+    """Agreement with Monte Carlo in each range of energy, the lowest first; empty without a validation."""
+    if not file.is_file():
+        return []
+    physics = json.loads(file.read_text(encoding="utf-8"))
+    return [
+        {
+            "lowGev": each["low"],
+            "highGev": each["high"],
+            "response": response["ratio"]["value"],
+            "responseUncertainty": response["ratio"]["uncertainty"],
+            "maximumLayers": maximum["fittedDifferenceLayers"]["value"],
+        }
+        for each, response, maximum in zip(physics["energyRanges"], physics["response"], physics["showerMaximum"])
+    ]
 
 
 def _succeeded(folder: Path) -> bool:
