@@ -65,6 +65,15 @@ def test_images_and_labels_come_back_from_their_files(tmp_path, cache):
     assert sorted(seen) == list(range(6))
 
 
+def test_a_pipeline_has_only_the_parts_that_it_was_given(tmp_path):
+    """TensorFlow's default optimizations add a prefetch and parallel maps to any pipeline."""
+    load_tensorflow_quietly()
+    from caloscale.studies.images import write_images
+
+    options = image_batches(write_images(tmp_path / "images", 4, 1), InputInputs(images=4, batch=2)).options()
+    assert options.experimental_optimization.apply_default_optimizations is False
+
+
 def test_the_share_of_waiting_is_part_of_the_time(tmp_path):
     found = time_input({"images": 8, "shards": 2, "batch": 4, "epochs": 2, "stepMilliseconds": 0}, tmp_path)
     assert found["steps"] == 2 and 0 < found["waiting"] <= 1 and found["imagesPerSecond"] > 0

@@ -267,7 +267,11 @@ def image_batches(files: list[str], asked: InputInputs, crop: int = 224) -> Any:
         images = images.cache()
         images = images.shuffle(1024, seed=1) if asked.shuffle else images
     batches = images.batch(asked.batch, drop_remainder=True).repeat()
-    return batches.prefetch(automatic) if asked.prefetch else batches
+    batches = batches.prefetch(automatic) if asked.prefetch else batches
+    options = tf.data.Options()
+    # Otherwise TensorFlow adds parallel maps and a prefetch by itself, and every pipeline is the whole one.
+    options.experimental_optimization.apply_default_optimizations = False
+    return batches.with_options(options)
 
 
 def _validated(block: Any, inputs: Mapping[str, Any]) -> Any:
