@@ -19,7 +19,7 @@ from caloscale.studies.measures import Context
 from caloscale.studies.points import Point
 from caloscale.studies.runner import run_points, runs_of
 from caloscale.studies.sweep import load_study
-from caloscale.studies.whole_run import _energy_ranges, parts_of_profile, quality
+from caloscale.studies.whole_run import decisions, energy_ranges, parts_of_profile, quality
 
 STEP_OF_NUMBERS = """
 import os
@@ -108,7 +108,7 @@ def test_shares_of_a_profile_add_up_and_a_short_training_has_none(tmp_path):
     assert parts_of_profile(tmp_path / "absent.json") is None
 
 
-def test_agreement_by_range_of_energy_is_that_of_the_validation(tmp_path):
+def test_agreement_by_range_of_energy_is_that_of_the_validation():
     empty = Compared(reference=Measured(), generated=Measured())
     ranges = [EnergyRange(low=low, high=high, reference=9, generated=9) for low, high in ((5, 16), (16, 28))]
     responses = [
@@ -120,16 +120,19 @@ def test_agreement_by_range_of_energy_is_that_of_the_validation(tmp_path):
     ]
     parts = {"energyRanges": ranges, "response": responses, "showerMaximum": maxima}
     assert set(parts) <= {field.alias for field in Evaluation.model_fields.values()}
-    file = tmp_path / "physics.json"
-    file.write_text(
-        json.dumps({k: [one.model_dump(mode="json", by_alias=True) for one in v] for k, v in parts.items()})
-    )
-    first, second = _energy_ranges(file)
+    dumped = {name: [one.model_dump(mode="json", by_alias=True) for one in each] for name, each in parts.items()}
+    first, second = energy_ranges(json.loads(json.dumps(dumped)))
     assert first == {
         "lowGev": 5, "highGev": 16, "response": 0.75, "responseUncertainty": 0.01, "maximumLayers": 0.5
     }  # fmt: skip
     assert second["response"] == 0.875 and second["maximumLayers"] is None
-    assert _energy_ranges(tmp_path / "absent.json") == []
+    assert energy_ranges({}) == []
+
+
+def test_gates_are_counted_by_decision():
+    gates = [{"decision": decision} for decision in ("accepted", "undecided", "accepted")]
+    assert decisions({"gates": gates}) == {"accepted": 2, "rejected": 0, "undecided": 1}
+    assert decisions({}) == {"accepted": 0, "rejected": 0, "undecided": 0}
 
 
 @pytest.mark.integration

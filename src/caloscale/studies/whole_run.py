@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ def whole_run(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     inputs: fields of the run configuration; ``cores``, the number of cores to which the process is pinned (absent:
     all); ``deviation``, for which `quality` says when it was reached (absent: it is null). Result: summary.json;
     ``training``, the figures of the training stage; ``quality``; ``profile`` (null where the training made too few
-    steps); ``ranges``, agreement with Monte Carlo by range of energy. Raises CaloscaleError with the run's exit code.
+    steps); ``ranges``, agreement by energy; ``gates``, how many of each decision. Raises CaloscaleError with the exit
+    code of the run.
     """
     run = run_of(inputs)
     if not _succeeded(folder):
@@ -40,20 +42,27 @@ def whole_run(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     training = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))["figures"]
     history = folder / "training" / "history.json"
     validation = json.loads(history.read_text(encoding="utf-8"))["validation"] if history.is_file() else {"epoch": ()}
+    physics = folder / "validation" / "physics.json"
+    evaluation = json.loads(physics.read_text(encoding="utf-8")) if physics.is_file() else {}
     return {
         **summary,
         "training": training,
         "quality": quality(training, validation, inputs.get("deviation")),
         "profile": parts_of_profile(folder / "training" / PROFILE_FILE),
-        "ranges": _energy_ranges(folder / "validation" / "physics.json"),
+        "ranges": energy_ranges(evaluation),
+        "gates": decisions(evaluation),
     }
 
 
-def _energy_ranges(file: Path) -> list[dict[str, Any]]:
-    """Agreement with Monte Carlo in each range of energy, the lowest first; empty without a validation."""
-    if not file.is_file():
-        return []
-    physics = json.loads(file.read_text(encoding="utf-8"))
+def decisions(evaluation: Mapping[str, Any]) -> dict[str, int]:
+    """How many gates of an evaluation (JSON) are accepted, rejected and undecided."""
+    counted = Counter(gate["decision"] for gate in evaluation.get("gates", ()))
+    return {decision: counted[decision] for decision in ("accepted", "rejected", "undecided")}
+
+
+def energy_ranges(evaluation: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Agreement with Monte Carlo in each range of energy of an evaluation (JSON), the lowest first."""
+    parts = (evaluation.get(name, ()) for name in ("energyRanges", "response", "showerMaximum"))
     return [
         {
             "lowGev": each["low"],
@@ -62,7 +71,7 @@ def _energy_ranges(file: Path) -> list[dict[str, Any]]:
             "responseUncertainty": response["ratio"]["uncertainty"],
             "maximumLayers": maximum["fittedDifferenceLayers"]["value"],
         }
-        for each, response, maximum in zip(physics["energyRanges"], physics["response"], physics["showerMaximum"])
+        for each, response, maximum in zip(*parts)
     ]
 
 
