@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import threading
 from collections.abc import Iterator
@@ -9,6 +10,15 @@ from contextlib import contextmanager
 from types import FrameType
 
 from caloscale.errors import Terminated
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
+
+
+def end_with_parent() -> None:
+    """For ``preexec_fn``: the new process gets SIGTERM when the one that starts it is killed (Linux)."""
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextmanager

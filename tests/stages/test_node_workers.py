@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -21,7 +22,7 @@ from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.spec import load_run
 from caloscale.stages import node_workers
 from tests.training.conftest import random_showers, small_run
-from tests.training.processes import exit_codes, newest_step, start_training
+from tests.training.processes import exit_codes, newest_step, said, start_training
 
 TWO = ("train.workersPerNode=2", "train.deterministic=true", "train.threads.intra=1", "train.threads.inter=1")
 
@@ -91,6 +92,26 @@ def test_a_worker_that_is_killed_ends_the_training_which_resumes(shards: Path, t
     epochs = reached // 2 + 3  # two steps each
     record = stages.train(small_run(*TWO, f"train.epochs={epochs}", "checkpoint.everySeconds=0.2"), workspace, shards)
     assert record.steps > reached
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_signal_stops_all_workers_with_a_checkpoint(
+    number: signal.Signals, code: int, shards: Path, tmp_path: Path
+) -> None:
+    """Killed, the process cannot pass a signal on: the kernel does."""
+    overrides = (*TWO, "train.epochs=4000", "checkpoint.everySeconds=1000")
+    (process,) = start_training(shards, tmp_path / "run", *overrides)
+    until = time.monotonic() + 120
+    while len(workers := psutil.Process(process.pid).children()) < 2 and time.monotonic() < until:
+        time.sleep(0.2)
+    while not re.search(r" [1-9]\d*/128000 ", said(tmp_path / "run")) and time.monotonic() < until:  # after a step
+        time.sleep(0.2)
+    process.send_signal(number)
+    assert exit_codes([process]) == [code]
+    psutil.wait_procs(workers, timeout=60)
+    assert not any(worker.is_running() for worker in workers)
+    assert newest_step(tmp_path / "run" / "training") >= 1
 
 
 def test_wrong_shares_and_combinations_are_refused(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
@@ -19,12 +18,10 @@ from caloscale.sagips.mpi import HOST_FILE, mpi_environment, mpiexec_command
 from caloscale.sagips.rank import REPORT
 from caloscale.sagips.saves import list_states, rank_folder
 from caloscale.spec import SolverRun
-from caloscale.termination import ended_by_sigterm
+from caloscale.termination import end_with_parent, ended_by_sigterm
 
 LOG = "ranks.log"
 """What the ranks wrote, but for their progress."""
-_PR_SET_PDEATHSIG = 1  # prctl(2)
-_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
 _SECONDS_TO_END = 10.0
 """Time that mpiexec has to end its ranks."""
 
@@ -53,7 +50,7 @@ def solve_with_ranks(run: SolverRun, folder: Path) -> None:
             stderr=errors,
             text=True,
             start_new_session=True,
-            preexec_fn=_end_with_parent,
+            preexec_fn=end_with_parent,
         )
         try:
             assert process.stdout is not None
@@ -69,12 +66,6 @@ def solve_with_ranks(run: SolverRun, folder: Path) -> None:
         raise _error_of(failure, log)
     if code:
         raise _lost(code, run, folder, log, before)
-
-
-def _end_with_parent() -> None:
-    """mpiexec gets SIGTERM when this process is killed (Linux)."""
-    if _PRCTL is not None:
-        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _follow(output: IO[str], run: SolverRun, folder: Path, log: Path) -> dict[str, Any] | None:

@@ -10,12 +10,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from caloscale.errors import ConfigurationError, TrainingError
 from caloscale.ports import free_ports
 from caloscale.progress import PROGRESS_FILE_VARIABLE
 from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run, dump_run
+from caloscale.termination import end_with_parent, ended_by_sigterm
 from caloscale.training.cores import available_cores, core_shares
 from caloscale.training.record import TrainingRecord
 
@@ -40,14 +42,15 @@ def train_on_this_node(run: Run, dataset: str | Path | ShardFolder, output: Path
         scratch = Path(temporary)
         (scratch / "run.yaml").write_text(dump_run(run), encoding="utf-8")
         started: list[subprocess.Popen[bytes]] = []
-        try:
-            for index in range(workers):
-                task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
-                started.append(_start(index, task, shares[index], scratch, folder, output))
-            codes = _wait(started)
-        except BaseException:  # Ctrl-C or SIGTERM
-            _end(started)
-            raise
+        with ended_by_sigterm():
+            try:
+                for index in range(workers):
+                    task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+                    started.append(_start(index, task, shares[index], scratch, folder, output))
+                codes = _wait(started)
+            except BaseException:  # Ctrl-C or SIGTERM
+                _end(started)
+                raise
         _raise_for(codes, scratch)
         text = (scratch / RESULT_FILE).read_text(encoding="utf-8")
     return TrainingRecord.model_validate_json(text)
@@ -82,11 +85,18 @@ def _start(
         "result": str(scratch / RESULT_FILE) if index == 0 else None,
     }
     command = [sys.executable, "-m", "caloscale.stages.node_worker", json.dumps(order)]
+    # Ctrl-C reaches this process only, which asks each worker once to stop: a second signal would not let it save.
+    options: dict[str, Any] = {
+        "env": environment,
+        "stdin": subprocess.DEVNULL,
+        "start_new_session": True,
+        "preexec_fn": end_with_parent,
+    }
     if index == 0:
-        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+        return subprocess.Popen(command, **options)
     environment.pop(PROGRESS_FILE_VARIABLE, None)
     with _log(scratch, index).open("wb") as file:
-        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        return subprocess.Popen(command, stdout=file, stderr=file, **options)
 
 
 def _log(scratch: Path, index: int) -> Path:
