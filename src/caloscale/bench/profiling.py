@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from caloscale.bench.training import sample_shards
 from caloscale.errors import CaloscaleError
-from caloscale.models import Networks
 from caloscale.profiling.breakdown import break_down
 from caloscale.profiling.peak import measure_bandwidth, measure_peak
 from caloscale.profiling.profile import StepProfiler, describe
@@ -30,19 +29,20 @@ def profile_step(run: Run, batch: int, *, steps: int, dataset: Path | None = Non
 
     dataset: a folder of shards of the run; absent, some are made of parametrised showers.
     """
-    trace, networks = _record(run, batch, steps, dataset)
-    return describe(trace, run, networks, batch, measure_peak(run.train.precision))
+    trace, state = _record(run, batch, steps, dataset)
+    return describe(trace, state.run, state.networks, batch, measure_peak(state.run.train.precision))
 
 
 def break_down_step(
     run: Run, batch: int, by: Literal["layer", "operation"], *, steps: int, dataset: Path | None = None
 ) -> Breakdown:
     """The same by layer or by type of operation."""
-    trace, networks = _record(run, batch, steps, dataset)
-    return break_down(trace, by, run, networks, batch, measure_peak(run.train.precision), measure_bandwidth())
+    trace, state = _record(run, batch, steps, dataset)
+    peak = measure_peak(state.run.train.precision)
+    return break_down(trace, by, state.run, state.networks, batch, peak, measure_bandwidth())
 
 
-def _record(run: Run, batch: int, steps: int, dataset: Path | None) -> tuple[Trace, Networks]:
+def _record(run: Run, batch: int, steps: int, dataset: Path | None) -> tuple[Trace, TrainingState]:
     with TemporaryDirectory(prefix="caloscale-profile-") as temporary:
         folder = dataset or sample_shards(run, Path(temporary), showers=max(256, 2 * batch))
         manifest = read_manifest(folder)
@@ -68,4 +68,4 @@ def _record(run: Run, batch: int, steps: int, dataset: Path | None) -> tuple[Tra
             profiler.close()
         if not traces:
             raise CaloscaleError(f"TensorFlow {tf.__version__} made no profile of the step")
-        return traces[0], state.networks
+        return traces[0], state

@@ -12,6 +12,7 @@ from caloscale.bench.rounds import Contender, interleave, ratios
 from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.simulation import simulate
 from caloscale.spec import Run
+from caloscale.tensorflow_import import load_tensorflow_quietly
 
 STEP_SECONDS = 110.0
 """Approximate time of measuring the step, without start and compilation, s."""
@@ -24,6 +25,11 @@ SHOWERS = 256
 def bench_step(run: Run, batch: int, *, rounds: int | None = None, seconds: float = STEP_SECONDS) -> StepBench:
     """Time our step and the reference on batches of ``batch`` showers. Raises BenchError when one of them fails."""
     machine = describe_machine()
+    if run.train.precision == "auto":
+        load_tensorflow_quietly()
+        from caloscale.profiling.peak import with_measured_precision
+
+        run = with_measured_precision(run)
     configuration = run.model_dump(mode="json", by_alias=True)
     precision = run.train.precision
     plain = run.model_copy(update={"train": run.train.model_copy(update={"precision": "float32"})})

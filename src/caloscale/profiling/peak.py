@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import statistics
 import time
 
 import tensorflow as tf
 
+from caloscale.errors import ConfigurationError
+from caloscale.spec import Run
 from caloscale.spec.block import Block
+
+log = logging.getLogger(__name__)
 
 SIZE = 2048
 BANDWIDTH_BYTES = 2**28
 """Of the array by which the bandwidth is measured: larger than caches."""
 ROUNDS = 7
+
+
+PAYS_FROM = 1.5
+"""Ratio of the rates of matrix products from which on a training in bfloat16 is faster than in float32: its other
+operations are slower (docs/benchmarks.md)."""
 
 
 class Peak(Block):
@@ -60,3 +70,32 @@ def measure_bandwidth(*, size: int = BANDWIDTH_BYTES, rounds: int = ROUNDS) -> f
         float(add(tf.constant(float(turn)))[0])
         seconds.append(time.perf_counter() - clock)
     return 2e-9 * size / min(seconds[1:])
+
+
+def with_measured_precision(run: Run, workers: int = 1) -> Run:
+    """The run with the precision that ``train.precision: auto`` finds faster here; any other run as it is.
+
+    Two products of matrices in each precision, a second on two cores. Raises ConfigurationError with several workers,
+    whose measurements could differ.
+    """
+    if run.train.precision != "auto":
+        return run
+    if workers > 1:
+        raise ConfigurationError(
+            "is measured by one worker, and there are several",
+            field="train.precision",
+            value="auto",
+            remedy="set train.precision to float32 or bfloat16",
+        )
+    rates = {precision: measure_peak(precision, size=1024, rounds=5).gflops for precision in ("float32", "bfloat16")}
+    chosen = faster_precision(rates["float32"], rates["bfloat16"])
+    log.info(
+        "precision %s: %.0f GFLOP/s of a matrix product in float32, %.0f in bfloat16, which pays from %.1f times on",
+        *(chosen, rates["float32"], rates["bfloat16"], PAYS_FROM),
+    )
+    return run.model_copy(update={"train": run.train.model_copy(update={"precision": chosen})})
+
+
+def faster_precision(float32_gflops: float, bfloat16_gflops: float) -> str:
+    """The precision in which a training is expected to be faster."""
+    return "bfloat16" if bfloat16_gflops >= PAYS_FROM * float32_gflops else "float32"

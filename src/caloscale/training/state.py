@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from caloscale.models import Networks, build
 from caloscale.models.normalization import running_statistics
+from caloscale.profiling.peak import with_measured_precision
 from caloscale.spec import Run
 from caloscale.training.custom_loop import Batch, Losses, Optimizers, StepContext, build_optimizers, train_step
 from caloscale.training.optimizers import unwrap
@@ -28,7 +29,8 @@ class TrainingState:
     def __init__(
         self, run: Run, distribution: DistributionContext | None = None, build: Callable[..., Networks] = build
     ) -> None:
-        self.run, self.distribution = run, distribution or one_replica()
+        self.distribution = distribution or one_replica()
+        self.run = run = with_measured_precision(run, self.distribution.placement.workers)
         tf.keras.utils.set_random_seed(run.train.seed)
         synchronized = run.train.synchronizes(self.distribution.placement.replicas)
         with self.distribution.strategy.scope(), _precision(run.train.precision):

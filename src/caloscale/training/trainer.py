@@ -86,7 +86,7 @@ class Trainer:
             log.info("resuming from step %d", restored.step)
         chief = self.placement.is_chief
         if chief and not (restored and self.untrained.exists()):
-            save_network(new if restored is None else TrainingState(self.run).networks.generator, self.untrained)
+            save_network(new if restored is None else TrainingState(self.state.run).networks.generator, self.untrained)
         if restored is None and self.run.train.start_from is not None:
             self.started_from = start_from_model(self.state, self.run)
             log.info("%s", self.started_from)
@@ -170,7 +170,7 @@ class Trainer:
         """Profiles some steps of worker 0."""
         placement = self.placement
         share = self.showers.batch // placement.replicas * placement.replicas_per_worker
-        keep = keeper(self.run, self.state.networks, share, self.output / PROFILE_FILE)
+        keep = keeper(self.state.run, self.state.networks, share, self.output / PROFILE_FILE)
         return StepProfiler(
             keep if placement.is_chief else None, start=self.first_step, per_epoch=self.showers.steps_per_epoch
         )

@@ -12,7 +12,7 @@ from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.step_time.forms import Setups
 from caloscale.planning.step_time.timing import Timing
 from caloscale.spec.block import Block
-from caloscale.spec.train import Precision
+from caloscale.spec.train import TrainingPrecision
 
 MEMORY_SHARE = 0.9
 """Part of an accelerator's memory that a batch may fill."""
@@ -113,7 +113,7 @@ def unreachable(count: int, node_sizes: Sequence[int]) -> ConfigurationError:
 
 
 def memory_problem(
-    accelerator: Accelerator, network: Network, batch: int, precision: Precision = "float32"
+    accelerator: Accelerator, network: Network, batch: int, precision: TrainingPrecision = "float32"
 ) -> str | None:
     """Why a batch cannot fit into the memory of a replica; None where it can.
 

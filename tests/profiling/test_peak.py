@@ -1,0 +1,58 @@
+"""The precision that a machine computes faster: the rule, and where it is refused."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from caloscale.errors import ConfigurationError
+from caloscale.profiling import peak
+from caloscale.profiling.peak import Peak, faster_precision, with_measured_precision
+from caloscale.spec import load_run
+from caloscale.training.state import TrainingState
+from tests.training.conftest import small_run
+
+
+def rates(monkeypatch, float32, bfloat16):
+    found = {"float32": float32, "bfloat16": bfloat16}
+    monkeypatch.setattr(
+        peak, "measure_peak", lambda name, **_: Peak(precision=name, gflops=found[name], median_gflops=1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("float32", "bfloat16", "faster"),
+    [(187, 413, "bfloat16"), (100, 150, "bfloat16"), (100, 149, "float32"), (293, 152, "float32")],
+)
+def test_bfloat16_where_its_products_are_one_and_a_half_times_as_fast(float32, bfloat16, faster):
+    assert faster_precision(float32, bfloat16) == faster
+
+
+def test_a_training_takes_what_was_measured_and_says_so(monkeypatch, caplog):
+    rates(monkeypatch, 100, 300)
+    with caplog.at_level(logging.INFO, logger="caloscale"):
+        state = TrainingState(small_run("train.precision=auto"))
+    assert state.run.train.precision == "bfloat16" and "300 in bfloat16" in caplog.text
+    assert {layer.compute_dtype for layer in state.networks.generator.layers} >= {"bfloat16"}
+    plain = small_run()
+    assert with_measured_precision(plain) is plain
+
+
+def test_several_workers_are_refused(monkeypatch):
+    rates(monkeypatch, 100, 300)
+    with pytest.raises(ConfigurationError, match="there are several"):
+        with_measured_precision(small_run("train.precision=auto"), workers=2)
+
+
+@pytest.mark.parametrize(
+    "override", ["hardware.accelerator=nvidia-tesla-v100", "train.workersPerNode=2", "train.deterministic=true"]
+)
+def test_configurations_in_which_nothing_is_measured(override):
+    with pytest.raises(ConfigurationError, match="precision auto is measured") as refused:
+        load_run(preset="compact", overrides=["train.precision=auto", override])
+    assert refused.value.remedy == "set train.precision to float32 or bfloat16"
+
+
+def test_a_real_measurement_chooses_one_of_both():
+    assert with_measured_precision(small_run("train.precision=auto")).train.precision in ("float32", "bfloat16")
