@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from threadpoolctl import threadpool_limits
 
-from caloscale.errors import ConfigurationError, InvalidValueError, TrainingError
+from caloscale.errors import InvalidValueError, TrainingError
 from caloscale.spec.block import Block
-from caloscale.spec.problem import list_problems
+from caloscale.studies.inputs import validated
 from caloscale.studies.ranks import run_ranks
 
 PIXELS, CLASSES = 64, 10
@@ -212,11 +212,7 @@ def train_digits(inputs: Mapping[str, Any]) -> dict[str, Any]:
     ``accuracyOfMembers`` (mean), ``accuracySelected`` (of the member with the smallest training loss) and
     ``accuracyAveraged`` (of the mean of their probabilities). Raises ConfigurationError, TrainingError.
     """
-    try:
-        asked = DigitsInputs.model_validate(inputs, by_alias=True, by_name=False)
-    except ValidationError as problems:
-        first = list_problems(problems, DigitsInputs)[0]
-        raise ConfigurationError(first.text, field=first.field or None, remedy=first.remedy) from problems
+    asked = validated(DigitsInputs, inputs)
     with TemporaryDirectory(prefix="caloscale-study-") as temporary:
         folder = Path(temporary)
         write_digits(folder / DIGITS_FILE)

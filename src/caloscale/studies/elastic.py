@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
@@ -25,12 +25,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from caloscale.errors import ConfigurationError, InvalidValueError, TrainingError
+from caloscale.errors import InvalidValueError, TrainingError
 from caloscale.spec.block import Block
-from caloscale.spec.problem import list_problems
 from caloscale.studies.digits import DIGITS_FILE, Descent, DigitsInputs, Floats, Network, batches, tested, write_digits
+from caloscale.studies.inputs import validated
 
 START_SECONDS = 60.0
 """Time in which a worker must have connected."""
@@ -112,6 +112,12 @@ class _Workers:
             process = subprocess.Popen(command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL)
             self._starting[process.pid] = process
 
+    def restart(self, count: int) -> None:
+        """End all processes, start so many, and wait until they are active."""
+        self.end()
+        self.start(count)
+        self.admit(wait_for_all=True)
+
     def admit(self, wait_for_all: bool = False) -> int:
         """Make workers active that have connected; their number. Raises TrainingError when one does not come."""
         admitted, until = 0, time.monotonic() + START_SECONDS
@@ -137,7 +143,7 @@ class _Workers:
         kill: end the last worker by SIGKILL when the others have their shares.
         """
         parts: list[tuple[int, Floats]] = []
-        lost, left = 0, [images]
+        before, left = len(self.active), [images]
         while left:
             if not self.active:
                 raise TrainingError("no worker is left", remedy="start with more workers")
@@ -147,29 +153,27 @@ class _Workers:
                 if kill and worker is self.active[-1]:
                     os.kill(worker.process.pid, signal.SIGKILL)
                     kill = False
-                if self._try(worker, lambda w=worker, s=share: w.connection.send((weights, s))):
+                try:
+                    worker.connection.send((weights, share))
                     busy[worker.connection] = worker, share
-                else:
-                    left, lost = [*left, share], lost + 1
+                except OSError:
+                    self._drop(worker)
+                    left.append(share)
             while busy:
                 for connection in wait(list(busy)):
                     worker, share = busy.pop(connection)  # type: ignore[call-overload]
-                    gradient: list[Floats] = []
-                    if self._try(worker, lambda w=worker, g=gradient: g.append(w.connection.recv())):
-                        parts.append((int(share[0]), gradient[0]))
-                    else:
-                        left, lost = [*left, share], lost + 1
-        return np.sum([part for _, part in sorted(parts, key=lambda part: part[0])], axis=0), lost  # in one order
+                    try:
+                        parts.append((int(share[0]), worker.connection.recv()))
+                    except (EOFError, OSError):
+                        self._drop(worker)
+                        left.append(share)
+        in_order = [part for _, part in sorted(parts, key=lambda part: part[0])]
+        return np.sum(in_order, axis=0), before - len(self.active)
 
-    def _try(self, worker: _Worker, talk: Any) -> bool:
-        """False, and the worker is not active any more, when it has ended."""
-        try:
-            talk()
-        except (EOFError, OSError):
-            self.active.remove(worker)
-            self._end(worker)
-            return False
-        return True
+    def _drop(self, worker: _Worker) -> None:
+        """The worker has ended."""
+        self.active.remove(worker)
+        self._end(worker)
 
     def _end(self, worker: _Worker) -> None:
         worker.connection.close()
@@ -199,15 +203,9 @@ def train_elastic(inputs: Mapping[str, Any]) -> dict[str, Any]:
     end of that step, with a restart the same step again; ``repeatedSteps``; ``imagesPerSecond`` of new steps: ``all``
     (before), ``fewer``, ``again`` (null where there are none). Raises ConfigurationError, TrainingError.
     """
-    try:
-        asked = ElasticInputs.model_validate(inputs, by_alias=True, by_name=False)
-    except ValidationError as problems:
-        first = list_problems(problems, ElasticInputs)[0]
-        raise ConfigurationError(first.text, field=first.field or None, remedy=first.remedy) from problems
-    with TemporaryDirectory(prefix="caloscale-study-") as temporary, ExitStack() as stack:
+    asked = validated(ElasticInputs, inputs)
+    with TemporaryDirectory(prefix="caloscale-study-") as temporary, closing(_Workers(Path(temporary))) as workers:
         write_digits(Path(temporary) / DIGITS_FILE)
-        workers = _Workers(Path(temporary))
-        stack.callback(workers.close)
         return _train(asked, workers, Path(temporary))
 
 
@@ -222,7 +220,6 @@ def _train(asked: ElasticInputs, workers: _Workers, folder: Path) -> dict[str, A
     network, descent = Network(asked.hidden, asked.seed), Descent(asked.momentum)
     saved, saved_step = folder / "save.npz", 0
     ends: dict[int, float] = {}  # of each step, the first time
-    crew: dict[int, int] = {}
     killed = joined = None
     pause, repeated = 0.0, 0
 
@@ -232,8 +229,7 @@ def _train(asked: ElasticInputs, workers: _Workers, folder: Path) -> dict[str, A
         np.savez(saved, weights=network.weights, velocity=velocity)
         saved_step = step
 
-    workers.start(asked.workers)
-    workers.admit(wait_for_all=True)
+    workers.restart(asked.workers)
     begin = time.perf_counter()
     step = 0
     while step < len(order):
@@ -242,9 +238,7 @@ def _train(asked: ElasticInputs, workers: _Workers, folder: Path) -> dict[str, A
         if killed is not None and joined is None and step == returns_at:
             if asked.recovery == "restart":
                 save(step)
-                workers.end()
-                workers.start(asked.workers)
-                workers.admit(wait_for_all=True)
+                workers.restart(asked.workers)
                 joined = step
             else:
                 workers.start(asked.workers - len(workers.active))
@@ -256,9 +250,7 @@ def _train(asked: ElasticInputs, workers: _Workers, folder: Path) -> dict[str, A
         if kill:
             killed, killed_clock = step, clock
         if lost and asked.recovery == "restart":
-            workers.end()
-            workers.start(asked.workers - lost)
-            workers.admit(wait_for_all=True)
+            workers.restart(asked.workers - lost)
             with np.load(saved) as file:
                 network.weights[:] = file["weights"]
                 descent = Descent(asked.momentum, file["velocity"])
@@ -267,7 +259,7 @@ def _train(asked: ElasticInputs, workers: _Workers, folder: Path) -> dict[str, A
             continue
         descent.update(network.weights, gradient / len(chosen), asked.learning_rate)
         if step not in ends:
-            ends[step], crew[step] = time.perf_counter(), len(workers.active)
+            ends[step] = time.perf_counter()
             if step == killed:
                 pause = ends[step] - killed_clock
         step += 1

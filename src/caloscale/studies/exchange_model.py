@@ -16,14 +16,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from caloscale import __version__
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
-from caloscale.spec.problem import list_problems
 from caloscale.storage.atomic import atomic_writer
-from caloscale.studies.inputs import configured_run
+from caloscale.studies.inputs import configured_run, validated
 from caloscale.studies.ranks import run_ranks
 
 
@@ -99,11 +98,7 @@ def model_step(inputs: Mapping[str, Any]) -> dict[str, Any]:
     worker; ``stepSeconds``; ``samplesPerSecond`` of all workers; ``efficiency``, compute time over step. Nothing is
     computed during an exchange. Raises ConfigurationError.
     """
-    try:
-        asked = ExchangeInputs.model_validate(inputs, by_alias=True, by_name=False)
-    except ValidationError as problems:
-        first = list_problems(problems, ExchangeInputs)[0]
-        raise ConfigurationError(first.text, field=first.field, remedy=first.remedy) from problems
+    asked = validated(ExchangeInputs, inputs)
     latency, transfer = exchange_seconds(asked)
     wait = asked.spread_seconds * math.sqrt(2 * math.log(asked.workers))
     step = asked.compute_seconds + latency + transfer + wait
@@ -143,11 +138,9 @@ def model_nodes(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
         with atomic_writer(file) as temporary:
             temporary.write_text(json.dumps(time_steps(of_step)), encoding="utf-8")
     measured = json.loads(file.read_text(encoding="utf-8"))
-    run, processes = (
-        configured_run({k: v for k, v in of_step.items() if k not in STEP_INPUTS}),
-        of_step.get("processes", 1),
-    )
-    batch, workers = run.train.replica_batch(1), nodes * processes
+    run = configured_run({k: v for k, v in of_step.items() if k not in STEP_INPUTS})
+    processes, batch = of_step.get("processes", 1), run.train.replica_batch(1)
+    workers = nodes * processes
     sizes = [4.0 * count_parameters(network) for network in build(run.model, run.data)]
     step = model_step(
         {

@@ -14,11 +14,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
-from caloscale.spec.problem import list_problems
+from caloscale.studies.inputs import validated
 from caloscale.studies.ranks import run_ranks
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
@@ -144,7 +144,7 @@ def time_classifier(inputs: Mapping[str, Any]) -> dict[str, Any]:
     ``imagesPerSecond`` of all; ``epochHours``; ``batchPerWorker``; ``parameters``; ``weightsAgree``, whether all
     workers have the same weights in the end. Raises ConfigurationError, TrainingError.
     """
-    asked = _validated(ClassifierInputs, inputs)
+    asked = validated(ClassifierInputs, inputs)
     if asked.exchange == "horovod" and importlib.util.find_spec("horovod") is None:
         raise ConfigurationError(
             "is not installed",
@@ -191,7 +191,7 @@ def time_input(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
     folder: where images are kept that points share. Raises ConfigurationError.
     """
-    asked = _validated(InputInputs, inputs)
+    asked = validated(InputInputs, inputs)
     if asked.batch > asked.images:
         raise ConfigurationError("is larger than an epoch", field="batch", value=asked.batch, remedy="give more images")
     load_tensorflow_quietly()
@@ -272,11 +272,3 @@ def image_batches(files: list[str], asked: InputInputs, crop: int = 224) -> Any:
     # Otherwise TensorFlow adds parallel maps and a prefetch by itself, and every pipeline is the whole one.
     options.experimental_optimization.apply_default_optimizations = False
     return batches.with_options(options)
-
-
-def _validated(block: Any, inputs: Mapping[str, Any]) -> Any:
-    try:
-        return block.model_validate(inputs, by_alias=True, by_name=False)
-    except ValidationError as problems:
-        first = list_problems(problems, block)[0]
-        raise ConfigurationError(first.text, field=first.field or None, remedy=first.remedy) from problems

@@ -15,12 +15,12 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from caloscale.errors import ConfigurationError, TrainingError
+from caloscale.errors import TrainingError
 from caloscale.profiling.memory import peak_memory_mib
 from caloscale.spec.block import Block
-from caloscale.spec.problem import list_problems
+from caloscale.studies.inputs import validated
 
 Layer = Literal["alexnet2", "googlenet2", "resnet4"]
 Layout = Literal["NHWC", "NCHW", "matrix"]
@@ -71,11 +71,7 @@ def time_layout(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ConfigurationError, TrainingError.
     """
-    try:
-        asked = LayoutInputs.model_validate(inputs, by_alias=True, by_name=False)
-    except ValidationError as problems:
-        first = list_problems(problems, LayoutInputs)[0]
-        raise ConfigurationError(first.text, field=first.field or None, remedy=first.remedy) from problems
+    asked = validated(LayoutInputs, inputs)
     threads = {name: str(asked.threads) for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")}
     environment = {**os.environ, **threads, "TF_NUM_INTEROP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
     command = [sys.executable, "-m", "caloscale.studies.layouts", asked.model_dump_json()]

@@ -14,11 +14,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
-from caloscale.spec.problem import list_problems
+from caloscale.studies.inputs import validated
 from caloscale.studies.ranks import run_ranks
 
 RESULT_FILE = "result.json"
@@ -58,11 +58,7 @@ def time_parallelism(inputs: Mapping[str, Any]) -> dict[str, Any]:
     ``loss`` of the last step, the same for both methods and any number of workers but for rounding.
     Raises ConfigurationError, TrainingError.
     """
-    try:
-        asked = ParallelismInputs.model_validate(inputs, by_alias=True, by_name=False)
-    except ValidationError as problems:
-        first = list_problems(problems, ParallelismInputs)[0]
-        raise ConfigurationError(first.text, field=first.field or None, remedy=first.remedy) from problems
+    asked = validated(ParallelismInputs, inputs)
     asked.check()
     with TemporaryDirectory(prefix="caloscale-study-") as temporary:
         run_ranks("parallelism_rank", asked.workers, [asked.model_dump_json(), temporary], asked.threads)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,13 +9,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from threadpoolctl import threadpool_limits
 
-from caloscale.errors import ConfigurationError, InvalidValueError, TrainingError
+from caloscale.errors import InvalidValueError, TrainingError
 from caloscale.spec.block import Block
-from caloscale.spec.problem import list_problems
 from caloscale.studies.digits import DIGITS_FILE, DigitsInputs, Network, train_network, write_digits
+from caloscale.studies.inputs import validated
 
 ENSEMBLE = 3
 """Networks of the ensemble: those of the best trials."""
@@ -63,11 +62,7 @@ def search_digits(inputs: Mapping[str, Any]) -> dict[str, Any]:
     ``validationLoss`` and ``best`` (hyper-parameters) of the best trial, ``bestTrial`` (from 1), ``failed`` (trials
     whose loss is not finite), ``seconds``. Raises ConfigurationError; TrainingError without Optuna.
     """
-    try:
-        asked = SearchInputs.model_validate(inputs, by_alias=True, by_name=False)
-    except ValidationError as problems:
-        first = list_problems(problems, SearchInputs)[0]
-        raise ConfigurationError(first.text, field=first.field or None, remedy=first.remedy) from problems
+    asked = validated(SearchInputs, inputs)
     try:
         import optuna
     except ImportError as error:
@@ -77,11 +72,11 @@ def search_digits(inputs: Mapping[str, Any]) -> dict[str, Any]:
         with np.load(Path(temporary) / DIGITS_FILE) as file:
             data = dict(file)
     half = len(data["test_labels"]) // 2
-    best: list[tuple[float, int, Network]] = []  # a heap, worst first, of the best trials
-    accuracies, failed = [], 0
+    images, labels = data["test_images"], data["test_labels"]
+    finished: list[tuple[float, int, Network]] = []
+    accuracies = []
 
     def objective(trial: optuna.Trial) -> float:
-        nonlocal failed
         chosen = DigitsInputs(
             learning_rate=trial.suggest_float("learningRate", *asked.learning_rate, log=True),
             hidden=trial.suggest_int("hidden", *asked.hidden, log=True),
@@ -92,14 +87,11 @@ def search_digits(inputs: Mapping[str, Any]) -> dict[str, Any]:
         )
         with np.errstate(all="ignore"):  # a rate that is too high overflows
             network = train_network(chosen, data, chosen.seed)
-            loss = network.loss(data["test_images"][:half], data["test_labels"][:half])
-        accuracies.append(_accuracy(network.probabilities(data["test_images"][half:]), data["test_labels"][half:]))
+            loss = network.loss(images[:half], labels[:half])
+        accuracies.append(_accuracy(network.probabilities(images[half:]), labels[half:]))
         if not np.isfinite(loss):
-            failed += 1
             raise optuna.TrialPruned
-        heapq.heappush(best, (-loss, -trial.number, network))
-        if len(best) > ENSEMBLE:
-            heapq.heappop(best)
+        finished.append((loss, trial.number, network))
         return loss
 
     kinds = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
@@ -109,14 +101,14 @@ def search_digits(inputs: Mapping[str, Any]) -> dict[str, Any]:
     with threadpool_limits(limits=1):  # small matrices: threads that wait for each other cost more than they bring
         study.optimize(objective, n_trials=asked.trials)
     seconds = time.perf_counter() - clock
-    if len(best) < ENSEMBLE:
+    failed = asked.trials - len(finished)
+    if len(finished) < ENSEMBLE:
         raise TrainingError(f"{failed} of {asked.trials} trials diverged", remedy="lower the learning rates")
-    images, labels = data["test_images"][half:], data["test_labels"][half:]
-    each = [network.probabilities(images) for _, _, network in sorted(best, reverse=True)]
+    each = [network.probabilities(images[half:]) for _, _, network in sorted(finished)[:ENSEMBLE]]
     return {
         "accuracyOfTrials": float(np.median(accuracies)),
-        "accuracySelected": _accuracy(each[0], labels),
-        "accuracyAveraged": _accuracy(np.mean(each, axis=0), labels),
+        "accuracySelected": _accuracy(each[0], labels[half:]),
+        "accuracyAveraged": _accuracy(np.mean(each, axis=0), labels[half:]),
         "validationLoss": study.best_value,
         "best": study.best_params,
         "bestTrial": study.best_trial.number + 1,
