@@ -64,6 +64,11 @@ def test_ranks_that_exchange_are_one_member_and_seeds_are_one_ensemble(tmp_path:
     assert residuals_over_time(tmp_path / "a", TRUTH, 2)[-1].mean == pytest.approx([0.4, -0.2])
 
 
+def test_the_truth_is_covered_within_one_spread() -> None:
+    """Members 0.2 and 0.4: 0.3 +- 0.1, which covers 0.25, and not 0.5."""
+    assert ensemble_of(TRUTH, np.array([0.2, 0.4])[:, np.newaxis, np.newaxis] * np.ones((1, 3, 2))).covered == 1
+
+
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no run"):
         read_solved(tmp_path)

@@ -36,6 +36,26 @@ def test_events_are_those_of_numpys_interpolation_also_at_the_edges() -> None:
         np.testing.assert_allclose(made, invert(density, uniform), atol=2e-5)
 
 
+@pytest.mark.parametrize("points", [2, 40, 47, 93])
+def test_events_and_gradients_of_any_number_of_points(points: int) -> None:
+    """Numbers that are no multiple of the blocks in which the survival function is summed."""
+    random = np.random.default_rng(points)
+    grid, density = np.linspace(-1, 2, points), random.random(points) + 0.1
+    uniform, weights = random.random(20), random.normal(size=20)
+
+    def total(density: np.ndarray) -> float:
+        return float(weights @ np.interp(uniform, np.cumsum(density[::-1]) / density.sum(), grid[::-1]))
+
+    densities, rows = tf.constant([density], tf.float32), tf.constant([uniform], tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(densities)
+        events = sample_by_inverse(densities, tf.constant(grid, tf.float32), rows)
+        value = tf.reduce_sum(events * weights.astype(np.float32))
+    assert float(value) == pytest.approx(total(density), abs=1e-4)
+    differences = [(total(density + 1e-6 * e) - total(density - 1e-6 * e)) / 2e-6 for e in np.eye(points)]
+    np.testing.assert_allclose(tape.gradient(value, densities).numpy()[0], differences, atol=2e-3)
+
+
 def test_gradients_with_respect_to_parameters_are_finite_differences() -> None:
     count = 200
     draws, again = (EventDraws(7, 0, 0, 0, 1) for _ in range(2))

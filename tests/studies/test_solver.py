@@ -87,7 +87,7 @@ def test_equal_epochs_and_equal_seconds_share_their_runs(solved: list[SolverRun]
     the root of 2 (the standard error of two members by resampling). At 12 s both are in the middle, five times as far.
     """
     study = load_study("sagips-convergence")
-    one = {"solver.ranks": 2, "solver.groups": 1}
+    one = {"solver.ranks": 2, "solver.groups": 1, "solver.epochs": 1500, "seeds": [1, 2]}
     sweeps = tuple(
         sweep.model_copy(update={"given": sweep.given | one | changed, "vary": VARY})
         for sweep, changed in zip(study.sweeps, ({}, {"withinSeconds": 12}))

@@ -39,6 +39,11 @@ class Ensemble:
         """Mean over the parameters of the absolute residuals of the mean."""
         return float(np.abs(self.mean).mean())
 
+    @property
+    def covered(self) -> int:
+        """Parameters whose truth is within one spread of the mean."""
+        return int((np.abs(self.mean) <= self.spread).sum())
+
 
 def ensemble_of(
     truth: Sequence[float], members: NDArray[np.floating], *, resamplings: int = RESAMPLINGS, seed: int = 0

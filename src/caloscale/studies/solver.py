@@ -96,6 +96,7 @@ def _residuals(runs: Sequence[SolvedRun]) -> dict[str, Any]:
         "atSeconds": float(np.mean([run.seconds for run in runs])),
         "residuals": {"mean": found.mean.tolist(), "std": None if alone else found.spread.tolist()},
         "uncertainty": None if alone else {"mean": found.mean_uncertainty.tolist()},
+        "covered": None if alone else found.covered,
         "rmse": found.rmse.tolist(),
         "meanAbsolute": found.mean_absolute,
         "meanAbsoluteOfRuns": float(np.abs(each).mean()),
