@@ -12,7 +12,7 @@ from caloscale.sagips.exchange import COMPARED, METHODS
 
 @pytest.mark.long
 def test_exchanges_are_measured_counted_and_modelled():
-    made = bench_exchange(ranks=(2,), rounds=1, modelled=(8,))
+    made = bench_exchange(ranks=(2,), rounds=1, modelled=(8,), epoch_overrides=["solver.parameterSamples=8"])
     assert ExchangeBench.model_validate_json(made.model_dump_json(by_alias=True)) == made
     assert sum(TENSORS) == 50_688
     fused = [one.method for one in made.times if one.tensors == 1 and not one.in_step]
@@ -30,6 +30,11 @@ def test_exchanges_are_measured_counted_and_modelled():
             ):
                 assert stale >= 0 and repeated >= 0 and stale + repeated <= 1
     assert {one.ranks for one in made.scaling} == {8}
-    times, counts, scaling = bench_tables(made)
+    # Two passes forward and backward of 256 + 3 * 128 * 128 + 128 weights, and one forward and back to the events.
+    assert [(one.precision, one.events, one.flop) for one in made.epochs] == [
+        (precision, 800, 16 * 49_536 * 800) for precision in ("float32", "bfloat16")
+    ]
+    epochs, times, counts, scaling = bench_tables(made)
+    assert len(epochs.rows) == 2
     assert len(times.rows) == len(made.times) and len(counts.rows) == len(METHODS)
     assert "Not measured" in scaling.note

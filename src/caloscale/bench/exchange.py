@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,14 +14,22 @@ from typing import Any
 import numpy as np
 
 from caloscale.bench.machine import describe_machine
-from caloscale.bench.results import ExchangeBench, ExchangeCounts, ExchangeLinks, ExchangeScaling, ExchangeTime
-from caloscale.bench.rounds import timing
+from caloscale.bench.results import (
+    ExchangeBench,
+    ExchangeCounts,
+    ExchangeLinks,
+    ExchangeScaling,
+    ExchangeTime,
+    SolverEpoch,
+)
+from caloscale.bench.rounds import Contender, interleave, timing
 from caloscale.errors import BenchError
 from caloscale.progress import bar
 from caloscale.sagips.exchange import COMPARED, METHODS
 from caloscale.sagips.exchange.groups import groups_of_sizes
 from caloscale.sagips.mpi import mpi_environment, mpiexec_command
 from caloscale.sagips.scaling import ExchangePlan, Link, Network, Outcome, simulate, straggling_times
+from caloscale.spec import load_solver_run
 
 TENSORS = (768, 16_384, 16_384, 16_384, 768)
 """Weights of the layers of the published generator: 50,688 floats without biases."""
@@ -33,6 +43,9 @@ COMPUTING = {"mean_seconds": 0.02, "width": 0.3, "share": 0.02, "factor": 4.0}
 LONGEST_SECONDS = 1200.0
 """Time after which ranks that do not end are ended."""
 
+EPOCH_SECONDS = 60.0
+"""Time for the epochs at the published batch, s."""
+
 MODELLED_RANKS = (4, 40, 400, 4000)
 MODELLED_EPOCHS = 30
 MODELLED_COMPUTING = ({"mean_seconds": 0.585}, {"mean_seconds": 0.02})
@@ -45,10 +58,18 @@ FLOAT_BYTES = 4
 
 
 def bench_exchange(
-    *, ranks: Sequence[int] = RANKS, rounds: int | None = None, modelled: Sequence[int] = MODELLED_RANKS
+    *,
+    ranks: Sequence[int] = RANKS,
+    rounds: int | None = None,
+    modelled: Sequence[int] = MODELLED_RANKS,
+    epoch_overrides: Sequence[str] = (),
 ) -> ExchangeBench:
-    """Time the exchanges, count with stragglers, and compare with the model. Raises BenchError when a rank fails."""
+    """Time the exchanges, count with stragglers, and compare with the model; time epochs of a solver.
+
+    epoch_overrides: of the preset proxy-paper, in whose epochs an exchange is. Raises BenchError when a rank fails.
+    """
     machine = describe_machine()
+    epochs = _time_epochs(epoch_overrides, rounds)
     steps = 1 + SWEEPS * len(ranks) + len(ranks) + len(modelled)
     with bar("bench exchange", steps, "jobs") as shown:
 
@@ -91,7 +112,42 @@ def bench_exchange(
         ),
         counts=tuple(counts),
         scaling=tuple(scaling),
+        epochs=epochs,
         machine=machine,
+    )
+
+
+def _time_epochs(overrides: Sequence[str], rounds: int | None) -> tuple[SolverEpoch, ...]:
+    """Epochs and large matrix products by turns, all on the same core."""
+    precisions = ("float32", "bfloat16")
+    core = sorted(os.sched_getaffinity(0))[:1]
+    runs = [
+        load_solver_run(preset="proxy-paper", overrides=["solver.ranks=1", f"solver.precision={name}", *overrides])
+        for name in precisions
+    ]
+    with ExitStack() as stack:
+        epochs = [
+            Contender(
+                "epoch " + name,
+                "solver-epoch",
+                {"configuration": run.model_dump(mode="json", by_alias=True)},
+                cores=core,
+            )
+            for name, run in zip(precisions, runs)
+        ]
+        products = [Contender("product " + name, "product", {"precision": name}, cores=core) for name in precisions]
+        for contender in (*epochs, *products):
+            stack.enter_context(contender)
+        interleave([*epochs, *products], "bench solver epochs", EPOCH_SECONDS, rounds)
+    return tuple(
+        SolverEpoch(
+            precision=name,
+            events=run.solver.events_per_rank,
+            flop=epoch.facts["flop"],
+            spread=epoch.timing(),
+            product_flop_per_second=product.facts["flop"] / product.timing().median,
+        )
+        for name, run, epoch, product in zip(precisions, runs, epochs, products)
     )
 
 

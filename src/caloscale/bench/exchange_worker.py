@@ -73,6 +73,7 @@ class Contender:
 
     def __init__(self, world: MPI.Intracomm, settings: Measured, contender: Measured) -> None:
         self.world, self.in_step = world, contender["inStep"]
+        self.remote = contender["method"] == "grouped-rma"
         self.exchanges = [
             make_exchange(contender["method"], world, settings["groups"], outer_every=settings["outerEvery"])
             for _ in contender["sizes"]
@@ -98,7 +99,7 @@ class Contender:
         counts = [exchange.counts for exchange in self.exchanges]
         new = self.world.allreduce(sum(one.contributions for one in counts))
         old = self.world.allreduce(sum(one.repeated + one.missing for one in counts))
-        return new / (new + old) if old else None
+        return new / (new + old) if self.remote else None
 
 
 def times(world: MPI.Intracomm, settings: Measured) -> list[Measured]:

@@ -267,6 +267,21 @@ class ExchangeScaling(Block):
     """Remote memory: share of the slots that held a new gradient of an earlier epoch."""
 
 
+class SolverEpoch(Block):
+    """An epoch of the solver at the published batch on one core, without exchange."""
+
+    precision: str
+    """Of the discriminator: float32 or bfloat16."""
+    events: int
+    """Events of the batch."""
+    flop: int
+    """Additions and multiplications in the matrix products of the discriminator."""
+    spread: Timing
+    """Seconds of an epoch."""
+    product_flop_per_second: float
+    """Rate of a large matrix product in this precision, measured between the epochs; median."""
+
+
 class ExchangeBench(Block):
     """Exchanges of the solver's gradient between ranks."""
 
@@ -285,4 +300,6 @@ class ExchangeBench(Block):
     """Measured and modelled."""
     scaling: tuple[ExchangeScaling, ...]
     """Modelled."""
+    epochs: tuple[SolverEpoch, ...]
+    """Measured."""
     machine: BenchMachine

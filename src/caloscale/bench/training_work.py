@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 import time
 from pathlib import Path
@@ -16,8 +18,11 @@ from caloscale.bench.worker import Work
 from caloscale.models import flops
 from caloscale.models.arithmetic import step_flops
 from caloscale.profiling.peak import SIZE
+from caloscale.sagips.networks import Perceptron
+from caloscale.sagips.optimizers import make_optimizer
+from caloscale.sagips.proxy import Proxy
 from caloscale.showers.tfrecord.manifest import read_manifest
-from caloscale.spec import Run, build_run
+from caloscale.spec import Run, build_run, parse_solver_run
 from caloscale.training.input import TrainingShowers
 from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, compile_step
@@ -106,6 +111,27 @@ def large_product(precision: str, size: int = SIZE) -> tuple[Work, dict[str, Any
         _must_be_finite(float(tf.cast(found[0, 0], tf.float32)))
 
     return work, {"flop": 2 * size**3}
+
+
+def solver_epoch(configuration: dict[str, Any]) -> tuple[Work, dict[str, Any]]:
+    """Epochs of one rank of the proxy application with a discriminator, without exchange.
+
+    flop: operations in the matrix products of the discriminator.
+    """
+    solver = parse_solver_run(json.dumps(configuration)).solver
+    optimizer, epochs = make_optimizer(solver, 0), itertools.count()
+
+    def work(units: int) -> None:
+        for epoch in itertools.islice(epochs, units):
+            step = optimizer.step(epoch)
+            optimizer.apply(step.gradient, step, epoch)
+        _must_be_finite(step.losses["generator"])
+
+    settings = solver.discriminator
+    weights = Perceptron((len(Proxy.observables), *[settings.width] * settings.layers, 1)).weights
+    # Measured and generated events pass forward and backward (2 + 4 operations a weight), then generated ones forward
+    # and back to the events (2 + 2).
+    return work, {"flop": (2 * 6 + 4) * weights * solver.events_per_rank}
 
 
 def pipeline_work(configuration: dict[str, Any], folder: str, batch: int) -> tuple[Work, dict[str, Any]]:

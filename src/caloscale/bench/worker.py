@@ -27,6 +27,7 @@ WORKS = {
     "generate": "caloscale.bench.generate_work:runtime_work",
     "reference-generate": "caloscale.bench.generate_work:reference_work",
     "input": "caloscale.bench.training_work:pipeline_work",
+    "solver-epoch": "caloscale.bench.training_work:solver_epoch",
 }
 
 
