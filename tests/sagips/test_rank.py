@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from caloscale.sagips.rank import solve
+from caloscale.sagips.rank import gpu_of_rank, solve
 from caloscale.sagips.saves import list_checkpoints, list_states, rank_folder, read_checkpoint
 from caloscale.spec import Solver, load_solver_run
 from tests.sagips.recorder import CALLS
@@ -48,3 +48,8 @@ def test_a_run_that_is_done_computes_nothing_again(tmp_path: Path) -> None:
     for _ in range(2):
         solve(solver("solver.epochs=4"), tmp_path, None)
     assert len(CALLS) == 4
+
+
+def test_each_rank_of_a_node_has_a_gpu_of_its_own_as_long_as_there_are_enough() -> None:
+    assert [gpu_of_rank(("a", "b", "c", "d"), rank) for rank in range(6)] == ["a", "b", "c", "d", "a", "b"]
+    assert gpu_of_rank((), 3) is None

@@ -69,9 +69,16 @@ def solution_page(
 def _facts(summary: Mapping[str, Any]) -> tuple[Fact, ...]:
     seconds, exchange = summary["secondsPerEpoch"], summary["exchangeSecondsPerEpoch"]
     share = f"{100 * exchange / seconds:.2g} % of it" if seconds else ""
+    memory = summary["deviceMemoryBytes"]
     return (
         Fact("epoch", f"{1000 * seconds:.3g} ms", f"{summary['epochs']:,} epochs, mean over the ranks"),
         Fact("exchange in an epoch", f"{1000 * exchange:.3g} ms", share),
+        Fact(
+            "copy of the gradient",
+            f"{1000 * summary['transferSecondsPerEpoch']:.3g} ms",
+            "into host memory, in which it is exchanged; a rank and epoch",
+        ),
+        *([] if memory is None else [Fact("device memory", f"{memory / 2**20:.0f} MiB", "largest of a rank")]),
         Fact("analysis rate", f"{summary['analysisRate']:.4g} events/s", "all ranks together"),
         Fact("stale gradients", f"{summary['stale']:,}", "of an earlier epoch; they were used"),
         Fact("dropped gradients", f"{summary['dropped']:,}", "not finite; they were left out"),

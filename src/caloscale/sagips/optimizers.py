@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -35,6 +36,8 @@ class Step:
     """What ranks average, flat; empty where there is nothing to exchange."""
     rest: tuple[tf.Tensor, ...] = ()
     """Gradients that stay in the rank."""
+    transfer_seconds: float = 0.0
+    """Time in which the gradient was copied into host memory, s."""
 
 
 class Optimizer(Protocol):
@@ -146,9 +149,12 @@ class GeneratorOptimizer:
     def step(self, epoch: int) -> Step:
         """Losses of generator and discriminators, gradients of the generator."""
         losses, exchanged, rest = self._step(tf.constant(epoch, tf.int64), tf.constant(self._scale(epoch)))
-        values = losses.numpy()
+        values = losses.numpy()  # an accelerator has computed the epoch when they are there
+        clock = time.perf_counter()
+        gradient = exchanged.numpy()
+        transfer = time.perf_counter() - clock
         names = ("generator", "norms", "discriminator")
-        return Step(dict(zip(names, values.tolist())), exchanged.numpy(), rest)
+        return Step(dict(zip(names, values.tolist())), gradient, rest, transfer)
 
     def apply(self, gradient: Floats, step: Step, epoch: int) -> None:
         """Update weights and biases with Adam."""

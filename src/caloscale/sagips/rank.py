@@ -11,11 +11,12 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from caloscale.errors import CaloscaleError
 from caloscale.sagips.saves import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from caloscale.sagips.exchange import Counts, Exchange
     from caloscale.sagips.optimizers import Floats, Optimizer, Step
 
+T = TypeVar("T")
 REPORT = "@rank "
 _BETWEEN_REPORTS = 0.5
 """Seconds between two lines of progress."""
@@ -99,6 +101,23 @@ def _load_tensorflow(solver: Solver) -> None:
     here = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1"))
     tf.config.threading.set_intra_op_parallelism_threads(solver.threads or max(1, cores // here))
     tf.config.threading.set_inter_op_parallelism_threads(1)
+    own = gpu_of_rank(tf.config.list_physical_devices("GPU"), int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0")))
+    if own is not None:
+        tf.config.set_visible_devices(own, "GPU")
+        tf.config.experimental.set_memory_growth(own, True)  # ranks that share a GPU take what they need
+
+
+def gpu_of_rank(gpus: Sequence[T], local_rank: int) -> T | None:
+    """The GPU of a rank, by its number on its node; ranks share GPUs where there are more ranks. None without GPUs."""
+    return gpus[local_rank % len(gpus)] if gpus else None
+
+
+def _device_memory_bytes() -> int | None:
+    import tensorflow as tf
+
+    if not tf.config.list_logical_devices("GPU"):
+        return None
+    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
 
 def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> Progress:
@@ -194,7 +213,7 @@ class _Loop:
         for epoch in range(first, solver.epochs):
             began, processor = time.perf_counter(), time.process_time()
             waited = self.exchange.counts.exchange_seconds
-            losses = self._epoch(epoch)
+            losses, transfer = self._epoch(epoch)
             ended, processor = time.perf_counter(), time.process_time() - processor
             done = epoch + 1
             saving = done % solver.save_epochs == 0 or done == solver.epochs or done in checkpoints
@@ -205,6 +224,7 @@ class _Loop:
                 progress.timed_seconds += ended - began
                 progress.processor_seconds += processor
                 progress.exchange_seconds += self.exchange.counts.exchange_seconds - waited
+                progress.transfer_seconds += transfer
             progress.epoch, progress.seconds = done, ended - start
             if done % every == 0 or done == 1:
                 for name, value in {"epoch": done, "seconds": progress.seconds, **losses}.items():
@@ -215,7 +235,8 @@ class _Loop:
                 self.reported = ended
                 _report({"rank": self.rank, "epoch": done, "losses": losses})
 
-    def _epoch(self, epoch: int) -> dict[str, float]:
+    def _epoch(self, epoch: int) -> tuple[dict[str, float], float]:
+        """Losses, and the seconds in which the gradient was copied into host memory."""
         step = self.optimizer.step(epoch)
         if step.gradient.size == 0:
             self.optimizer.apply(step.gradient, step, epoch)
@@ -227,7 +248,7 @@ class _Loop:
             self.pending = self.thread.submit(self.exchange.average, step.gradient, epoch), step
             if late is not None and averaged is not None:
                 self.optimizer.apply(averaged, late[1], epoch)
-        return dict(step.losses)
+        return dict(step.losses), step.transfer_seconds
 
     def _drain(self, epoch: int) -> None:
         """Apply the gradient that is under way: it is not saved."""
@@ -240,6 +261,7 @@ class _Loop:
         """Save the state; returns whether the minutes are over. All ranks wait for each other here."""
         solver, progress = self.solver, self.progress
         _add_counts(progress, before, self.exchange.counts)
+        progress.device_memory_bytes = _device_memory_bytes()
         over = self._agree(solver.max_minutes is not None and progress.seconds >= 60 * solver.max_minutes)
         if done == solver.epochs or over:
             progress.stopped = "epochs" if done == solver.epochs else "maxMinutes"

@@ -42,6 +42,10 @@ class Progress:
     costs, and the wall time how long it waits."""
     exchange_seconds: float = 0.0
     """Time of the exchange in these epochs, s."""
+    transfer_seconds: float = 0.0
+    """Time in which gradients were copied into host memory in these epochs, s."""
+    device_memory_bytes: int | None = None
+    """Largest memory of the rank's accelerator in use; None without one."""
     exchanges: int = 0
     contributions: int = 0
     stale: int = 0

@@ -60,6 +60,10 @@ class SolverSummary(Block):
     """Wall time of an epoch, s, without the first of an attempt and without saves; mean over the ranks."""
     exchange_seconds_per_epoch: float
     """Time that a rank spends in the exchange of an epoch, s; mean over the ranks."""
+    transfer_seconds_per_epoch: float
+    """Time in which a rank copies its gradient into host memory, where it is exchanged, s; mean over the ranks."""
+    device_memory_bytes: int | None
+    """Largest memory of a rank's accelerator in use; null without accelerators."""
     analysis_rate: float
     """Events that all ranks analyse in a second: ranks x batch / secondsPerEpoch."""
     residuals: ResidualSummary
@@ -207,7 +211,11 @@ def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
     records = [read_record(rank_folder(folder, rank)) for rank in range(solver.ranks)]
     last = _residuals(folder, solver.ranks)[-1:]
     seconds = float(np.mean([r.timed_seconds / max(r.timed_epochs, 1) for r in records]))
-    exchange = float(np.mean([r.exchange_seconds / max(r.timed_epochs, 1) for r in records]))
+    exchange, transfer = (
+        float(np.mean([seconds / max(r.timed_epochs, 1) for r, seconds in zip(records, each)]))
+        for each in ([r.exchange_seconds for r in records], [r.transfer_seconds for r in records])
+    )
+    memory = [r.device_memory_bytes for r in records if r.device_memory_bytes is not None]
     events = solver.ranks * solver.events_per_rank * len(solver.data_sets)
     return SolverSummary(
         ranks=solver.ranks,
@@ -216,6 +224,8 @@ def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
         epochs=min(record.epoch for record in records),
         seconds_per_epoch=seconds,
         exchange_seconds_per_epoch=exchange,
+        transfer_seconds_per_epoch=transfer,
+        device_memory_bytes=max(memory, default=None),
         analysis_rate=events / seconds if seconds else 0.0,
         residuals=ResidualSummary(
             mean=tuple(last[0].mean.tolist()) if last else (), std=tuple(last[0].spread.tolist()) if last else ()
