@@ -14,6 +14,7 @@ CONTEXT   ?=
 OVERLAY   ?= kind
 IMAGE     ?=
 TRAINER   ?=
+SOLVER    ?=
 NAMESPACE ?= caloscale-system
 FORCE     ?=
 CLUSTER   ?=
@@ -89,8 +90,8 @@ cluster-status: $(VENV)/.dev ## What is missing for them, what runs
 	@$(BIN)/python -m tools.cluster nodes status --cluster '$(CLUSTER)'
 
 .PHONY: deploy
-deploy: $(VENV)/.base ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= TRAINER= NAMESPACE=
-	@$(BIN)/python -m tools.deploy deploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --image '$(IMAGE)' --trainer '$(TRAINER)' --namespace '$(NAMESPACE)'
+deploy: $(VENV)/.base ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= TRAINER= SOLVER= NAMESPACE=
+	@$(BIN)/python -m tools.deploy deploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --image '$(IMAGE)' --trainer '$(TRAINER)' --solver '$(SOLVER)' --namespace '$(NAMESPACE)'
 
 .PHONY: undeploy
 undeploy: $(VENV)/.base ## Off it again (FORCE=--force: with all runs)
@@ -107,7 +108,7 @@ base-image: $(VENV)/.dev ## A base for images from Debian's packages, where no r
 
 .PHONY: smoke
 smoke: $(VENV)/.dev ## Images, real nodes, trainings that lose them: CLUSTER=native (root) or kind; or CONTEXT= REGISTRY= OVERLAY=
-	@$(if $(CONTEXT),true,$(MAKE) --no-print-directory images ARCHIVE=1 TARGETS='trainer-cpu operator storage')
+	@$(if $(CONTEXT),true,$(MAKE) --no-print-directory images ARCHIVE=1 TARGETS='trainer-cpu solver operator storage')
 	@CLUSTER='$(CLUSTER)' CONTEXT='$(CONTEXT)' REGISTRY='$(REGISTRY)' OVERLAY='$(OVERLAY)' $(BIN)/pytest tests/smoke -m long --timeout 3600 --durations=10
 
 .PHONY: smoke-short

@@ -26,6 +26,7 @@ Context = Annotated[str, typer.Option(help="Context of the kubeconfig; there is 
 Overlay = Annotated[str, typer.Option(help="Folder below manifests/overlays.")]
 Image = Annotated[str, typer.Option(help="The operator's image, with tag or digest; empty: that of manifests/base.")]
 Trainer = Annotated[str, typer.Option(help="Image of the workers of runs that name none; empty: that of base.")]
+Solver = Annotated[str, typer.Option(help="The same of solver runs; empty: that of base.")]
 Namespace = Annotated[str, typer.Option(help="Namespace of the operator.")]
 
 
@@ -35,11 +36,12 @@ def deploy(
     overlay: Overlay = "kind",
     image: Image = "",
     trainer: Trainer = "",
+    solver: Solver = "",
     namespace: Namespace = "caloscale-system",
 ) -> None:
     """Apply an overlay by server-side apply and wait until the operator runs."""
     check_context(context)
-    rendered = render(overlay, image=image, trainer=trainer, namespace=namespace)
+    rendered = render(overlay, image=image, trainer=trainer, solver=solver, namespace=namespace)
     # Custom resource first: what follows may speak of it.
     first = [each for each in rendered if each["kind"] in ("CustomResourceDefinition", "Namespace")]
     others = [each for each in rendered if each not in first]
@@ -85,7 +87,9 @@ def check_context(context: str) -> None:
         )
 
 
-def render(overlay: str, *, namespace: str, image: str = "", trainer: str = "") -> list[dict[str, Any]]:
+def render(
+    overlay: str, *, namespace: str, image: str = "", trainer: str = "", solver: str = ""
+) -> list[dict[str, Any]]:
     """The objects of an overlay with the images and the namespace put in."""
     path = OVERLAYS / overlay
     if not (path / "kustomization.yaml").is_file():
@@ -101,9 +105,10 @@ def render(overlay: str, *, namespace: str, image: str = "", trainer: str = "") 
     }
     if image:
         document["images"] = [{"name": IMAGE, **split_image(image)}]
-    if trainer:
-        split_image(trainer)
-        variables = [{"name": "CALOSCALE_IMAGE", "value": trainer}]
+    named = {"CALOSCALE_IMAGE": trainer, "CALOSCALE_SOLVER_IMAGE": solver}
+    if variables := [{"name": name, "value": value} for name, value in named.items() if value]:
+        for each in variables:
+            split_image(each["value"])
         pod = {"containers": [{"name": "operator", "env": variables}]}
         patch = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": DEPLOYMENT}}
         patch["spec"] = {"template": {"spec": pod}}

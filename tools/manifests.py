@@ -34,7 +34,8 @@ DESCRIPTION = """A run is one object: `kubectl apply -f run.yaml` with kind Trai
 whole nodes with a price, launches it when all of them are free, follows it, resumes it after a spot interruption, and
 bills it.
 
-Needs training-operator 1.9 for TFJobs on GPUs, JobSet for TPU slices, or Kubeflow Trainer 2.3 for TrainJobs.
+Needs training-operator 1.9 for TFJobs on GPUs, JobSet for TPU slices, Kubeflow Trainer 2.3 for TrainJobs, or the
+mpi-operator 0.7 for MPIJobs.
 """
 # A shower: a cone of energy in layers.
 ICON = (

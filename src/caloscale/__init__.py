@@ -11,6 +11,8 @@ __version__ = "0.1.0"
 
 IMAGE = f"caloscale/trainer:{__version__}"
 """Image of workers and of pipeline steps where none is named."""
+SOLVER_IMAGE = f"caloscale/solver:{__version__}"
+"""Image of launcher and ranks of a solver run where none is named."""
 
 __all__ = ["Generator", "evaluate", "load_run", "plan", "read_showers"]
 

@@ -6,3 +6,4 @@ from caloscale.inference.generator import Generator as Generator
 
 __version__: str
 IMAGE: str
+SOLVER_IMAGE: str

@@ -64,6 +64,7 @@ RESOURCES: dict[str, Resource] = {
     "TFJob": Resource("kubeflow.org/v1", "tfjobs"),
     "JobSet": Resource("jobset.x-k8s.io/v1alpha2", "jobsets"),
     "TrainJob": Resource("trainer.kubeflow.org/v1alpha1", "trainjobs"),
+    "MPIJob": Resource("kubeflow.org/v2beta1", "mpijobs"),
     "Workload": Resource(f"{names.QUEUE_GROUP}/v1beta2", "workloads"),
     "Lease": Resource("coordination.k8s.io/v1", "leases"),
 }

@@ -105,11 +105,13 @@ class Placed(StatusBlock):
     planned_nodes: int
     """Nodes of the plan, when it runs on fewer for the time being."""
     global_batch: int
-    """Showers in a batch of all replicas together; the same in every attempt."""
+    """Showers in a batch of all replicas together, or events in one of all ranks; the same in every attempt."""
     batch_per_replica: int
-    """Showers that a replica has in memory at a time."""
+    """Showers that a replica has in memory at a time, or events of a rank."""
     accumulate: int = 1
     """Micro-batches of a replica in a step, to keep the global batch on fewer nodes."""
+    slots: int = 0
+    """Ranks that a worker of a solver run has room for; 0: a training."""
     node_selector: dict[str, str] = {}
     """Labels of the nodes."""
     worker_cpus: float = 1.0
@@ -119,9 +121,10 @@ class Placed(StatusBlock):
     usd_per_hour: Usd | None = None
     """All nodes, US dollars per hour; null: no price is known."""
     estimate_usd: Usd | None = None
-    """Estimate of the whole run, US dollars; null: none could be made."""
+    """Estimate of the whole run, US dollars, or the upper limit that solver.maxMinutes sets; null: none could be
+    made."""
     estimate_seconds: float | None = None
-    """Estimate of its time, s."""
+    """Estimate of its time, or that limit, s."""
     reasons: tuple[str, ...] = ()
     """Why these, and on what the figures rest."""
 

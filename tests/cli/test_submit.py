@@ -86,6 +86,28 @@ def test_a_run_that_has_finished_is_not_submitted_again(command, monkeypatch, ph
     assert not server.changes and not done.out
 
 
+SOLVER = ("submit", "--preset", "proxy", "--set", "hardware={}", "--name", "inverse", "-n", "physics", "--yes")
+
+
+def test_a_solver_run_is_submitted_with_its_claim_and_without_an_estimate(command, monkeypatch):
+    server = Server(None)
+    monkeypatch.setattr("caloscale.connection.connect", lambda context: server)
+    monkeypatch.setenv("CALOSCALE_IMAGE", "registry.example/trainer:1")  # of trainings
+    done = command(*SOLVER, "--set", "cluster.volumeClaim=shared", "--set", "solver.maxMinutes=30")
+    assert done.code == 0 and "not measured; solver.maxMinutes ends it after 30 minutes" in done.err
+    ((_, manifest),) = server.changes
+    assert manifest["spec"]["solver"]["ranks"] == 4 and "model" not in manifest["spec"]
+    assert "image" not in manifest["spec"]["cluster"]
+
+
+def test_a_solver_run_without_a_claim_or_for_azure_is_refused(command, monkeypatch):
+    monkeypatch.setattr("caloscale.connection.connect", lambda context: Server(None))
+    done = command(*SOLVER)
+    assert done.code == 2 and "cluster.volumeClaim: is absent" in done.err
+    done = command("submit", "--to", "azureml", "--preset", "proxy")
+    assert done.code == 2 and "goes to a cluster only" in done.err
+
+
 CLUSTER = ("--name=gan", "--namespace=ns", "--context=c", "--yes", "--follow")
 AZURE = ("--data=d", "--compute=c", "--send", "--subscription=s", "--resource-group=g", "--azure-workspace=w", "--json")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from caloscale.cluster.workload.mpijob import render_mpijob
-from caloscale.spec import load_solver_run
 from tests.client.test_reporting import Server, server
+from tests.cluster import examples as ex
 from tests.training.conftest import eagerly, quickly, shards, small_run
 from tests.training.quick_networks import QUICK
 
@@ -48,24 +48,31 @@ def test_a_worker_trains_reports_and_leaves_the_model(
 
 
 @pytest.mark.integration
-def test_the_launcher_of_an_mpijob_solves_what_the_manifest_says(
-    command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_launcher_of_an_mpijob_solves_what_the_manifest_says_and_reports(
+    server: Server, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One rank, which needs no MPI; a started launcher finds its run again."""
     toy = "solver.dataSets=[{environment: caloscale.sagips.toy.Normal, events: 500}]"
     tiny = ("solver.objective=energy-distance", "solver.epochs=6", "solver.parameterSamples=4", "solver.checkpoints=2")
-    run = load_solver_run(preset="proxy", overrides=["solver.ranks=1", "cluster.volumeClaim=shared", toy, *tiny])
-    job = render_mpijob(run, "inverse", "physics", "solver:1")
+    launch = ex.launch_of(ex.solver_of("solver.ranks=1", toy, *tiny), ex.cpu_node("c0"))
+    job = render_mpijob(launch)
     (container,) = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
     for variable in container["env"]:
-        value = variable["value"].replace("/workspace", str(tmp_path)) if variable["name"] != "TMPDIR" else "/tmp"
-        monkeypatch.setenv(variable["name"], value)
+        if variable["name"].startswith("CALOSCALE_"):
+            monkeypatch.setenv(variable["name"], variable["value"].replace("/workspace", str(tmp_path)))
+    monkeypatch.setenv("CALOSCALE_SCRATCH", str(tmp_path))
+    monkeypatch.setenv("CALOSCALE_PROGRESS_FILE", "")  # the launcher names its own; undone behind the test
+    folder = tmp_path / "runs" / launch.owner.name
     for _ in range(2):
         done = command(*container["args"][1:])
         assert done.code == 0, done.err
-        summary = json.loads((tmp_path / "runs" / "inverse" / "summary.json").read_text())
+        summary = json.loads((folder / "summary.json").read_text())
         assert (summary["ranks"], summary["epochs"]) == (1, 6)
-    assert (tmp_path / "runs" / "inverse" / "report.html").is_file()
+    assert (folder / "report.html").is_file()
+    assert "TrainingRun" in json.loads((folder / "bill.json").read_text())["noPrice"]
+    shown = json.loads(server.seen[-1][1]["data"]["progress.json"])
+    assert (shown["step"], shown["steps"], shown["checkpointStep"], shown["epoch"]) == (6, 6, 6, 6.0)
+    assert "showersPerSecond" not in shown
 
 
 def test_outside_a_pod_it_says_what_to_do(command: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from caloscale.status import RunStatus
 from caloscale.storage.objects import upload
 from tests.client import test_usage as use
 from tests.client.test_usage import START
+from tests.cluster import examples as ex
 
 
 def seen(run: Run, status: RunStatus) -> RunOnCluster:
@@ -37,6 +38,20 @@ def test_the_bill_of_a_fetched_run_stands_beside_its_estimate_and_teaches_the_pl
     assert against.estimated_usd == pytest.approx(status.placement.estimate_usd, abs=0.01)
     made = calibrate_runs([tmp_path / "gan"], tmp_path / "mine.csv")
     assert [row.step_seconds for row in made.residuals] == [2.9]
+
+
+def test_a_solver_run_is_billed_without_an_estimate(tmp_path: Path) -> None:
+    """Its folder is on a claim, which cannot be read from here."""
+    run = ex.solver_of("hardware.accelerator=nvidia-tesla-v100", "solver.ranks=16", "solver.maxMinutes=60")
+    placed = ex.launch_of(run, ex.node("n0"), ex.node("n1")).placed
+    status = use.status_of(use.run_of(), placed)
+    found = RunOnCluster("gan", "physics", manifest_of(run, "gan", "physics")["spec"], status, "")
+    missing = fetch(found, tmp_path)
+    assert any("volume claim shared" in sentence for sentence in missing)
+    assert any("was not measured" in sentence for sentence in missing)
+    made = bill_of(tmp_path)
+    assert made.against_estimate is None and made.usd > 0
+    assert "solver" in (tmp_path / "run.yaml").read_text(encoding="utf-8")
 
 
 def test_an_estimate_that_cannot_be_made_again_is_left_out_with_the_reason(tmp_path: Path) -> None:

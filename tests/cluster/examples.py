@@ -14,11 +14,12 @@ from caloscale.cluster.names import RunKey
 from caloscale.cluster.workload.launch import Launch
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
-from caloscale.spec import Run, load_run
+from caloscale.spec import AnyRun, Run, SolverRun, load_run, load_solver_run
 
 CATALOGUE = Catalogue(load_prices(), load_measurements(), dt.date(2026, 11, 21))
 V100 = {"cloud.google.com/gke-accelerator": "nvidia-tesla-v100"}
 IMAGE = "registry.example/caloscale/trainer:1.0"
+SOLVER_IMAGE = "registry.example/caloscale/solver:1.0.0"
 OWNER = RunKey("physics", "gan", "0d9f3f0c-1111-4222-8333-444455556666")
 
 
@@ -93,11 +94,16 @@ def pools(*raw: dict[str, Any], uses: tuple[Use, ...] = (), coming: dict[str, in
     return pools_of(nodes(*raw), uses, coming)[0]
 
 
+def solver_of(*overrides: str) -> SolverRun:
+    """A solver run on a cluster, with a claim."""
+    return load_solver_run(preset="proxy", overrides=["hardware={}", "cluster.volumeClaim=shared", *overrides])
+
+
 def run_of(*overrides: str, preset: str = "variable-angle") -> Run:
     return load_run(preset=preset, overrides=["hardware={}", *overrides])
 
 
-def launch_of(run: Run, *raw: dict[str, Any], attempt: int = 1, queue: str | None = None) -> Launch:
+def launch_of(run: AnyRun, *raw: dict[str, Any], attempt: int = 1, queue: str | None = None) -> Launch:
     """The launch of a run on a cluster of these nodes."""
     choice = choose_placement(run, pools(*raw), CATALOGUE)
     assert choice.placed is not None, choice.message

@@ -49,6 +49,10 @@ LAUNCHES = {
     "trainjob-gpu": lambda: ex.launch_of(
         ex.run_of(*V100, "hardware.count=16", "cluster.backend=TrainJob"), *(ex.node(f"n{i}") for i in range(2))
     ),
+    "mpijob-gpu": lambda: ex.launch_of(ex.solver_of(*V100, "solver.ranks=16"), *(ex.node(f"n{i}") for i in range(3))),
+    "mpijob-cpu": lambda: ex.launch_of(
+        ex.solver_of("hardware.count=2", "solver.ranks=5"), *(ex.cpu_node(f"c{i}") for i in range(3))
+    ),
     "jobset-tpu-slice": lambda: ex.launch_of(
         ex.run_of("hardware.accelerator=tpu-v3", "hardware.topology=4x4", "train.batchPerReplica=128"), *TPU_V3
     ),
@@ -68,11 +72,14 @@ LAUNCHES = {
         ex.node("n0"),
     ),
 }
+TRAININGS = [name for name in LAUNCHES if not name.startswith("mpijob")]
+"""Those whose workers read the run from their environment; MPIJobs have tests of their own."""
 
 
 def template_of(manifest: dict[str, Any]) -> dict[str, Any]:
-    if manifest["kind"] == "TFJob":
-        return manifest["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    if manifest["kind"] in ("TFJob", "MPIJob"):
+        replicas = manifest["spec"].get("tfReplicaSpecs") or manifest["spec"]["mpiReplicaSpecs"]
+        return replicas["Worker"]["template"]
     if manifest["kind"] == "TrainJob":
         return merged(manifest)
     return manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
@@ -161,7 +168,8 @@ def test_golden(name: str) -> None:
     """CALOSCALE_WRITE_GOLDEN=1 writes the files anew; read the difference before committing it."""
     launch = LAUNCHES[name]()
     manifest = render(launch)
-    for variable in template_of(manifest)["spec"]["containers"][0]["env"]:
+    templates = [each["template"] for each in manifest["spec"].get("mpiReplicaSpecs", {}).values()]
+    for variable in (v for t in templates or [template_of(manifest)] for v in t["spec"]["containers"][0]["env"]):
         if variable["name"] == "CALOSCALE_RUN":
             variable["value"] = "<the document>"  # its fields have tests of their own
     text = yaml.safe_dump_all([render_progress(launch.owner), manifest], sort_keys=False, width=110)
@@ -171,7 +179,7 @@ def test_golden(name: str) -> None:
     assert text == file.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", LAUNCHES)
+@pytest.mark.parametrize("name", TRAININGS)
 def test_every_pod_is_hardened(name: str) -> None:
     launch = LAUNCHES[name]()
     spec = template_of(render(launch))["spec"]
@@ -229,7 +237,7 @@ def test_hosts_times_chips_are_the_slice() -> None:
     assert (job["parallelism"], job["completions"], chips * job["parallelism"]) == (4, 4, 16)
 
 
-@pytest.mark.parametrize("name", LAUNCHES)
+@pytest.mark.parametrize("name", TRAININGS)
 def test_the_workers_read_the_run_with_its_global_batch(name: str) -> None:
     launch = LAUNCHES[name]()
     environment = template_of(render(launch))["spec"]["containers"][0]["env"]
@@ -265,10 +273,11 @@ def test_workers_take_the_environment_of_their_namespace() -> None:
     assert container["envFrom"] == [{"configMapRef": {"name": "caloscale-workers", "optional": True}}]
 
 
-@pytest.mark.parametrize("backend", ["TFJob", "JobSet", "TrainJob"])
+@pytest.mark.parametrize("backend", ["TFJob", "JobSet", "TrainJob", "MPIJob"])
 def test_a_job_for_two_pools_asks_for_either_and_has_the_labels_of_the_flavor_once_admitted(backend: str) -> None:
     """What Kueue 0.19 changes when it admits: of a TrainJob a patch of its own, of the others the pods' selector."""
-    run = ex.run_of(*V100, "hardware.count=16", "hardware.queue=q", f"cluster.backend={backend}")
+    asked_for = (*V100, "hardware.count=16", "hardware.queue=q", f"cluster.backend={backend}")
+    run = ex.solver_of(*asked_for, "solver.ranks=16") if backend == "MPIJob" else ex.run_of(*asked_for)
     nodes = [ex.spot("s0", "spot"), ex.spot("s1", "spot"), ex.node("n0", "owned"), ex.node("n1", "owned")]
     launch = ex.launch_of(run, *nodes, queue="q")
     first, *others = alternatives(run, launch.placed, ex.pools(*nodes), ex.CATALOGUE)

@@ -246,3 +246,40 @@ def test_a_thousand_nodes_are_read_and_planned_on() -> None:
     choice = choose_placement(run, found, ex.CATALOGUE)
     print(f"pools {1000 * (pooled - start):.1f} ms, placement {1000 * (time.perf_counter() - pooled):.1f} ms")
     assert choice.placed is not None and sum(pool.free for pool in found) == 1000
+
+
+def test_a_solver_run_fills_whole_nodes_with_ranks_and_has_no_estimate() -> None:
+    v100 = ("hardware.accelerator=nvidia-tesla-v100", "solver.ranks=16")
+    there = ex.pools(*(ex.node(f"n{i}", "X") for i in range(3)), ex.cpu_node("c0"))
+    placed = choose_placement(ex.solver_of(*v100), there, ex.CATALOGUE).placed
+    assert placed is not None and (placed.backend, placed.pool) == ("MPIJob", "X")
+    assert (placed.nodes, placed.workers, placed.slots, placed.accelerators_per_worker) == (2, 2, 8, 8)
+    assert placed.usd_per_hour is not None and placed.estimate_usd is placed.estimate_seconds is None
+    assert "not measured" in placed.reasons[0]
+    limited = choose_placement(ex.solver_of(*v100, "solver.maxMinutes=90"), there, ex.CATALOGUE).placed
+    assert limited is not None and limited.estimate_seconds == 5400
+    assert limited.estimate_usd == pytest.approx(1.5 * placed.usd_per_hour) and "limit" in limited.reasons[0]
+    assert resize(ex.solver_of(*v100), placed, 1) is None  # the number of ranks stays
+    assert worker_configuration({"solver": {"ranks": 16}, "cluster": {"suspend": True}}, placed) == {
+        "solver": {"ranks": 16},
+        "cluster": {"suspend": False},
+    }
+
+
+@pytest.mark.parametrize(("ranks", "count", "slots"), [(5, 2, 3), (4, 1, 4), (3, 3, 1)])
+def test_a_solver_run_without_accelerators_divides_its_ranks_among_nodes(ranks: int, count: int, slots: int) -> None:
+    there = ex.pools(*(ex.cpu_node(f"c{i}") for i in range(3)), ex.node("n0", "X"))
+    placed = choose_placement(ex.solver_of(f"solver.ranks={ranks}", f"hardware.count={count}"), there, ex.CATALOGUE)
+    assert placed.placed is not None
+    assert (placed.placed.nodes, placed.placed.slots, placed.placed.accelerators_per_worker) == (count, slots, 0)
+
+
+def test_ranks_that_do_not_fill_nodes_are_named() -> None:
+    there = ex.pools(*(ex.node(f"n{i}", "X") for i in range(3)))
+    run = ex.solver_of("hardware.accelerator=nvidia-tesla-v100", "solver.ranks=12")
+    choice = choose_placement(run, there, ex.CATALOGUE)
+    assert choice.placed is None
+    assert choice.message.startswith("solver.ranks 12 do not fill whole nodes of pool X with 8 each; remedy")
+    divided = ex.solver_of("solver.ranks=5", "hardware.count=4")  # two on each of the first two, one on the third
+    choice = choose_placement(divided, ex.pools(*(ex.cpu_node(f"c{i}") for i in range(4))), ex.CATALOGUE)
+    assert choice.placed is None and "5 do not fill 4 nodes" in choice.message

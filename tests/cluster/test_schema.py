@@ -18,9 +18,22 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from caloscale.cluster.api.crd import custom_resource_definition
+from caloscale.cluster.api.rules import TRAINING
 from caloscale.cluster.api.schema import preset_paths, schema_of
 from caloscale.errors import ConfigurationError
-from caloscale.spec import PRESETS, Run, build_run, dump_run, load_preset, load_run
+from caloscale.spec import (
+    PRESETS,
+    SOLVER_PRESETS,
+    AnyRun,
+    Run,
+    SolverRun,
+    build_any_run,
+    build_run,
+    dump_run,
+    load_preset,
+    load_run,
+    load_solver_run,
+)
 from caloscale.status import RunCost, RunStatus
 
 VERSION = custom_resource_definition()["spec"]["versions"][0]
@@ -35,6 +48,8 @@ def values(schema: dict[str, Any], path: str = "") -> st.SearchStrategy[Any]:
     if "x-kubernetes-int-or-string" in schema:
         return st.one_of(st.integers(1, 10**6), st.sampled_from(["400", "99.50", "0.5", "1250.125"]))
     match schema["type"]:
+        case "object" if "properties" not in schema:
+            return st.dictionaries(WORDS, st.integers(), max_size=2)
         case "object":
             required = schema.get("required", ())
             inner = {name: values(value, f"{path}.{name}") for name, value in schema["properties"].items()}
@@ -61,6 +76,10 @@ def values(schema: dict[str, Any], path: str = "") -> st.SearchStrategy[Any]:
         case "string":
             if "x-kubernetes-validations" in schema:
                 return st.sampled_from(["90s", "10m", "6h", "1h30m", "3650d", "0d1s"])
+            if path.endswith((".environment", ".objective", ".optimizer")):
+                return st.just("package.module.Class")
+            if path.endswith("dataSets.name"):
+                return st.sampled_from(["proxy", "deep_2", "X-1"])
             if path.endswith("topology"):
                 return st.sampled_from(["2x2", "4x4", "2x2x1"])
             return WORDS
@@ -71,7 +90,7 @@ def defaulted(document: Any, schema: dict[str, Any]) -> Any:
     """What the API server stores: nulls pruned where they may not be, then defaults, outside in."""
     if schema.get("type") == "array":
         return [defaulted(item, schema["items"]) for item in document]
-    if schema.get("type") != "object":
+    if schema.get("type") != "object" or "properties" not in schema:
         return document
     known = schema["properties"]
     stored = {
@@ -100,15 +119,25 @@ def as_draft4(schema: dict[str, Any]) -> dict[str, Any]:
 DRAFT4 = jsonschema.Draft4Validator(as_draft4(SPEC))
 
 
-def parsed(document: dict[str, Any]) -> Run | None:
+def parsed(document: dict[str, Any]) -> AnyRun | None:
     try:
-        return build_run(document)
+        return build_any_run(document)
     except ConfigurationError:
         return None
 
 
+def of_one_workload(document: dict[str, Any], solves: bool) -> dict[str, Any]:
+    """Without the blocks of the other one: a rule refuses both together."""
+    others = TRAINING if solves else ("solver",)
+    kept = {name: value for name, value in document.items() if name not in others}
+    return {"solver": {}, **kept} if solves else kept
+
+
+DOCUMENTS = st.builds(of_one_workload, values(SPEC), st.booleans())
+
+
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
-@given(values(SPEC))
+@given(DOCUMENTS)
 def test_defaults_of_the_server_change_no_run(document: dict[str, Any]) -> None:
     run = parsed(document)
     stored = defaulted(document, SPEC)
@@ -117,17 +146,20 @@ def test_defaults_of_the_server_change_no_run(document: dict[str, Any]) -> None:
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
-@given(values(SPEC))
+@given(DOCUMENTS)
 def test_what_the_schema_allows_only_a_rule_can_refuse(document: dict[str, Any]) -> None:
     DRAFT4.validate(document)
     try:
-        Run.model_validate({"data": {"showers": 1}, **document})
+        if "solver" in document:
+            SolverRun.model_validate(document)
+        else:
+            Run.model_validate({"data": {"showers": 1}, **document})
     except ValidationError as problems:
         assert {problem["type"] for problem in problems.errors()} <= {"value_error"}
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.data(), values(SPEC))
+@given(st.data(), DOCUMENTS)
 def test_a_value_out_of_bounds_is_refused_by_both(data: st.DataObject, document: dict[str, Any]) -> None:
     leaves = list(_bounded(document, SPEC))
     if not leaves:
@@ -143,7 +175,7 @@ def test_a_value_out_of_bounds_is_refused_by_both(data: st.DataObject, document:
         return
     assert not DRAFT4.is_valid(document)
     with pytest.raises(ConfigurationError):
-        build_run(document)
+        build_any_run(document)
 
 
 def _bounded(document: Any, schema: dict[str, Any]) -> Any:
@@ -166,9 +198,19 @@ def test_presets_and_resolved_documents_pass_unchanged(preset: str) -> None:
 
 
 def test_a_preset_keeps_its_values_when_the_server_fills_in_defaults() -> None:
-    stored = defaulted({"model": {"preset": "compact"}, "hardware": {}}, SPEC)
+    stored = defaulted({"model": {"preset": "compact"}, "train": {}, "hardware": {}}, SPEC)
     assert build_run(stored) == load_run(preset="compact", overrides=["hardware={}"])
     assert "train.optimizer" in preset_paths() and "optimizer" not in stored["train"]
+
+
+@pytest.mark.parametrize("preset", SOLVER_PRESETS)
+def test_solver_runs_pass_unchanged(preset: str) -> None:
+    run = load_solver_run(preset=preset, overrides=["hardware={}"])
+    for document in (load_preset(preset), yaml.safe_load(dump_run(run)), {"solver": {"preset": preset}}):
+        stored = defaulted({**document, "hardware": {}}, SPEC)
+        DRAFT4.validate(stored)
+        assert build_any_run(stored) == run
+        assert not {"model", "train", "checkpoint"} & set(stored)  # nothing makes it a training
 
 
 def test_every_field_has_a_description() -> None:

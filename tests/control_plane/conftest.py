@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 WORK = (
     {"group": "caloscale.dev", "version": "v1alpha1", "plural": "trainingruns"},
     {"group": "kubeflow.org", "version": "v1", "plural": "tfjobs"},
+    {"group": "kubeflow.org", "version": "v2beta1", "plural": "mpijobs"},
     {"group": "jobset.x-k8s.io", "version": "v1alpha2", "plural": "jobsets"},
 )
 """Objects that make pods."""

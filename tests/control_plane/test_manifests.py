@@ -18,14 +18,16 @@ import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from caloscale.cluster.capacity.pods import JOB_KINDS
 from caloscale.errors import InputError
 from caloscale.planning.catalogue.prices import load_prices
-from caloscale.spec.configuration import build_run
+from caloscale.spec import build_any_run
 from tools import deploy
 from tools.cluster import ControlPlane, Pool, machines
 from tools.cluster.errors import ClusterError
 from tools.cluster.programs import ADDITIONS, MODULE, UPSTREAM, program, version
 from tools.cluster.servers import CONTEXT
+from tools.cluster.upstream import ensure
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -63,7 +65,7 @@ def test_kubeflow_trainer_is_the_one_that_is_tested() -> None:
 def test_samples_are_documents(path: Path) -> None:
     (sample,) = read(path)
     assert sample["metadata"]["name"] == path.stem
-    run = build_run(sample["spec"], file=path)
+    run = build_any_run(sample["spec"], file=path)
     assert run.hardware is not None
 
 
@@ -102,6 +104,7 @@ def test_images_without_a_version_are_refused(image: str) -> None:
 @pytest.fixture(scope="module")
 def deployed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """The kind overlay on the control plane, by `make deploy`'s own code, on a machine with a fake kubelet."""
+    ensure(control_plane, "mpi-operator")
     api = control_plane.client()
     nodes = machines.add_pool(api, Pool("system", 1, accelerator=""))
     with pytest.MonkeyPatch.context() as patch:
@@ -309,20 +312,29 @@ def test_what_the_operator_renders_is_valid_before_the_server(
     for manifest in items:
         manifest["metadata"]["namespace"] = namespace
     # A job is let in whatever its pods are: they are asked about as pods.
-    items += [pod_of(manifest) for manifest in items if manifest["kind"] in ("TFJob", "JobSet")]
+    items += [pod for manifest in items if manifest["kind"] in JOB_KINDS for pod in pods_of(manifest)]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     deployed.kubectl("create", "--dry-run=server", "--validate=strict", "-n", namespace, "--filename=-", stdin=text)
 
 
-def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A worker of a job as a pod, without the label by which JobSet's webhook looks for its job."""
-    if manifest["kind"] == "TFJob":
-        template = manifest["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+def pods_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """Pods of a job, one of each kind, without the label by which JobSet's webhook looks for its job."""
+    spec = manifest["spec"]
+    if manifest["kind"] == "JobSet":
+        templates = {"worker": spec["replicatedJobs"][0]["template"]["spec"]["template"]}
     else:
-        template = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-    # The account is made just before in the real life of a run.
-    spec = {**template["spec"], "serviceAccountName": "default"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "worker"}, "spec": spec}
+        replicas = spec.get("tfReplicaSpecs") or spec["mpiReplicaSpecs"]
+        templates = {kind.lower(): replica["template"] for kind, replica in replicas.items()}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            # The account is made just before in the real life of a run.
+            "spec": {**template["spec"], "serviceAccountName": "default"},
+        }
+        for name, template in templates.items()
+    ]
 
 
 def test_a_job_cannot_be_edited_away_from_its_plan(deployed: ControlPlane, namespace: str) -> None:

@@ -104,4 +104,4 @@ def test_a_missing_runtime_is_named_with_its_remedy_whoever_refuses_first(refusa
     diagnostic = Diagnostic(where="TrainJob gan-1", reason=REFUSED, message=refusal)
     assert sentence(diagnostic).endswith("kubectl apply --server-side -k manifests/trainer")
     unknown = Diagnostic(where="TrainJob gan-1", reason=REFUSED, message="no matches for kind TrainJob")
-    assert sentence(unknown).endswith("jobset or trainer)")
+    assert sentence(unknown).endswith("jobset, trainer or mpi-operator)")

@@ -21,6 +21,7 @@ def test_workers_and_steps_have_the_same_image_where_none_is_named() -> None:
     deployment = yaml.safe_load((ROOT / "manifests/base/deployment.yaml").read_text(encoding="utf-8"))
     environment = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
     images |= {each["value"] for each in environment if each["name"] == "CALOSCALE_IMAGE"}
+    assert settings_of({}).solver_image == f"caloscale/solver:{caloscale.__version__}"
     components = sorted((ROOT / "components").glob("*/component.yaml"))
     for file in components:
         images |= set(re.findall(r"^ +image: (\S+)$", file.read_text(encoding="utf-8"), re.MULTILINE))

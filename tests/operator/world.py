@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from caloscale.cluster.capacity.nodes import node_of, pools_of
-from caloscale.cluster.capacity.pods import Diagnostic, Pod, job_of, pod_of
+from caloscale.cluster.capacity.pods import JOB_KINDS, Diagnostic, Pod, job_of, pod_of
 from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.names import RunKey
 from caloscale.operator.context import Action, Boost, Decision, Delete, RunEvent, Snapshot
@@ -90,6 +90,7 @@ class World:
             ),
             catalogue=self.catalogue or ex.CATALOGUE,
             image=ex.IMAGE,
+            solver_image=ex.SOLVER_IMAGE,
             gone_pods=self.went,
             has_queues=self.has_queues,
             client_pod="step",
@@ -124,7 +125,7 @@ class World:
                 del self.jobs[action.name]
                 for name in [n for n, pod in self.pods.items() if pod["job"] == action.name]:
                     self.vanish(name, 143)
-        elif action.manifest["kind"] in ("TFJob", "JobSet"):
+        elif action.manifest["kind"] in JOB_KINDS:
             name = action.manifest["metadata"]["name"]
             metadata = {**action.manifest["metadata"], "creationTimestamp": self._text()}
             made = {**action.manifest, "metadata": metadata, "status": {"conditions": []}}
@@ -164,24 +165,24 @@ class World:
         )
 
     def _make_pods(self, job: dict[str, Any]) -> None:
-        replica = job["spec"]["tfReplicaSpecs"]["Worker"]
         if self.refuses_pods:
             return
-        for index in range(replica["replicas"]):
-            name = f"{job['metadata']['name']}-worker-{index}"
-            if name not in self.pods:
-                self.pods[name] = {
-                    "job": job["metadata"]["name"],
-                    "metadata": {
-                        "name": name,
-                        "namespace": "physics",
-                        "uid": f"u-{next(self._uid)}",
-                        "labels": replica["template"]["metadata"]["labels"],
-                        "creationTimestamp": self._text(),
-                    },
-                    "spec": copy.deepcopy(replica["template"]["spec"]),
-                    "status": {"phase": "Pending", "conditions": []},
-                }
+        for kind, replica in sorted(_replicas_of(job).items(), reverse=True):  # the launcher after the workers
+            for index in range(replica["replicas"]):
+                name = f"{job['metadata']['name']}-{kind.lower()}-{index}"
+                if name not in self.pods:
+                    self.pods[name] = {
+                        "job": job["metadata"]["name"],
+                        "metadata": {
+                            "name": name,
+                            "namespace": "physics",
+                            "uid": f"u-{next(self._uid)}",
+                            "labels": replica["template"]["metadata"]["labels"],
+                            "creationTimestamp": self._text(),
+                        },
+                        "spec": copy.deepcopy(replica["template"]["spec"]),
+                        "status": {"phase": "Pending", "conditions": []},
+                    }
 
     def _schedule(self) -> None:
         taken = {
@@ -230,7 +231,7 @@ class World:
 
     @staticmethod
     def _pod_of(job: dict[str, Any]) -> dict[str, Any]:
-        spec: dict[str, Any] = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+        spec: dict[str, Any] = _replicas_of(job)["Worker"]["template"]["spec"]
         return spec
 
     def _run(self, pod: dict[str, Any]) -> None:
@@ -249,7 +250,7 @@ class World:
         """All workers of a job together make steps; worker 0 saves and reports."""
         for job in self.jobs.values():
             workers = [p for p in self.pods.values() if p["job"] == job["metadata"]["name"]]
-            wanted = job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"]
+            wanted = sum(replica["replicas"] for replica in _replicas_of(job).values())
             if len(workers) < wanted or any(p["status"]["phase"] != "Running" for p in workers):
                 continue
             if self.user_error is not None:
@@ -352,6 +353,13 @@ model: {preset: variable-angle}
 hardware: {accelerator: nvidia-tesla-v100, count: 32, perNode: 8, capacityType: spot, region: europe-west4}
 recovery: {backoff: 5s, waitForCapacity: 60s, elastic: {scaleUpAfter: 20s}}
 """
+
+
+def _replicas_of(job: dict[str, Any]) -> dict[str, Any]:
+    """Of a TFJob, or an MPIJob with its launcher."""
+    spec: dict[str, Any] = job["spec"]
+    found: dict[str, Any] = spec.get("tfReplicaSpecs") or spec["mpiReplicaSpecs"]
+    return found
 
 
 def world(changes: dict[str, Any] | None = None, nodes: int = 4, **kwargs: Any) -> World:

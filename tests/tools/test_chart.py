@@ -89,6 +89,7 @@ def test_values_reach_their_objects(helm: Path, tmp_path: Path) -> None:
     values = {
         "image": "registry.example/operator@sha256:" + "a" * 64,
         "trainer": "registry.example/trainer:2",
+        "solver": "registry.example/solver:2",
         "namespaces": ["physics", "muons"],
         "prices": "provider\nnone\n",
         "labels": "vendor\nlab\n",
@@ -112,6 +113,7 @@ def test_values_reach_their_objects(helm: Path, tmp_path: Path) -> None:
     (container,) = made["Deployment", "physics", "caloscale-operator"]["spec"]["template"]["spec"]["containers"]
     environment = {each["name"]: each.get("value") for each in container["env"]}
     assert container["image"] == values["image"] and environment["CALOSCALE_IMAGE"] == values["trainer"]
+    assert environment["CALOSCALE_SOLVER_IMAGE"] == values["solver"]
     assert environment["CALOSCALE_NAMESPACES"] == "physics,muons"
     assert ("ClusterRoleBinding", "", "caloscale-operator") not in made
     assert made["ConfigMap", "physics", "caloscale-prices"]["data"] == {"prices.csv": values["prices"]}

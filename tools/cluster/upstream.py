@@ -32,6 +32,13 @@ def install(plane: ControlPlane, name: str) -> None:
     plane.run(daemon, wait=False)
 
 
+def ensure(plane: ControlPlane, name: str) -> None:
+    """Install an operator unless it runs, and wait until it is ready."""
+    if name not in plane.daemons:
+        install(plane, name)
+    plane.daemons[name].wait()
+
+
 def _training_operator(plane: ControlPlane, folder: Path) -> Daemon:
     """training-operator for TFJobs; MPIJobs are the mpi-operator's, the other kinds nobody's."""
     webhook, health = free_ports(2)
@@ -103,16 +110,19 @@ KUEUE_CONFIGURATION = MappingProxyType(
         "metrics": {"bindAddress": "0"},
         "featureGates": {"VisibilityOnDemand": False, "PriorityBoost": True},
         "integrations": {
-            "frameworks": ["kubeflow.org/tfjob", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"]
+            "frameworks": [
+                *("kubeflow.org/tfjob", "jobset.x-k8s.io/jobset"),
+                *("trainer.kubeflow.org/trainjob", "kubeflow.org/mpijob"),
+            ]
         },
     }
 )
-_KUEUE_KINDS = ("workload", "clusterqueue", "cohort", "resourceflavor", "tfjob", "jobset", "trainjob")
+_KUEUE_KINDS = ("workload", "clusterqueue", "cohort", "resourceflavor", "tfjob", "jobset", "trainjob", "mpijob")
 """Kinds whose webhooks Kueue serves with this configuration; its manifest has those of all frameworks."""
 
 
 def _kueue(plane: ControlPlane, folder: Path) -> Daemon:
-    """Kueue for TFJobs and JobSets with a queue's label."""
+    """Kueue for jobs with a queue's label."""
     webhook, health = free_ports(2)
     authority, pair = _webhook_certificate(folder, "kueue-ca", "kueue-webhook-service.kueue-system.svc")
     objects = _without_pods(kueue_objects())

@@ -20,10 +20,10 @@ def command(
 
     The report of a run that has finished is made again: its workers could not know the bill.
     """
-    from caloscale import stages
     from caloscale.client.fetch import fetch
     from caloscale.client.runs import find_run
-    from caloscale.spec import build_run
+    from caloscale.spec import build_any_run
+    from caloscale.stages.solving import report_any
     from caloscale.status import FINISHED
 
     connection, where = reach(context, namespace)
@@ -33,5 +33,5 @@ def command(
         typer.echo(f"not brought: {problem}", err=True)
     if run.status.phase in FINISHED and (folder / "stages").is_dir():
         failure = None if run.status.phase == "Succeeded" else run.status.message
-        stages.report(build_run(run.spec), folder, failure=failure)
+        report_any(build_any_run(run.spec), folder, failure=failure)
     typer.echo(f"{name} is in {folder}; caloscale bill {folder} says what it cost")

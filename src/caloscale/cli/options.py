@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from caloscale.errors import ConfigurationError, InputError
-from caloscale.spec import Run, load_run
+from caloscale.spec import AnyRun, Run, load_any_run, load_run
 
 if TYPE_CHECKING:
     from caloscale.connection import Connection
@@ -68,13 +68,23 @@ RunName = Annotated[str, typer.Argument(help="Name of the run.")]
 
 def resolve(configuration: Path | None, preset: str | None, overrides: list[str] | None, workspace: str) -> Run:
     """The run of the options; without configuration and preset, that of the workspace."""
+    return load_run(_file(configuration, preset, workspace), preset=preset, overrides=overrides or ())
+
+
+def resolve_any(configuration: Path | None, preset: str | None, overrides: list[str] | None) -> AnyRun:
+    """The run of the options, of either workload; without configuration and preset, that of this folder."""
+    return load_any_run(_file(configuration, preset, "."), preset=preset, overrides=overrides or ())
+
+
+def _file(configuration: Path | None, preset: str | None, workspace: str) -> Path | None:
+    """The configuration, or without one and without a preset that of the workspace."""
+    if configuration is not None or preset is not None:
+        return configuration
     kept = Path(workspace) / "run.yaml"
-    if configuration is None and preset is None and kept.is_file():
-        return load_run(kept, overrides=overrides or ())
-    if configuration is None and preset is None:
+    if not kept.is_file():
         held = f"or {kept.name} in this folder" if workspace == "." else f"or a --workspace that holds {kept.name}"
         raise ConfigurationError("no run configuration", remedy=f"give a run configuration (YAML), or --preset, {held}")
-    return load_run(configuration, preset=preset, overrides=overrides or ())
+    return kept
 
 
 def folder_of(workspace: str) -> Path:

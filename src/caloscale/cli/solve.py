@@ -23,7 +23,11 @@ def command(
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
     as_json: Json = False,
     mpijob: Annotated[
-        bool, typer.Option("--mpijob", help="Solve nothing; print an MPIJob of the mpi-operator, for kubectl apply.")
+        bool,
+        typer.Option(
+            "--mpijob",
+            help="Solve nothing; print an MPIJob, for a cluster without our operator.",
+        ),
     ] = False,
     image: Annotated[str, typer.Option(help="Image of the MPIJob, where cluster.image is absent.")] = IMAGE,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the MPIJob.")] = "default",
@@ -36,9 +40,9 @@ def command(
     if mpijob:
         import yaml
 
-        from caloscale.cluster.workload.mpijob import render_mpijob
+        from caloscale.cluster.workload.mpijob import render_alone
 
-        manifest = render_mpijob(run, name or run.solver.preset, namespace, image)
+        manifest = render_alone(run, name or run.solver.preset, namespace, image)
         typer.echo(yaml.safe_dump(manifest, sort_keys=False, width=110), nl=False)
         return
     folder = new_solver_folder(run, runs, name)

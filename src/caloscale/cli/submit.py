@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
@@ -22,16 +23,18 @@ from caloscale.cli.options import (
     Prices,
     day_of,
     reach,
-    resolve,
+    resolve_any,
 )
 from caloscale.errors import InputError
 
 if TYPE_CHECKING:
     from caloscale.client.runs import RunOnCluster
     from caloscale.planning.search.plan import Plan
-    from caloscale.spec import Run
+    from caloscale.spec import AnyRun, Run
 
 
+IMAGE_VARIABLE = "CALOSCALE_IMAGE"
+"""Environment variable with the image of trainings."""
 FAILED = 7
 """Exit code of --follow when the run has failed."""
 
@@ -60,7 +63,7 @@ def command(
     data: Annotated[
         str, typer.Option(help="azureml: folder of shards, such as azureml://datastores/NAME/paths/F.")
     ] = "",
-    image: Annotated[str, typer.Option(envvar="CALOSCALE_IMAGE", help="Image of the workers.")] = "",
+    image: Annotated[str, typer.Option(envvar=IMAGE_VARIABLE, help="Image of the workers.")] = "",
     compute: Annotated[
         str | None, typer.Option(help="azureml: existing cluster; absent: serverless compute of the planned size.")
     ] = None,
@@ -84,6 +87,7 @@ def command(
     from caloscale.planning.catalogue.measurements import load_measurements
     from caloscale.planning.catalogue.prices import load_prices
     from caloscale.planning.search.plan import plan
+    from caloscale.spec import SolverRun
 
     of_the_cluster = {
         "--name": name,
@@ -102,12 +106,17 @@ def command(
         "--json": as_json,
     }
     _refuse(of_the_cluster if to == Target.AZUREML else of_azure, to)
-    run = resolve(configuration, preset, overrides, ".")
+    run = resolve_any(configuration, preset, overrides)
 
     def planned(run: Run) -> Plan:
         return plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))
 
-    if to == Target.AZUREML:
+    if isinstance(run, SolverRun):
+        if to == Target.AZUREML:
+            raise InputError("goes to a cluster only", field="solver", remedy="leave --to out")
+        if image == os.environ.get(IMAGE_VARIABLE):
+            image = ""  # that of trainings
+    elif to == Target.AZUREML:
         coordinates = (subscription, resource_group, azure_workspace)
         _to_azure(run, planned, data, image, compute, send, coordinates, as_json)
         return
@@ -126,12 +135,15 @@ def _refuse(options: Mapping[str, object], to: Target) -> None:
             )
 
 
-def _new_name(run: Run) -> str:
-    return f"{run.model.preset}-{dt.datetime.now():%y%m%d-%H%M%S}"
+def _new_name(run: AnyRun) -> str:
+    from caloscale.spec import SolverRun
+
+    preset = run.solver.preset if isinstance(run, SolverRun) else run.model.preset
+    return f"{preset}-{dt.datetime.now():%y%m%d-%H%M%S}"
 
 
 def _to_cluster(
-    run: Run,
+    run: AnyRun,
     planned: Callable[[Run], Plan],
     name: str,
     context: str | None,
@@ -158,10 +170,16 @@ def _to_cluster(
         _follow(runs.follow(connection, where, name))
 
 
-def _show_plan(run: Run, planned: Callable[[Run], Plan]) -> None:
-    """The estimate, as far as there can be one: processors and own machines have none."""
+def _show_plan(run: AnyRun, planned: Callable[[Run], Plan]) -> None:
+    """The estimate, as far as there can be one: processors, own machines and solvers have none."""
     from caloscale.report.plan import remarks, verdict
+    from caloscale.spec import SolverRun
 
+    if isinstance(run, SolverRun):
+        minutes = run.solver.max_minutes
+        limit = "" if minutes is None else f"; solver.maxMinutes ends it after {minutes:g} minutes"
+        typer.echo(f"no estimate: the time of an epoch of a solver was not measured{limit}", err=True)
+        return
     try:
         made = planned(run)
     except InputError as problem:

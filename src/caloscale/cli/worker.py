@@ -39,28 +39,41 @@ def command() -> None:
 
 def _solve(run: SolverRun) -> None:
     """As the launcher of an MPIJob: start the ranks on all nodes, and report."""
+    from caloscale.client.reporting import ProgressReporter
     from caloscale.cluster.workload.pod_template import WORKSPACE_VARIABLE
     from caloscale.stages.solving import new_solver_folder, solve_and_report
 
-    workspace = Path(os.environ[WORKSPACE_VARIABLE])
-    solve_and_report(run, new_solver_folder(run, workspace.parent, workspace.name))
+    workspace, progress = Path(os.environ[WORKSPACE_VARIABLE]), _progress_file()
+    with ProgressReporter(progress):
+        solve_and_report(run, new_solver_folder(run, workspace.parent, workspace.name))
+
+
+def _scratch() -> Path:
+    from caloscale.cluster.workload.pod_template import SCRATCH
+
+    return Path(os.environ.get("CALOSCALE_SCRATCH", SCRATCH))
+
+
+def _progress_file() -> Path:
+    """The file that training or ranks write their progress into, from now on."""
+    file = _scratch() / "progress.json"
+    os.environ[PROGRESS_FILE_VARIABLE] = str(file)
+    return file
 
 
 def _work(run: Run) -> None:
     """Shards, training, and after it what worker 0 does alone."""
     from caloscale import stages
     from caloscale.client.reporting import ProgressReporter, worker_index
-    from caloscale.cluster.workload.pod_template import DATASET_VARIABLE, SCRATCH, WORKSPACE_VARIABLE
+    from caloscale.cluster.workload.pod_template import DATASET_VARIABLE, WORKSPACE_VARIABLE
 
     chief = worker_index(os.environ) == 0
-    scratch = Path(os.environ.get("CALOSCALE_SCRATCH", SCRATCH))
+    scratch = _scratch()
     shared, given = os.environ.get(WORKSPACE_VARIABLE), os.environ.get(DATASET_VARIABLE)
     workspace = shared if shared is not None and chief else str(scratch / "run")
     shards = stages.provide_shards(run, scratch, workspace=shared, given=given, chief=chief)
     trained = scratch / "model"
-    progress = scratch / "progress.json"
-    os.environ[PROGRESS_FILE_VARIABLE] = str(progress)
-    with ProgressReporter(progress):
+    with ProgressReporter(_progress_file()):
         stages.train(run, workspace, shards, trained)
     if chief and given is None:  # with shards from elsewhere this is a step of a longer chain
         stages.validate(run, workspace, shards, trained)

@@ -10,14 +10,14 @@ from caloscale.errors import InputError
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
-from caloscale.spec import Run, build_run
+from caloscale.spec import AnyRun, SolverRun, build_run
 from caloscale.status import RunStatus
 
 ROUNDING = 1e-6
 """Relative: the status is written as text."""
 
 
-def estimate_of(run: Run, status: RunStatus) -> Plan | str:
+def estimate_of(run: AnyRun, status: RunStatus) -> Plan | str:
     """The plan of the placement at the prices of the first launch, or why there is none.
 
     The status holds only time and money of the estimate. The rest is what the planner says of the same machines; where
@@ -26,7 +26,7 @@ def estimate_of(run: Run, status: RunStatus) -> Plan | str:
     placed = status.placement
     if placed is None or not status.attempts:
         return "it was not placed yet: there is no estimate"
-    if placed.estimate_usd is None or placed.estimate_seconds is None:
+    if placed.estimate_usd is None or placed.estimate_seconds is None or isinstance(run, SolverRun):
         return "it was placed without an estimate" + "".join(f"; {reason}" for reason in placed.reasons)
     placed_run = build_run(worker_configuration(run.model_dump(mode="json", by_alias=True), placed))
     cloud = cloud_of(placed.machine_type, placed.topology)

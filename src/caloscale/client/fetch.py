@@ -12,7 +12,7 @@ from caloscale.client.runs import RunOnCluster
 from caloscale.client.usage import StageTime, use_of
 from caloscale.cluster.workload.pod_template import workspace_of
 from caloscale.errors import ClusterError
-from caloscale.spec import build_run, dump_run
+from caloscale.spec import build_any_run, dump_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import LARGE, PLAN_FILE, USAGE_FILE
 from caloscale.status import RunStatus
@@ -26,7 +26,7 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
 
     Returns what could not be brought, a sentence each. Raises ClusterError when the folder holds another run.
     """
-    configured = build_run(run.spec)
+    configured = build_any_run(run.spec)
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "status.json"
     if kept.is_file():

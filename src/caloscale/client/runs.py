@@ -12,9 +12,10 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
+from caloscale.cluster.workload.mpijob import require_shared_folder
 from caloscale.connection import NOT_FOUND, Connection, is_passing, message_of
 from caloscale.errors import ClusterError, ConfigurationError, InputError
-from caloscale.spec import Run
+from caloscale.spec import AnyRun, SolverRun
 from caloscale.status import FINISHED, MENDABLE, RunStatus
 
 MANAGER = "caloscale-submit"
@@ -41,11 +42,11 @@ class RunOnCluster(NamedTuple):
 
 
 def manifest_of(
-    run: Run, name: str, namespace: str, labels: dict[str, str] | None = None, client_pod: str | None = None
+    run: AnyRun, name: str, namespace: str, labels: dict[str, str] | None = None, client_pod: str | None = None
 ) -> dict[str, Any]:
     """The TrainingRun of a run configuration, every field resolved.
 
-    Raises ConfigurationError for a name that is not valid for pods.
+    Raises ConfigurationError for a name that is not valid for pods, and for what a cluster needs besides.
 
     ``client_pod``: the pod of its client, as that one's heartbeat; a minute after its end the run stops.
     """
@@ -60,6 +61,8 @@ def manifest_of(
         raise ConfigurationError(
             "is needed on a cluster", field="hardware", remedy="--set hardware={} lets the planner choose"
         )
+    if isinstance(run, SolverRun):
+        require_shared_folder(run)
     metadata: dict[str, Any] = {"name": name, "namespace": namespace, **({"labels": labels} if labels else {})}
     if client_pod:
         metadata["annotations"] = {names.CLIENT_HEARTBEAT: client_pod}

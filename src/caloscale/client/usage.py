@@ -11,7 +11,7 @@ from caloscale.cluster.capacity.nodes import node_use
 from caloscale.planning.billing.usage import Attempt, MeasuredTraining, RunUse
 from caloscale.planning.catalogue.accelerators import load_accelerators
 from caloscale.planning.search.plan import Plan
-from caloscale.spec import Run
+from caloscale.spec import AnyRun, Run
 from caloscale.status import AttemptStatus, Placed, RunStatus
 
 
@@ -27,14 +27,14 @@ def use_of(
     name: str,
     status: RunStatus,
     now: dt.datetime,
-    run: Run | None = None,
+    run: AnyRun | None = None,
     *,
     stages: Sequence[StageTime] = (),
     plan: Plan | None = None,
 ) -> RunUse | None:
     """What a run used so far, as `caloscale.planning.billing.bill` reads it; None when it used no node yet.
 
-    ``run``: its run configuration; without it measurements are absent. ``stages``: what worker 0 (or a
+    ``run``: its run configuration; without that of a training measurements are absent. ``stages``: what worker 0 (or a
     step of a pipeline) did beside the training; those that began while an attempt ran were done by its worker 0.
     ``plan``: that of the placement, for how much slower its layout is than the aligned one.
     """
@@ -64,7 +64,7 @@ def use_of(
         attempts=tuple(attempts),
         epochs=progress.epoch if progress is not None else 0.0,
         slower_than_aligned=_slower_than_aligned(plan),
-        observed=None if run is None else _observed(run, status, attempts[-1]),
+        observed=_observed(run, status, attempts[-1]) if isinstance(run, Run) else None,
     )
 
 

@@ -32,7 +32,8 @@ def track(
 
     The usage of a node begins when a pod is bound to it, and ends when the worker ends or the pod or the node is gone.
     ``gone_pods``: by uid, pods of the attempt that were seen to go, as they were last: one that was never noted has
-    used its node all the same. What ended while nobody watched has ended now.
+    used its node all the same. What ended while nobody watched has ended now. The launcher of an MPIJob has no node of
+    the plan.
     """
     by_uid = {pod.uid: pod for pod in pods}
     noted = {usage.uid for usage in before}
@@ -51,7 +52,7 @@ def track(
                 usage = usage.model_copy(update={"until": ended, "done": pod.phase == "Succeeded"})
         followed.append(usage)
     for pod in sorted((*by_uid.values(), *unnoted), key=lambda pod: pod.name):
-        if pod.node and pod.bound is not None and (pod.node not in gone_nodes or pod.uid not in by_uid):
+        if pod.works and pod.node and pod.bound is not None and (pod.node not in gone_nodes or pod.uid not in by_uid):
             until = None if pod.alive and pod.uid in by_uid else max(pod.ended or now, pod.bound)
             done = pod.phase == "Succeeded"
             followed.append(

@@ -29,6 +29,11 @@ ACCELERATORS_PER_WORKER = "caloscale.dev/accelerators-per-worker"
 ACCELERATOR = "caloscale.dev/accelerator"
 """Annotation of a job: accelerator of its plan."""
 
+COMPONENT = "app.kubernetes.io/component"
+"""On everything of a run: what it is."""
+WORKER, LAUNCHER = "worker", "launcher"
+"""Its values on jobs and pods; the launcher of an MPIJob starts ranks in the workers and has no node of the plan."""
+
 CLIENT_HEARTBEAT = "caloscale.dev/client-heartbeat"
 """Annotation of a run: the pod of its client, such as the step of a pipeline; a minute after its end the run stops."""
 
@@ -93,7 +98,7 @@ class RunKey(NamedTuple):
             UID_LABEL: self.uid,
             **({} if attempt is None else {ATTEMPT_LABEL: str(attempt)}),
             "app.kubernetes.io/name": "caloscale",
-            "app.kubernetes.io/component": component,
+            COMPONENT: component,
             "app.kubernetes.io/instance": self.name,
             "app.kubernetes.io/managed-by": "caloscale-operator",
         }

@@ -32,7 +32,7 @@ from caloscale.operator.failures import (
     sentence,
     worst,
 )
-from caloscale.spec import Run, seconds_of
+from caloscale.spec import AnyRun, seconds_of
 from caloscale.status import AttemptStatus, Phase, Placed
 
 AUTOSCALER_SECONDS, LONGEST_AUTOSCALER_SECONDS = 600.0, 3600.0
@@ -40,7 +40,7 @@ AUTOSCALER_SECONDS, LONGEST_AUTOSCALER_SECONDS = 600.0, 3600.0
 it does add are billed until the attempt is given up."""
 
 
-def start(draft: Draft, run: Run) -> None:
+def start(draft: Draft, run: AnyRun) -> None:
     """Launch the next attempt, or report what it waits for."""
     if is_left_over(draft, (*draft.seen.pods, *draft.seen.namesakes)):
         return
@@ -58,7 +58,7 @@ def start(draft: Draft, run: Run) -> None:
         _launch(draft, run, placed)
 
 
-def _placement(draft: Draft, run: Run) -> Placed | None:
+def _placement(draft: Draft, run: AnyRun) -> Placed | None:
     """Where the next attempt goes; None: the status has the reason."""
     placed = draft.status.placement
     pools, refused = draft.seen.pools()
@@ -79,7 +79,8 @@ def _placement(draft: Draft, run: Run) -> Placed | None:
             return None
         placed = choice.placed
         if draft.status.placement != placed:
-            estimate = "" if placed.estimate_usd is None else f", about {placed.estimate_usd:.2f} USD"
+            bound = "at most" if placed.slots else "about"
+            estimate = "" if placed.estimate_usd is None else f", {bound} {placed.estimate_usd:.2f} USD"
             message = f"{placed.nodes} nodes of pool {placed.pool}, {placed.workers} workers{estimate}"
             draft.put(placement=placed)
             draft.condition("Planned", "True", "Planned", message)
@@ -91,7 +92,7 @@ def _placement(draft: Draft, run: Run) -> Placed | None:
     return _wait_for_capacity(draft, run, placed, missing)
 
 
-def _as_planned(draft: Draft, run: Run, placed: Placed) -> Placed:
+def _as_planned(draft: Draft, run: AnyRun, placed: Placed) -> Placed:
     """The placement on the planned nodes again, once the queue has taken those that a smaller run used.
 
     After another interruption it keeps its number of nodes, whose quota is free again.
@@ -115,7 +116,7 @@ def _came_too_few(draft: Draft) -> bool:
     return draft.now < again
 
 
-def _wait_for_capacity(draft: Draft, run: Run, placed: Placed, missing: str) -> Placed | None:
+def _wait_for_capacity(draft: Draft, run: AnyRun, placed: Placed, missing: str) -> Placed | None:
     if pool_of(placed, draft.seen.pools()[0]) is None and (moved := _moved(draft, run, placed, same_price=True)):
         return moved
     since = draft.status.waiting_since or draft.now
@@ -135,7 +136,7 @@ def _wait_for_capacity(draft: Draft, run: Run, placed: Placed, missing: str) -> 
     return None
 
 
-def _moved(draft: Draft, run: Run, placed: Placed, *, same_price: bool = False) -> Placed | None:
+def _moved(draft: Draft, run: AnyRun, placed: Placed, *, same_price: bool = False) -> Placed | None:
     """The placement in another pool with free nodes, within the budget; ``same_price``: of equal machines only."""
     if draft.problem is not None or any(attempt.node_usage for attempt in draft.status.attempts):
         return None  # nodes in use are billed as those of the placement
@@ -160,7 +161,7 @@ def _wait(draft: Draft, message: str, reason: str = "Unschedulable") -> None:
     draft.put(phase=phase, message=message, waiting_since=draft.status.waiting_since or draft.now)
 
 
-def _launch(draft: Draft, run: Run, placed: Placed) -> None:
+def _launch(draft: Draft, run: AnyRun, placed: Placed) -> None:
     number = newest.number + 1 if (newest := draft.status.attempt) is not None else 1
     progress = draft.status.progress
     attempt = AttemptStatus(
@@ -187,12 +188,13 @@ def _launch(draft: Draft, run: Run, placed: Placed) -> None:
     make_objects(draft, run, attempt)
 
 
-def make_objects(draft: Draft, run: Run, attempt: AttemptStatus) -> None:
+def make_objects(draft: Draft, run: AnyRun, attempt: AttemptStatus) -> None:
     """The objects of an attempt, once more if need be."""
     make_progress(draft)
     placed = draft.status.placement
     assert placed is not None
-    configuration, image = worker_configuration(draft.seen.spec, placed), run.cluster.image or draft.seen.image
+    configuration = worker_configuration(draft.seen.spec, placed)
+    image = run.cluster.image or (draft.seen.solver_image if placed.slots else draft.seen.image)
     labels = draft.seen.catalogue.labels
     placed, *others = _choices(draft, run, placed)
     launch = Launch(
@@ -202,7 +204,7 @@ def make_objects(draft: Draft, run: Run, attempt: AttemptStatus) -> None:
     draft.later(PATIENCE_SECONDS)  # should no pod be made, nothing announces it
 
 
-def _choices(draft: Draft, run: Run, placed: Placed) -> list[Placed]:
+def _choices(draft: Draft, run: AnyRun, placed: Placed) -> list[Placed]:
     """The placement, and those in other pools that its queue may choose instead: of the same layout, in the budget."""
     if draft.queue(run) is None or draft.problem is not None or placed.pool.startswith(SCALE_FROM_ZERO):
         return [placed]
@@ -210,14 +212,14 @@ def _choices(draft: Draft, run: Run, placed: Placed) -> list[Placed]:
     return [first, *(one for one in others if affordable(draft, run, one))]
 
 
-def _take_flavor(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: list[Pod]) -> None:
+def _take_flavor(draft: Draft, run: AnyRun, live: AttemptStatus, job: Job | None, pods: list[Pod]) -> None:
     """The placement in the pool that the queue chose: that of the labels of its flavor, or of the workers' nodes."""
     placed = draft.status.placement
     if placed is None or draft.queue(run) is None or job is None or job.state == "suspended":
         return
     if live.running is not None or any(a.node_usage for a in draft.status.attempts if a.number != live.number):
         return  # nodes in use are billed as those of the placement
-    bound = {pod.node for pod in pods if pod.node}
+    bound = {pod.node for pod in pods if pod.node and pod.works}
     pools = [pool for pool in draft.seen.pools()[0] if bound & {node.name for node in pool.nodes}]
     chosen = [
         one
@@ -242,7 +244,7 @@ LEAST_WAIT_SECONDS = 60.0
 """Pods have so long to be made and bound, whatever recovery.waitForCapacity is, s."""
 
 
-def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
+def watch(draft: Draft, run: AnyRun, live: AttemptStatus) -> None:
     """Look after the live attempt."""
     pods = draft.pods_of(live)
     job = next((job for job in draft.seen.jobs if job.attempt == live.number), None)
@@ -278,7 +280,7 @@ def watch(draft: Draft, run: Run, live: AttemptStatus) -> None:
         _follow(draft, live, pods)
 
 
-def _requeued(draft: Draft, run: Run, live: AttemptStatus) -> Placed | None:
+def _requeued(draft: Draft, run: AnyRun, live: AttemptStatus) -> Placed | None:
     """The next smaller layout of an attempt that its queue has not admitted for recovery.waitForCapacity.
 
     None: it is not so long, there is none, it was not allowed (recovery.elastic.minNodes is absent), or it would
@@ -300,7 +302,7 @@ def _requeued(draft: Draft, run: Run, live: AttemptStatus) -> Placed | None:
 def _follow(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> None:
     """Starting, until all workers run; then their placement is compared with the plan."""
     placed = draft.status.placement
-    running = [pod for pod in pods if pod.ready]
+    running = [pod for pod in pods if pod.ready and pod.works]
     if placed is None or len(running) < placed.workers:
         if live.running is None:
             draft.put(phase="Starting", message=f"{len(running)} of {live.workers} workers run")
@@ -343,7 +345,7 @@ def _verify(draft: Draft, placed: Placed, pods: list[Pod], pools: list[Pool]) ->
         draft.condition("PlacementVerified", "True", "AsPlanned", f"{placed.workers} workers, {each}")
 
 
-def _growth(draft: Draft, run: Run, live: AttemptStatus) -> Outcome | None:
+def _growth(draft: Draft, run: AnyRun, live: AttemptStatus) -> Outcome | None:
     """Whether a run on fewer nodes goes back to the planned ones. Not in a queue: what it would admit is not known."""
     placed = draft.status.placement
     if draft.queue(run) is not None:
@@ -384,9 +386,9 @@ def _pays(draft: Draft, live: AttemptStatus, placed: Placed) -> bool:
     return left_s * (1 - placed.nodes / placed.planned_nodes) > start_s + (progress.seconds_first_step or 0.0)
 
 
-def _stuck(draft: Draft, run: Run, live: AttemptStatus, job: Job | None, pods: list[Pod]) -> Outcome | None:
+def _stuck(draft: Draft, run: AnyRun, live: AttemptStatus, job: Job | None, pods: list[Pod]) -> Outcome | None:
     """Workers that did not start in time: no node after all, no image, no quota. Their nodes are billed."""
-    bound = sum(bool(pod.node) for pod in pods) >= live.workers
+    bound = sum(bool(pod.node) and pod.works for pod in pods) >= live.workers
     blocked = blocking(pods, draft.seen.warnings, draft.now)
     diagnostic = worst(pods, draft.seen.warnings)
     refused = diagnostic is not None and diagnostic.reason in REFUSALS

@@ -356,6 +356,7 @@ WATCHED: dict[str, dict[str, str]] = {
     "TFJob": {"selector": OURS},
     "JobSet": {"selector": OURS},
     "TrainJob": {"selector": OURS},
+    "MPIJob": {"selector": OURS},
     "Event": {"fields": "type=Warning"},
 }
 """Kinds that are followed, and which of their objects."""

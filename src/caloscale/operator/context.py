@@ -13,7 +13,7 @@ from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.names import RunKey
 from caloscale.cluster.workload.launch import Manifest
 from caloscale.errors import ConfigurationError
-from caloscale.spec import Run, build_run
+from caloscale.spec import AnyRun, build_any_run
 from caloscale.status import AttemptStatus, Condition, Phase, RunProgress, RunStatus
 
 
@@ -45,6 +45,8 @@ class Snapshot:
     """Prices and measurements."""
     image: str
     """Image of the workers where the run names none."""
+    solver_image: str
+    """The same of a solver run."""
     gone_pods: Mapping[str, Pod] = field(default_factory=dict)
     """By uid: pods that are gone, as they were last; they ended when they were seen to go, if not before."""
     namesakes: Sequence[Pod] = ()
@@ -72,7 +74,7 @@ class Delete:
     """Delete an object, and no other that has got its name; its pods have their grace."""
 
     kind: str
-    """TFJob, JobSet, TrainJob or TrainingRun."""
+    """A kind of job, or TrainingRun."""
     name: str
     uid: str
 
@@ -150,19 +152,26 @@ PARSED = "SpecParsed"
 """Type of the condition on whether this version of the operator understands the spec."""
 
 
-def _read(spec: Mapping[str, Any]) -> tuple[Run | None, str | None]:
+def _read(spec: Mapping[str, Any]) -> tuple[AnyRun | None, str | None]:
     """What the operator understands of a spec (None: not even what it acts on), and what it does not.
 
     Where only the training part is not understood, that of the run is the preset's: nothing may be planned from it.
     """
     try:
-        return build_run(spec), None
+        return build_any_run(spec), None
     except ConfigurationError as error:
         problem = str(error)
     try:
-        return build_run({block: spec[block] for block in ACTED_ON if block in spec}), problem
+        return build_any_run(_acted_on(spec)), problem
     except ConfigurationError as error:
         return None, str(error)
+
+
+def _acted_on(spec: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {block: spec[block] for block in ACTED_ON if block in spec}
+    if isinstance(solver := spec.get("solver"), Mapping) and "model" not in spec:
+        kept["solver"] = {name: solver[name] for name in ("preset", "ranks") if name in solver}  # its nodes fit them
+    return kept
 
 
 class Draft:
@@ -223,7 +232,7 @@ class Draft:
         return [pod for pod in self.seen.pods if pod.attempt == attempt.number]
 
     @staticmethod
-    def queue(run: Run) -> str | None:
+    def queue(run: AnyRun) -> str | None:
         """Kueue queue that admits the run."""
         return run.hardware.queue if run.hardware is not None else None
 

@@ -181,6 +181,7 @@ class Controller:
                 pools=lambda: store.pools_for(run),
                 catalogue=self.catalogue(),
                 image=self.settings.image,
+                solver_image=self.settings.solver_image,
                 gone_pods=store.went,
                 has_queues=self._has_queues,
                 namesakes=store.namesakes_of(run),

@@ -15,7 +15,7 @@ from caloscale.cluster.capacity.placement import shortage
 from caloscale.cluster.capacity.pods import ENDED, IMAGE_REASONS, Diagnostic, Job, Pod, subject_of
 from caloscale.errors import PeerLostError, with_remedy
 from caloscale.operator.context import Delete, Draft, Snapshot
-from caloscale.spec import Run, seconds_of
+from caloscale.spec import AnyRun, seconds_of
 from caloscale.status import AttemptStatus, Phase, Placed, Reason, RunStatus
 
 PATIENCE_SECONDS = 10.0
@@ -100,7 +100,7 @@ def _remedy(diagnostic: Diagnostic) -> str:
     if diagnostic.reason == REFUSED:
         return (
             "create what is missing; an unknown kind comes with its operator "
-            "(kubectl apply --server-side -k manifests/third-party/training-operator, jobset or trainer)"
+            "(kubectl apply --server-side -k manifests/third-party/training-operator, jobset, trainer or mpi-operator)"
         )
     if diagnostic.reason in ("FailedMount", "CreateContainerConfigError"):
         missing = "make what is missing in the run's namespace (the Secret of cluster.credentialsSecret with key.json)"
@@ -222,12 +222,12 @@ LOOK_AGAIN_SECONDS = 60.0
 """Money whose rate is not known is looked at so often, s."""
 
 
-def limit_reached(draft: Draft, run: Run) -> Outcome | None:
+def limit_reached(draft: Draft, run: AnyRun) -> Outcome | None:
     """The limit that is reached; None: none, and the draft's times say when to look again."""
     return _deadline_passed(draft, run) or _money_spent(draft, run)
 
 
-def _deadline_passed(draft: Draft, run: Run) -> Outcome | None:
+def _deadline_passed(draft: Draft, run: AnyRun) -> Outcome | None:
     seconds, begun = run.budget.deadline_seconds, _begun(draft)
     if seconds is None or begun is None:
         return None
@@ -245,7 +245,7 @@ def _begun(draft: Draft) -> dt.datetime | None:
     )
 
 
-def _money_spent(draft: Draft, run: Run) -> Outcome | None:
+def _money_spent(draft: Draft, run: AnyRun) -> Outcome | None:
     limit, live = run.budget.max_usd, draft.status.live
     if limit is None:
         return None
@@ -259,7 +259,7 @@ def _money_spent(draft: Draft, run: Run) -> Outcome | None:
     return None
 
 
-def affordable(draft: Draft, run: Run, placed: Placed) -> bool:
+def affordable(draft: Draft, run: AnyRun, placed: Placed) -> bool:
     """Whether what is left of the training, by the estimate, keeps within budget.maxUsd on a placement."""
     limit = run.budget.max_usd
     if limit is None:
@@ -270,7 +270,7 @@ def affordable(draft: Draft, run: Run, placed: Placed) -> bool:
     return spent + placed.usd_per_hour * placed.estimate_seconds / HOUR * _left(draft) <= limit
 
 
-def in_time(draft: Draft, run: Run, placed: Placed) -> bool:
+def in_time(draft: Draft, run: AnyRun, placed: Placed) -> bool:
     """Whether what is left of the training, by the estimate, ends within budget.deadline on a placement.
 
     The estimate is that of the planned nodes; on fewer the time is at most inversely proportional to their number.
@@ -308,7 +308,7 @@ LINGER_SECONDS = 30.0
 again after so long even without an event, s."""
 
 
-def end(draft: Draft, run: Run, live: AttemptStatus, outcome: Outcome) -> None:
+def end(draft: Draft, run: AnyRun, live: AttemptStatus, outcome: Outcome) -> None:
     """End the attempt, and the run where there is no other attempt to make."""
     reason = outcome.reason
     ended = settle_end(draft, live, outcome)
@@ -343,7 +343,7 @@ def settle_end(draft: Draft, live: AttemptStatus, outcome: Outcome) -> AttemptSt
     return ended
 
 
-def _recover(draft: Draft, run: Run, ended: AttemptStatus, outcome: Outcome) -> None:
+def _recover(draft: Draft, run: AnyRun, ended: AttemptStatus, outcome: Outcome) -> None:
     counts = outcome.reason in COUNTED or _contradicted(draft, run, outcome)
     restarts = draft.status.restarts + counts
     if counts and restarts > run.recovery.max_restarts:
@@ -364,7 +364,7 @@ def _recover(draft: Draft, run: Run, ended: AttemptStatus, outcome: Outcome) -> 
     draft.event(kind, outcome.reason, f"attempt {ended.number} ended: {outcome.message}{lost}")
 
 
-def _contradicted(draft: Draft, run: Run, outcome: Outcome) -> bool:
+def _contradicted(draft: Draft, run: AnyRun, outcome: Outcome) -> bool:
     """Whether the scheduler found too few nodes although by our count there are enough, and none are to be added.
 
     What it knows (a volume's zone, say) we do not, so another attempt may pay for some of the nodes in vain, too.
@@ -375,7 +375,7 @@ def _contradicted(draft: Draft, run: Run, outcome: Outcome) -> bool:
     return shortage(placed, draft.seen.pools()[0]) is None
 
 
-def _backoff_seconds(draft: Draft, run: Run) -> float:
+def _backoff_seconds(draft: Draft, run: AnyRun) -> float:
     """Doubles with each restart in a row that kept no step."""
     pause = seconds_of(run.recovery.backoff) * 2 ** max(attempts_in_vain(draft.status) - 1, 0)
     return float(min(pause, LONGEST_BACKOFF_SECONDS))
@@ -390,6 +390,9 @@ def attempts_in_vain(status: RunStatus) -> int:
     return sum(1 for _ in ended)
 
 
+_SAVING = "its workers save a checkpoint and end"
+
+
 def suspend(draft: Draft, why: str, remedy: str) -> None:
     """Stop after a checkpoint, and say why and what resumes it; it is suspended when its workers have ended."""
     live = draft.status.live
@@ -398,7 +401,9 @@ def suspend(draft: Draft, why: str, remedy: str) -> None:
     ending = is_left_over(draft, draft.seen.pods)
     phase: Phase = "Suspending" if ending else "Suspended"
     if draft.status.phase not in (phase, "Suspended"):
-        message = f"{why}; its workers save a checkpoint and end" if ending else f"{why}; {remedy}"
+        placed = draft.status.placement
+        last = "its ranks end, and resume from their newest save" if placed and placed.slots else _SAVING
+        message = f"{why}; {last if ending else remedy}"
         draft.put(phase=phase, message=message, waiting_since=None, not_before=None)
         draft.condition("Suspended", "False" if ending else "True", phase, message)
         draft.event("Normal", phase, message)
@@ -432,7 +437,7 @@ def clear(draft: Draft) -> None:
             draft.times.append(linger)
 
 
-def expire(draft: Draft, run: Run) -> None:
+def expire(draft: Draft, run: AnyRun) -> None:
     """Remove the run itself when it has been kept long enough after its end."""
     if run.cluster.ttl_seconds_after_finished is not None:
         end = (draft.status.finished or draft.now) + dt.timedelta(seconds=run.cluster.ttl_seconds_after_finished)

@@ -15,7 +15,7 @@ from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.operator.attempts import start, watch
 from caloscale.operator.context import Boost, Decision, Draft, Snapshot
 from caloscale.operator.failures import CONDITION, clear, expire, give_up, judge, limit_reached, settle_end, suspend
-from caloscale.spec import Run
+from caloscale.spec import AnyRun
 from caloscale.status import FINISHED, MENDABLE, AttemptStatus, Phase
 
 COST_REFRESH_SECONDS = 60.0
@@ -90,7 +90,7 @@ def _wait_for_a_spec(draft: Draft) -> None:
     draft.put(message=draft.problem)
 
 
-def _reopen(draft: Draft, run: Run) -> None:
+def _reopen(draft: Draft, run: AnyRun) -> None:
     """A failure by a limit of the run configuration may be mended by an edit of it."""
     failed = draft.status.condition("Failed")
     if (
@@ -135,7 +135,7 @@ def _stepped(draft: Draft, attempt: AttemptStatus) -> AttemptStatus:
     return with_steps(attempt, draft.status.progress, draft.now)
 
 
-def _proceed(draft: Draft, run: Run) -> None:
+def _proceed(draft: Draft, run: AnyRun) -> None:
     if draft.status.phase in ("Suspending", "Suspended"):
         draft.put(phase="Recovering" if draft.status.attempts else "Pending", message="resumed")
         draft.condition("Suspended", "False", "Resumed", "resumes from the last checkpoint")
@@ -182,7 +182,7 @@ def _put_off(draft: Draft) -> None:
         draft.times.append(due)
 
 
-def _account(draft: Draft, run: Run | None = None) -> None:
+def _account(draft: Draft, run: AnyRun | None = None) -> None:
     """Money: with every other change, and once a minute while nodes are used. run: None where it cannot be read."""
     before = draft.seen.status
     in_use = any(usage.until is None for attempt in draft.status.attempts for usage in attempt.node_usage)

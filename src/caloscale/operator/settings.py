@@ -24,6 +24,8 @@ class Settings(BaseModel):
 
     image: str = Field(caloscale.IMAGE, validation_alias="CALOSCALE_IMAGE")
     """Image of the workers where a run names none."""
+    solver_image: str = Field(caloscale.SOLVER_IMAGE, validation_alias="CALOSCALE_SOLVER_IMAGE")
+    """Image of launcher and workers of a solver run where it names none."""
     prices: Path | None = Field(None, validation_alias="CALOSCALE_PRICES")
     """Folder of price files (*.csv), a ConfigMap, that replace rows of the catalogue; absent: none."""
     labels: Path | None = Field(None, validation_alias="CALOSCALE_LABELS")

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -16,7 +17,7 @@ from caloscale.errors import CaloscaleError, InputError, RankLostError, Training
 from caloscale.progress import bar
 from caloscale.sagips.mpi import HOST_FILE, mpi_environment, mpiexec_command
 from caloscale.sagips.rank import REPORT
-from caloscale.sagips.saves import list_states, rank_folder
+from caloscale.sagips.saves import common_epoch
 from caloscale.spec import SolverRun
 from caloscale.termination import end_with_parent, ended_by_sigterm
 
@@ -26,8 +27,12 @@ _SECONDS_TO_END = 10.0
 """Time that mpiexec has to end its ranks."""
 
 
-def solve_with_ranks(run: SolverRun, folder: Path) -> None:
-    """Run all ranks on this machine, until they end; ``folder`` holds run.yaml.
+Progressed = Callable[[int, Mapping[str, float]], None]
+"""Called with the epochs that all ranks have done, and the newest losses of one."""
+
+
+def solve_with_ranks(run: SolverRun, folder: Path, progressed: Progressed = lambda *_: None) -> None:
+    """Run all ranks until they end, on this machine or on the hosts of an MPIJob; ``folder`` holds run.yaml.
 
     Raises the error of a rank that reported one, RankLostError for a rank that was killed, TrainingError where MPI is
     not installed. Ctrl-C ends the ranks; the same call resumes from the last epoch that all ranks have saved.
@@ -54,7 +59,7 @@ def solve_with_ranks(run: SolverRun, folder: Path) -> None:
         )
         try:
             assert process.stdout is not None
-            failure = _follow(process.stdout, run, folder, log)
+            failure = _follow(process.stdout, run, log, progressed)
             code = process.wait()
         except BaseException:
             _end(process)
@@ -68,7 +73,7 @@ def solve_with_ranks(run: SolverRun, folder: Path) -> None:
         raise _lost(code, run, folder, log, before)
 
 
-def _follow(output: IO[str], run: SolverRun, folder: Path, log: Path) -> dict[str, Any] | None:
+def _follow(output: IO[str], run: SolverRun, log: Path, progressed: Progressed) -> dict[str, Any] | None:
     """Show the progress that ranks report until all have ended; the first error that one reports."""
     solver, epochs = run.solver, dict.fromkeys(range(run.solver.ranks), 0)
     failure: dict[str, Any] | None = None
@@ -82,6 +87,7 @@ def _follow(output: IO[str], run: SolverRun, folder: Path, log: Path) -> dict[st
                 failure = failure or report
                 continue
             epochs[report["rank"]] = report["epoch"]
+            progressed(min(epochs.values()), report["losses"])
             losses = {name: f"{value:.3g}" for name, value in report["losses"].items()}
             if solver.ranks > 1:
                 losses["ranks"] = _epochs_of(epochs)
@@ -125,6 +131,4 @@ def _lost(code: int, run: SolverRun, folder: Path, log: Path, before: int) -> Ra
     rank, number = (int(found[-1][0]), int(found[-1][1])) if found else (None, -code if code < 0 else None)
     if rank is None and run.solver.ranks == 1:
         rank = 0
-    saved = [set(list_states(rank_folder(folder, r))) for r in range(run.solver.ranks)]
-    common = set.intersection(*saved)
-    return RankLostError(rank, number, max(common) if common else 0, log)
+    return RankLostError(rank, number, common_epoch(folder, run.solver.ranks), log)

@@ -136,6 +136,11 @@ def list_states(folder: Path) -> list[int]:
     return sorted(int(match.group(1)) for match in found if match)
 
 
+def common_epoch(folder: Path, ranks: int) -> int:
+    """The newest epoch that all ranks have saved, from which a run resumes; 0 where there is none."""
+    return max(set.intersection(*(set(list_states(rank_folder(folder, rank))) for rank in range(ranks))), default=0)
+
+
 def read_state(folder: Path, epoch: int) -> tuple[Progress, Arrays]:
     """A saved state. Raises CheckpointError where it is damaged."""
     arrays = _read(folder / f"state-{epoch:08d}.npz")

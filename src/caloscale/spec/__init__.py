@@ -6,8 +6,10 @@ from caloscale.spec.cluster import Cluster
 from caloscale.spec.configuration import (
     PRESETS,
     SOLVER_PRESETS,
+    build_any_run,
     build_run,
     dump_run,
+    load_any_run,
     load_preset,
     load_run,
     load_solver_run,
@@ -25,9 +27,13 @@ from caloscale.spec.solver import DataSet, Solver, SolverRun
 from caloscale.spec.train import LossWeights, Train
 from caloscale.spec.validation import Gate, Validation
 
+AnyRun = Run | SolverRun
+"""A run of either workload: a training, or the solution of an inverse problem."""
+
 __all__ = [
     "PRESETS",
     "SOLVER_PRESETS",
+    "AnyRun",
     "Budget",
     "Checkpoint",
     "Cluster",
@@ -49,8 +55,10 @@ __all__ = [
     "SolverRun",
     "Train",
     "Validation",
+    "build_any_run",
     "build_run",
     "dump_run",
+    "load_any_run",
     "load_preset",
     "load_run",
     "load_solver_run",

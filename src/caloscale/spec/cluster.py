@@ -10,7 +10,7 @@ from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 from caloscale.spec.duration import MOST_DAYS
 
-Backend = Literal["auto", "TFJob", "JobSet", "TrainJob"]
+Backend = Literal["auto", "TFJob", "JobSet", "TrainJob", "MPIJob"]
 GRACE_SECONDS = 60
 """Time from SIGTERM until a worker is killed, s, where nothing else is set."""
 
@@ -19,8 +19,8 @@ class Cluster(Block):
     """What a cluster needs to know of a run beside its machines; without a cluster it says nothing."""
 
     backend: Backend = "auto"
-    """Kind of object that holds the workers. auto: JobSet for TPU slices, else TFJob. TrainJob: of Kubeflow Trainer,
-    with the runtime of manifests/trainer."""
+    """Kind of object that holds the workers. auto: MPIJob for a solver run, JobSet for TPU slices, else TFJob.
+    TrainJob: of Kubeflow Trainer, with the runtime of manifests/trainer."""
     add_nodes: bool = False
     """Launch although nodes are missing: for pools that an autoscaler fills, which it does only for pods that wait.
     What has not come within recovery.waitForCapacity is given back, and the run continues with what came. Without it a

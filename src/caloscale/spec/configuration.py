@@ -82,18 +82,27 @@ def load_solver_run(
     return _load(_SOLVING, file, preset, overrides)
 
 
+def load_any_run(
+    file: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    overrides: Iterable[str] = (),
+) -> Run | SolverRun:
+    """The run of a YAML file and/or a preset, of either workload.
+
+    Raises ConfigurationError naming file, field, value and remedy.
+    """
+    if preset in SOLVER_PRESETS or (
+        preset is None and file is not None and _workload_of(_read_file(file).values) is _SOLVING
+    ):
+        return _load(_SOLVING, file, preset, overrides)
+    return _load(_TRAINING, file, preset, overrides)
+
+
 def _load(workload: _Workload[_B], file: str | Path | None, preset: str | None, overrides: Iterable[str]) -> _B:
     layers: list[_Layer] = []
     if file is not None:
-        try:
-            text = Path(file).read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot be read: {error.strerror}", file=file, remedy="give the path of a run configuration (YAML)"
-            ) from error
-        except UnicodeDecodeError as error:
-            raise ConfigurationError("is not UTF-8 text", file=file, remedy="save it as UTF-8") from error
-        layers.append(_Layer(str(file), *_read_yaml(text, file)))
+        layers.append(_read_file(file))
     elif preset is None:
         raise ConfigurationError(
             "no run configuration and no preset",
@@ -117,9 +126,18 @@ def parse_solver_run(text: str) -> SolverRun:
 
 def parse_any_run(text: str) -> Run | SolverRun:
     """The run of a YAML (or JSON) text: a solver run where it has a block solver and no model."""
-    raw = parse_yaml(text)
-    layers = [_Layer("", raw)]
-    return _build(_SOLVING, layers, None) if "solver" in raw and "model" not in raw else _build(_TRAINING, layers, None)
+    return build_any_run(parse_yaml(text))
+
+
+def build_any_run(raw: Mapping[str, Any], *, file: object = None) -> Run | SolverRun:
+    """The run of a raw mapping such as the spec of a TrainingRun: a solver run where it has a block solver and no
+    model.
+    """
+    return _build(_workload_of(raw), [_Layer("" if file is None else str(file), raw)], file)
+
+
+def _workload_of(raw: Mapping[str, Any]) -> _Workload[Any]:
+    return _SOLVING if "solver" in raw and "model" not in raw else _TRAINING
 
 
 def parse_yaml(text: str, *, file: object = None) -> dict[str, Any]:
@@ -187,6 +205,18 @@ class _Layer:
                 return None
             value, node = value[part], _child(node, part)
         return self.source if node is None else f"{self.source}:{node.start_mark.line + 1}"
+
+
+def _read_file(file: str | Path) -> _Layer:
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot be read: {error.strerror}", file=file, remedy="give the path of a run configuration (YAML)"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError("is not UTF-8 text", file=file, remedy="save it as UTF-8") from error
+    return _Layer(str(file), *_read_yaml(text, file))
 
 
 def _child(node: Any, part: int | str) -> Any:

@@ -70,6 +70,14 @@ class Run(Block):
         return self
 
     @model_validator(mode="after")
+    def _is_no_mpi_job(self) -> Run:
+        if self.cluster.backend == "MPIJob":
+            raise InvalidValueError(
+                "cluster.backend MPIJob is for the ranks of a solver", remedy="leave cluster.backend out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _keeps_its_grace_period_in_a_queue(self) -> Run:
         queued = self.hardware is not None and self.hardware.queue is not None
         if (

@@ -12,6 +12,7 @@ from caloscale.spec.block import Block
 from caloscale.spec.budget import Budget
 from caloscale.spec.cluster import Cluster
 from caloscale.spec.hardware import Hardware
+from caloscale.spec.recovery import Recovery
 from caloscale.spec.train import Precision
 
 SolverPreset = Literal["proxy", "proxy-paper"]
@@ -230,6 +231,44 @@ class SolverRun(Block):
     budget: Budget = Budget()
     """Money."""
     hardware: Hardware | None = None
-    """The machines of an MPIJob (`caloscale solve --mpijob`); absent: nodes without accelerators."""
+    """The machines on a cluster: a rank for each accelerator of whole nodes, or count nodes without accelerators among
+    which the ranks are divided; absent: this machine."""
+    recovery: Recovery = Recovery()
+    """What happens when machines are preempted or lost. The number of ranks stays, so elastic has no effect."""
     cluster: Cluster = Cluster()
-    """The cluster of an MPIJob."""
+    """The cluster."""
+
+    @model_validator(mode="after")
+    def _has_ranks_that_fit_its_nodes(self) -> SolverRun:
+        hardware, ranks = self.hardware or Hardware(), self.solver.ranks
+        if hardware.topology is not None or hardware.placement == "Free":
+            raise InvalidValueError(
+                "the ranks of a solver have whole nodes with GPUs or processors",
+                remedy="leave out hardware.topology and hardware.placement",
+            )
+        if hardware.accelerator in (None, "cpu"):
+            if hardware.count is not None and hardware.count > ranks:
+                raise InvalidValueError(
+                    f"hardware.count {hardware.count} is more nodes than solver.ranks {ranks}",
+                    remedy=f"write hardware.count: {ranks} or fewer, or more ranks",
+                )
+        elif hardware.count not in (None, ranks):
+            raise InvalidValueError(
+                f"hardware.count {hardware.count} is not solver.ranks {ranks}: each accelerator has a rank",
+                remedy="leave hardware.count out",
+            )
+        elif hardware.per_node is not None and ranks % hardware.per_node:
+            raise InvalidValueError(
+                f"solver.ranks {ranks} is not a multiple of hardware.perNode {hardware.per_node}",
+                remedy="change one of the two",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _is_an_mpi_job(self) -> SolverRun:
+        if self.cluster.backend not in ("auto", "MPIJob"):
+            raise InvalidValueError(
+                f"cluster.backend {self.cluster.backend} cannot hold the ranks of a solver",
+                remedy="leave cluster.backend out",
+            )
+        return self

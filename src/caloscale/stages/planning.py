@@ -24,7 +24,7 @@ from caloscale.planning.search.plan import Plan
 from caloscale.planning.search.plan import plan as make_plan
 from caloscale.planning.step_time.throughput import LEVEL
 from caloscale.report.plan import plan_markdown
-from caloscale.spec import Run, load_run
+from caloscale.spec import Run, load_any_run, load_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.stages.record import read_records
@@ -138,7 +138,7 @@ def _own_speeds(folder: Path) -> tuple[Speed | None, Speed | None]:
     configuration = folder / "run.yaml"
     if not configuration.is_file():
         return None, None
-    where = load_run(configuration).budget.priced_as.model_dump()
+    where = load_any_run(configuration).budget.priced_as.model_dump()
     generated, simulated = (_speed_of(folder, stage) for stage in ("validate", "simulate"))
     return (
         Speed(**where, showers_per_second=generated[0]) if generated else None,
@@ -156,7 +156,7 @@ def _rented_speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | Non
     configuration = folder / "run.yaml"
     if len(nodes) != 1 or not configuration.is_file():
         return None, None
-    (node,), priced = nodes, load_run(configuration).budget.priced_as
+    (node,), priced = nodes, load_any_run(configuration).budget.priced_as
     generated, simulated = (_speed_of(folder, stage, on_worker=True) for stage in ("validate", "simulate"))
     generation = monte_carlo = None
     if generated is not None and node.topology is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +20,15 @@ from caloscale.report.blocks import Notice, markdown
 from caloscale.report.run_sections import bill_blocks
 from caloscale.report.solution import residual_table, solution_page
 from caloscale.sagips.analysis import Residuals, residuals_over_time
-from caloscale.sagips.launch import solve_with_ranks
-from caloscale.sagips.saves import CHECKPOINTS, list_checkpoints, rank_folder, read_problem, read_record
+from caloscale.sagips.launch import Progressed, solve_with_ranks
+from caloscale.sagips.saves import (
+    CHECKPOINTS,
+    common_epoch,
+    list_checkpoints,
+    rank_folder,
+    read_problem,
+    read_record,
+)
 from caloscale.spec import Run, SolverRun, dump_run, load_solver_run
 from caloscale.spec.block import Block, read_json
 from caloscale.stages import reporting
@@ -30,8 +38,11 @@ from caloscale.stages.sequence import folder_name
 from caloscale.stages.usage import own_use
 from caloscale.stages.workspace import open_workspace
 from caloscale.storage.atomic import atomic_writer, storage_error
+from caloscale.training.progress_file import ProgressFile
 
 SUMMARY_FILE = "summary.json"
+ON_A_CLUSTER = "its nodes are counted by the TrainingRun: caloscale status shows their cost, caloscale fetch the usage"
+"""Why a run on a cluster has no bill in its own folder: the launcher knows neither machines nor attempts."""
 MAY_DIFFER = ("max_minutes", "save_every", "threads")
 """Fields of the solver that a resumed run may change: what it computes does not depend on them."""
 
@@ -143,13 +154,33 @@ def solve(run: SolverRun, workspace: str | Path, generators: Path | None = None)
     """
     with open_workspace(workspace) as folder, recorded("solve", folder) as figures:
         keep_solver_configuration(run, folder)
-        solve_with_ranks(run, folder)
+        progress = ProgressFile(steps=run.solver.epochs, steps_per_epoch=1, batch=None)
+        solve_with_ranks(run, folder, _writer(progress, run, folder))
         summary = _summarise(run, folder)
+        progress.saved(summary.epochs)
+        progress.step(summary.epochs, now=True)
         _write(folder / SUMMARY_FILE, summary.model_dump_json(by_alias=True, indent=2))
         figures.update(summary.model_dump(mode="json", by_alias=True))
         if generators is not None:
             shutil.copytree(folder / CHECKPOINTS, generators / CHECKPOINTS, dirs_exist_ok=True)
         return summary
+
+
+def _writer(file: ProgressFile, run: SolverRun, folder: Path) -> Progressed:
+    """What writes the progress of the ranks into the file that the environment names, a step being an epoch."""
+    started, begun = time.perf_counter(), False
+
+    def progressed(epoch: int, losses: Mapping[str, float]) -> None:
+        nonlocal begun
+        if epoch and not begun:
+            begun = True
+            file.begin(epoch, time.perf_counter() - started)
+        file.losses(losses)
+        if file.is_due():
+            file.saved(common_epoch(folder, run.solver.ranks))
+            file.step(epoch)
+
+    return progressed
 
 
 def validate_solution(run: SolverRun, workspace: str | Path, generators: Path) -> tuple[dict[str, float], str]:
@@ -242,7 +273,10 @@ def _residuals(folder: Path, ranks: int) -> list[Residuals]:
 
 def _billed(run: SolverRun, folder: Path, records: Iterable[StageRecord]) -> Bill | str:
     """The bill of all attempts, or why there is none."""
-    use = own_use(folder.name, today(), run.budget.priced_as, records, read_earlier(folder))
+    held = tuple(records)
+    if any(record.on_worker for record in held):
+        return ON_A_CLUSTER
+    use = own_use(folder.name, today(), run.budget.priced_as, held, read_earlier(folder))
     if use is None:
         return NOTHING_RAN
     try:

@@ -23,9 +23,9 @@ class ProgressFile:
     """The file that a variable of the environment names; without the variable nothing is written."""
 
     def __init__(
-        self, *, steps: int, steps_per_epoch: int, batch: int, environment: Mapping[str, str] | None = None
+        self, *, steps: int, steps_per_epoch: int, batch: int | None, environment: Mapping[str, str] | None = None
     ) -> None:
-        """``steps``: of the whole training; ``batch``: showers in a step of all replicas."""
+        """``steps``: of the whole training; ``batch``: showers in a step of all replicas; None: a step has none."""
         path = (os.environ if environment is None else environment).get(PROGRESS_FILE_VARIABLE)
         self._path = Path(path) if path else None
         self._steps, self._per_epoch, self._batch = steps, steps_per_epoch, batch
@@ -47,9 +47,13 @@ class ProgressFile:
         """The newest losses."""
         self._losses = dict(figures)
 
+    def is_due(self) -> bool:
+        """Whether the next step is written."""
+        return self._path is not None and time.perf_counter() - self._written >= EVERY_SECONDS
+
     def step(self, number: int, *, now: bool = False) -> None:
         """A step is made; the file is replaced every few seconds, or ``now``."""
-        if self._path is None or not (now or time.perf_counter() - self._written >= EVERY_SECONDS):
+        if self._path is None or not (now or self.is_due()):
             return
         self._written = time.perf_counter()
         step_seconds = self._step_seconds(number)
@@ -59,7 +63,7 @@ class ProgressFile:
             step=number,
             steps=self._steps,
             checkpoint_step=self._checkpoint,
-            showers_per_second=None if step_seconds is None else self._batch / step_seconds,
+            showers_per_second=None if step_seconds is None or self._batch is None else self._batch / step_seconds,
             losses=self._losses,
             seconds_first_step=self._seconds_first_step,
             step_seconds=step_seconds,

@@ -87,6 +87,29 @@ def test_fewer_nodes_are_asked_for_when_the_queue_has_no_quota_for_the_planned_o
     runs.phase("one", "Running")
 
 
+def test_the_ranks_of_a_solver_are_admitted_and_preempted_as_a_gang(
+    runs: Runs, queues: Queues, add_nodes: Add, priorities: None
+) -> None:
+    """An MPIJob, of which Kueue also counts the launcher."""
+    runs.claim("shared")
+    add_nodes("v100", 2)
+    queues.add("physics", gpus=16, withinClusterQueue="LowerPriority")
+    runs.fake_pods(None)
+    claimed = {"solver": {"ranks": 16}, "cluster": {"volumeClaim": "shared"}, "hardware": {"queue": "physics"}}
+    runs.create("solver", **claimed)
+    status = runs.phase("solver", "Running")
+    assert {c["type"]: c["status"] for c in status["conditions"]}["PlacementVerified"] == "True"
+    (workload,) = runs.server.each("Workload", runs.namespace)
+    assert workload["metadata"]["ownerReferences"][0]["kind"] == "MPIJob"
+    assert {each["name"]: each["count"] for each in workload["spec"]["podSets"]} == {"launcher": 1, "worker": 2}
+    runs.create("urgent", **in_queue("physics", priorityClassName="urgent"))
+    runs.phase("urgent", "Running")
+    status = runs.until("solver", lambda s: not_admitted(s) and not runs.pods("solver"), "it waits in the queue again")
+    assert reasons(status) == ["Preempted", None] and status["restarts"] == 0
+    runs.server.delete(names.KIND, runs.namespace, "urgent")
+    runs.phase("solver", "Running")
+
+
 @pytest.mark.parametrize("backend", ["TFJob", "JobSet"])
 def test_the_admitted_flavor_decides_pool_price_and_bill(
     runs: Runs, queues: Queues, add_nodes: Add, backend: str

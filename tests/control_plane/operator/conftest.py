@@ -13,6 +13,7 @@ from caloscale.cluster import names
 from caloscale.connection import Connection
 from tests.control_plane.operator.process import OperatorProcess, install_rights, install_worker_account
 from tools.cluster import ControlPlane, machines
+from tools.cluster.upstream import ensure
 
 SPEC: dict[str, Any] = {
     "model": {"preset": "variable-angle"},
@@ -44,8 +45,9 @@ TRAINJOBS: dict[str, Any] = {
 
 @pytest.fixture(scope="package")
 def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """The operator, with the rights of the bundle."""
+    """The operator, with the rights of the bundle; beside it the mpi-operator."""
     install_rights(control_plane)
+    ensure(control_plane, "mpi-operator")
     if not control_plane.get("crd", "-A", "--field-selector=metadata.name=trainjobs.trainer.kubeflow.org")["items"]:
         control_plane.apply_with_kinds([TRAINJOBS])
     process = OperatorProcess(control_plane, tmp_path_factory.mktemp("operator"), CALOSCALE_DEBOUNCE_SECONDS="0.05")
@@ -70,8 +72,10 @@ class Runs:
         machines.fake_pods(self.api, self.namespace, run=run, exit_code=exit_code)
 
     def create(self, name: str, **blocks: dict[str, Any]) -> None:
-        """Create a TrainingRun: SPEC with changes by block."""
+        """Create a TrainingRun: SPEC with changes by block; a solver run has no model."""
         spec = {block: {**SPEC.get(block, {}), **blocks.get(block, {})} for block in {*SPEC, *blocks}}
+        if "solver" in spec:
+            del spec["model"], spec["hardware"]["count"]
         if "topology" in spec["hardware"]:
             del spec["hardware"]["count"], spec["hardware"]["perNode"]
         self.server.apply(self.manifest(name, spec), manager="test")
@@ -106,6 +110,20 @@ class Runs:
         metadata = {"name": "gpus", "namespace": self.namespace}
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}}
         self.plane.apply([quota])
+
+    def claim(self, name: str) -> None:
+        """A claim with a volume of its own: nothing provisions volumes here."""
+        shared = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+        reference = {"claimRef": {"name": name, "namespace": self.namespace}, "hostPath": {"path": "/nowhere"}}
+        volume = {**shared, **reference, "capacity": {"storage": "1Gi"}}
+        wanted = {**shared, "resources": {"requests": {"storage": "1Gi"}}}
+        metadata = {"name": name, "namespace": self.namespace}
+        self.plane.apply(
+            [
+                {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": self.namespace}, "spec": volume},
+                {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": wanted},
+            ]
+        )
 
     def pods(self, name: str) -> list[dict[str, Any]]:
         """Its pods."""

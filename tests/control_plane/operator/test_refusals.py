@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from kubernetes.client.exceptions import ApiException
 
+from caloscale.client.runs import manifest_of
 from caloscale.cluster import names
 from caloscale.connection import Connection, message_of
 from caloscale.errors import ConfigurationError
-from caloscale.spec import build_run
-from tests.cluster.test_schema import SPEC as SCHEMA
-from tests.cluster.test_schema import values
+from caloscale.spec import build_any_run, build_run
+from tests.cluster.test_schema import DOCUMENTS
 from tests.control_plane.operator.conftest import SPEC, Runs
 from tools.cluster import ControlPlane
 
@@ -66,6 +66,24 @@ REFUSED: list[tuple[str, dict[str, Any] | None, str]] = [
 ]
 
 
+RANKS = {"solver": {"ranks": 4}, "hardware": {}, "cluster": {"volumeClaim": "shared"}}
+REFUSED_SOLVERS: list[tuple[dict[str, Any], str]] = [
+    ({"model": {"preset": "compact"}}, "either model or solver, not both; remedy: remove solver, or"),
+    ({"train": {"epochs": 3}}, "either model or solver, not both; remedy: remove solver, or"),
+    ({"cluster": {}}, "cluster.volumeClaim is absent: launcher and ranks of a solver save in one folder; remedy"),
+    ({"cluster": {"volumeClaim": "c", "workspace": "gs://b/run"}}, "cluster.workspace is not below /workspace"),
+    ({"cluster": {"volumeClaim": "c", "backend": "TFJob"}}, "cluster.backend MPIJob is for the ranks of a solver"),
+    ({"hardware": {**V100, "placement": "Free"}}, "the ranks of a solver have whole nodes"),
+    ({"hardware": {"topology": "2x2"}}, "the ranks of a solver have whole nodes"),
+    ({"hardware": {**V100, "count": 8}}, "hardware.count is not solver.ranks"),
+    ({"hardware": {"count": 5}}, "hardware.count is not solver.ranks"),
+    ({"hardware": {**V100, "perNode": 3}}, "solver.ranks is not a multiple of hardware.perNode"),
+    ({"solver": {"ranks": 2, "groups": 3}}, "groups is more than ranks; remedy: a group needs a rank"),
+    ({"solver": {"ranks": 0}}, "spec.solver.ranks"),
+    ({"solver": {"exchange": "tree"}}, 'supported values: "none", "all-reduce"'),
+]
+
+
 @pytest.fixture(scope="module")
 def server(operator: object, control_plane: ControlPlane) -> Connection:
     return Connection(control_plane.client())
@@ -92,6 +110,22 @@ def test_bad_documents_are_refused_with_the_remedy(
     if fields is not None:
         with pytest.raises(ConfigurationError):
             build_run(spec)
+
+
+@pytest.mark.parametrize(("blocks", "message"), REFUSED_SOLVERS, ids=[str(b)[:60] for b, _ in REFUSED_SOLVERS])
+def test_bad_solver_runs_are_refused_with_the_remedy(blocks: dict[str, Any], message: str, server: Connection) -> None:
+    with pytest.raises(ApiException) as refused:
+        server.apply(manifest({**RANKS, **blocks}), dry_run=True)
+    assert message in message_of(refused.value)
+    with pytest.raises(ConfigurationError):
+        manifest_of(build_any_run({**RANKS, **blocks}), "inverse", "default")
+
+
+def test_a_training_is_no_mpijob(server: Connection) -> None:
+    with pytest.raises(ApiException, match="MPIJob is for the ranks of a solver"):
+        server.apply(manifest({**SPEC, "cluster": {"backend": "MPIJob"}}), dry_run=True)
+    with pytest.raises(ConfigurationError, match="MPIJob is for the ranks of a solver"):
+        build_any_run({**SPEC, "cluster": {"backend": "MPIJob"}})
 
 
 @pytest.mark.parametrize("name", ["Gan", "gan.1", "1gan", "a" * 41])
@@ -130,13 +164,15 @@ def test_blocks_that_checkpoints_belong_to_stay(block: str, server: Connection, 
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(values(SCHEMA))
+@given(DOCUMENTS)
 def test_the_server_and_the_parser_agree(server: Connection, document: dict[str, Any]) -> None:
     """What the parser takes the server takes, and stores it as the same run."""
-    document = {**document, "hardware": document.get("hardware", {})}
+    claim = {"cluster": {"volumeClaim": "shared", **document.get("cluster", {})}} if "solver" in document else {}
+    document = {**document, "hardware": document.get("hardware", {}), **claim}
     try:
-        run = build_run(document)
+        run = build_any_run(document)
+        manifest_of(run, "gan", "default")
     except ConfigurationError:
         return
     stored = server.apply(manifest(document), dry_run=True)["spec"]
-    assert build_run(stored) == run
+    assert build_any_run(stored) == run

@@ -25,8 +25,18 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-TRAINJOB = {"cluster": {"backend": "TrainJob"}}
-"""Here nobody reconciles a TrainJob: it is made and deleted."""
+MADE: dict[str, tuple[str, dict[str, Any]]] = {
+    "trainjob": ("TrainJob", {"cluster": {"backend": "TrainJob"}}),
+    "mpijob": (
+        "MPIJob",
+        {
+            "solver": {"ranks": 2},
+            "hardware": {"accelerator": "cpu", "count": 2, "perNode": 1},
+            "cluster": {"volumeClaim": "none"},
+        },
+    ),
+}
+"""Jobs that never run here: they are made and deleted. Nobody reconciles the TrainJob; there is no claim."""
 
 
 class Right(NamedTuple):
@@ -103,6 +113,7 @@ def test_so_it_is_with_rights_in_one_namespace_only(
 def live_through_everything(runs: Runs, add_nodes: Callable[..., list[str]]) -> None:
     """Every kind of job: one ends, one is stopped, one deleted by its time to live, one blocked by a quota."""
     add_nodes("v100", 3)
+    add_nodes("cpu", 2, gpus=0, accelerator="", machine_type="n1-standard-4", cpu="4")
     runs.fake_pods("500ms")
     for name, blocks in KINDS.items():
         runs.create(name, **blocks, **({"cluster": {"ttlSecondsAfterFinished": 1}} if name == "tfjob" else {}))
@@ -114,10 +125,11 @@ def live_through_everything(runs: Runs, add_nodes: Callable[..., list[str]]) -> 
         runs.phase(f"stopped-{name}", "Running")
         _suspend(runs, f"stopped-{name}")
         runs.phase(f"stopped-{name}", "Suspended")
-    runs.create("trainjob", **TRAINJOB)
-    runs.plane.wait_until(lambda: _has_trainjob(runs), "its TrainJob is made")
-    _suspend(runs, "trainjob")
-    runs.phase("trainjob", "Suspended")
+    for name, (kind, blocks) in MADE.items():
+        runs.create(name, **blocks)
+        runs.plane.wait_until(lambda kind=kind: _has(runs, kind), f"its {kind} is made")
+        _suspend(runs, name)
+        runs.phase(name, "Suspended")
     runs.quota(gpus=0)
     runs.create("blocked")
     runs.until(
@@ -136,6 +148,7 @@ def test_without_any_right_something_is_denied(
 ) -> None:
     """Each is taken away from an operator that starts and reconciles a run of every kind."""
     add_nodes("v100", 4)
+    add_nodes("cpu", 2, gpus=0, accelerator="", machine_type="n1-standard-4", cpu="4")
     runs.fake_pods("5s")
     superfluous = []
     for right in sorted(granted()):
@@ -185,7 +198,8 @@ def _denied(runs: Runs, plane: ControlPlane, seen: int, *, quota: bool, seconds:
             f"done-{name}-{seen}", **{**blocks, "cluster": {**blocks.get("cluster", {}), "ttlSecondsAfterFinished": 1}}
         )
         runs.create(f"stopped-{name}-{seen}", **blocks)
-    runs.create(f"stopped-trainjob-{seen}", **TRAINJOB)
+    for name, (_, blocks) in MADE.items():
+        runs.create(f"stopped-{name}-{seen}", **blocks)
     if quota:
         runs.quota(gpus=0)
     stopped: set[str] = set()
@@ -198,15 +212,16 @@ def _denied(runs: Runs, plane: ControlPlane, seen: int, *, quota: bool, seconds:
             if runs.status(name).get("phase") == "Running":
                 _suspend(runs, name)
                 stopped.add(name)
-        if (name := f"stopped-trainjob-{seen}") not in stopped and _has_trainjob(runs):
-            _suspend(runs, name)
-            stopped.add(name)
+        for each, (kind, _) in MADE.items():
+            if (name := f"stopped-{each}-{seen}") not in stopped and _has(runs, kind):
+                _suspend(runs, name)
+                stopped.add(name)
         time.sleep(0.2)
     return False
 
 
-def _has_trainjob(runs: Runs) -> bool:
-    return any(True for _ in runs.server.each("TrainJob", runs.namespace))
+def _has(runs: Runs, kind: str) -> bool:
+    return any(True for _ in runs.server.each(kind, runs.namespace))
 
 
 def _suspend(runs: Runs, name: str) -> None:

@@ -27,7 +27,8 @@ def test_samples_run_to_success(runs: Runs, add_nodes: Callable[..., list[str]])
     for pool in POOLS:
         add_nodes(**pool)
     runs.fake_pods("1s")
-    samples = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(SAMPLES.glob("*.yaml"))]
+    paths = [path for path in sorted(SAMPLES.glob("*.yaml")) if path.stem != "solver"]  # in test_solver.py
+    samples = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths]
     runs.plane.apply(samples, namespace=runs.namespace)
     placed = {each["metadata"]["name"]: runs.phase(each["metadata"]["name"], "Succeeded") for each in samples}
     pools = {name: (status["placement"]["pool"], status["placement"]["backend"]) for name, status in placed.items()}

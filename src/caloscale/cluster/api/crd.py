@@ -7,7 +7,7 @@ from typing import Any
 from caloscale.cluster.api.rules import RUN_RULES
 from caloscale.cluster.api.schema import schema_of
 from caloscale.cluster.names import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
-from caloscale.spec import Run
+from caloscale.spec import Run, SolverRun
 from caloscale.status import RunStatus
 
 COLUMNS = (
@@ -30,8 +30,7 @@ COLUMNS = (
 
 def custom_resource_definition() -> dict[str, Any]:
     """The CustomResourceDefinition of TrainingRun: structural, with defaults, rules and columns."""
-    spec = schema_of(Run, RUN_RULES, preset=True)
-    spec["description"] = "The run configuration: what is trained, on what, for how much."
+    spec = _spec_schema()
     status = schema_of(RunStatus, defaults=False)
     status["description"] = "What the run reports of itself; written by the operator alone."
     return {
@@ -62,7 +61,7 @@ def custom_resource_definition() -> dict[str, Any]:
                     "schema": {
                         "openAPIV3Schema": {
                             "type": "object",
-                            "description": "A training of the calorimeter generator on this cluster.",
+                            "description": "A training of the generator, or the solution of an inverse problem.",
                             "required": ["spec"],
                             "properties": {
                                 "apiVersion": {"type": "string"},
@@ -77,6 +76,22 @@ def custom_resource_definition() -> dict[str, Any]:
                 }
             ],
         },
+    }
+
+
+def _spec_schema() -> dict[str, Any]:
+    """The run configuration of either workload; a rule refuses blocks of both.
+
+    Blocks that only one of them has are not filled in: which there are says which workload it is.
+    """
+    training, solving = (schema_of(block, RUN_RULES, preset=True) for block in (Run, SolverRun))
+    for one, other in ((training, solving), (solving, training)):
+        for name in one["properties"].keys() - other["properties"].keys():
+            one["properties"][name].pop("default", None)
+    return {
+        **training,
+        "description": "The run configuration: what is trained or solved, on what, for how much.",
+        "properties": {**solving["properties"], **training["properties"]},
     }
 
 

@@ -40,8 +40,12 @@ USD_RULE = Rule(
     f"type(self) == int ? self > 0 : self.matches('{USD_PATTERN}') && self.matches('[1-9]')",
     'is not an amount of US dollars; remedy: write it as 400 or "99.50", with quotation marks where it has cents',
 )
-IMMUTABLE = ("model", "data", "train", "validation", "hardware")
+IMMUTABLE = ("model", "data", "train", "validation", "hardware", "solver")
 """Blocks that stay what they are: checkpoints, placement and bill belong to them."""
+
+
+TRAINING = ("model", "data", "train", "checkpoint", "validation")
+"""Blocks of a training that a solver run does not have."""
 
 
 def _unchanged(field: str, why: str) -> Rule:
@@ -50,6 +54,14 @@ def _unchanged(field: str, why: str) -> Rule:
         f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
         f"{field} cannot be changed: {why}; remedy: make another TrainingRun",
     )
+
+
+def _set_once(block: str, field: str, why: str) -> Rule:
+    """The same of a text in a block that may be absent."""
+    now, before = (
+        f"(has({of}.{block}) && has({of}.{block}.{field}) ? {of}.{block}.{field} : '')" for of in ("self", "oldSelf")
+    )
+    return Rule(f"{now} == {before}", f"{block}.{field} cannot be changed: {why}; remedy: make another TrainingRun")
 
 
 _CHIPS = (
@@ -101,6 +113,20 @@ HARDWARE = [
         "remedy: leave nodes and perNode out",
     ),
 ]
+_BLOCKS = f"{', '.join(TRAINING[:-1])} and {TRAINING[-1]}"
+_ON_PROCESSORS = "!has(self.hardware.accelerator) || self.hardware.accelerator == 'cpu'"
+
+
+def _of_solver(rule: str) -> str:
+    """A rule of solver runs."""
+    return f"!has(self.solver) || {rule}"
+
+
+def _of_ranks(field: str, rule: str) -> str:
+    """A rule of solver runs that applies where the ranks and a field of hardware are given."""
+    return _of_solver(f"!has(self.solver.ranks) || !has(self.hardware) || !has(self.hardware.{field}) || ({rule})")
+
+
 RUN_RULES: dict[str, list[Rule]] = {
     "": [
         Rule(
@@ -115,8 +141,54 @@ RUN_RULES: dict[str, list[Rule]] = {
             f"remedy: leave it out ({GRACE_SECONDS} s), or set cluster.backend: TFJob or JobSet",
         ),
         *(_unchanged(block, "checkpoints and bill belong to it") for block in IMMUTABLE),
+        _set_once("checkpoint", "uri", "the checkpoints are there"),
+        Rule(
+            f"!has(self.solver) || !({' || '.join(f'has(self.{block})' for block in TRAINING)})",
+            f"a run configuration has either model or solver, not both; remedy: remove solver, or {_BLOCKS}",
+        ),
+        Rule(
+            "!has(self.cluster) || self.cluster.backend == 'auto' || "
+            "has(self.solver) == (self.cluster.backend == 'MPIJob')",
+            "cluster.backend MPIJob is for the ranks of a solver, and the others are for trainings; "
+            "remedy: leave cluster.backend out",
+        ),
+        Rule(
+            _of_solver("has(self.cluster) && has(self.cluster.volumeClaim)"),
+            "cluster.volumeClaim is absent: launcher and ranks of a solver save in one folder; "
+            "remedy: name a PersistentVolumeClaim with the access mode ReadWriteMany",
+        ),
+        Rule(
+            _of_solver(
+                "!has(self.cluster) || !has(self.cluster.workspace) || self.cluster.workspace.startsWith('/workspace/')"
+            ),
+            "cluster.workspace is not below /workspace, where cluster.volumeClaim is mounted; "
+            "remedy: write /workspace/runs/NAME, or leave it out",
+        ),
+        Rule(
+            _of_solver("!has(self.hardware) || (!has(self.hardware.topology) && self.hardware.placement == 'Aligned')"),
+            "the ranks of a solver have whole nodes with GPUs or processors; "
+            "remedy: leave out hardware.topology and hardware.placement",
+        ),
+        Rule(
+            _of_ranks(
+                "count",
+                f"{_ON_PROCESSORS} ? self.hardware.count <= self.solver.ranks : "
+                "self.hardware.count == self.solver.ranks",
+            ),
+            "hardware.count is not solver.ranks (accelerators, each with a rank), or more than it (nodes without "
+            "accelerators); remedy: leave hardware.count out, or change solver.ranks",
+        ),
+        Rule(
+            _of_ranks("perNode", f"{_ON_PROCESSORS} || self.solver.ranks % self.hardware.perNode == 0"),
+            "solver.ranks is not a multiple of hardware.perNode; remedy: change one of the two",
+        ),
     ],
-    "checkpoint": [_unchanged("uri", "the checkpoints are there")],
+    "solver": [
+        Rule(
+            "!has(self.groups) || !has(self.ranks) || self.groups <= self.ranks",
+            "groups is more than ranks; remedy: a group needs a rank at least",
+        ),
+    ],
     "cluster": [
         _unchanged("workspace", "the run's folder is there"),
         _unchanged("backend", "its jobs are of that kind"),

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from caloscale.cluster.api.rules import DURATION_RULES, USD_RULE, Rule
+from caloscale.spec import PRESETS, SOLVER_PRESETS, load_preset
 from caloscale.spec.budget import INT_OR_STRING, USD_PATTERN
-from caloscale.spec.configuration import PRESETS, load_preset
 from caloscale.spec.duration import PATTERN
 
 KEPT = {
@@ -51,17 +51,18 @@ def schema_of(
     References are inlined, ``X | None`` becomes X (the API server prunes nulls), tuples become lists of fixed length.
     ``preset``: the block is a run configuration; a field that a preset sets has no default here, or the server would
     overwrite the preset's value before anybody reads it. Raises ValueError for what no
-    structural schema can say (unions of types, dictionaries of anything).
+    structural schema can say (unions of types).
     """
     source = block.model_json_schema(by_alias=True, mode="validation")
-    soft = frozenset(preset_paths()) - {"model.preset"} if preset else frozenset[str]()
+    soft = frozenset(preset_paths()) - {"model.preset", "solver.preset"} if preset else frozenset[str]()
     return _Translation(source.get("$defs", {}), dict(rules or {}), soft, defaults).of(source, "")
 
 
 @functools.cache
 def preset_paths() -> tuple[str, ...]:
     """Dotted paths of all fields that some preset sets."""
-    return tuple(sorted({path for preset in PRESETS for path in _leaves(load_preset(preset), "")}))
+    presets = (*PRESETS, *SOLVER_PRESETS)
+    return tuple(sorted({path for preset in presets for path in _leaves(load_preset(preset), "")}))
 
 
 def _leaves(raw: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -144,14 +145,15 @@ class _Translation:
             text = "the preset's" + ("" if default is None else f", otherwise {_plain(default)}")
             made["description"] = f"{made.get('description', '')} Not given: {text}."
         elif default is not None and self.defaults:
-            made["default"] = {} if made["type"] == "object" and "properties" in made else default
+            made["default"] = {} if made["type"] == "object" and "properties" in made else _without_nulls(default)
 
     def _properties(self, node: Mapping[str, Any], made: dict[str, Any], path: str) -> None:
         if "properties" not in node:
             inner = node.get("additionalProperties")
-            if not isinstance(inner, Mapping):
-                raise ValueError(f"{path}: an object of anything has no structural schema")
-            made["additionalProperties"] = self.of(inner, f"{path}[]")
+            if isinstance(inner, Mapping):
+                made["additionalProperties"] = self.of(inner, f"{path}[]")
+            else:
+                made["x-kubernetes-preserve-unknown-fields"] = True
             return
         prefix = f"{path}." if path else ""
         made["properties"] = {name: self.of(value, prefix + name) for name, value in node["properties"].items()}
@@ -179,6 +181,13 @@ class _Translation:
             exclusive = f"exclusive{bound.capitalize()}"
             if exclusive in made:
                 made[bound], made[exclusive] = made[exclusive], True
+
+
+def _without_nulls(value: Any) -> Any:
+    """A default as the API server would store it."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _plain(value: Any) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from caloscale.cluster.capacity.nodes import Pool
-from caloscale.cluster.capacity.pool_plan import Catalogue, cloud_of, plan_on, pool_of
+from caloscale.cluster.capacity.pool_plan import Catalogue, cloud_of, hardware_of, plan_on, pool_of
 from caloscale.cluster.names import CPU
 from caloscale.errors import InputError
-from caloscale.spec import Hardware, Run
+from caloscale.spec import AnyRun, Hardware
 from caloscale.status import Placed
 
 
@@ -25,12 +25,12 @@ class PoolChoice:
     """Whether it is the budget that is in the way, which no machine will mend."""
 
 
-def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> PoolChoice:
+def choose_placement(run: AnyRun, pools: Sequence[Pool], catalogue: Catalogue) -> PoolChoice:
     """The placement of a run: pools with enough free nodes first, then the cheapest (or the fastest in the budget).
 
     Never raises for a valid run configuration: the reasons against a pool are in the message.
     """
-    hardware = run.hardware or Hardware()
+    hardware = hardware_of(run)
     options: list[Placed] = []
     refused: dict[str, None] = {}
     over_budget: list[str] = []
@@ -50,6 +50,7 @@ def choose_placement(run: Run, pools: Sequence[Pool], catalogue: Catalogue) -> P
                 shortage(placed, pools) is not None,
                 (placed.estimate_seconds if fast else placed.estimate_usd) or float("inf"),
                 (placed.estimate_usd if fast else placed.estimate_seconds) or float("inf"),
+                placed.usd_per_hour or float("inf"),
                 placed.pool,
             ),
         )

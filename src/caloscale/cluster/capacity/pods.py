@@ -11,7 +11,18 @@ from typing import Any, Literal, NamedTuple
 from kubernetes.utils import parse_quantity
 
 from caloscale.cluster.capacity.nodes import Use
-from caloscale.cluster.names import ATTEMPT_LABEL, GPU, KIND, RUN_LABEL, TPU, UID_LABEL, WORKER_CONTAINERS, RunKey
+from caloscale.cluster.names import (
+    ATTEMPT_LABEL,
+    COMPONENT,
+    GPU,
+    KIND,
+    LAUNCHER,
+    RUN_LABEL,
+    TPU,
+    UID_LABEL,
+    WORKER_CONTAINERS,
+    RunKey,
+)
 
 ENDED = ("Succeeded", "Failed")
 RETRYABLE_REASONS = {"Evicted", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeLost", "NodeAffinity"}
@@ -45,6 +56,8 @@ class Pod:
     """Run that it belongs to; None: no run of ours."""
     attempt: int
     """Attempt that it belongs to."""
+    works: bool
+    """Whether it is a worker, with a node of the plan; the launcher of an MPIJob is none."""
     use: Use | None
     """What it takes of its node; None: it is not bound, or has ended."""
     node: str
@@ -97,6 +110,7 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
         uid=metadata.get("uid", ""),
         run=RunKey(namespace, labels[RUN_LABEL], labels.get(UID_LABEL, "")) if labels.get(RUN_LABEL) else None,
         attempt=int(labels.get(ATTEMPT_LABEL, 0)),
+        works=labels.get(COMPONENT) != LAUNCHER,
         use=Use(node, accelerators, cpus, memory_gib) if node and phase not in ENDED else None,
         node=node,
         phase=phase,
@@ -158,7 +172,7 @@ def _moment(text: str | None) -> dt.datetime | None:
     return dt.datetime.fromisoformat(text) if text else None
 
 
-JOB_KINDS = ("TFJob", "JobSet", "TrainJob")
+JOB_KINDS = ("TFJob", "JobSet", "TrainJob", "MPIJob")
 """Kinds of objects that hold the workers of an attempt."""
 JobState = Literal["active", "succeeded", "failed", "suspended"]
 
@@ -168,7 +182,7 @@ class Job:
     """An object that holds the workers of an attempt."""
 
     kind: str
-    """TFJob, JobSet or TrainJob."""
+    """One of `JOB_KINDS`."""
     name: str
     uid: str
     run: RunKey | None
@@ -192,7 +206,7 @@ _STATES: dict[str, JobState] = {
     "Complete": "succeeded",
     "Failed": "failed",
 }
-"""By condition; Succeeded is a TFJob's, Completed a JobSet's, Complete a TrainJob's."""
+"""By condition; Succeeded is a TFJob's and an MPIJob's, Completed a JobSet's, Complete a TrainJob's."""
 
 
 def owner_of(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -202,7 +216,7 @@ def owner_of(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def job_of(raw: Mapping[str, Any]) -> Job:
-    """The job of an API object: a TFJob, a JobSet or a TrainJob."""
+    """The job of an API object of one of `JOB_KINDS`."""
     metadata, status = raw["metadata"], raw.get("status") or {}
     labels = metadata.get("labels") or {}
     owner, namespace = owner_of(raw), metadata.get("namespace", "")
@@ -226,7 +240,9 @@ def job_of(raw: Mapping[str, Any]) -> Job:
 
 
 def _pods_of(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Specifications of the pods in that of a job; of a TrainJob, what it changes in those of its runtime."""
+    """Specifications of the workers in that of a job; of a TrainJob, what it changes in those of its runtime."""
+    if "mpiReplicaSpecs" in spec:
+        return [spec["mpiReplicaSpecs"]["Worker"]["template"]["spec"]]
     if "tfReplicaSpecs" in spec:
         return [replica["template"]["spec"] for replica in spec["tfReplicaSpecs"].values()]
     patches = [each.get("trainingRuntimeSpec") or {} for each in spec.get("runtimePatches") or ()]
@@ -243,7 +259,7 @@ def subject_of(event: Mapping[str, Any]) -> str:
     regarding = event.get("regarding") or {}
     name = str(regarding.get("name", ""))
     job = (
-        re.fullmatch(r"(?:tfjob|jobset|trainjob)-(.+)-[0-9a-f]{5}", name)
+        re.fullmatch(r"(?:tfjob|jobset|trainjob|mpijob)-(.+)-[0-9a-f]{5}", name)
         if regarding.get("kind") == "Workload"
         else None
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.catalogue.prices import Prices
 from caloscale.planning.catalogue.slices import hosts_of
 from caloscale.planning.search.plan import Candidate, plan
-from caloscale.spec import Hardware, Run
+from caloscale.spec import AnyRun, Hardware, Run, SolverRun
 from caloscale.spec.cluster import Backend
 from caloscale.status import Placed
 
@@ -44,8 +45,17 @@ class Catalogue:
     """Plans that were made: a run that waits is planned again with every node that comes and goes."""
 
 
-def backend_of(run: Run, topology: str | None) -> Backend:
+def hardware_of(run: AnyRun) -> Hardware:
+    """The machines that a run asks for; a solver run that names no accelerator has processors."""
+    given = run.hardware or Hardware()
+    on_processors = isinstance(run, SolverRun) and given.accelerator is None
+    return given.model_copy(update={"accelerator": CPU}) if on_processors else given
+
+
+def backend_of(run: AnyRun, topology: str | None) -> Backend:
     """The kind of object that holds the workers."""
+    if isinstance(run, SolverRun):
+        return "MPIJob"
     if run.cluster.backend != "auto":
         return run.cluster.backend
     return "TFJob" if topology is None else "JobSet"
@@ -66,12 +76,14 @@ def pool_of(placed: Placed, pools: Sequence[Pool]) -> Pool | None:
     return next((pool for pool in alike if pool.key.name == placed.pool), None)
 
 
-def plan_on(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed | str | InputError:
+def plan_on(run: AnyRun, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed | str | InputError:
     """The placement in a pool; a text when its estimate passes the budget, an error for what else is in the way.
 
     A count that is the planner's is planned on the nodes that are there; where an autoscaler adds what is missing, and
     where these are too few, on hardware.maxNodes. So a run that could end in time on more nodes waits for them.
     """
+    if isinstance(run, SolverRun):
+        return _for_ranks(run, hardware, pool, catalogue)
     there = hardware.max_nodes if run.cluster.add_nodes else max(min(hardware.max_nodes, len(pool.nodes)), 1)
     planned = _known(run, hardware, pool, catalogue, there)
     if not isinstance(planned, Placed) and there < hardware.max_nodes:
@@ -80,6 +92,45 @@ def plan_on(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> P
         return planned
     workers_per_node = planned.workers // planned.nodes
     return planned.model_copy(update={"pool": pool.key.name, **requests_of(pool, workers_per_node)})
+
+
+def _for_ranks(run: SolverRun, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed | InputError:
+    """The placement of a solver run, which its configuration sets; how long an epoch takes was not measured."""
+    solver, per_node, given = run.solver, pool.key.per_node, _given_nodes(hardware, pool)
+    nodes = solver.ranks // per_node if per_node else given or 1
+    slots = per_node or math.ceil(solver.ranks / nodes)
+    without_ranks = (nodes - 1) * slots >= solver.ranks
+    if (per_node and solver.ranks % per_node) or given not in (None, nodes) or without_ranks:
+        return InputError(
+            f"{solver.ranks} do not fill {given or 'whole'} nodes of pool {pool.key.name} with {slots} each",
+            field="solver.ranks",
+            remedy="change solver.ranks, or hardware.nodes or count",
+        )
+    usd_per_hour, reasons = None, ["no estimate: the time of an epoch was not measured"]
+    try:
+        usd_per_hour = usd_per_node_hour(pool, catalogue) * nodes
+    except InputError as error:
+        if run.budget.max_usd is not None:
+            return error
+        reasons.append(error.problem)
+    seconds = None if solver.max_minutes is None else 60 * solver.max_minutes
+    if seconds is not None:
+        reasons[0] += "; the limit is solver.maxMinutes, without start and last save"
+    placed = _placed(
+        run,
+        pool,
+        nodes=nodes,
+        workers=nodes,
+        accelerators_per_worker=per_node,
+        slots=slots,
+        batch_per_replica=solver.events_per_rank,
+        global_batch=solver.events_per_rank * solver.ranks,
+        usd_per_hour=usd_per_hour,
+        estimate_seconds=seconds,
+        estimate_usd=None if seconds is None or usd_per_hour is None else usd_per_hour * seconds / 3600,
+        reasons=tuple(reasons),
+    )
+    return placed.model_copy(update=requests_of(pool, 1))
 
 
 def _on_more(
@@ -164,7 +215,7 @@ def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[st
     )
 
 
-def _placed(run: Run, pool: Pool, *, nodes: int, batch_per_replica: int, **fields: Any) -> Placed:
+def _placed(run: AnyRun, pool: Pool, *, nodes: int, batch_per_replica: int, **fields: Any) -> Placed:
     """A placement in a pool; `plan_on` adds what the workers request."""
     replicas = replicas_of(pool.key.accelerator, nodes * pool.key.workers_per_node)
     values = {

@@ -9,15 +9,15 @@ from pydantic.alias_generators import to_camel
 
 from caloscale.cluster.capacity.nodes import Pool, PoolKey, kind_of
 from caloscale.cluster.capacity.placement import fits
-from caloscale.cluster.capacity.pool_plan import Catalogue, pool_of, requests_of, usd_per_node_hour
+from caloscale.cluster.capacity.pool_plan import Catalogue, hardware_of, pool_of, requests_of, usd_per_node_hour
 from caloscale.errors import InputError
 from caloscale.planning.catalogue.accelerators import load_accelerators, load_networks, replicas_of
 from caloscale.planning.step_time.layout import memory_problem
-from caloscale.spec import Hardware, Run
+from caloscale.spec import AnyRun, SolverRun
 from caloscale.status import Placed
 
 
-def shrink(run: Run, placed: Placed, pools: Sequence[Pool]) -> Placed | None:
+def shrink(run: AnyRun, placed: Placed, pools: Sequence[Pool]) -> Placed | None:
     """The placement on as many nodes as are free, fewer than planned: same global batch, by micro-batches in memory.
 
     None when there is none, or none is free.
@@ -29,7 +29,7 @@ def shrink(run: Run, placed: Placed, pools: Sequence[Pool]) -> Placed | None:
     return resize_down(run, placed, min(pool.free, placed.planned_nodes - 1))
 
 
-def resize_down(run: Run, placed: Placed, most_nodes: int) -> Placed | None:
+def resize_down(run: AnyRun, placed: Placed, most_nodes: int) -> Placed | None:
     """The placement on the largest number of nodes up to ``most_nodes`` that divides the global batch.
 
     None when there is none from recovery.elastic.minNodes on. Slices do not shrink.
@@ -41,7 +41,7 @@ def resize_down(run: Run, placed: Placed, most_nodes: int) -> Placed | None:
     return next((layout for layout in layouts if layout is not None), None)
 
 
-def move(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) -> list[Placed]:
+def move(run: AnyRun, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) -> list[Placed]:
     """The planned layout in other pools that are allowed and have enough free nodes, the cheapest first."""
     full = resize(run, placed, placed.planned_nodes)
     if full is None:
@@ -51,7 +51,7 @@ def move(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) 
     return [one for key, one in found if free[key] >= full.nodes]
 
 
-def alternatives(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) -> list[Placed]:
+def alternatives(run: AnyRun, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) -> list[Placed]:
     """The placement, and the same layout in the other pools that are allowed, the cheapest first.
 
     All ask for the same processors and memory; their pools differ in one label of the nodes (`pool_label`).
@@ -77,7 +77,9 @@ def pool_label(placements: Sequence[Placed]) -> str | None:
     return max(values, key=lambda label: len(values[label]), default=None)
 
 
-def _elsewhere(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) -> list[tuple[PoolKey, Placed]]:
+def _elsewhere(
+    run: AnyRun, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue
+) -> list[tuple[PoolKey, Placed]]:
     """The layout in other pools that are allowed, the cheapest first.
 
     Same accelerators on as many nodes, so the same global batch and results. Spot and on-demand are both allowed where
@@ -87,7 +89,7 @@ def _elsewhere(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catal
     found = []
     for pool in pools:
         key = pool.key
-        alike = (key.accelerator, key.per_node, key.topology) == wanted and fits(run.hardware or Hardware(), pool)
+        alike = (key.accelerator, key.per_node, key.topology) == wanted and fits(hardware_of(run), pool)
         if not alike or pool is own:
             continue
         try:
@@ -106,8 +108,13 @@ def _elsewhere(run: Run, placed: Placed, pools: Sequence[Pool], catalogue: Catal
     return sorted(found, key=lambda pair: (pair[1].usd_per_hour is None, pair[1].usd_per_hour or 0.0, pair[1].pool))
 
 
-def resize(run: Run, placed: Placed, nodes: int) -> Placed | None:
-    """The placement on another number of nodes at the same global batch; None when that cannot be."""
+def resize(run: AnyRun, placed: Placed, nodes: int) -> Placed | None:
+    """The placement on another number of nodes at the same global batch; None when that cannot be.
+
+    The ranks of a solver run are as many as its nodes have room for.
+    """
+    if isinstance(run, SolverRun):
+        return placed if nodes == placed.nodes else None
     chip = load_accelerators().get(placed.accelerator)
     replicas = replicas_of(placed.accelerator, nodes * max(placed.per_node, 1))
     if placed.global_batch % replicas:
@@ -140,6 +147,9 @@ def worker_configuration(spec: Mapping[str, Any], placed: Placed) -> dict[str, A
 
     What the operator does not set passes through as the API server has it: the workers' image understands it.
     """
+    cluster = {**(spec.get("cluster") or {}), "suspend": False}
+    if placed.slots:
+        return {**spec, "cluster": cluster}
     nodes = placed.planned_nodes
     hardware = {
         **{to_camel(name): value or None for name, value in kind_of(placed).items()},
@@ -156,5 +166,5 @@ def worker_configuration(spec: Mapping[str, Any], placed: Placed) -> dict[str, A
         **spec,
         "hardware": {**(spec.get("hardware") or {}), **hardware},
         "train": {**given, "globalBatchSize": placed.global_batch, "maxBatchPerReplica": most},
-        "cluster": {**(spec.get("cluster") or {}), "suspend": False},
+        "cluster": cluster,
     }

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from caloscale.cluster.capacity.gke_pools import NodePool, catalogue_pools
 from caloscale.cluster.capacity.nodes import Node, Pool, PoolKey
-from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO
+from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO, hardware_of
 from caloscale.cluster.names import GKE_ACCELERATOR, GKE_SPOT, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, INSTANCE_TYPE
 from caloscale.planning.catalogue.machines import find_machine
 from caloscale.planning.catalogue.slices import find_slices
-from caloscale.spec import Hardware, Run
+from caloscale.spec import AnyRun
 
 USABLE = 0.9
 """Part of a machine's processors and memory that GKE leaves to pods, about."""
@@ -18,9 +18,9 @@ TPU_HOST = (96.0, 192.0)
 """Processors and GiB that TPU hosts have at least."""
 
 
-def scale_from_zero_pools(run: Run, pools: Sequence[Pool]) -> list[Pool]:
+def scale_from_zero_pools(run: AnyRun, pools: Sequence[Pool]) -> list[Pool]:
     """Pools of the kinds that hardware names and of which no node is there; their pods go by kind, not by name."""
-    hardware = run.hardware or Hardware()
+    hardware = hardware_of(run)
     if hardware.accelerator is None and hardware.machine_type is None:
         return []
     there = {(pool.key.accelerator, pool.key.per_node, pool.key.topology, pool.key.capacity_type) for pool in pools}

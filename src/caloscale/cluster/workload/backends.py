@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from caloscale.cluster import names
 from caloscale.cluster.workload.launch import Launch, Manifest
+from caloscale.cluster.workload.mpijob import render_mpijob
 from caloscale.cluster.workload.pod_template import CONTAINER, POD, SCRATCH, SHARED_MEMORY, pod_template
 from caloscale.spec.cluster import GRACE_SECONDS
 
@@ -200,4 +201,5 @@ def render_progress(run: names.RunKey) -> Manifest:
 
 def render(launch: Launch) -> Manifest:
     """The manifest of an attempt's job."""
-    return {"TFJob": render_tfjob, "JobSet": render_jobset, "TrainJob": render_trainjob}[launch.placed.backend](launch)
+    renderers = {"TFJob": render_tfjob, "JobSet": render_jobset, "TrainJob": render_trainjob, "MPIJob": render_mpijob}
+    return renderers[launch.placed.backend](launch)

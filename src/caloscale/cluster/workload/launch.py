@@ -8,7 +8,7 @@ from typing import Any
 
 from caloscale.cluster import names
 from caloscale.cluster.capacity.labels import NodeLabels, load_labels
-from caloscale.spec import Run, SolverRun
+from caloscale.spec import AnyRun
 from caloscale.status import Placed
 
 Manifest = dict[str, Any]
@@ -22,7 +22,7 @@ class Launch:
     """The TrainingRun."""
     attempt: int
     """Number of the attempt."""
-    run: Run | SolverRun
+    run: AnyRun
     """What the operator understands of its run configuration."""
     configuration: Mapping[str, Any]
     """What the workers read (`caloscale.cluster.capacity.resizing.worker_configuration`)."""
@@ -45,12 +45,12 @@ class Launch:
     @property
     def labels(self) -> dict[str, str]:
         """Labels of the job and of its pods."""
-        return self.owner.labels("worker", self.attempt)
+        return self.owner.labels(names.WORKER, self.attempt)
 
     @property
     def own_labels(self) -> dict[str, str]:
-        """Labels that the pods of this launch alone have."""
-        return {label: self.labels[label] for label in (names.RUN_LABEL, names.ATTEMPT_LABEL)}
+        """Labels that the workers of this launch alone have."""
+        return {label: self.labels[label] for label in (names.RUN_LABEL, names.ATTEMPT_LABEL, names.COMPONENT)}
 
     def metadata(self) -> Manifest:
         """Metadata of the job; its annotations are the plan that the admission policy holds it to."""

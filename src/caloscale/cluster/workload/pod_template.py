@@ -9,7 +9,7 @@ from caloscale.cluster import names
 from caloscale.cluster.capacity.nodes import tolerated
 from caloscale.cluster.capacity.resizing import pool_label
 from caloscale.cluster.workload.launch import Launch, Manifest
-from caloscale.spec import Run, SolverRun
+from caloscale.spec import AnyRun, Run
 
 USER = 65532
 """User of the workers; the images make it."""
@@ -38,7 +38,7 @@ SHARED_MEMORY = "8Gi"
 """Size of /dev/shm: NCCL and the input pipeline need more than the 64 MiB of a container."""
 
 
-def workspace_of(run: Run | SolverRun) -> str | None:
+def workspace_of(run: AnyRun) -> str | None:
     """Where a run on a cluster leaves its folder: cluster.workspace; else beside its checkpoints, where these are in a
     bucket; else nowhere that outlives its pods.
     """
