@@ -121,6 +121,22 @@ def test_images_are_built_and_pushed_with_what_this_machine_knows(
     assert noted[-1]["arguments"] == ["push", image]
 
 
+def test_the_solver_is_built_after_the_trainer_that_it_is_made_from(machine: Path) -> None:
+    """The trainer is built, too, where it is not there, and not pushed unless it was asked for."""
+    install(machine, "buildah")
+    app(["build", "solver", "--base=debian:12", "--registry=r.example", "--push"], standalone_mode=False)
+    trainer, solver = (each["arguments"] for each in notes(machine) if each["arguments"][0] == "build")
+    assert "--build-arg=BASE_IMAGE=debian:12" in trainer
+    assert f"--build-arg=TRAINER_IMAGE=r.example/trainer:{__version__}" in solver
+    assert not any("BASE_IMAGE" in each for each in solver)
+    pushed = [each["arguments"][1] for each in notes(machine) if each["arguments"][0] == "push"]
+    assert pushed == [f"r.example/solver:{__version__}"]
+    (machine / "id").write_text("0123456789abcdef")
+    (machine / "log").unlink()
+    app(["build", "solver", "--registry=r.example"], standalone_mode=False)
+    assert len([each for each in notes(machine) if each["arguments"][0] == "build"]) == 1
+
+
 def test_a_build_that_fails_says_so_and_leaves_no_secret(machine: Path) -> None:
     install(machine, "podman", failing=("build",), code=125)
     with pytest.raises(
@@ -188,7 +204,7 @@ def test_manifests_and_components_name_images_that_are_made() -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert f"{container['image'].partition(':')[0]}:{__version__}" in made
     variables = {each["name"]: each.get("value") for each in container["env"]}
-    assert variables["CALOSCALE_IMAGE"] in made
+    assert {variables["CALOSCALE_IMAGE"], variables["CALOSCALE_SOLVER_IMAGE"]} <= made
     for path in (ROOT / "pipelines" / "compiled").glob("*.yaml"):
         named = re.findall(r"^\s+image: (\S+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert named and set(named) <= made

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -17,10 +18,10 @@ from tools.images.base import IMAGE, make_base
 from tools.images.engines import Build, Engine, find_engine
 from tools.images.errors import ImageError
 from tools.images.machine import pip_settings, revision, secrets, wheel_folders
-from tools.images.targets import REGISTRY, ROOT, choose, qualified
+from tools.images.targets import REGISTRY, ROOT, TARGETS, Target, choose, qualified
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
-Targets = Annotated[list[str] | None, typer.Argument(help="trainer-cpu, trainer-gpu, trainer-tpu, operator, storage.")]
+Targets = Annotated[list[str] | None, typer.Argument(help=", ".join(TARGETS))]
 EngineName = Annotated[str, typer.Option(help="docker, podman or buildah; empty: the first that works here.")]
 
 
@@ -34,7 +35,7 @@ def build(
     base: Annotated[str, typer.Option(help="Base image; empty: the Dockerfile's, or that of `base`.")] = "",
     extras: Annotated[str | None, typer.Option(help="Extras in a trainer, beside TensorFlow's.")] = None,
 ) -> None:
-    """Build images, with the package's version as tag."""
+    """Build images, with the package's version as tag; what one of them is made from is built before."""
     chosen = choose(targets or ())
     if push and not registry:
         raise ImageError("PUSH: where to?", remedy="REGISTRY=europe-west4-docker.pkg.dev/PROJECT/REPOSITORY, say")
@@ -42,18 +43,37 @@ def build(
     settings = pip_settings(os.environ)
     source = revision(ROOT)
     base = base or (IMAGE if found.image_id(IMAGE) else "")
-    print(f"{found.name} builds {', '.join(chosen)}, revision {source[:12]}, on {base or 'the base of its Dockerfile'}")
+    building = {**_absent(found, chosen, registry), **chosen}
+    on = base or "the base of its Dockerfile"
+    print(f"{found.name} builds {', '.join(building)}, revision {source[:12]}, on {on}")
     with secrets(settings, os.environ) as files:
-        for number, (name, target) in enumerate(chosen.items(), 1):
-            image = qualified(target.image(registry or REGISTRY))
-            print(f"[{number}/{len(chosen)}] {image}", flush=True)
-            wanted = Build(target, image, source, __version__, base, extras, files, wheel_folders(settings))
+        for number, (name, target) in enumerate(building.items(), 1):
+            image = _image(target, registry)
+            print(f"[{number}/{len(building)}] {image}", flush=True)
+            from_image = _image(TARGETS[target.after], registry) if target.after else base
+            wanted = Build(target, image, source, __version__, from_image, extras, files, wheel_folders(settings))
             seconds = run(found, found.build(wanted, ROOT), f"build {name}")
-            print(f"[{number}/{len(chosen)}] {image}: built in {seconds:.0f} s, id {found.image_id(image)}", flush=True)
-            if archive:
+            print(
+                f"[{number}/{len(building)}] {image}: built in {seconds:.0f} s, id {found.image_id(image)}", flush=True
+            )
+            if archive and name in chosen:
                 print(write_archive(found, name, image))
-            if push:
+            if push and name in chosen:
                 run(found, found.push(image), f"push {image}")
+
+
+def _image(target: Target, registry: str) -> str:
+    return qualified(target.image(registry or REGISTRY))
+
+
+def _absent(engine: Engine, chosen: Mapping[str, Target], registry: str) -> dict[str, Target]:
+    """Targets that chosen ones are made from and that nobody has built: they are neither pushed nor archived."""
+    needed = {target.after: TARGETS[target.after] for target in chosen.values() if target.after}
+    return {
+        name: target
+        for name, target in needed.items()
+        if name not in chosen and engine.image_id(_image(target, registry)) is None
+    }
 
 
 def run(engine: Engine, command: list[str], doing: str) -> float:

@@ -35,7 +35,7 @@ class Build:
     revision: str
     version: str
     base: str = ""
-    """Absent: the Dockerfile's."""
+    """A base, or the image of the target that it is made from; absent: the Dockerfile's."""
     extras: str | None = None
     """Extras of pyproject.toml in a trainer; None: the Dockerfile's."""
     secrets: Mapping[str, Path] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Build:
 
     def arguments(self) -> dict[str, str]:
         """Build arguments of the Dockerfile."""
-        given = {"BASE_IMAGE": self.base} if self.base else {}
+        given = {"TRAINER_IMAGE" if self.target.after else "BASE_IMAGE": self.base} if self.base else {}
         if self.extras is not None and self.target.repository == "trainer":
             given["EXTRAS"] = self.extras
         return given

@@ -26,6 +26,8 @@ class Target:
     repository: str
     variant: str = ""
     """Appended to the tag: the trainer for processors has the plain one, as it is also the image of the components."""
+    after: str = ""
+    """Target whose image it is made from, which is built before; empty: a base."""
 
     def image(self, registry: str = REGISTRY) -> str:
         """The image's name with the package's version as tag, such as ``caloscale/trainer:0.1.0-gpu``."""
@@ -37,6 +39,7 @@ TARGETS = MappingProxyType(
         "trainer-cpu": Target("docker/trainer.Dockerfile", "cpu", "trainer"),
         "trainer-gpu": Target("docker/trainer.Dockerfile", "gpu", "trainer", "-gpu"),
         "trainer-tpu": Target("docker/trainer.Dockerfile", "tpu", "trainer", "-tpu"),
+        "solver": Target("docker/solver.Dockerfile", "solver", "solver", after="trainer-cpu"),
         "operator": Target("docker/operator.Dockerfile", "operator", "operator"),
         "storage": Target("docker/storage.Dockerfile", "storage", "storage"),
     }
@@ -45,12 +48,15 @@ USUAL = ("trainer-cpu", "operator")
 
 
 def choose(names: Iterable[str]) -> dict[str, Target]:
-    """The targets of these names, the usual ones for none; raises ImageError for one that there is not."""
+    """The targets of these names, the usual ones for none; raises ImageError for one that there is not.
+
+    Those that are made from another's image come last.
+    """
     chosen = tuple(names) or USUAL
     for name in chosen:
         if name not in TARGETS:
             raise ImageError(f"TARGETS: there is no image {name!r}", remedy=f"some of: {' '.join(TARGETS)}")
-    return {name: TARGETS[name] for name in chosen}
+    return {name: TARGETS[name] for name in sorted(chosen, key=lambda name: bool(TARGETS[name].after))}
 
 
 def qualified(image: str) -> str:
