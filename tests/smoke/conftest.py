@@ -66,6 +66,7 @@ def cluster(timings: dict[str, float]) -> Iterator[RealCluster]:
                 overlay=os.environ.get("OVERLAY") or "kind",
                 image=image_of("operator"),
                 trainer=image_of("trainer"),
+                solver=image_of("solver"),
             )
         timings["deploySeconds"] = time.monotonic() - begun
         storage = made.kubectl("kustomize", str(ROOT / "manifests" / "storage" / "kind"))

@@ -19,7 +19,7 @@ DEFAULT_POOLS = (
 )
 # Where pods find the folder that all nodes share.
 SHARED = "/run/shared"
-OPERATORS = ("training-operator", "jobset")
+OPERATORS = ("training-operator", "jobset", "mpi-operator")
 
 
 class NotOursError(ClusterError):
