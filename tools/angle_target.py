@@ -85,7 +85,7 @@ def with_angles(dataset: Path, target: Path, replaced: Mapping[str, str]) -> Non
             names = {name: replaced.get(name, name) if shard.split == "train" else name for name in SCALARS}
             with shard_writer(file) as write:
                 for batch in read_batches(dataset / shard.file, manifest.shape):
-                    showers = Prepared(batch["cells"], **{name: batch[source] for name, source in names.items()})
+                    showers = Prepared(batch["cells"], {name: batch[source] for name, source in names.items()})
                     for index in range(len(showers)):
                         write(serialise(showers, index))
             shards.append(shard.model_copy(update={"bytes": file.stat().st_size, "sha256": sha256_of(file)}))

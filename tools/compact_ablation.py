@@ -140,7 +140,7 @@ def compare_showers(folder: Path, run: Run, real: Showers, asked: int) -> dict[s
         with open_shards(folder / DATASET) as shards:
             training = shards.read("train")
         primaries = draw_primaries(run, training, len(real))
-        generated = load_generator(folder / TRAINED).generate(*primaries, seed=run.validation.seed)
+        generated = load_generator(folder / TRAINED).generate_table(primaries, seed=run.validation.seed)
         text = json.dumps(compare_with(real, generated, run), indent=1)
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_writer(file) as temporary:

@@ -14,7 +14,6 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +28,7 @@ from caloscale.bench.tables import machine_text
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.preprocessing import rebin, to_gev, to_network
+from caloscale.showers.primaries import joined
 from caloscale.simulation import simulate
 from caloscale.spec import Run, load_run
 from caloscale.stages.hybrid import GEANT4_PART, simulate_hybrid
@@ -84,11 +84,10 @@ def read_folder(folder: Path, run: Run, cells: tuple[int, int, int]) -> Showers:
     """All showers of a folder as the networks see them: re-binned, without cells below the threshold."""
     geometry, preprocessing = run.data.geometry.model_copy(update={"cells": cells}), run.data.preprocessing
     parts = [read_showers(file, geometry=geometry) for file in sorted(folder.glob("showers-*.h5"))]
-    joined = np.concatenate([part.cells_gev for part in parts])
+    cells_gev = np.concatenate([part.cells_gev for part in parts])
     factors = tuple(has // wanted for has, wanted in zip(cells, run.data.shape))
-    seen = to_gev(to_network(rebin(joined, factors), preprocessing), preprocessing)
-    energy_gev, angle_rad = (np.concatenate([getattr(p, name) for p in parts]) for name in ("energy_gev", "angle_rad"))
-    return Showers(seen, energy_gev, angle_rad, parts[0].source)
+    seen = to_gev(to_network(rebin(cells_gev, factors), preprocessing), preprocessing)
+    return Showers.of(seen, joined([part.primaries for part in parts]), parts[0].source)
 
 
 def separated(showers: Showers) -> int:
@@ -120,12 +119,7 @@ def compare(model: Path, preset: str, showers: int, overrides: Sequence[str], fo
     alone = read_folder(folder / "geant4", whole, whole.data.geometry.cells)
     generated = read_folder(folder / "hybrid", other, other.data.shape)
     shutil.rmtree(folder / "hybrid" / GEANT4_PART, ignore_errors=True)
-    halves = [
-        replace(
-            alone, cells_gev=alone.cells_gev[part], energy_gev=alone.energy_gev[part], angle_rad=alone.angle_rad[part]
-        )
-        for part in (slice(0, None, 2), slice(1, None, 2))
-    ]
+    halves = [alone[part] for part in (slice(0, None, 2), slice(1, None, 2))]
     evaluation = evaluate(generated, reference=halves[0], training=halves[1], run=whole)
     return {
         "decision": evaluation.decision,

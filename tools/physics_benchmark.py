@@ -163,7 +163,7 @@ def main(arguments: Sequence[str]) -> int:
     with open_shards(folder / DATASET) as shards:
         others = shards.read("train")
     primaries = draw_primaries(run, others, len(real))
-    generated = generator.generate(*primaries, seed=run.validation.seed)
+    generated = generator.generate_table(primaries, seed=run.validation.seed)
     sampling = float(np.mean(real.ecal_sum_gev / real.energy_gev))
     settings = f"{identity(run)} {asked.showers} {asked.dense_epochs} {asked.residual_epochs}"
     results = RUNS / "bench" / f"physics-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"

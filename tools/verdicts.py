@@ -71,7 +71,7 @@ def of_deformed(run: Run, dataset: Path, networks: Path, seed: int) -> Iterator[
         training = shards.read("train", np.arange(shards.manifest.splits["train"]))
     primaries = draw_primaries(run, training, generated_showers(run, len(reference)))
     generated, untrained = (
-        load_generator(networks, untrained=which).generate(*primaries, seed=run.validation.seed)
+        load_generator(networks, untrained=which).generate_table(primaries, seed=run.validation.seed)
         for which in (False, True)
     )
     cases: dict[str, Showers] = {"untrained": untrained}

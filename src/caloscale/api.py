@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ def read_showers(path: str | Path, run: Run, *, start: int = 0, stop: int | None
     """
     showers = read_file(path, geometry=run.data.geometry, start=start, stop=stop)
     cells = rebin(showers.cells_gev, run.data.preprocessing.rebin)
-    return Showers(cells, showers.energy_gev, showers.angle_rad, showers.source)
+    return replace(showers, cells_gev=cells)
 
 
 def evaluate(generated: Showers, *, reference: Showers, training: Showers, run: Run) -> Evaluation:

@@ -31,10 +31,10 @@ def latent_noise(seed: int, first: int, count: int, size: int) -> NDArray[np.flo
     return noise
 
 
-def primary_numbers(seed: int, first: int, count: int) -> NDArray[np.float64]:
-    """Two uniform random numbers in [0, 1) for the energy and the angle of each shower: (count, 2)."""
+def primary_numbers(seed: int, first: int, count: int, columns: int = 2) -> NDArray[np.float64]:
+    """Uniform random numbers in [0, 1) for energy, angle and further columns of each shower: (count, columns)."""
     key = _key(seed)
-    numbers = np.empty((count, 2))
+    numbers = np.empty((count, columns))
     for row, shower in enumerate(range(first, first + count)):
         _random(key, _PRIMARY, shower).random(out=numbers[row])
     return numbers

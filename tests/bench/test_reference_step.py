@@ -32,7 +32,7 @@ def draws_of_the_engine(run):
     def labels(number, value):
         return flipped(tf.fill((BATCH, 1), value), run.train.label_flip, section(number))
 
-    size = (noise_size(run.model),)
+    size = (noise_size(run.model, run.data),)
     updates = tuple(section(3 + update).normal(size) for update in range(run.train.generator_updates))
     return Draws(section(0).normal(size), updates, labels(1, 1.0), labels(2, 0.0))
 

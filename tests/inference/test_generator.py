@@ -30,8 +30,8 @@ def test_showers_are_what_the_network_says_in_gev(generator):
     energy, angle = primaries(9)
     showers = generator.generate(energy, angle, seed=3)
     run = generator.run
-    noise = latent_noise(3, 0, 9, noise_size(run.model))
-    x = generator.network(latent(noise, energy, angle, run.model, run.data)).numpy()[..., 0]
+    noise = latent_noise(3, 0, 9, noise_size(run.model, run.data))
+    x = generator.network(latent(noise, showers.primaries, run.model, run.data)).numpy()[..., 0]
     cells = x ** (1 / 0.85) / 50
     cells[cells < run.data.preprocessing.threshold_gev] = 0
     np.testing.assert_allclose(showers.cells_gev, cells, rtol=1e-4, atol=1e-7)  # GeV; a cell is 2e-5 or more
@@ -53,7 +53,7 @@ def test_seeds_and_batches(generator):
 
 def test_batches_are_the_same_showers(generator):
     energy, angle = primaries(10)
-    primaries_of_all = Primaries(energy, angle, 1, paired=True)
+    primaries_of_all = Primaries({"energy_gev": energy, "angle_rad": angle}, 1, paired=True)
     parts = list(stream(generator, primaries_of_all, seed=1, count=10, batch=4))
     assert [len(part) for part in parts] == [4, 4, 2]
     whole = generator.generate(energy, angle, seed=1, batch=4)
@@ -109,7 +109,7 @@ def test_a_model_of_a_version_with_other_keys_of_the_cluster_is_used(copy, gener
     ("fault", "problem"),
     [
         (lambda f: (f / "model.json").unlink(), "model.json: cannot be read"),
-        (lambda f: (f / "model.json").write_text("{}"), "model.json: preset: is not a model card"),
+        (lambda f: (f / "model.json").write_text("{}"), "model.json: energyGev: is not a model card"),
         (lambda f: (f / "model.json").write_bytes(b"\xff\x00"), "is not a model card"),
         (
             lambda f: change_card(f, configuration={"model": {"preset": "new"}}),

@@ -9,14 +9,17 @@ from scipy import stats
 
 from caloscale.errors import InputError, ShowerFileError
 from caloscale.inference import parse_primaries
+from caloscale.spec.data import PrimaryRanges
+
+ELECTRONS = PrimaryRanges(energy_gev=(5, 40), angle_deg=(60, 120))
 
 
-def parse(energies=None, angles=None, seed=1):
-    return parse_primaries(energies, angles, seed=seed, default_energy_gev=(5, 40), default_angle_deg=(60, 120))
+def parse(energies=None, angles=None, seed=1, trained=ELECTRONS, **further):
+    return parse_primaries({"energies": energies, "angles": angles, **further}, trained, seed=seed)
 
 
 def test_a_range_is_evenly_filled():
-    energy, angle = parse("10..500", "80..100").of(0, 5000)
+    energy, angle = parse("10..500", "80..100").of(0, 5000).values()
     assert stats.kstest((energy - 10) / 490, "uniform").pvalue > 1e-3
     assert stats.kstest((np.degrees(angle) - 80) / 20, "uniform").pvalue > 1e-3
     assert abs(np.corrcoef(energy, angle)[0, 1]) < 5 / np.sqrt(5000)
@@ -29,17 +32,17 @@ def test_what_is_absent_is_what_was_trained_on():
 
 
 def test_lists_make_all_combinations():
-    energy, angle = parse("10,20,50", "60,90").of(1, 7)
+    energy, angle = parse("10,20,50", "60,90").of(1, 7).values()
     np.testing.assert_array_equal(energy, [20, 50, 10, 20, 50, 10, 20])
     np.testing.assert_allclose(np.degrees(angle), [60, 60, 90, 90, 90, 60, 60], rtol=1e-6)
 
 
 def test_one_value_and_a_range():
-    energy, angle = parse("50", "62,118").of(0, 4)
+    energy, angle = parse("50", "62,118").of(0, 4).values()
     np.testing.assert_array_equal(energy, 50)
     np.testing.assert_allclose(np.degrees(angle), [62, 118, 62, 118], rtol=1e-6)
     drawn = parse("10..20", "62,118")
-    np.testing.assert_allclose(np.degrees(drawn.of(0, 3)[1]), [62, 118, 62], rtol=1e-6)
+    np.testing.assert_allclose(np.degrees(drawn.of(0, 3)["angle_rad"]), [62, 118, 62], rtol=1e-6)
 
 
 @given(first=st.integers(0, 10**6), cut=st.integers(0, 9))
@@ -47,8 +50,8 @@ def test_a_shower_does_not_depend_on_the_batch(first, cut):
     primaries = parse("10..500", "60,90")
     whole = primaries.of(first, 9)
     pieces = [primaries.of(first, cut), primaries.of(first + cut, 9 - cut)]
-    for part, of_pieces in zip(whole, zip(*pieces)):
-        np.testing.assert_array_equal(part, np.concatenate(of_pieces))
+    for name, part in whole.items():
+        np.testing.assert_array_equal(part, np.concatenate([piece[name] for piece in pieces]))
 
 
 def file_of(path, **columns):
@@ -62,7 +65,7 @@ def file_of(path, **columns):
 def test_a_file_gives_pairs(tmp_path):
     primaries = parse(file_of(tmp_path / "a.h5", energy=[10, 20, 30], theta=[1.1, 1.2, 1.3]))
     assert primaries.length == 3
-    energy, angle = primaries.of(1, 4)
+    energy, angle = primaries.of(1, 4).values()
     np.testing.assert_array_equal(energy, [20, 30, 10, 20])
     np.testing.assert_allclose(angle, [1.2, 1.3, 1.1, 1.2], rtol=1e-6)
 
@@ -111,5 +114,4 @@ def test_a_file_of_another_primary_is_refused(tmp_path):
     with pytest.raises(InputError, match="holds showers of gamma, the model generates showers of e-") as refused:
         parse(path)
     assert "give a file of e-" in str(refused.value.remedy)
-    known = {"seed": 1, "default_energy_gev": (5, 40), "default_angle_deg": (60, 120)}
-    assert parse_primaries(path, None, particle="gamma", **known).length == 1
+    assert parse(path, trained=ELECTRONS.model_copy(update={"particle": "gamma"})).length == 1

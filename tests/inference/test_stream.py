@@ -13,13 +13,14 @@ from caloscale.errors import GenerationError, InputError, Terminated
 from caloscale.inference import open_runtime, parse_primaries, stream, suitable_batch
 from caloscale.inference.runtime import Runtime
 from caloscale.models.card import read_card
+from caloscale.spec.data import PrimaryRanges
 
 MODULE = importlib.import_module("caloscale.inference.stream")  # the package has a function of this name
-ALL = {"seed": 1, "default_energy_gev": (5, 40), "default_angle_deg": (60, 120)}
+ALL = parse_primaries({}, PrimaryRanges(energy_gev=(5, 40), angle_deg=(60, 120)), seed=1)
 
 
 def showers(runtime, *, count=23, **options):
-    parts = list(stream(runtime, parse_primaries(None, None, **ALL), seed=1, count=count, **options))
+    parts = list(stream(runtime, ALL, seed=1, count=count, **options))
     return [
         np.concatenate([getattr(part, name) for part in parts]) for name in ("cells_gev", "energy_gev", "angle_rad")
     ]
@@ -37,11 +38,10 @@ def test_showers_do_not_depend_on_batches_streams_and_commands(folder, runtime):
 
 
 def test_as_many_as_are_asked_for(folder):
-    primaries = parse_primaries(None, None, **ALL)
     runtime = open_runtime(folder)
-    sizes = [len(part) for part in stream(runtime, primaries, seed=1, count=10, batch=4)]
+    sizes = [len(part) for part in stream(runtime, ALL, seed=1, count=10, batch=4)]
     assert sizes == [4, 4, 2]
-    assert list(stream(runtime, primaries, seed=1, count=0)) == []
+    assert list(stream(runtime, ALL, seed=1, count=0)) == []
 
 
 class Counting(Runtime):
@@ -53,7 +53,7 @@ class Counting(Runtime):
         self.lock = threading.Lock()
         self.meeting = threading.Barrier(streams, timeout=600)
 
-    def _compute(self, noise, energy_gev, angle_rad):
+    def _compute(self, inputs):
         with self.lock:
             self.begun += 1
             self.at_once += 1
@@ -64,7 +64,7 @@ class Counting(Runtime):
         time.sleep(0.01)
         with self.lock:
             self.at_once -= 1
-        return np.full((len(noise), *self.card.shape), self.fill, np.float32)
+        return np.full((len(inputs["noise"]), *self.card.shape), self.fill, np.float32)
 
     fill = 0.0
 
@@ -73,7 +73,7 @@ def test_no_more_is_begun_than_is_taken(folder):
     """What waits to be taken is memory."""
     runtime = Counting(read_card(folder), streams=3)
     taken = 0
-    for _ in stream(runtime, parse_primaries(None, None, **ALL), seed=1, count=40, batch=1):
+    for _ in stream(runtime, ALL, seed=1, count=40, batch=1):
         taken += 1
         time.sleep(0.03)
         assert runtime.begun <= taken + 3
@@ -82,7 +82,7 @@ def test_no_more_is_begun_than_is_taken(folder):
 
 def test_one_that_is_given_up_ends_its_threads(folder):
     runtime = Counting(read_card(folder), streams=2)
-    batches = stream(runtime, parse_primaries(None, None, **ALL), seed=1, count=1000, batch=1)
+    batches = stream(runtime, ALL, seed=1, count=1000, batch=1)
     next(batches)
     batches.close()
     assert runtime.begun < 10
@@ -96,12 +96,12 @@ class Stalled(Counting):
         super().__init__(card, streams=1)
         self.released, self.number = threading.Event(), number
 
-    def _compute(self, noise, energy_gev, angle_rad):
+    def _compute(self, inputs):
         if self.begun:
             if self.number is not None:
                 os.kill(os.getpid(), self.number)
             self.released.wait()
-        return super()._compute(noise, energy_gev, angle_rad)
+        return super()._compute(inputs)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -114,7 +114,7 @@ def test_a_signal_ends_a_generation_whose_runtime_has_stalled(folder, monkeypatc
     before = signal.signal(number, stop)
     try:
         with pytest.raises(Terminated):
-            list(stream(runtime, parse_primaries(None, None, **ALL), seed=1, count=3, batch=1))
+            list(stream(runtime, ALL, seed=1, count=3, batch=1))
     finally:
         signal.signal(number, before)
         runtime.released.set()
@@ -126,7 +126,7 @@ def test_the_wait_for_a_batch_is_bounded(folder, monkeypatch):
     runtime = Stalled(read_card(folder))
     runtime.begun = 1
     with pytest.raises(GenerationError, match=r"no batch of 1 showers was finished(.|\n)*fewer --streams"):
-        list(stream(runtime, parse_primaries(None, None, **ALL), seed=1, count=3, batch=1))
+        list(stream(runtime, ALL, seed=1, count=3, batch=1))
     runtime.released.set()
 
 
@@ -134,14 +134,14 @@ def test_cells_that_are_not_finite(folder):
     runtime = Counting(read_card(folder), streams=1)
     runtime.fill = np.nan
     with pytest.raises(InputError, match="not finite"):
-        list(stream(runtime, parse_primaries("7", "90", **ALL), seed=1, count=2))
+        list(stream(runtime, ALL, seed=1, count=2))
 
 
 def test_numbers_below_the_least(folder):
     runtime = Counting(read_card(folder), streams=1)
     for options in ({"batch": 0}, {"count": -1}, {"first": -1}):
         with pytest.raises(InputError, match="must be at least"):
-            list(stream(runtime, parse_primaries(None, None, **ALL), seed=1, **{"count": 1, **options}))
+            list(stream(runtime, ALL, seed=1, **{"count": 1, **options}))
 
 
 def test_a_batch_that_fits():

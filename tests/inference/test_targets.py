@@ -67,13 +67,13 @@ def test_par04_puts_the_cells_where_they_are(theta_deg):
         ]
     )
     cells = np.random.default_rng(1).exponential(size=(9, 8, 3)).astype(np.float32)
-    deposits = target.expected(cells, 10.0, theta)
+    deposits = target.expected(cells, {"energy_gev": 10.0, "angle_rad": theta})
     assert deposits.sum() == pytest.approx(1000 * cells.sum(), rel=1e-5)
     positions = par04_positions(target.mesh, entry, theta)
     for cell in np.ndindex(9, 8, 3):
         one = np.zeros((9, 8, 3), np.float32)
         one[cell] = 1
-        (where,) = target.expected(one, 10.0, theta).nonzero()
+        (where,) = target.expected(one, {"energy_gev": 10.0, "angle_rad": theta}).nonzero()
         half = [target.mesh.rho_mm, 2 * math.pi / target.mesh.cells[1] * np.hypot(*target_uv(grid[cell], entry, theta))]
         reach = math.hypot(*(size / 2 for size in (*half, target.mesh.z_mm))) + target.mesh.rho_mm / 2
         distance = np.linalg.norm(positions[where[0]] - grid[cell])
@@ -89,7 +89,7 @@ def test_the_cells_of_a_cylinder_are_those_of_par04s_mesh():
     entry, perpendicular = np.array([0.0, 800.0, 0.0]), math.pi / 2
     positions = par04_positions(target.mesh, entry, perpendicular)
     number = np.arange(16 * 9 * 45, dtype=np.float32).reshape(16, 9, 45)  # each cell has another energy
-    deposits = target.expected(number, 10.0, perpendicular)
+    deposits = target.expected(number, {"energy_gev": 10.0, "angle_rad": perpendicular})
     for azimuth, radius, depth in [(0, 0, 0), (3, 8, 44), (15, 4, 20), (8, 1, 7)]:
         (where,) = np.flatnonzero(np.isclose(deposits, 1000 * number[azimuth, radius, depth], rtol=1e-5))[:1]
         angle, r_mm = (azimuth + 0.5) * math.pi / 8 - math.pi, (radius + 0.5) * 4.65

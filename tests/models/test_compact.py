@@ -46,8 +46,9 @@ def networks():
 
 
 def fed(count, energy=20.0, angle=math.pi / 2, seed=1):
-    noise = np.random.default_rng(seed).standard_normal((count, noise_size(RUN.model)), np.float32)
-    return latent(noise, np.full(count, energy), np.full(count, angle), RUN.model, RUN.data)
+    noise = np.random.default_rng(seed).standard_normal((count, noise_size(RUN.model, RUN.data)), np.float32)
+    primaries = {"energy_gev": np.full(count, energy), "angle_rad": np.full(count, angle)}
+    return latent(noise, primaries, RUN.model, RUN.data)
 
 
 def cells_of(shower):
@@ -64,8 +65,9 @@ def cylinder():
 
 
 def test_a_cylinder_is_generated_and_judged(cylinder):
-    noise = np.random.default_rng(1).standard_normal((3, noise_size(PAR04.model)), np.float32)
-    shower = cylinder.generator(latent(noise, np.full(3, 20.0), np.full(3, math.pi / 2), PAR04.model, PAR04.data))
+    noise = np.random.default_rng(1).standard_normal((3, noise_size(PAR04.model, PAR04.data)), np.float32)
+    primaries = {"energy_gev": np.full(3, 20.0), "angle_rad": np.full(3, math.pi / 2)}
+    shower = cylinder.generator(latent(noise, primaries, PAR04.model, PAR04.data))
     assert shower.shape == (3, 16, 9, 45, 1) and float(tf.reduce_min(shower)) >= 0
     outputs = cylinder.discriminator(shower)
     assert outputs["transverse"].shape == (3, 25) and outputs["layers"].shape == (3, 45)

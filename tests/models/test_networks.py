@@ -185,8 +185,8 @@ def test_outputs(networks, preset):
     run = load_run(preset=preset)
     generator, discriminator = networks[preset]
     rng = np.random.default_rng(0)
-    noise = rng.standard_normal((1, noise_size(run.model))).astype(np.float32)
-    showers = generator(latent(noise, [150.0], [1.5], run.model, run.data))
+    noise = rng.standard_normal((1, noise_size(run.model, run.data))).astype(np.float32)
+    showers = generator(latent(noise, {"energy_gev": [150.0], "angle_rad": [1.5]}, run.model, run.data))
     assert showers.shape == (1, *run.data.shape, 1)
     assert np.min(showers) >= 0
     outputs = discriminator(showers)
@@ -238,21 +238,21 @@ class TestLatent:
 
     def test_variable_angle_is_energy_angle_noise(self):
         model = Model(latent_size=5)
-        assert noise_size(model) == 3
+        assert noise_size(model, self.data) == 3
         noise = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], np.float32)
-        values = latent(noise, [150.0, 100.0], [1.2, 1.9], model, self.data)
+        values = latent(noise, {"energy_gev": [150.0, 100.0], "angle_rad": [1.2, 1.9]}, model, self.data)
         np.testing.assert_allclose(values, [[1.5, 1.2, 1, 2, 3], [1.0, 1.9, 4, 5, 6]], rtol=1e-6)
 
     def test_fixed_angle_is_noise_times_energy(self):
         model = Model(preset="fixed-angle", latent_size=3)
-        assert noise_size(model) == 3
+        assert noise_size(model, self.data) == 3
         noise = np.array([[1.0, -2.0, 3.0], [4.0, 5.0, 6.0]], np.float32)
-        values = latent(noise, [[150.0], [50.0]], [[1.57], [1.57]], model, self.data)
+        values = latent(noise, {"energy_gev": [[150.0], [50.0]], "angle_rad": [[1.57], [1.57]]}, model, self.data)
         np.testing.assert_allclose(values, [[1.5, -3, 4.5], [2, 2.5, 3]], rtol=1e-6)
 
     def test_refuses_noise_of_another_width(self):
         with pytest.raises(ValueError, match="254 columns"):
-            latent(np.zeros((1, 256), np.float32), [1.0], [1.0], Model(), self.data)
+            latent(np.zeros((1, 256), np.float32), {"energy_gev": [1.0], "angle_rad": [1.0]}, Model(), self.data)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -29,7 +29,9 @@ def test_a_file_of_the_challenge_trains_the_preset(tmp_path: Path) -> None:
     preset = load_run(preset="par04", overrides=["data.showers=80", "data.simulation.engine=parametrised"])
     energy_gev = np.random.default_rng(1).uniform(2, 4, 80).astype(np.float32)
     perpendicular = np.full(80, np.pi / 2, np.float32)
-    cells_gev = Parametrised(preset.data).showers(energy_gev, perpendicular) / visible_fraction(preset.data.geometry)
+    cells_gev = Parametrised(preset.data).showers(
+        {"energy_gev": energy_gev, "angle_rad": perpendicular}
+    ) / visible_fraction(preset.data.geometry)
     with h5py.File(tmp_path / "dataset_2_1.hdf5", "w") as file:
         file["incident_energies"] = 1000 * energy_gev[:, None]
         file["showers"] = 1000 * cells_gev.transpose(0, 3, 1, 2).reshape(80, 6480)  # depth, azimuth, radius

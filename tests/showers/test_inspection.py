@@ -52,7 +52,7 @@ def test_describes_what_it_finds(prepared: Path, tmp_path: Path) -> None:
     assert shard.angle_deg == pytest.approx((degrees.min(), degrees.max()), rel=1e-5)
     assert describe(tmp_path / "showers").particles == ("e-",)
     for description in (file, folder, shard):
-        assert description.particle == "e-"
+        assert description.particles == ("e-",)
         assert json.loads(description.model_dump_json(by_alias=True))["energyGev"]
 
 

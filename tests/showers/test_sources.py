@@ -31,7 +31,8 @@ MakeFolder = Callable[..., Path]
 
 def surveyed(name: str, count: int) -> SurveyedFile:
     ones, none = np.ones(count, np.float32), np.zeros(count, bool)
-    return SurveyedFile(Path(name), "variable-angle", "geant4", ones, ones, none, none)
+    primaries = {"energy_gev": ones, "angle_rad": ones}
+    return SurveyedFile(Path(name), "variable-angle", "geant4", primaries, {"energy": none})
 
 
 def test_showers_of_another_primary_are_refused(tmp_path: Path, data: Data) -> None:
@@ -74,8 +75,10 @@ def test_survey_selects_by_energy_and_angle(tmp_path: Path, data: Data) -> None:
     showers.angle_rad[:] = np.radians([90, 60, 120, 121]).astype(np.float32)
     write_showers(tmp_path / "s.h5", showers, attributes={})
     file = survey_file(tmp_path / "s.h5", data)
-    assert file.outside_energy.tolist() == [True, False, False, False]
-    assert file.outside_angle.tolist() == [False, False, False, True]
+    assert {reason: outside.tolist() for reason, outside in file.outside.items()} == {
+        "energy outside data.energyGev": [True, False, False, False],
+        "angle outside data.angleDeg": [False, False, False, True],
+    }
     assert file.is_selected.tolist() == [False, True, True, False]
 
 

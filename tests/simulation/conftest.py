@@ -12,6 +12,7 @@ import pytest
 
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers
+from caloscale.showers.primaries import joined
 from caloscale.simulation import simulate
 from caloscale.spec import Data
 
@@ -69,12 +70,8 @@ def sample(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Sa
 def read_folder(folder: Path, data: Data) -> Showers:
     """All showers of a simulation, in the order of the files."""
     parts = [read_showers(path, geometry=data.geometry) for path in sorted(folder.glob("showers-*.h5"))]
-    return Showers(
-        np.concatenate([part.cells_gev for part in parts]),
-        np.concatenate([part.energy_gev for part in parts]),
-        np.concatenate([part.angle_rad for part in parts]),
-        parts[0].source,
-    )
+    cells = np.concatenate([part.cells_gev for part in parts])
+    return Showers.of(cells, joined([part.primaries for part in parts]), parts[0].source)
 
 
 def digests(folder: Path) -> dict[str, str]:

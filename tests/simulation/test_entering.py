@@ -16,8 +16,8 @@ from caloscale.simulation.entering import (
     assign,
     at_face,
     moved,
+    placed,
     read_entering,
-    shift_of,
 )
 from caloscale.simulation.simulate import fingerprint
 from caloscale.spec import Data, Geometry
@@ -36,32 +36,35 @@ def direction(angle_deg: float, out_of_plane_deg: float = 0.0) -> list[float]:
     [
         (11, 20.0, direction(75), 0, 75),
         (-11, 5.0, direction(90, 1.9), 0, 90),  # a positron, slightly out of the plane
-        (11, 4.99, direction(90), NOBODY, 90),
-        (11, 40.1, direction(90), NOBODY, 90),
+        (11, 4.99, direction(90), NOBODY, None),
+        (11, 40.1, direction(90), NOBODY, None),
         (11, 20.0, direction(58.5), 0, 60),  # within the tolerance: the nearest trained angle
-        (11, 20.0, direction(57), NOBODY, 57),
-        (11, 20.0, direction(90, 2.1), NOBODY, 90),
+        (11, 20.0, direction(57), NOBODY, None),
+        (11, 20.0, direction(90, 2.1), NOBODY, None),
         (22, 1.5, direction(91), 1, 90),
-        (22, 1.5, direction(87), NOBODY, 87),
-        (2112, 10.0, direction(90), NOBODY, 90),
+        (22, 1.5, direction(87), NOBODY, None),
+        (2112, 10.0, direction(90), NOBODY, None),
     ],
 )
 def test_generators_take_what_they_were_trained_with(
-    code: int, energy_gev: float, where: list[float], generator: int, angle_deg: float
+    code: int, energy_gev: float, where: list[float], generator: int, angle_deg: float | None
 ) -> None:
-    number, angle = assign(np.array([code]), np.array([energy_gev]), np.array([where]), [ELECTRONS, PHOTONS])
-    assert number.tolist() == [generator] and np.degrees(angle) == pytest.approx([angle_deg], abs=1e-9)
+    entering = assign(np.array([code]), np.array([energy_gev]), np.array([where]), [ELECTRONS, PHOTONS])
+    assert entering["generator"].tolist() == [generator]
+    if generator != NOBODY:
+        assert np.degrees(entering["angle_rad"]) == pytest.approx([angle_deg], abs=1e-5)
+        assert entering["pdg"].tolist() == [{11: 11, -11: 11, 22: 22}[code]]
 
 
 def test_the_first_generator_that_accepts_takes_a_particle() -> None:
     where = np.array([direction(90)] * 2)
-    number, _ = assign(
+    entering = assign(
         np.array([11, 11]),
         np.array([3.0, 30.0]),
         where,
         [ELECTRONS, ELECTRONS.model_copy(update={"energy_gev": (1, 40)})],
     )
-    assert number.tolist() == [1, 0]
+    assert entering["generator"].tolist() == [1, 0]
 
 
 def test_straight_lines_cross_the_face() -> None:
@@ -77,8 +80,9 @@ def test_a_shower_is_moved_to_where_its_particle_entered() -> None:
     own_mm = -50 / np.tan(np.radians(60))
     entering["x_mm"] = [0, own_mm, own_mm + 31, -15.2 * 2]
     entering["y_mm"] = [0, 7.5, 7.8, -15.3]
-    x, y = shift_of(entering, Geometry(), (3, 3, 1))  # cells of 15.3 mm
-    assert x.tolist() == [0, 0, 2, -2] and y.tolist() == [0, 0, 1, -1]
+    primaries, moves = placed(entering, ELECTRONS, Geometry(), (3, 3, 1))  # cells of 15.3 mm
+    assert moves.tolist() == [[0, 0], [0, 0], [2, 1], [-2, -1]]
+    assert list(primaries) == ["energy_gev", "angle_rad"]
 
 
 @pytest.mark.parametrize(("x", "y"), [(0, 0), (1, 0), (-2, 1), (3, -3), (4, 0), (0, -9)])

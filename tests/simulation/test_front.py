@@ -24,7 +24,7 @@ PLATES = (FrontLayer(material="lead", thickness_mm=5.6), FrontLayer(material="sc
 
 def test_plates_lie_one_behind_the_other_before_the_face() -> None:
     """From the start of the primaries: 5 mm of vacuum, the plates in their order, 5 mm of vacuum, the face at 0."""
-    world = describe_detector(Geometry(), (90, 90), PLATES)
+    world = describe_detector(Data(showers=1, front=PLATES))
     edges_mm = []
     for name in ("Front0", "Front1"):
         middle_mm, thick_mm = 10 * world[name]["position"][2], 10 * world[name]["box"][2]
@@ -38,10 +38,10 @@ def test_plates_lie_one_behind_the_other_before_the_face() -> None:
 def test_inclined_primaries_cross_the_plates() -> None:
     """At 20 degrees primaries start far beside the window: the plates reach there, and the world too."""
     thick = (FrontLayer(material="iron", thickness_mm=200),)
-    plate_cm, _, _ = describe_detector(Geometry(), (20, 160), thick)["Front0"]["box"]
+    plate_cm, _, _ = describe_detector(Data(showers=1, angle_deg=(20, 160), front=thick))["Front0"]["box"]
     start_mm = (50 + start_before_face_mm(thick)) / np.tan(np.radians(20))
     assert 10 * plate_cm / 2 > start_mm
-    world_cm = describe_detector(Geometry(), (20, 160), thick)["box"][0]
+    world_cm = describe_detector(Data(showers=1, angle_deg=(20, 160), front=thick))["box"][0]
     assert world_cm > plate_cm and 10 * world_cm / 2 > start_before_face_mm(thick)
 
 

@@ -20,7 +20,7 @@ def showers(count: int, energy_gev: float, angle_deg: float = 90, seed: int = 1,
     engine = Parametrised(Data.model_validate({"showers": count, **fields}))
     engine.seed(np.random.SeedSequence(seed))
     angle = np.full(count, np.deg2rad(angle_deg), np.float32)
-    return engine.showers(np.full(count, energy_gev, np.float32), angle)
+    return engine.showers({"energy_gev": np.full(count, energy_gev, np.float32), "angle_rad": angle})
 
 
 def test_materials_have_their_published_critical_energies_and_radii() -> None:
@@ -150,7 +150,8 @@ def test_the_axis_passes_the_sensors_where_they_are(angle_deg: float) -> None:
     layers = np.repeat(np.arange(25), 40)
     within = np.tile(np.linspace(0.01, 0.99, 40), 25)
     none = np.zeros(len(layers))
-    cells = engine._bin(np.deg2rad([angle_deg]), none.astype(int), layers + within, none, none + 1.0)[0, :, 0]
+    primaries = {"angle_rad": np.deg2rad([angle_deg])}
+    cells = engine._bin(primaries, none.astype(int), layers + within, none, none + 1.0)[0, :, 0]
     x_mm = (np.arange(201) - 100) @ cells / cells.sum(axis=0)
     wanted_mm = (np.array(sensor_depth_mm(geometry)) - 50) / np.tan(np.deg2rad(angle_deg))
     np.testing.assert_allclose(x_mm, wanted_mm, atol=0.51)

@@ -21,26 +21,26 @@ def data(**fields: object) -> Data:
 
 def test_energies_and_angles_are_uniform_in_the_ranges_of_the_configuration() -> None:
     document = data(simulation={"showersPerFile": 1000})
-    energies = np.concatenate([draw_primaries(document, index).energy_gev for index in range(5)])
-    angles = np.concatenate([np.rad2deg(draw_primaries(document, index).angle_rad) for index in range(5)])
+    energies = np.concatenate([draw_primaries(document, index)[0]["energy_gev"] for index in range(5)])
+    angles = np.concatenate([np.rad2deg(draw_primaries(document, index)[0]["angle_rad"]) for index in range(5)])
     assert kstest(energies, "uniform", args=(5, 35)).pvalue > 1e-3
     assert kstest(angles, "uniform", args=(60, 60)).pvalue > 1e-3
     assert abs(np.corrcoef(energies, angles)[0, 1]) < 4 / np.sqrt(len(energies))
 
 
 def test_a_range_of_one_value_gives_that_value() -> None:
-    primaries = draw_primaries(data(energyGev=[20, 20], angleDeg=[90, 90]), 0)
-    assert set(primaries.energy_gev) == {np.float32(20)}
-    assert set(primaries.angle_rad) == {np.float32(np.pi / 2)}
+    primaries, _ = draw_primaries(data(energyGev=[20, 20], angleDeg=[90, 90]), 0)
+    assert set(primaries["energy_gev"]) == {np.float32(20)}
+    assert set(primaries["angle_rad"]) == {np.float32(np.pi / 2)}
 
 
 def test_files_differ_from_each_other_and_seeds_from_seeds() -> None:
     drawn = [draw_primaries(data(seed=seed), index) for seed, index in ((1, 0), (1, 1), (2, 0), (0, 2))]
-    assert len({p.energy_gev.tobytes() for p in drawn}) == 4
-    assert len({p.transport.generate_state(4).tobytes() for p in drawn}) == 4
-    again = draw_primaries(data(seed=1), 1)
-    assert again.energy_gev.tobytes() == drawn[1].energy_gev.tobytes()
-    assert again.transport.generate_state(4).tobytes() == drawn[1].transport.generate_state(4).tobytes()
+    assert len({primaries["energy_gev"].tobytes() for primaries, _ in drawn}) == 4
+    assert len({transport.generate_state(4).tobytes() for _, transport in drawn}) == 4
+    primaries, transport = draw_primaries(data(seed=1), 1)
+    assert primaries["energy_gev"].tobytes() == drawn[1][0]["energy_gev"].tobytes()
+    assert transport.generate_state(4).tobytes() == drawn[1][1].generate_state(4).tobytes()
 
 
 @given(
@@ -53,11 +53,9 @@ def test_the_split_leaves_the_training_showers_that_were_asked_for(
 ) -> None:
     document = data(showers=showers, validationFraction=fraction, simulation={"showersPerFile": per_file})
     files, per_file = file_count(document), showers_in_file(document)
-    no = np.zeros(per_file, bool)
-    surveyed = [
-        SurveyedFile(Path(str(i)), "variable-angle", "geant4", np.ones(per_file), np.ones(per_file), no, no)
-        for i in range(files)
-    ]
+    primaries = {"energy_gev": np.ones(per_file, np.float32), "angle_rad": np.ones(per_file, np.float32)}
+    none = {"energy": np.zeros(per_file, bool)}
+    surveyed = [SurveyedFile(Path(str(i)), "variable-angle", "geant4", primaries, none) for i in range(files)]
     slices, method = split_files(surveyed, document)
     assert method == "by file"
     train = sum(one.selected for one in slices if one.split == "train")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from caloscale.detector.geometry import gap_mm
 from caloscale.simulation.volumes import bin_deposits, describe_detector
-from caloscale.spec import Geometry
+from caloscale.spec import Data, Geometry
 from tests.simulation.shower_fits import TUNGSTEN_X0_MM
 
 LINE = np.dtype([("event", "u8"), ("value", "f8"), ("start", "f8", 3), ("end", "f8", 3)])
@@ -23,7 +23,7 @@ POINT = np.dtype([("event", "u8"), ("value", "f8"), ("position", "f8", 3)])
 
 def test_the_stack_is_the_clic_calorimeter() -> None:
     """17 layers of 2.4 mm and 8 of 4.8 mm tungsten, 0.5 mm silicon, 159 mm deep: 22.6 radiation lengths."""
-    world = describe_detector(Geometry(), (90, 90))
+    world = describe_detector(Data(showers=1))
     plates = {name: part for name, part in world.items() if isinstance(part, dict)}
     tungsten = [p["box"][2] * 10 for n, p in plates.items() if p["material"] == "G4_W"]
     silicon = [p["box"][2] * 10 for n, p in plates.items() if p["material"] == "G4_Si"]
@@ -42,7 +42,7 @@ def test_the_stack_is_the_clic_calorimeter() -> None:
 def test_every_electron_enters_through_the_front_face(
     angle_deg: tuple[float, float], cells: tuple[int, int, int]
 ) -> None:
-    world = describe_detector(Geometry(cells=cells), angle_deg)
+    world = describe_detector(Data(showers=1, geometry=Geometry(cells=cells), angle_deg=angle_deg))
     half_plate_mm = world["Absorber0"]["box"][0] * 10 / 2
     for angle in angle_deg:
         assert abs(50 / np.tan(np.deg2rad(angle))) < half_plate_mm - 40
@@ -56,7 +56,7 @@ def test_geant4_finds_no_overlap_and_the_same_materials() -> None:
         "g = calzone.Geometry({'World': json.loads(sys.stdin.read())}); g.check()\n"
         "print(len(g.root.daughters), calzone.describe(material='G4_W').density, g['World.Absorber0'].material)"
     )
-    world = json.dumps(describe_detector(Geometry(), (20, 160)))
+    world = json.dumps(describe_detector(Data(showers=1, angle_deg=(20, 160))))
     done = subprocess.run([sys.executable, "-c", program], input=world, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["50", "19.3", "G4_W"], done.stderr
 

@@ -29,8 +29,8 @@ TRACED = ("stream.py", "writer.py", "generation.py", "thread.py", "_base.py", "t
 class Ones(Runtime):
     """Cells of 1 GeV."""
 
-    def _compute(self, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
-        return np.ones((len(noise), *self.card.shape), np.float32)
+    def _compute(self, inputs: dict[str, Any]) -> Any:
+        return np.ones((len(inputs["noise"]), *self.card.shape), np.float32)
 
 
 @pytest.fixture(scope="module")

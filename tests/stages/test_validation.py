@@ -43,20 +43,20 @@ def test_primaries_of_simulated_data_have_the_distribution_of_the_configuration(
     """Uniform in its ranges (Kolmogorov-Smirnov), whatever showers judge, and none of theirs."""
     run = spec.load_run(preset="compact")
     training = showers_of(np.full(50, 7, np.float32), np.full(50, 1.5, np.float32))
-    energy_gev, angle_rad = draw_primaries(run, training, 4000)
+    energy_gev, angle_rad = draw_primaries(run, training, 4000).values()
     assert kstest(energy_gev, "uniform", args=(5, 35)).pvalue > 0.01
     assert kstest(np.rad2deg(angle_rad), "uniform", args=(60, 60)).pvalue > 0.01
     assert abs(np.corrcoef(energy_gev, angle_rad)[0, 1]) < 0.05
     assert len(np.unique(energy_gev)) > 3900
     other = spec.load_run(preset="compact", overrides=["validation.seed=2"])
-    assert not np.array_equal(draw_primaries(other, training, 4000)[0], energy_gev)
-    np.testing.assert_array_equal(draw_primaries(run, training, 4000)[0], energy_gev)
+    assert not np.array_equal(draw_primaries(other, training, 4000)["energy_gev"], energy_gev)
+    np.testing.assert_array_equal(draw_primaries(run, training, 4000)["energy_gev"], energy_gev)
 
 
 def test_primaries_of_own_data_are_those_of_the_training_showers_in_pairs() -> None:
     run = spec.load_run(preset="compact", overrides=["data.source=somewhere"])
     energy_gev = np.array([6, 12, 30], np.float32)
-    found = draw_primaries(run, showers_of(energy_gev, energy_gev / 20), 600)
+    found = list(draw_primaries(run, showers_of(energy_gev, energy_gev / 20), 600).values())
     np.testing.assert_allclose(found[1], found[0] / 20, rtol=1e-6)
     assert all(150 < np.sum(found[0] == e) < 250 for e in energy_gev)
 
@@ -153,7 +153,7 @@ def without_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The card of a model is read, its networks are neither loaded nor used: nothing of them is looked at."""
     monkeypatch.setattr(validation, "load_generator", lambda path, **_: SimpleNamespace(card=read_card(path)))
     monkeypatch.setattr(
-        validation, "_generate", lambda _, energy, angle, seed: (showers_of(energy, angle), float(len(energy)))
+        validation, "_generate", lambda _, table, seed: (showers_of(**table), float(len(table["energy_gev"])))
     )
 
 

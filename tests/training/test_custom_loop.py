@@ -119,8 +119,8 @@ def plain_step(run, networks, optimizers, batch, number):
         return EventDraws(run.train.seed, number, index, 0, count)
 
     def generate(index, training):
-        noise = section(index).normal((noise_size(run.model),))
-        fed = latent(noise, batch["energy_gev"], batch["angle_rad"], run.model, run.data)
+        noise = section(index).normal((noise_size(run.model, run.data),))
+        fed = latent(noise, batch, run.model, run.data)
         return generator(fed, training=training)
 
     def flips(index):

@@ -15,6 +15,7 @@ from caloscale.inference import open_runtime
 from caloscale.models import Networks, build, latent, noise_size
 from caloscale.models.card import CARD, GENERATOR, ModelCard
 from caloscale.models.network_files import load_network
+from caloscale.showers.primaries import draw_table
 from caloscale.spec import Run, build_run
 from caloscale.training.release import parameters, versions
 
@@ -36,18 +37,18 @@ def runtime_work(
     runtime: also keras, the layers of the network one after the other, without a graph.
     """
     run = build_run(configuration)
-    inputs = _inputs(run, batch)
+    noise, primaries = _inputs(run, batch)
     if runtime == "keras":
         network = load_network(Path(folder) / GENERATOR)
 
         def generate() -> Any:
-            return network(latent(*inputs, run.model, run.data), training=False).numpy()
+            return network(latent(noise, primaries, run.model, run.data), training=False).numpy()
 
     else:
         opened = open_runtime(folder, runtime, precision=precision, streams=streams)
 
         def generate() -> Any:
-            return opened.generate_batch(*inputs)
+            return opened.generate_batch(noise, **primaries)
 
     def work(units: int) -> None:
         with ThreadPoolExecutor(streams) as pool:
@@ -61,25 +62,23 @@ def reference_work(configuration: dict[str, Any], batch: int) -> tuple[Work, dic
     """The published generator in plain Keras, in one tf.function, showers in network units."""
     run = build_run(configuration)
     generator = build_reference(run.model, run.data).generator
-    noise, energy, angle = _inputs(run, batch)
+    noise, primaries = _inputs(run, batch)
 
     @tf.function(autograph=False)
-    def generate(noise: Any, energy: Any, angle: Any) -> Any:
-        return generator(latent(noise, energy, angle, run.model, run.data), training=False)
+    def generate(noise: Any, primaries: dict[str, Any]) -> Any:
+        return generator(latent(noise, primaries, run.model, run.data), training=False)
 
     def work(units: int) -> None:
         for _ in range(units):
-            _must_be_finite(generate(noise, energy, angle).numpy())
+            _must_be_finite(generate(noise, primaries).numpy())
 
     return work, {}
 
 
-def _inputs(run: Run, batch: int) -> tuple[Any, Any, Any]:
+def _inputs(run: Run, batch: int) -> tuple[Any, dict[str, Any]]:
     random = np.random.default_rng(1)
-    noise = random.standard_normal((batch, noise_size(run.model)), np.float32)
-    energy = random.uniform(*run.data.energy_gev, batch).astype(np.float32)
-    angle = np.deg2rad(random.uniform(*run.data.angle_deg, batch)).astype(np.float32)
-    return noise, energy, angle
+    noise = random.standard_normal((batch, noise_size(run.model, run.data)), np.float32)
+    return noise, draw_table(run.data, batch, random)
 
 
 def _must_be_finite(cells: Any) -> None:

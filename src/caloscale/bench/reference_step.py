@@ -58,7 +58,7 @@ def reference_optimizers(run: Run, networks: Networks) -> ReferenceOptimizers:
 
 def draw(run: Run, size: int) -> Draws:
     """Fresh random numbers for a batch of ``size`` showers."""
-    shape = (size, noise_size(run.model))
+    shape = (size, noise_size(run.model, run.data))
 
     def labels(value: float) -> Any:
         flips = tf.cast(tf.random.uniform((size, 1)) < run.train.label_flip, tf.float32)
@@ -98,7 +98,7 @@ def _targets(run: Run, batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _generate(run: Run, networks: Networks, batch: Mapping[str, Any], noise: Any, *, training: bool) -> Any:
-    inputs = latent(noise, batch["energy_gev"], batch["angle_rad"], run.model, run.data)
+    inputs = latent(noise, batch, run.model, run.data)
     return networks.generator(inputs, training=training)
 
 

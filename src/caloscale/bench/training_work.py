@@ -21,6 +21,7 @@ from caloscale.profiling.peak import SIZE
 from caloscale.sagips.networks import Perceptron
 from caloscale.sagips.optimizers import make_optimizer
 from caloscale.sagips.proxy import Proxy
+from caloscale.showers.primaries import draw_table
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.spec import Run, build_run, parse_solver_run
 from caloscale.training.input import TrainingShowers
@@ -37,18 +38,15 @@ INPUT_EPOCHS = 1_000_000
 def synthetic_batch(run: Run, size: int) -> dict[str, Any]:
     """A batch as the input pipeline gives it: random cells with the sums of showers of the run's energies."""
     random = np.random.default_rng(1)
-    low, high = run.data.energy_gev
-    energy = random.uniform(low, high, size)
-    angle = np.deg2rad(random.uniform(*run.data.angle_deg, size))
+    primaries = draw_table(run.data, size, random)
     cells = random.gamma(0.5, 1.0, (size, *run.data.shape)) * (random.random((size, *run.data.shape)) < HIT_SHARE)
     preprocessing = run.data.preprocessing
-    ecal_sum = 0.02 * energy * preprocessing.units_per_gev
+    ecal_sum = 0.02 * primaries["energy_gev"] * preprocessing.units_per_gev
     cells *= (ecal_sum / np.maximum(cells.sum(axis=(1, 2, 3)), 1e-9))[:, None, None, None]
     arrays = {
         "cells": cells**preprocessing.power,
-        "energy_gev": energy,
-        "angle_rad": angle,
-        "measured_angle_rad": angle,
+        **primaries,
+        "measured_angle_rad": primaries["angle_rad"],
         "ecal_sum": ecal_sum,
     }
     return {name: tf.constant(value, tf.float32) for name, value in arrays.items()}

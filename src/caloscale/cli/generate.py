@@ -26,6 +26,18 @@ def command(
     angles: Annotated[
         str | None, typer.Option(help="Degrees: a range 60..120 or a list 62,90,118. Absent: what was trained on.")
     ] = None,
+    azimuths: Annotated[
+        str | None, typer.Option(help="Degrees: a range -90..90 or a list 0,45. Absent: what was trained on.")
+    ] = None,
+    entry_x: Annotated[
+        str | None, typer.Option(help="Displacement along x, mm: a range -2..2 or a list 0,1. Absent: as trained.")
+    ] = None,
+    entry_y: Annotated[
+        str | None, typer.Option(help="Displacement along y, mm: a range -2..2 or a list 0,1. Absent: as trained.")
+    ] = None,
+    particles: Annotated[
+        str | None, typer.Option(help="Primaries, such as gamma or e-,gamma. Absent: all that was trained on.")
+    ] = None,
     layout: Annotated[str, typer.Option(help="variable-angle or calochallenge.")] = "variable-angle",
     runtime: Annotated[str, typer.Option(help="tensorflow, onnx or openvino.")] = "tensorflow",
     precision: Annotated[str, typer.Option(help="float32 or, with openvino, bfloat16.")] = "float32",
@@ -50,6 +62,10 @@ def command(
             count=count,
             energies=energies,
             angles=angles,
+            azimuths=azimuths,
+            entry_x=entry_x,
+            entry_y=entry_y,
+            particles=particles,
             layout=layout,  # type: ignore[arg-type]
             runtime=runtime,
             precision=precision,

@@ -52,7 +52,7 @@ def command(
     typer.echo(f"picture: {target}")
 
 
-RANGES = ("energyGev", "angleDeg", "sumGev", "showersPerFile")
+RANGES = ("energyGev", "angleDeg", "azimuthDeg", "entryMm", "sumGev", "showersPerFile")
 LONG = ("attributes", "files")
 """Fields of which only the names or the number are shown without --wide."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +18,16 @@ grows as the inverse of the share."""
 SMALLEST_DISTANCE_MM2 = 1e-7
 """Least squared distance of a layer's barycentre from the shower's, mm^2: it keeps the quotient finite and the
 square root differentiable."""
+
+
+def direction_of(primaries: Mapping[str, NDArray[np.floating]]) -> NDArray[np.float64]:
+    """Unit vectors (N, 3) of the primaries of a table: (cos a cos p, cos a sin p, sin a), with the angle a to the face
+    and the azimuth p, 0 where the table has none."""
+    angle = primaries["angle_rad"].astype(np.float64)
+    if "azimuth_rad" not in primaries:
+        return np.stack([np.cos(angle), np.zeros_like(angle), np.sin(angle)], axis=1)
+    azimuth = primaries["azimuth_rad"].astype(np.float64)
+    return np.stack([np.cos(angle) * np.cos(azimuth), np.cos(angle) * np.sin(azimuth), np.sin(angle)], axis=1)
 
 
 def measured_angle_rad(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
-from caloscale.inference.primaries import Primaries
+from caloscale.inference.primaries import Primaries, check_columns, check_trained
 from caloscale.inference.runtime import Floats, Runtime
 from caloscale.inference.stream import stream
 from caloscale.models import latent, noise_size
@@ -32,7 +33,7 @@ class Generator(Runtime):
     def __init__(
         self, network: Any, card: ModelCard, run: Run, *, streams: int = 1, threads: int | None = None
     ) -> None:
-        super().__init__(card, noise_size(run.model), streams=streams, threads=threads)
+        super().__init__(card, noise_size(run.model, run.data), streams=streams, threads=threads)
         self.network, self.run = network, run
 
     @classmethod
@@ -50,29 +51,40 @@ class Generator(Runtime):
         *,
         seed: int,
         batch: int = 128,
+        **further: NDArray[np.floating],
     ) -> Showers:
-        """Showers of these energies and angles (N,), in GeV, re-binned; the same for the same seed and any batch.
+        """Showers of these primaries (N,), in GeV, re-binned; the same for the same seed and any batch.
 
-        Raises InputError for energies and angles that are not finite, not positive, or not of equal length.
+        further: the other columns of the model's table of primaries (`ModelCard.columns`). Raises InputError for
+        energies that are not positive, numbers that are not finite or not of equal length, and further columns that
+        are missing or go beyond what was trained.
         """
-        energy_gev, angle_rad = _checked(energy_gev, angle_rad)
-        cells = np.empty((len(energy_gev), *self.card.shape), np.float32)
-        primaries = Primaries(energy_gev, angle_rad, seed, paired=True)
+        return self.generate_table(
+            {"energy_gev": energy_gev, "angle_rad": angle_rad, **further}, seed=seed, batch=batch
+        )
+
+    def generate_table(self, primaries: Mapping[str, NDArray[np.floating]], *, seed: int, batch: int = 128) -> Showers:
+        """`generate` for a table of primaries."""
+        check_columns(primaries.keys() - {"energy_gev", "angle_rad"}, self.card)
+        table = _checked({name: primaries[name] for name in self.card.columns})
+        check_trained(table, self.card)
+        cells = np.empty((len(table["energy_gev"]), *self.card.shape), np.float32)
+        numbered = Primaries(table, seed, paired=True)
         done = 0
         with bar("generate", len(cells), "showers", disable=len(cells) < _WORTH_A_BAR) as shown:
-            for part in stream(self, primaries, seed=seed, count=len(cells), batch=batch):
+            for part in stream(self, numbered, seed=seed, count=len(cells), batch=batch):
                 cells[done : done + len(part)] = part.cells_gev
                 done += len(part)
                 shown.update(len(part))
-        return Showers(cells, energy_gev, angle_rad, "generated")
+        return Showers.of(cells, table, "generated")
 
-    def _compute(self, noise: Floats, energy_gev: Floats, angle_rad: Floats) -> Floats:
-        cells: Floats = self.cells_gev(noise, energy_gev, angle_rad).numpy()
+    def _compute(self, inputs: dict[str, Floats]) -> Floats:
+        cells: Floats = self.cells_gev(*inputs.values()).numpy()
         return cells
 
     @cached_property
     def cells_gev(self) -> Any:
-        """From noise (B, n), energies in GeV (B,) and angles in rad (B,) to GeV per cell (B, X, Y, Z).
+        """From noise (B, n) and the columns of the table of primaries (B,) to GeV per cell (B, X, Y, Z).
 
         One compiled graph for any B, with the names that exported models have too.
         """
@@ -80,15 +92,14 @@ class Generator(Runtime):
             self._cells_of_batch,
             input_signature=(
                 tf.TensorSpec((None, self.noise_size), tf.float32, name="noise"),
-                tf.TensorSpec((None,), tf.float32, name="energy_gev"),
-                tf.TensorSpec((None,), tf.float32, name="angle_rad"),
+                *(tf.TensorSpec((None,), tf.float32, name=name) for name in self.card.columns),
             ),
             jit_compile=False,
             autograph=False,
         )
 
-    def _cells_of_batch(self, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
-        inputs = latent(noise, energy_gev, angle_rad, self.run.model, self.run.data)
+    def _cells_of_batch(self, noise: Any, *columns: Any) -> Any:
+        inputs = latent(noise, dict(zip(self.card.columns, columns)), self.run.model, self.run.data)
         return to_gev(self.network(inputs, training=False)[..., 0], self.card.preprocessing)
 
 
@@ -144,15 +155,16 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
     return Generator(network, card, run)
 
 
-def _checked(energy_gev: Any, angle_rad: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    energy, angle = np.asarray(energy_gev, np.float32), np.asarray(angle_rad, np.float32)
-    if energy.ndim != 1 or energy.shape != angle.shape:
+def _checked(given: dict[str, Any]) -> dict[str, Floats]:
+    table = {name: np.asarray(column, np.float32) for name, column in given.items()}
+    names, shapes = ", ".join(table), {column.shape for column in table.values()}
+    if len(shapes) > 1 or len(shapes.pop()) != 1:
         raise InputError(
-            "must be two lists of equal length",
-            field="energy_gev, angle_rad",
-            value=(energy.shape, angle.shape),
-            remedy="give (N,) and (N,)",
+            "must be lists of equal length",
+            field=names,
+            value=tuple(column.shape for column in table.values()),
+            remedy="give (N,) for each",
         )
-    if not (np.isfinite(energy).all() and np.isfinite(angle).all() and (energy > 0).all()):
-        raise InputError("must be finite, energies above 0", field="energy_gev, angle_rad", remedy="remove the others")
-    return energy, angle
+    if not (all(np.isfinite(column).all() for column in table.values()) and (table["energy_gev"] > 0).all()):
+        raise InputError("must be finite, energies above 0", field=names, remedy="remove the others")
+    return table

@@ -28,8 +28,7 @@ class OnnxRuntime(Runtime):
         self._session = open_session(path, threads=threads, streams=streams)
         super().__init__(card, self._session.get_inputs()[0].shape[1], streams=streams, threads=threads)
 
-    def _compute(self, noise: Floats, energy_gev: Floats, angle_rad: Floats) -> Floats:
-        inputs = {"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad}
+    def _compute(self, inputs: dict[str, Floats]) -> Floats:
         cells: Floats = self._session.run(["cells_gev"], inputs)[0]
         return cells
 

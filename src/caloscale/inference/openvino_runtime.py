@@ -46,21 +46,21 @@ class OpenVinoRuntime(Runtime):
         noise_size = self._model.input("noise").get_partial_shape()[1].get_length()
         super().__init__(card, noise_size, streams=streams, threads=threads)
 
-    def _compute(self, noise: Floats, energy_gev: Floats, angle_rad: Floats) -> Floats:
+    def _compute(self, inputs: dict[str, Floats]) -> Floats:
         if not self._initialised:
             # The bindings initialise static variables in the first inference, with the interpreter's lock held or
             # wanted: two first inferences at a time can wait for each other for ever, and no signal is seen then.
             with self._first:
-                cells = self._infer(noise, energy_gev, angle_rad)
+                cells = self._infer(inputs)
                 self._initialised = True
                 return cells
-        return self._infer(noise, energy_gev, angle_rad)
+        return self._infer(inputs)
 
-    def _infer(self, noise: Floats, energy_gev: Floats, angle_rad: Floats) -> Floats:
-        idle = self._requests_for(len(noise))
+    def _infer(self, inputs: dict[str, Floats]) -> Floats:
+        idle = self._requests_for(len(inputs["noise"]))
         request = idle.get()
         try:
-            request.start_async({"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad})
+            request.start_async(inputs)
             request.wait()
             cells: Floats = request.get_tensor("cells_gev").data.copy()
             return cells
@@ -74,7 +74,7 @@ class OpenVinoRuntime(Runtime):
                 while len(self._requests) >= _KEPT:
                     self._requests.pop(next(iter(self._requests)))
                 model = self._model.clone()
-                model.reshape({"noise": [batch, self.noise_size], "energy_gev": [batch], "angle_rad": [batch]})
+                model.reshape({"noise": [batch, self.noise_size], **{name: [batch] for name in self.card.columns}})
                 compiled = self._core.compile_model(model, "CPU", self._settings)
                 queue: SimpleQueue[Any] = SimpleQueue()
                 for _ in range(self.streams):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +13,43 @@ from numpy.typing import NDArray
 from caloscale.errors import InputError
 from caloscale.random import primary_numbers
 from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, open_layout
-from caloscale.spec.data import Particle
+from caloscale.showers.primaries import FURTHER, Floats, Table
+from caloscale.spec.data import PDG_CODES, PrimaryRanges
 
-Floats = NDArray[np.float32]
+_ROUNDING = 1e-5
+"""Rad, mm: numbers in float32 at the end of a range count as within."""
+_FIELDS = {
+    "azimuth_rad": "data.azimuthDeg",
+    "entry_x_mm": "data.entryMm",
+    "entry_y_mm": "data.entryMm",
+    "pdg": "particle",
+}
+"""The field of the run configuration from which each further column follows."""
+
+OPTIONS = {
+    "energies": "energy_gev",
+    "angles": "angle_rad",
+    "azimuths": "azimuth_rad",
+    "entryX": "entry_x_mm",
+    "entryY": "entry_y_mm",
+    "particles": "pdg",
+}
+"""Columns by what a user names them."""
+_BOUNDS = {
+    "energies": (0.0, math.inf, "GeV"),
+    "angles": (0.0, 180.0, "degrees"),
+    "azimuths": (-361.0, 361.0, "degrees"),
+    "entryX": (-1e4, 1e4, "mm"),
+    "entryY": (-1e4, 1e4, "mm"),
+}
+"""Lowest and highest number that an option takes, both excluded, and its unit."""
+_EXAMPLES = {
+    "energies": "10..500, a list 10,50,100",
+    "angles": "60..120, a list 62,90,118",
+    "azimuths": "-90..90, a list 0,45",
+    "entryX": "-2..2, a list 0,1",
+    "entryY": "-2..2, a list 0,1",
+}
 
 
 @dataclass(frozen=True)
@@ -27,88 +62,135 @@ class Span:
 
 @dataclass(frozen=True)
 class Primaries:
-    """Energies and angles of any number of showers, by number of the shower.
+    """Tables of primaries of any number of showers, by number of the shower.
 
     A `Span` is drawn from, with random numbers of the shower's own. Lists are taken in turn: all energies with the
-    first angle, all with the second, ... Paired lists belong together, one energy and one angle per shower.
+    first angle, all with the second, ... Paired lists belong together, one of each column per shower.
     """
 
-    energies_gev: Span | Floats
-    angles_rad: Span | Floats
+    columns: Mapping[str, Span | Floats]
     seed: int
     paired: bool = False
 
-    def of(self, first: int, count: int) -> tuple[Floats, Floats]:
-        """Energies in GeV and angles in rad of the showers first, first + 1, ...: (count,) each."""
+    def of(self, first: int, count: int) -> dict[str, Floats]:
+        """The table of the showers first, first + 1, ...: (count,) each."""
         number = np.arange(first, first + count)
-        drawn = primary_numbers(self.seed, first, count) if self._is_drawn else np.empty((count, 2))
-        energies = _values(self.energies_gev, drawn[:, 0], number)
-        turn = 1 if self.paired or isinstance(self.energies_gev, Span) else len(self.energies_gev)
-        return energies, _values(self.angles_rad, drawn[:, 1], number // turn)
+        any_drawn = any(isinstance(column, Span) for column in self.columns.values())
+        size = (count, len(self.columns))
+        drawn = primary_numbers(self.seed, first, *size) if any_drawn else np.empty(size)
+        table, turn = {}, 1
+        for index, (name, column) in enumerate(self.columns.items()):
+            table[name] = _values(column, drawn[:, index], number // turn)
+            turn *= 1 if self.paired or isinstance(column, Span) else len(column)
+        return table
 
-    @property
-    def _is_drawn(self) -> bool:
-        return isinstance(self.energies_gev, Span) or isinstance(self.angles_rad, Span)
+    def range_of(self, column: str) -> tuple[float, float]:
+        """Lowest and highest value of a column."""
+        of = self.columns[column]
+        return (of.low, of.high) if isinstance(of, Span) else (float(of.min()), float(of.max()))
 
     @property
     def energy_range_gev(self) -> tuple[float, float]:
         """Lowest and highest energy, GeV."""
-        return _ends(self.energies_gev)
+        return self.range_of("energy_gev")
 
     @property
     def angle_range_deg(self) -> tuple[float, float]:
         """Lowest and highest angle, degrees."""
-        low, high = _ends(self.angles_rad)
+        low, high = self.range_of("angle_rad")
         return math.degrees(low), math.degrees(high)
 
     @property
     def length(self) -> int | None:
         """Number of showers of the file that was given."""
-        return len(self.energies_gev) if self.paired and not isinstance(self.energies_gev, Span) else None
+        return len(next(iter(self.columns.values()))) if self.paired else None  # type: ignore[arg-type]
 
 
-def parse_primaries(
-    energies: str | None,
-    angles: str | None,
-    *,
-    seed: int,
-    default_energy_gev: tuple[float, float],
-    default_angle_deg: tuple[float, float],
-    particle: Particle = "e-",
-) -> Primaries:
-    """From what a user writes: energies in GeV and angles in degrees as "a..b", "a" or "a,b,c".
+def check_columns(further: Iterable[str], trained: PrimaryRanges) -> None:
+    """InputError unless these are the further columns that a model was trained with."""
+    given, wanted = set(further), set(trained.spans)
+    if unknown := sorted(given - wanted):
+        raise InputError(
+            f"is no condition of this model, which was trained with {', '.join(trained.columns)}",
+            field=unknown[0],
+            remedy="leave it out, or give a model that was trained with a range of it "
+            f"({_FIELDS.get(unknown[0], 'data')})",
+        )
+    if missing := [name for name in trained.spans if name not in given]:
+        raise InputError(
+            "is a condition of this model and is not given",
+            field=missing[0],
+            remedy=f"give the column {missing[0]}, one number per shower: {_known(missing[0], trained)}",
+        )
 
-    ``energies`` may be an HDF5 file of showers of ``particle`` instead, which gives the angles too. Absent: the
-    defaults. Raises InputError for other texts and impossible values and for a file of another primary,
-    ShowerFileError for one that cannot be read.
-    """
-    if energies is not None and energies.endswith((".h5", ".hdf5")):
-        if angles is not None:
+
+def check_trained(table: Table, trained: PrimaryRanges) -> None:
+    """InputError for a number in a further column that the model was not trained with; without a range, 0 was."""
+    for name in (column for column in FURTHER if column in table):
+        column = table[name]
+        if name == "pdg":
+            bad = ~np.isin(column, [PDG_CODES[particle] for particle in trained.particles])
+        else:
+            low, high = trained.spans.get(name, (0.0, 0.0))
+            bad = ~((column >= low - _ROUNDING) & (column <= high + _ROUNDING))
+        if bad.any():
             raise InputError(
-                "the file of the energies gives them", field="angles", value=angles, remedy="leave them out"
+                "holds a number that the model was not trained with",
+                field=name,
+                value=float(column[bad][0]),
+                remedy=f"give {_known(name, trained)}, or a model that was trained with it ({_FIELDS[name]})",
             )
-        return _of_file(Path(energies), seed, particle)
-    energies_gev = Span(*default_energy_gev) if energies is None else _parse(energies, "energies", "GeV", math.inf)
-    angles_deg = Span(*default_angle_deg) if angles is None else _parse(angles, "angles", "degrees", 180)
-    if isinstance(angles_deg, Span):
-        angles_rad: Span | Floats = Span(math.radians(angles_deg.low), math.radians(angles_deg.high))
-    else:
-        angles_rad = np.radians(angles_deg)
-    return Primaries(energies_gev, angles_rad, seed)
 
 
-def _of_file(path: Path, seed: int, particle: Particle) -> Primaries:
+def _known(name: str, trained: PrimaryRanges) -> str:
+    if name == "pdg":
+        return " or ".join(f"{PDG_CODES[particle]} ({particle})" for particle in trained.particles)
+    return "{:g} to {:g}".format(*trained.spans.get(name, (0.0, 0.0)))
+
+
+def parse_primaries(texts: Mapping[str, str | None], trained: PrimaryRanges, *, seed: int) -> Primaries:
+    """From what a user writes, by option (`OPTIONS`): numbers as "a..b", "a" or "a,b,c", angles in degrees; particles
+    as "e-,gamma". Absent: what was trained on.
+
+    ``energies`` may be an HDF5 file of showers instead, which gives all columns. Raises InputError for other texts and
+    impossible values, and for a file of another primary or further columns that the model was not trained with;
+    ShowerFileError for a file that cannot be read.
+    """
+    given = {option: text for option, text in texts.items() if text is not None}
+    if given.get("energies", "").endswith((".h5", ".hdf5")):
+        path = Path(given.pop("energies"))
+        for option, text in given.items():
+            raise InputError("the file of the energies gives them", field=option, value=text, remedy="leave them out")
+        return _of_file(path, trained, seed)
+    low, high = (math.radians(angle) for angle in trained.angle_deg)
+    columns: dict[str, Span | Floats] = {
+        "energy_gev": Span(*trained.energy_gev),
+        "angle_rad": Span(low, high),
+        **{name: Span(*span) for name, span in trained.spans.items()},
+    }
+    if "pdg" in columns:
+        columns["pdg"] = _codes(",".join(trained.particles))
+    for option, text in given.items():
+        columns[OPTIONS[option]] = _codes(text) if option == "particles" else _parse(text, option)
+    primaries = Primaries(columns, seed)
+    ends = {name: column if name == "pdg" else primaries.range_of(name) for name, column in columns.items()}
+    check_trained({name: np.asarray(values, np.float32) for name, values in ends.items()}, trained)
+    return Primaries({name: columns[name] for name in trained.columns}, seed)
+
+
+def _of_file(path: Path, trained: PrimaryRanges, seed: int) -> Primaries:
     with open_layout(path) as opened:
-        if opened.particle != particle:
+        if not set(opened.particles) <= set(trained.particles):
+            found = ", ".join(opened.particles)
             raise InputError(
-                f"holds showers of {opened.particle}, the model generates showers of {particle}",
+                f"holds showers of {found}, the model generates showers of {trained.particle_text}",
                 file=path,
                 field=f"attribute {PARTICLE_ATTRIBUTE}",
-                value=opened.particle,
-                remedy=f"give a file of {particle}, a range of energies, or another model",
+                value=found,
+                remedy=f"give a file of {trained.particle_text}, a range of energies, or another model",
             )
-        energies, angles = opened.energies_gev(), opened.angles_rad()
-    for field, values, highest in (("energies", energies, np.inf), ("angles", angles, np.pi)):
+        table = opened.primaries(columns=tuple(dict.fromkeys((*trained.spans, *opened.further))))
+    for field, values, highest in (("energies", table["energy_gev"], np.inf), ("angles", table["angle_rad"], np.pi)):
         bad = ~((values > 0) & (values < highest))
         if len(values) == 0 or bad.any():
             raise InputError(
@@ -118,31 +200,41 @@ def _of_file(path: Path, seed: int, particle: Particle) -> Primaries:
                 value=float(values[bad][0]) if bad.any() else None,
                 remedy="give a file that `caloscale inspect` can read",
             )
-    return Primaries(energies, angles, seed, paired=True)
+    check_trained(table, trained)
+    return Primaries({name: table[name] for name in trained.columns}, seed, paired=True)
 
 
-def _parse(text: str, field: str, unit: str, highest: float) -> Span | Floats:
+def _codes(text: str) -> Floats:
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in PDG_CODES]:
+        raise InputError(
+            "is not a known primary", field="particles", value=unknown[0], remedy=f"write {', '.join(PDG_CODES)}"
+        )
+    return np.array([PDG_CODES[name] for name in names], np.float32)  # type: ignore[index]
+
+
+def _parse(text: str, option: str) -> Span | Floats:
+    lowest, highest, unit = _BOUNDS[option]
     low, dots, high = text.partition("..")
     try:
         numbers = [float(low), float(high)] if dots else [float(part) for part in text.split(",")]
     except ValueError:
         numbers = []
-    if not numbers or not all(0 < number < highest for number in numbers) or (dots and numbers[0] > numbers[1]):
-        bounds = "above 0" if highest == math.inf else f"between 0 and {highest:g}"
+    if not numbers or not all(lowest < number < highest for number in numbers) or (dots and numbers[0] > numbers[1]):
+        bounds = f"above {lowest:g}" if highest == math.inf else f"between {lowest:g} and {highest:g}"
         raise InputError(
             f"must be {bounds} {unit}",
-            field=field,
+            field=option,
             value=text,
-            remedy="write a range 10..500, a list 10,50,100 or" + (" an .h5 file" if unit == "GeV" else " one value"),
+            remedy=f"write a range {_EXAMPLES[option]} or" + (" an .h5 file" if unit == "GeV" else " one value"),
         )
-    return Span(*numbers) if dots else np.array(numbers, np.float32)
+    if dots:
+        return Span(*(map(math.radians, numbers) if unit == "degrees" else numbers))
+    column = np.array(numbers, np.float32)
+    return np.radians(column) if unit == "degrees" else column
 
 
 def _values(of: Span | Floats, drawn: NDArray[np.float64], turn: NDArray[np.intp]) -> Floats:
     if isinstance(of, Span):
         return (of.low + (of.high - of.low) * drawn).astype(np.float32)
     return of[turn % len(of)]
-
-
-def _ends(of: Span | Floats) -> tuple[float, float]:
-    return (of.low, of.high) if isinstance(of, Span) else (float(of.min()), float(of.max()))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
+from caloscale.inference.primaries import check_columns
 from caloscale.models.card import ModelCard
 
 RuntimeName = Literal["tensorflow", "onnx", "openvino"]
@@ -38,26 +39,34 @@ class Runtime(ABC):
         """Threads of all streams together; None: one per core."""
 
     def generate_batch(
-        self, noise: NDArray[np.floating], energy_gev: NDArray[np.floating], angle_rad: NDArray[np.floating]
+        self,
+        noise: NDArray[np.floating],
+        energy_gev: NDArray[np.floating],
+        angle_rad: NDArray[np.floating],
+        **further: NDArray[np.floating],
     ) -> Floats:
         """Deposited energy per cell, GeV, float32 (B, X, Y, Z), re-binned, nothing below the threshold.
 
-        noise: normal, (B, noise_size); energy_gev, angle_rad: (B,). Raises InputError for other shapes.
+        noise: normal, (B, noise_size); energy_gev, angle_rad, and the further columns of the model's table of primaries
+        (`ModelCard.columns`): (B,). Raises InputError for other columns and other shapes.
         """
-        inputs = [np.ascontiguousarray(values, np.float32) for values in (noise, energy_gev, angle_rad)]
-        shapes = [values.shape for values in inputs]
-        count = len(inputs[1])
-        if shapes != [(count, self.noise_size), (count,), (count,)]:
+        given = {"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad, **further}
+        check_columns(further, self.card)
+        inputs = {name: np.ascontiguousarray(values, np.float32) for name, values in given.items()}
+        shapes = [values.shape for values in inputs.values()]
+        count = len(inputs["energy_gev"])
+        if shapes != [(count, self.noise_size), *[(count,)] * len(self.card.columns)]:
             raise InputError(
                 "do not belong together",
-                field="noise, energy_gev, angle_rad",
+                field=", ".join(inputs),
                 value=shapes,
-                remedy=f"give (B, {self.noise_size}), (B,) and (B,)",
+                remedy=f"give (B, {self.noise_size}), and (B,) for each of the others",
             )
-        return self._compute(*inputs) if count else np.empty((0, *self.card.shape), np.float32)
+        return self._compute(inputs) if count else np.empty((0, *self.card.shape), np.float32)
 
     @abstractmethod
-    def _compute(self, noise: Floats, energy_gev: Floats, angle_rad: Floats) -> Floats: ...
+    def _compute(self, inputs: dict[str, Floats]) -> Floats:
+        """Cells of noise and columns, by the names that exported models have too."""
 
 
 def open_runtime(

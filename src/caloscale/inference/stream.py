@@ -58,10 +58,9 @@ def stream(
 
     def make(start: int) -> Showers:
         # The last batch is filled up: a runtime need not prepare for another size.
-        energy, angle = primaries.of(start, batch)
-        cells = runtime.generate_batch(latent_noise(seed, start, batch, runtime.noise_size), energy, angle)
-        wanted = slice(min(batch, first + count - start))
-        return Showers(cells[wanted], energy[wanted], angle[wanted], "generated")
+        table = primaries.of(start, batch)
+        cells = runtime.generate_batch(latent_noise(seed, start, batch, runtime.noise_size), **table)
+        return Showers.of(cells, table, "generated")[: min(batch, first + count - start)]
 
     def result(batch_in_progress: Future[Showers]) -> Showers:
         end = time.monotonic() + BATCH_SECONDS

@@ -9,8 +9,7 @@ from pydantic import Field, ValidationError
 
 from caloscale.errors import CheckpointError, ConfigurationError
 from caloscale.spec import Run, build_run
-from caloscale.spec.block import Block
-from caloscale.spec.data import Geometry, Particle, Preprocessing, Range
+from caloscale.spec.data import Geometry, Preprocessing, PrimaryRanges
 
 CARD = "model.json"
 GENERATOR = "generator.keras"
@@ -23,7 +22,7 @@ VERDICT = "verdict.json"
 """What a validation decided about the model in the same folder."""
 
 
-class ModelCard(Block):
+class ModelCard(PrimaryRanges):
     """What is needed to use a generator."""
 
     preset: str
@@ -36,12 +35,6 @@ class ModelCard(Block):
     """What network units mean."""
     geometry: Geometry
     """The detector, before re-binning."""
-    particle: Particle = "e-"
-    """The primary that was trained on."""
-    energy_gev: Range
-    """Primary energies that were trained on, GeV."""
-    angle_deg: Range
-    """Angles that were trained on, degrees."""
     source: str
     """Origin of the training showers: geant4, parametrised, generated or file."""
     showers_sha256: str | None = None
@@ -80,9 +73,7 @@ class ModelCard(Block):
             latent_size=run.model.latent_size,
             preprocessing=data.preprocessing,
             geometry=data.geometry,
-            particle=data.particle,
-            energy_gev=data.energy_gev,
-            angle_deg=data.angle_deg,
+            **{name: getattr(data, name) for name in PrimaryRanges.model_fields},
             source=source,
             showers_sha256=showers_sha256,
             configuration=run.model_dump(mode="json", by_alias=True),
@@ -141,9 +132,9 @@ def read_start(folder: Path, run: Run) -> Run:
         )
     if trained.data.particle != run.data.particle:
         raise ConfigurationError(
-            f"is a model of showers of {trained.data.particle}, this run has showers of {run.data.particle}",
+            f"is a model of showers of {trained.data.particle_text}, this run has showers of {run.data.particle_text}",
             field="train.startFrom",
             value=run.train.start_from,
-            remedy=f"give a model of {run.data.particle}, or leave train.startFrom out",
+            remedy=f"give a model of {run.data.particle_text}, or leave train.startFrom out",
         )
     return trained

@@ -23,6 +23,8 @@ from caloscale.models.compact_layers import (
     Deposit,
     Exponentials,
     FromAxis,
+    FromLine,
+    Line,
     Primary,
     Response,
     Scaled,
@@ -31,6 +33,7 @@ from caloscale.models.compact_layers import (
     Speckle,
     fourier_features,
 )
+from caloscale.models.discriminator import conditioned
 from caloscale.models.dropout import EventDropout
 from caloscale.models.layers import PUBLISHED_BIN_EDGES, PUBLISHED_UNITS_PER_GEV, BinCounts, EcalSum, MeasuredAngle
 from caloscale.models.measurement_layers import (
@@ -88,14 +91,20 @@ def _generator(model: Model, data: Data) -> tf.keras.Model:
     small = tf.keras.initializers.RandomNormal
     latent = tf.keras.Input((model.latent_size,), name="latent")
     primary = _primary(data)(latent)
-    noise = Slice(2, name="noise")(latent)
+    line = None
+    if data.spans:
+        line = Line(
+            azimuth="azimuth_rad" in data.spans, entry="entry_x_mm" in data.spans, size=data.condition_size, name="line"
+        )(latent)
+        primary = layers.Concatenate(name="primary_and_condition")([primary, line])
+    noise = Slice(2 + data.condition_size, name="noise")(latent)
     exponentials = Exponentials(min(EXPONENTIALS, noise.shape[1] // 2), name="exponentials")(noise)
     style = layers.Concatenate(name="primary_and_noise")([primary, noise, exponentials])
     for number in (1, 2):
         style = layers.Dense(HIDDEN, activation="silu", name=f"style{number}")(style)
     style = layers.Concatenate(name="style")([style, primary, exponentials])
 
-    maps = _mean_maps(latent, primary, style, data)
+    maps = _mean_maps(latent, primary, line, style, data)
     speckle = CellNoise(data.shape, name="cell_noise")(noise)
     x = layers.Concatenate(name="maps_and_noise")([maps, speckle])
     x = _convolve(x, CHANNELS, data, name="conv1")
@@ -130,12 +139,14 @@ def _generator(model: Model, data: Data) -> tf.keras.Model:
     return tf.keras.Model(latent, shower, name="generator")
 
 
-def _mean_maps(latent: tf.Tensor, primary: tf.Tensor, style: tf.Tensor, data: Data) -> tf.Tensor:
+def _mean_maps(
+    latent: tf.Tensor, primary: tf.Tensor, line: tf.Tensor | None, style: tf.Tensor, data: Data
+) -> tf.Tensor:
     """Logarithm of each cell before noise (B, X, Y, Z): products of functions of the distance from the axis."""
     layers = tf.keras.layers
     cells_z = data.shape[2]
     which = Constant(np.eye(cells_z), name="layer_numbers")(latent)
-    first, second = (_cylinder_features if _is_cylinder(data) else _grid_features)(latent, primary, data)
+    first, second = (_cylinder_features if _is_cylinder(data) else _grid_features)(latent, primary, line, data)
 
     def dense(units: int, name: str, **options: Any) -> Any:
         return layers.Dense(units, name=name, **options)
@@ -167,17 +178,30 @@ def _mean_maps(latent: tf.Tensor, primary: tf.Tensor, style: tf.Tensor, data: Da
     return SeparableMaps(name="maps")([along_x, amplitude, along_y, offset])
 
 
-def _grid_features(latent: tf.Tensor, primary: tf.Tensor, data: Data) -> tuple[tf.Tensor, tf.Tensor]:
-    """Features of x in the frame of the shower (B, Z, X, n), and of |y|: showers are symmetric in y (1, Z, Y, n)."""
+def _grid_features(
+    latent: tf.Tensor, primary: tf.Tensor, line: tf.Tensor | None, data: Data
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Features of x in the frame of the shower (B, Z, X, n), and of |y|: showers are symmetric in y (1, Z, Y, n).
+
+    With azimuths or entries the axis leaves the x-z plane, and y is in the frame of the shower too (B, Z, Y, n).
+    """
     cells_x, cells_y, cells_z = data.shape
     longest = 2 ** math.ceil(math.log2(2 * max(cells_x, cells_y, 2)))
     wavelengths = [longest / 2**n for n in range(int(math.log2(longest)))]
-    along_x = FromAxis(cells_x, _shift(data), wavelengths, name="from_axis")(primary)
+    if line is not None and len(data.spans) > (len(data.particles) > 1):
+        along_x, along_y = (
+            FromLine(cells, _shift(data, axis), wavelengths, axis=axis, name=f"from_line_{'xy'[axis]}")(line)
+            for axis, cells in enumerate((cells_x, cells_y))
+        )
+        return along_x, along_y
+    along_x = FromAxis(cells_x, _shift(data, 0), wavelengths, name="from_axis")(primary)
     from_middle = np.asarray(fourier_features(np.abs(centred(cells_y)), wavelengths, cells_y))[:, len(wavelengths) :]
     return along_x, Constant(np.tile(from_middle[None], (cells_z, 1, 1)), name="from_middle")(latent)
 
 
-def _cylinder_features(latent: tf.Tensor, _: tf.Tensor, data: Data) -> tuple[tf.Tensor, tf.Tensor]:
+def _cylinder_features(
+    latent: tf.Tensor, _: tf.Tensor, __: tf.Tensor | None, data: Data
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Features of the azimuth, all of which repeat after a turn (1, Z, X, n), and of the radius (1, Z, Y, n)."""
     azimuths, radii, cells_z = data.shape
     turns = [azimuths / n for n in range(1, azimuths // 2 + 1)] or [1.0]
@@ -216,6 +240,7 @@ def _discriminator(model: Model, data: Data) -> tf.keras.Model:
     sums = _summary(measured, data)
     x = layers.Dense(DISCRIMINATOR_HIDDEN, name="features_cells")(x)
     features = BroadcastAdd(name="features")([x, layers.Dense(DISCRIMINATOR_HIDDEN, name="features_sums")(sums)])
+    inputs, features = conditioned(shower, features, data)
 
     x = layers.Dense(DISCRIMINATOR_HIDDEN, name="judgement")(features)
     x = layers.LeakyReLU(0.2, name="judgement_leaky")(x)
@@ -225,7 +250,7 @@ def _discriminator(model: Model, data: Data) -> tf.keras.Model:
         "energy": Scaled(middle, name="energy")(layers.Dense(1, dtype="float32", name="energy_over_middle")(features)),
         **measured,
     }
-    return tf.keras.Model(shower, outputs, name="discriminator")
+    return tf.keras.Model(inputs, outputs, name="discriminator")
 
 
 def _measurements(shower: tf.Tensor, model: Model, data: Data) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -273,10 +298,10 @@ def _primary(data: Data) -> tf.Tensor:
     return Primary(centre=(low + high) / 2, width=max((high - low) / math.sqrt(12), 0.1), name="primary")
 
 
-def _shift(data: Data) -> list[float]:
-    """Cells along x between the axis of a shower with cot(angle) = 1 and the middle of the window, per layer."""
+def _shift(data: Data, axis: int) -> list[float]:
+    """Cells along x or y between the axis of a shower with cot(angle) = 1 and the middle of the window, per layer."""
     pivot_mm = aim_depth_mm(data.geometry)
-    cell_mm = data.geometry.cell_mm * data.preprocessing.rebin[0]
+    cell_mm = data.geometry.cell_mm * data.preprocessing.rebin[axis]
     return [(depth - pivot_mm) / cell_mm for depth in sensor_depth_mm(data.geometry, data.preprocessing.rebin[2])]
 
 

@@ -104,6 +104,55 @@ class FromAxis(PlainLayer):
 
 
 @register
+class Line(PlainLayer):
+    """The axis of a shower and its condition: latent [E, angle, condition, ...] -> (B, 4 + remaining condition).
+
+    Slope and entry along x, slope and entry along y: the axis crosses a layer at a distance slope * depth from its
+    entry, with the slopes cot a cos p and cot a sin p at the azimuth p. Without azimuth p is 0, without entry both are
+    0. The rest of the condition, a number for each primary, is passed on. size: that of the condition.
+    """
+
+    def __init__(self, azimuth: bool, entry: bool, size: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.azimuth, self.entry, self.size = bool(azimuth), bool(entry), int(size)
+
+    def call(self, latent: tf.Tensor) -> tf.Tensor:
+        """Latent (B, 2 + size or more) -> (B, 4 + n)."""
+        cotangent = tf.cos(latent[:, 1]) / tf.maximum(tf.sin(latent[:, 1]), 1e-3)
+        numbers = tf.unstack(latent[:, 2 : 2 + self.size], axis=1)
+        none = tf.zeros_like(cotangent)
+        cosine, sine = (numbers.pop(0), numbers.pop(0)) if self.azimuth else (none + 1, none)
+        x, y = (numbers.pop(0), numbers.pop(0)) if self.entry else (none, none)
+        return tf.stack([cotangent * cosine, x, cotangent * sine, y, *numbers], axis=1)
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return self._with(azimuth=self.azimuth, entry=self.entry, size=self.size)
+
+
+@register
+class FromLine(FromAxis):
+    """As `FromAxis`, along x (axis 0) or y (axis 1), for the axis of `Line`: (B, 4 or more) -> (B, L, cells, n)."""
+
+    def __init__(
+        self, cells: int, shift: Sequence[float], wavelengths: Sequence[float], axis: int, **options: Any
+    ) -> None:
+        super().__init__(cells, shift, wavelengths, **options)
+        self.axis = int(axis)
+
+    def call(self, line: tf.Tensor) -> tf.Tensor:
+        """(B, 4 or more) -> (B, L, cells, 2 * wavelengths + 1)."""
+        slope, entry = (line[:, n : n + 1] for n in (2 * self.axis, 2 * self.axis + 1))
+        crossing = slope * tf.constant([self.shift]) + entry
+        distance = tf.constant(centred(self.cells))[None, None] - crossing[:, :, None]
+        return fourier_features(distance, self.wavelengths, self.cells)
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return {**super().get_config(), "axis": self.axis}
+
+
+@register
 class BroadcastAdd(PlainLayer):
     """Sum of tensors such as (B, L, X, Q), (B, L, Q) and (B, Q), missing axes repeated, then a leaky ReLU."""
 
@@ -129,7 +178,8 @@ class BroadcastAdd(PlainLayer):
 class SeparableMaps(PlainLayer):
     """sum_k amplitude[l, k] f_k(x, l) g_k(y, l) + offset[l]: (B, X, Y, L).
 
-    Inputs: f (B, L, X, K), amplitude (B, L K), g (1, L, Y, K), offset (B, L). Few terms make any smooth map.
+    Inputs: f (B, L, X, K), amplitude (B, L K), g (1, L, Y, K) or (B, L, Y, K), offset (B, L). Few terms make any smooth
+    map.
     """
 
     def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -138,6 +188,9 @@ class SeparableMaps(PlainLayer):
         _, layers, cells_x, terms = along_x.shape
         cells_y = along_y.shape[2]
         scaled = along_x * tf.reshape(amplitude, (-1, layers, 1, terms))
+        if along_y.shape[0] != 1:
+            maps = tf.matmul(scaled, along_y, transpose_b=True) * terms**-0.5
+            return tf.transpose(maps, (0, 2, 3, 1)) + offset[:, None, None]
         # Layer by layer, so that each product of matrices is large.
         by_layer = tf.reshape(tf.transpose(scaled, (1, 0, 2, 3)), (layers, -1, terms))
         maps = tf.matmul(by_layer, along_y[0], transpose_b=True) * terms**-0.5

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from caloscale.spec import Data, Model
+from caloscale.spec.data import PDG_CODES
 
 
 class Networks(NamedTuple):
@@ -16,8 +18,9 @@ class Networks(NamedTuple):
     generator: tf.keras.Model
     """latent (B, latentSize) -> showers (B, X, Y, Z, 1) in network units, never negative."""
     discriminator: tf.keras.Model
-    """showers (B, X, Y, Z, 1) -> real_fake (probability), energy (E / energyScaleGev), angle (rad),
-    ecal_sum (units of 1/unitsPerGev GeV), each (B, 1), and with model.binCounts bins (B, 8)."""
+    """showers (B, X, Y, Z, 1), and the condition where there is one (`judged`) -> real_fake (probability), energy
+    (E / energyScaleGev), angle (rad), ecal_sum (units of 1/unitsPerGev GeV), each (B, 1), and with model.binCounts bins
+    (B, 8)."""
 
 
 def build(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
@@ -41,26 +44,58 @@ def build(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
     return networks
 
 
-def noise_size(model: Model) -> int:
+def noise_size(model: Model, data: Data) -> int:
     """Random numbers that a generator takes for each shower."""
-    return model.latent_size if model.preset == "fixed-angle" else model.latent_size - 2
+    return model.latent_size - data.condition_size - (0 if model.preset == "fixed-angle" else 2)
 
 
-def latent(noise: tf.Tensor, energy_gev: tf.Tensor, angle_rad: tf.Tensor, model: Model, data: Data) -> tf.Tensor:
+def latent(noise: tf.Tensor, primaries: Mapping[str, tf.Tensor], model: Model, data: Data) -> tf.Tensor:
     """Input of the generator (B, latentSize).
 
-    noise: normal with mean 0 and width 1, (B, noise_size(model)); energy_gev, angle_rad: (B,) or (B, 1).
-    Variable angle and compact: [E / energyScaleGev, angle, noise]. Fixed angle: noise * E / energyScaleGev,
-    and the angle is not used.
+    noise: normal with mean 0 and width 1, (B, noise_size(model, data)); primaries: with the columns of the run's table
+    of primaries, (B,) or (B, 1) each.
+    Variable angle and compact: [E / energyScaleGev, angle, condition, noise]. Fixed angle: [condition,
+    noise * E / energyScaleGev], and the angle is not used.
     """
     noise = tf.convert_to_tensor(noise)
-    if noise.shape[-1] != noise_size(model):
-        raise ValueError(f"noise must have {noise_size(model)} columns for {model.preset}, got {noise.shape}")
-    energy = tf.reshape(tf.cast(energy_gev, noise.dtype), (-1, 1)) / data.preprocessing.energy_scale_gev
+    if noise.shape[-1] != noise_size(model, data):
+        raise ValueError(f"noise must have {noise_size(model, data)} columns for {model.preset}, got {noise.shape}")
+    energy = _column(primaries["energy_gev"], noise.dtype) / data.preprocessing.energy_scale_gev
+    further = condition(primaries, data, noise.dtype)
     if model.preset == "fixed-angle":
-        return noise * energy
-    angle = tf.reshape(tf.cast(angle_rad, noise.dtype), (-1, 1))
-    return tf.concat([energy, angle, noise], axis=1)
+        return tf.concat([*further, noise * energy], axis=1) if further else noise * energy
+    return tf.concat([energy, _column(primaries["angle_rad"], noise.dtype), *further, noise], axis=1)
+
+
+def condition(primaries: Mapping[str, tf.Tensor], data: Data, dtype: tf.DType = tf.float32) -> list[tf.Tensor]:
+    """What networks take of the further columns of a table of primaries, (B, n) each, n adding up to
+    `Data.condition_size`; nothing where the run has energies and angles only.
+
+    Cosine and sine of the azimuth, which continue over a full turn; entries in re-binned cells; 1 for the primary and 0
+    for the others.
+    """
+    parts = []
+    for name in data.spans:
+        column = _column(primaries[name], dtype)
+        if name == "azimuth_rad":
+            parts += [tf.cos(column), tf.sin(column)]
+        elif name == "pdg":
+            codes = tf.constant([[PDG_CODES[particle] for particle in data.particles]], dtype)
+            parts.append(tf.cast(tf.equal(column, codes), dtype))
+        else:
+            axis = 0 if name == "entry_x_mm" else 1
+            parts.append(column / (data.geometry.cell_mm * data.preprocessing.rebin[axis]))
+    return parts
+
+
+def judged(cells: tf.Tensor, primaries: Mapping[str, tf.Tensor], data: Data) -> tf.Tensor | list[tf.Tensor]:
+    """Input of the discriminator: the showers (B, X, Y, Z, 1), and their `condition` where there is one."""
+    further = condition(primaries, data)
+    return [cells, tf.concat(further, axis=1)] if further else cells
+
+
+def _column(values: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    return tf.reshape(tf.cast(values, dtype), (-1, 1))
 
 
 def count_parameters(network: tf.keras.Model) -> int:

@@ -65,13 +65,14 @@ class Discrimination:
 
 
 def classifier_features(observed: Observed) -> Floats:
-    """What the classifier sees (N, D): energy and angle, share of each layer, sampling fraction, moments, hits per
+    """What the classifier sees (N, D): the primary, share of each layer, sampling fraction, moments, hits per
     energy, sparsity, radius, measured angle. NaN (an empty shower) stays: the classifier knows missing values."""
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = observed.longitudinal / observed.ecal_sum_gev[:, None]
     columns = [
         observed.energy_gev,
         observed.angle_rad,
+        observed.further,
         observed.sampling_fraction,
         observed.hits / observed.energy_gev,
         observed.sparsity,

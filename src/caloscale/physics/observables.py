@@ -7,13 +7,13 @@ CaloChallenge (arXiv:2410.21611: cell spectrum, sparsity, shower shapes per laye
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.detector.angle import measured_angle_rad
+from caloscale.detector.angle import direction_of, measured_angle_rad
 from caloscale.detector.axes import Axes, Floats
 from caloscale.showers.arrays import Showers
 
@@ -42,14 +42,17 @@ class Cuts:
 class Observed:
     """Observables of N showers; NaN where an empty shower has no value.
 
+    further (N, F): the other columns of the table of primaries.
     energy_gev, angle_rad, ecal_sum_gev, weighted_sum_gev (layers weighted by their absorber): (N,).
     longitudinal (N, Z), transverse_x (N, X), transverse_y (N, Y): energy per layer, column, row, GeV; of a cylinder
     per depth, azimuth, radius.
     spectrum (N, K): cells per bin of cell energy. above (N, T): cells above each threshold.
     hits (N,), sparsity (N,): cells above the threshold of hits; part of the cells not above that of sparsity.
     maximum_layer (N,): layer with the largest energy, 0 = front.
-    angle_error_rad (N,): measured angle - true angle.
-    moments_z (N, 3): barycentre in X0, rms in X0, skewness. moments_x, moments_y (N, 3): mm, mm, skewness.
+    angle_error_rad (N,): measured angle - true angle between the direction and the x axis, which is the angle to the
+    face at azimuth 0.
+    moments_z (N, 3): barycentre in X0, rms in X0, skewness. moments_x, moments_y (N, 3): mm from the entry, mm,
+    skewness.
     fractions (N, 3): energy in the front, middle and back third of the layers.
     radius90_mm (N,): radius about the shower's axis that holds 90% of the energy (a Moliere-like radius).
     """
@@ -72,6 +75,7 @@ class Observed:
     moments_y: Floats
     fractions: Floats
     radius90_mm: Floats
+    further: Floats
 
     def __len__(self) -> int:
         return len(self.energy_gev)
@@ -131,7 +135,8 @@ def choose_cuts(samples: Iterable[Showers], *, hits_gev: float, threshold_gev: f
 
 def _observe_chunk(showers: Showers, axes: Axes, cuts: Cuts) -> Observed:
     cells = showers.cells_gev
-    energy, angle = showers.energy_gev.astype(np.float64), showers.angle_rad.astype(np.float64)
+    primaries = {name: column.astype(np.float64) for name, column in showers.primaries.items()}
+    energy, angle = primaries["energy_gev"], primaries["angle_rad"]
     along_xz = cells.sum(axis=2, dtype=np.float64)
     longitudinal, transverse_x = along_xz.sum(axis=1), along_xz.sum(axis=2)
     transverse_y = cells.sum(axis=(1, 3), dtype=np.float64)
@@ -143,6 +148,7 @@ def _observe_chunk(showers: Showers, axes: Axes, cuts: Cuts) -> Observed:
     across = _transverse_moments(cells, (transverse_x, transverse_y), axes)
     moments = [profile_moments(longitudinal, axes.depth_x0), *across]
     measured = measured_angle_rad(cells, axes.geometry, axes.rebin).astype(np.float64)
+    to_x_axis = np.arccos(direction_of(primaries)[:, 0]) if "azimuth_rad" in primaries else angle
     sparsity = 1 - _count_per_shower(shower[values > cuts.sparsity_gev], count) / np.prod(axes.shape)
     return Observed(
         energy_gev=energy,
@@ -157,13 +163,19 @@ def _observe_chunk(showers: Showers, axes: Axes, cuts: Cuts) -> Observed:
         hits=_count_per_shower(shower[values > cuts.hits_gev], count),
         sparsity=sparsity,
         maximum_layer=np.where(empty, np.nan, longitudinal.argmax(axis=1)),
-        angle_error_rad=np.where(empty, np.nan, measured - angle),
+        angle_error_rad=np.where(empty, np.nan, measured - to_x_axis),
         moments_z=moments[0],
-        moments_x=moments[1],
-        moments_y=moments[2],
+        moments_x=_from_entry(moments[1], primaries.get("entry_x_mm")),
+        moments_y=_from_entry(moments[2], primaries.get("entry_y_mm")),
         fractions=_thirds(longitudinal, total),
-        radius90_mm=_radius(shower, where, values, angle, axes, moments),
+        radius90_mm=_radius(shower, where, values, primaries, axes, moments),
+        further=np.column_stack([np.empty((count, 0)), *(primaries[name] for name in showers.further)]),
     )
+
+
+def _from_entry(moments: Floats, entry_mm: Floats | None) -> Floats:
+    """Moments whose barycentre is counted from the entry."""
+    return moments if entry_mm is None else moments - entry_mm[:, None] * [1.0, 0.0, 0.0]
 
 
 def _transverse_moments(cells: NDArray[np.float32], profiles: tuple[Floats, Floats], axes: Axes) -> list[Floats]:
@@ -225,14 +237,15 @@ def _radius(
     shower: NDArray[np.intp],
     where: Sequence[NDArray[np.intp]],
     values: Floats,
-    angle: Floats,
+    primaries: Mapping[str, Floats],
     axes: Axes,
     moments: Sequence[Floats],
     fraction: float = 0.9,
 ) -> Floats:
     """Radius about the axis that holds a fraction of the energy, mm (N,); the axis goes through the shower's
-    barycentre in the direction of the primary (cos a, 0, sin a). Interpolated in rings of a
-    quarter of a cell, whose middles are its multiples."""
+    barycentre in the direction of the primary. Interpolated in rings of a quarter of a cell, whose middles are its
+    multiples."""
+    angle = primaries["angle_rad"]
     count = len(angle)
     _, x_mean, y_mean = (m[:, 0] for m in moments)
     depth = np.bincount(shower, weights=values * axes.z_mm[where[2]], minlength=count)
@@ -242,6 +255,9 @@ def _radius(
     at = where[0], where[1]
     dx, dy = axes.x_mm[at] - x_mean[shower], axes.y_mm[at] - y_mean[shower]
     dz = axes.z_mm[where[2]] - z_mean[shower]
+    if "azimuth_rad" in primaries:  # turned about z, so that the direction is (cos a, 0, sin a)
+        cosine, sine = (function(primaries["azimuth_rad"])[shower] for function in (np.cos, np.sin))
+        dx, dy = dx * cosine + dy * sine, dy * cosine - dx * sine
     across = dx * np.sin(angle)[shower] - dz * np.cos(angle)[shower]
     step = axes.geometry.cell_mm * min(axes.rebin[:2]) / 4
     ring = (np.hypot(across, dy) / step + 0.5).astype(np.intp)

@@ -11,6 +11,7 @@ from caloscale.detector.axes import Axes, Floats, axes_of
 from caloscale.errors import InputError
 from caloscale.physics.observables import Cuts, Observed, choose_cuts, chunks, concatenate, observe
 from caloscale.showers.arrays import Showers
+from caloscale.showers.primaries import rows
 from caloscale.spec.data import Data
 from caloscale.spec.validation import Validation
 
@@ -103,19 +104,18 @@ def mean_shower(training: Showers) -> Floats:
 
 
 def observe_baseline(training: Showers, like: Showers, axes: Axes, cuts: Cuts) -> Observed:
-    """The observables of the baseline at the energies and angles of ``like``.
+    """The observables of the baseline for the primaries of ``like``.
 
-    It repeats the mean training shower times the energy: the same shower for all angles, without fluctuations,
+    It repeats the mean training shower times the energy: the same shower for all other columns, without fluctuations,
     without a threshold (which would take energy away from it).
     """
     mean = mean_shower(training)
     size = max(1, 2_000_000 // mean.size)
     parts = []
     for start in range(0, len(like), size):
-        energy = like.energy_gev[start : start + size]
-        angle = like.angle_rad[start : start + size]
-        cells = (mean * energy[:, None, None, None]).astype(np.float32)
-        parts.append(observe(Showers(cells, energy, angle, source="baseline"), axes, cuts))
+        part = slice(start, start + size)
+        cells = (mean * like.energy_gev[part, None, None, None]).astype(np.float32)
+        parts.append(observe(Showers.of(cells, rows(like.primaries, part), "baseline"), axes, cuts))
     return concatenate(parts)
 
 

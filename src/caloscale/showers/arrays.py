@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
+from caloscale.showers.primaries import Table, rows
 
 
 @dataclass(frozen=True)
@@ -18,21 +20,30 @@ class Showers:
     energy_gev: float32 (N,), energy of the primary, GeV.
     angle_rad: float32 (N,), angle between direction and face in the x-z plane, rad; pi/2 is perpendicular.
     source: "geant4", "parametrised", "generated" or "file" (unknown origin).
+    further: the other columns of the table of primaries, (N,) each, by name (`showers.primaries`).
     """
 
     cells_gev: NDArray[np.float32]
     energy_gev: NDArray[np.float32]
     angle_rad: NDArray[np.float32]
     source: str = "file"
+    further: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cells_gev: NDArray[np.float32], primaries: Table, source: str) -> Showers:
+        """Showers of the primaries of a table."""
+        further = dict(primaries)
+        energy_gev, angle_rad = further.pop("energy_gev"), further.pop("angle_rad")
+        return cls(cells_gev, energy_gev, angle_rad, source, further)
 
     def __post_init__(self) -> None:
         count = len(self.cells_gev)
-        if self.cells_gev.ndim != 4 or self.energy_gev.shape != (count,) or self.angle_rad.shape != (count,):
+        if self.cells_gev.ndim != 4 or any(column.shape != (count,) for column in self.primaries.values()):
             raise InputError(
                 "arrays do not belong together",
-                field="cells_gev, energy_gev, angle_rad",
-                value=(self.cells_gev.shape, self.energy_gev.shape, self.angle_rad.shape),
-                remedy="give (N, X, Y, Z), (N,) and (N,)",
+                field=", ".join(("cells_gev", *self.primaries)),
+                value=(self.cells_gev.shape, *(column.shape for column in self.primaries.values())),
+                remedy="give (N, X, Y, Z), and (N,) for each of the others",
             )
 
     def __len__(self) -> int:
@@ -45,7 +56,13 @@ class Showers:
             cells_gev=self.cells_gev[index],
             energy_gev=self.energy_gev[index],
             angle_rad=self.angle_rad[index],
+            further=rows(self.further, index),
         )
+
+    @property
+    def primaries(self) -> dict[str, NDArray[np.float32]]:
+        """The table of primaries."""
+        return {"energy_gev": self.energy_gev, "angle_rad": self.angle_rad, **self.further}
 
     @property
     def ecal_sum_gev(self) -> NDArray[np.float32]:

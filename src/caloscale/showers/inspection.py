@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import h5py
@@ -52,8 +52,12 @@ class FileDescription(Block):
     """Units of a stored cell per GeV."""
     source: Source
     """Origin of the showers."""
-    particle: Particle
-    """The primary: from the attribute of the file, else that of the published data in its layout."""
+    particles: tuple[Particle, ...]
+    """Primaries: from the dataset pdg or the attribute of the file, else that of the published data in its layout."""
+    azimuth_deg: Range | None
+    """Lowest and highest azimuth, degrees; absent: the file has none."""
+    entry_mm: Range | None
+    """Lowest and highest displacement along x or y, mm; absent: the file has none."""
     datasets: dict[str, str]
     """Type and shape of each dataset."""
     attributes: dict[str, str | int | float]
@@ -88,7 +92,11 @@ class SourceFolderDescription(Block):
     sources: tuple[Source, ...]
     """Origins of the showers; a data set must have one."""
     particles: tuple[Particle, ...]
-    """Primaries; a data set must have one."""
+    """Primaries."""
+    azimuth_deg: Range | None
+    """Lowest and highest azimuth, degrees; absent: the files have none."""
+    entry_mm: Range | None
+    """Lowest and highest displacement along x or y, mm; absent: the files have none."""
 
 
 class ShardFolderDescription(Block):
@@ -110,8 +118,12 @@ class ShardFolderDescription(Block):
     """Selected angles, degrees."""
     source: Source
     """Origin of the showers."""
-    particle: Particle
-    """The primary."""
+    particles: tuple[Particle, ...]
+    """Primaries."""
+    azimuth_deg: Range | None
+    """Azimuths, degrees; absent: all 0."""
+    entry_mm: Range | None
+    """Displacements along x or y, mm; absent: all 0."""
     split_method: str
     """How the validation showers were chosen."""
     dropped: dict[str, int]
@@ -143,8 +155,12 @@ class ShardDescription(Block):
     """Lowest and highest sum of cells (ECAL sum), GeV."""
     source: Source
     """Origin of the showers."""
-    particle: Particle
-    """The primary."""
+    particles: tuple[Particle, ...]
+    """Primaries."""
+    azimuth_deg: Range | None
+    """Azimuths, degrees; absent: all 0."""
+    entry_mm: Range | None
+    """Displacements along x or y, mm; absent: all 0."""
 
 
 Description = FileDescription | SourceFolderDescription | ShardFolderDescription | ShardDescription
@@ -178,7 +194,8 @@ def describe_file(path: str | Path) -> FileDescription:
             sum_gev=_span(read_sums(opened)),
             units_per_gev=opened.units_per_gev,
             source=opened.source,
-            particle=opened.particle,
+            particles=opened.particles,
+            **_further_spans(opened.primaries()),
             datasets={name: f"{d.dtype} {d.shape}" for name, d in datasets.items()},
             attributes=opened.attributes,
         )
@@ -206,7 +223,9 @@ def describe_files(folder: Path) -> SourceFolderDescription:
         sum_gev=_union(one.sum_gev for one in found),
         units_per_gev=tuple(sorted({one.units_per_gev for one in found})),
         sources=tuple(sorted({one.source for one in found})),
-        particles=tuple(sorted({one.particle for one in found})),
+        particles=tuple(sorted({particle for one in found for particle in one.particles})),
+        azimuth_deg=_union(one.azimuth_deg for one in found),
+        entry_mm=_union(one.entry_mm for one in found),
     )
 
 
@@ -222,7 +241,9 @@ def describe_shards(folder: str | Path) -> ShardFolderDescription:
         energy_gev=manifest.energy_gev,
         angle_deg=manifest.angle_deg,
         source=manifest.source,
-        particle=manifest.particle,
+        particles=manifest.particles,
+        azimuth_deg=manifest.azimuth_deg,
+        entry_mm=manifest.entry_mm,
         split_method=manifest.provenance.split_method,
         dropped={reason: count for reason, count in manifest.dropped.items() if count},
         preprocessing=manifest.preprocessing,
@@ -236,10 +257,11 @@ def describe_shard(path: Path) -> ShardDescription:
     from caloscale.showers.tfrecord.records import SCALARS, read_batches
 
     manifest = _manifest_beside(path)
-    batches = [{name: batch[name] for name in SCALARS} for batch in read_batches(path, manifest.shape)]
+    names = (*SCALARS, *manifest.spans)
+    batches = [{name: batch[name] for name in names} for batch in read_batches(path, manifest.shape, manifest.spans)]
     if not batches:
         raise ShowerFileError("contains no showers", file=path, remedy="make it again with `caloscale preprocess`")
-    values = {name: np.concatenate([batch[name] for batch in batches]).astype(float) for name in SCALARS}
+    values = {name: np.concatenate([batch[name] for batch in batches]).astype(float) for name in names}
     return ShardDescription(
         file=str(path),
         showers=len(values["ecal_sum"]),
@@ -249,7 +271,8 @@ def describe_shard(path: Path) -> ShardDescription:
         angle_deg=_span(np.degrees(values["angle_rad"])),
         sum_gev=_span(values["ecal_sum"] / manifest.preprocessing.units_per_gev),
         source=manifest.source,
-        particle=manifest.particle,
+        particles=manifest.particles,
+        **_further_spans(values),
     )
 
 
@@ -304,12 +327,13 @@ def _of_shard(path: Path, shower: int) -> tuple[Showers, Names]:
 
     manifest = _manifest_beside(path)
     start = 0
-    for batch in read_batches(path, manifest.shape):
+    for batch in read_batches(path, manifest.shape, manifest.spans):
         count = len(batch["cells"])
         if start <= shower < start + count:
             one = slice(shower - start, shower - start + 1)
             cells_gev = to_gev(batch["cells"][one], manifest.preprocessing)
-            found = Showers(cells_gev, batch["energy_gev"][one], batch["angle_rad"][one], manifest.source)
+            primaries = {name: batch[name][one] for name in manifest.columns}
+            found = Showers.of(cells_gev, primaries, manifest.source)
             return found, _AXES[manifest.geometry.cell_shape]
         start += count
     raise _no_such(path, shower, start)
@@ -354,6 +378,16 @@ def _span(values: NDArray[np.generic]) -> Range | None:
     """Lowest and highest finite value, to the six digits that float32 has; None without any."""
     finite = values[np.isfinite(values)] if values.dtype.kind in "fiu" else np.empty(0)
     return (float(f"{finite.min():.6g}"), float(f"{finite.max():.6g}")) if finite.size else None
+
+
+def _further_spans(primaries: Mapping[str, NDArray[np.floating]]) -> dict[str, Range | None]:
+    """Fields of a description: the ranges of azimuths and entries of a table, None where it has none."""
+    azimuth = primaries.get("azimuth_rad", np.empty(0))
+    entries = [primaries[name] for name in ("entry_x_mm", "entry_y_mm") if name in primaries]
+    return {
+        "azimuth_deg": _span(np.degrees(azimuth)),
+        "entry_mm": _span(np.concatenate(entries)) if entries else None,
+    }
 
 
 def _union(spans: Iterable[Range | None]) -> Range | None:

@@ -17,8 +17,9 @@ from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, Layout, Source, open_layout
 from caloscale.showers.hdf5.reader import check_primaries
+from caloscale.showers.primaries import Table
 from caloscale.showers.tfrecord.manifest import Split, SplitMethod
-from caloscale.spec.data import Data, Range, is_hadron
+from caloscale.spec.data import PDG_CODES, Data, Range
 from caloscale.storage.objects import download, is_remote
 
 log = logging.getLogger(__name__)
@@ -31,8 +32,9 @@ _LARGEST_DEPOSIT, _LARGEST_MEDIAN_DEPOSIT = 5.0, 1.5
 sums that are calibrated to the primary energy (CaloChallenge) fluctuate about 1."""
 _UNUSUAL_FACTOR = 4.0
 """A ratio that differs from the detector's sampling by more than this factor is reported."""
-_ANGLE_ROUNDING_DEG, _ENERGY_ROUNDING = 1e-4, 1e-6
-"""float32 files must not lose the showers at the edge of a range, such as 90 degrees of [90, 90]."""
+_ROUNDING, _ENERGY_ROUNDING = 1e-4, 1e-6
+"""Degrees or mm, and a relative difference: float32 files must not lose the showers at the edge of a range, such as 90
+degrees of [90, 90]."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +44,17 @@ class SurveyedFile:
     path: Path
     layout: Layout
     source: Source
-    energy_gev: NDArray[np.float32]
-    angle_rad: NDArray[np.float32]
-    outside_energy: NDArray[np.bool_]
-    """Showers outside data.energyGev (N,)."""
-    outside_angle: NDArray[np.bool_]
-    """Showers within data.energyGev, outside data.angleDeg (N,)."""
+    primaries: Table
+    outside: dict[str, NDArray[np.bool_]]
+    """Showers that are not selected, each at the first reason (N,)."""
 
     def __len__(self) -> int:
-        return len(self.energy_gev)
+        return len(self.primaries["energy_gev"])
 
     @property
     def is_selected(self) -> NDArray[np.bool_]:
-        """Showers that the run configuration selects by energy and angle (N,)."""
-        return ~(self.outside_energy | self.outside_angle)
+        """Showers that the run configuration selects (N,)."""
+        return ~np.logical_or.reduce(list(self.outside.values()))
 
 
 @dataclass(frozen=True)
@@ -111,27 +110,51 @@ def hdf5_files(folder: Path) -> list[Path]:
 
 
 def survey_file(path: Path, data: Data) -> SurveyedFile:
-    """Read energies and angles of a file, not its cells; raises ShowerFileError as `reader.read_showers` does."""
+    """Read the primaries of a file, not its cells; raises ShowerFileError as `reader.read_showers` does."""
     with open_layout(path) as opened:
         opened.check_shape(data.geometry)
-        energy_gev, angle_rad = opened.energies_gev(), opened.angles_rad()
+        primaries = opened.primaries(columns=tuple(dict.fromkeys((*data.spans, *opened.further))))
         layout, source = opened.layout, opened.source
-        if opened.particle != data.particle:
+        found = ", ".join(opened.particles)
+        if not set(opened.particles) & set(data.particles):
             raise ShowerFileError(
-                f"holds showers of {opened.particle}, the run configuration is one of {data.particle}",
+                f"holds showers of {found}, the run configuration is one of {data.particle_text}",
                 file=path,
-                field=f"attribute {PARTICLE_ATTRIBUTE}",
-                value=opened.particle,
-                remedy=f"set data.particle to {opened.particle}, give other files, or write the attribute "
+                field="pdg" if "pdg" in opened.further else f"attribute {PARTICLE_ATTRIBUTE}",
+                value=found,
+                remedy=f"set data.particle to {found}, give other files, or write the attribute "
                 f"{PARTICLE_ATTRIBUTE} into a file that does not say its primary",
             )
-    check_primaries(path, layout, energy_gev, angle_rad)
+    check_primaries(path, layout, primaries)
+    return SurveyedFile(path, layout, source, primaries, _outside_ranges(primaries, data))
+
+
+def _outside_ranges(primaries: Table, data: Data) -> dict[str, NDArray[np.bool_]]:
+    """The showers that each range of the run configuration excludes and none before it does, by reason (N,)."""
     low, high = data.energy_gev
-    outside_energy = _outside(energy_gev, (low * (1 - _ENERGY_ROUNDING), high * (1 + _ENERGY_ROUNDING)))
-    low, high = data.angle_deg
-    angle_deg = np.degrees(angle_rad, dtype=np.float64)
-    outside_angle = _outside(angle_deg, (low - _ANGLE_ROUNDING_DEG, high + _ANGLE_ROUNDING_DEG))
-    return SurveyedFile(path, layout, source, energy_gev, angle_rad, outside_energy, outside_angle & ~outside_energy)
+    limits: list[tuple[str, str, Range]] = [
+        ("energy outside data.energyGev", "energy_gev", (low * (1 - _ENERGY_ROUNDING), high * (1 + _ENERGY_ROUNDING)))
+    ]
+    for reason, column, (low, high) in (
+        ("angle outside data.angleDeg", "angle_rad", data.angle_deg),
+        ("azimuth outside data.azimuthDeg", "azimuth_rad", data.azimuth_deg or (0.0, 0.0)),
+        ("entry outside data.entryMm", "entry_x_mm", data.entry_mm or (0.0, 0.0)),
+        ("entry outside data.entryMm", "entry_y_mm", data.entry_mm or (0.0, 0.0)),
+    ):
+        if column in primaries:
+            limits.append((reason, column, (low - _ROUNDING, high + _ROUNDING)))
+    outside: dict[str, NDArray[np.bool_]] = {}
+    selected = np.ones(len(primaries["energy_gev"]), bool)
+    for reason, column, span in limits:
+        degrees = column in ("angle_rad", "azimuth_rad")
+        values = np.degrees(primaries[column], dtype=np.float64) if degrees else primaries[column]
+        excluded = _outside(values, span) & selected
+        outside[reason] = outside.get(reason, False) | excluded
+        selected &= ~excluded
+    if "pdg" in primaries:
+        excluded = ~np.isin(primaries["pdg"], [PDG_CODES[particle] for particle in data.particles])
+        outside["primary not in data.particle"] = excluded & selected
+    return outside
 
 
 def split_files(files: Sequence[SurveyedFile], data: Data) -> tuple[list[FileSlice], SplitMethod]:
@@ -180,20 +203,40 @@ def check_one_origin(files: Sequence[SurveyedFile]) -> Source:
 
 
 def check_selection(slices: Sequence[FileSlice], data: Data, source: str | Path) -> None:
-    """Raise ShowerFileError when the ranges of the run configuration leave a split empty."""
+    """Raise ShowerFileError when the ranges of the run configuration leave a split empty, or without a primary."""
     for split in ("train", "validation"):
-        if sum(one.selected for one in slices if one.split == split) == 0:
+        mine = [one for one in slices if one.split == split]
+        if sum(one.selected for one in mine) == 0:
             raise empty_selection(split, slices, data, source)
+        if len(data.particles) == 1:
+            continue
+        codes = set(np.concatenate([one.file.primaries["pdg"][one.is_selected] for one in mine]).tolist())
+        if missing := [particle for particle in data.particles if PDG_CODES[particle] not in codes]:
+            raise ShowerFileError(
+                f"no showers of {', '.join(missing)} are left for {split}",
+                file=source,
+                field="data.particle",
+                value=data.particle_text,
+                remedy=f"give more files of {', '.join(missing)}, or leave it out of data.particle",
+            )
 
 
 def empty_selection(split: str, slices: Sequence[FileSlice], data: Data, source: str | Path) -> ShowerFileError:
     """The error that no shower is left for a split, with what the files contain."""
     files = {one.file.path: one.file for one in slices}.values()
-    energies = np.concatenate([file.energy_gev for file in files])
-    angles = np.degrees(np.concatenate([file.angle_rad for file in files]))
+    energies = np.concatenate([file.primaries["energy_gev"] for file in files])
+    angles = np.degrees(np.concatenate([file.primaries["angle_rad"] for file in files]))
+    contents = f"{len(energies)} showers of {_range(energies)} GeV and {_range(angles)} degrees"
+    for field, column, unit in (
+        ("azimuthDeg", "azimuth_rad", "rad"),
+        ("entryMm", "entry_x_mm", "mm along x"),
+        ("entryMm", "entry_y_mm", "mm along y"),
+    ):
+        found = [file.primaries[column] for file in files if column in file.primaries]
+        if found:
+            contents += f", {_range(np.concatenate(found))} {unit} (data.{field})"
     return ShowerFileError(
-        f"no showers are left for {split}: the files contain {len(energies)} showers of "
-        f"{_range(energies)} GeV and {_range(angles)} degrees",
+        f"no showers are left for {split}: the files contain {contents}",
         file=source,
         field="data.energyGev, data.angleDeg, data.preprocessing.minimumSumGev",
         value=(list(data.energy_gev), list(data.angle_deg), data.preprocessing.minimum_sum_gev),
@@ -225,7 +268,7 @@ def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.int
             remedy=remedy,
         )
     # Charged pions leave anything from a track to a shower.
-    if not is_hadron(data.particle) and not 1 / _UNUSUAL_FACTOR <= median / expected <= _UNUSUAL_FACTOR:
+    if not data.has_hadrons and not 1 / _UNUSUAL_FACTOR <= median / expected <= _UNUSUAL_FACTOR:
         log.warning(
             "%s: the cells sum up to %.2g of the primary's energy (median), where data.geometry samples about %.2g\n"
             "  remedy: check the units of the cells (attribute unitsPerGev) and data.geometry (calibrated: whether the "

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.detector.angle import direction_of
 from caloscale.detector.geometry import aim_depth_mm
+from caloscale.showers.primaries import Floats
 from caloscale.spec import Geometry
-from caloscale.spec.block import Block
-from caloscale.spec.data import Particle, Range
+from caloscale.spec.data import PDG_CODES, Particle, PrimaryRanges
 from caloscale.storage.atomic import atomic_writer
 
 TAKEN_CODES: dict[Particle, tuple[int, ...]] = {"e-": (11, -11), "gamma": (22,)}
@@ -27,22 +29,23 @@ ENTERING = np.dtype(
         ("generator", "<i4"),
         ("energy_gev", "<f4"),
         ("angle_rad", "<f4"),
+        ("azimuth_rad", "<f4"),
+        ("pdg", "<f4"),
         ("x_mm", "<f4"),
         ("y_mm", "<f4"),
     ]
 )
-"""A particle that a generator takes over: its shower, the generator, where it crosses the face and at which angle."""
+"""A particle that a generator takes over: its shower, the generator, the primary as which it is generated, where it
+crosses the face and in which direction."""
 
 
-class Acceptance(Block):
-    """What a generator takes over."""
+class Acceptance(PrimaryRanges):
+    """What a generator takes over: the primaries that it was trained with."""
 
-    particle: Particle
-    """The primary that it was trained with."""
-    energy_gev: Range
-    """Energies that it was trained with, GeV."""
-    angle_deg: Range
-    """Angles that it was trained with, degrees."""
+    @classmethod
+    def of(cls, trained: PrimaryRanges) -> Acceptance:
+        """From a model card or a run configuration."""
+        return cls(**{name: getattr(trained, name) for name in PrimaryRanges.model_fields})
 
 
 def entering_name(index: int) -> str:
@@ -66,35 +69,76 @@ def assign(
     energy_gev: NDArray[np.float64],
     direction: NDArray[np.float64],
     accepted: Sequence[Acceptance],
-) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """The generator of each particle, the first that accepts it, or `NOBODY`; and its angle within the trained ones.
+) -> NDArray[np.void]:
+    """The particles with the fields of `ENTERING`: generator is the first that accepts a particle, or `NOBODY`; angle
+    and azimuth of one that is accepted lie within the trained ranges.
 
     code, energy_gev (N,); direction (N, 3), unit vectors, the third component into the calorimeter.
     """
-    angle_deg = np.degrees(np.arctan2(direction[:, 2], direction[:, 0]))
-    out_of_plane_deg = np.degrees(np.abs(np.arcsin(np.clip(direction[:, 1], -1, 1))))
-    generator, angle_rad = np.full(len(code), NOBODY, np.int32), np.radians(angle_deg)
+    entering = np.zeros(len(code), ENTERING)
+    entering["generator"], entering["energy_gev"] = NOBODY, energy_gev
     for number, each in enumerate(accepted):
-        (low, high), (least_deg, most_deg) = each.energy_gev, each.angle_deg
-        taken = np.isin(code, TAKEN_CODES.get(each.particle, ())) & (generator == NOBODY)
-        taken &= (energy_gev >= low) & (energy_gev <= high) & (out_of_plane_deg <= TOLERANCE_DEG)
-        taken &= (angle_deg >= least_deg - TOLERANCE_DEG) & (angle_deg <= most_deg + TOLERANCE_DEG)
-        generator[taken] = number
-        angle_rad[taken] = np.radians(np.clip(angle_deg[taken], least_deg, most_deg))
-    return generator, angle_rad
+        low, high = each.energy_gev
+        angle_rad, azimuth_rad, near = _nearest_trained(direction, each)
+        near &= (energy_gev >= low) & (energy_gev <= high) & (entering["generator"] == NOBODY)
+        for particle in each.particles:
+            taken = near & np.isin(code, TAKEN_CODES.get(particle, ()))
+            entering["generator"][taken], entering["pdg"][taken] = number, PDG_CODES[particle]
+            entering["angle_rad"][taken], entering["azimuth_rad"][taken] = angle_rad[taken], azimuth_rad[taken]
+    return entering
 
 
-def shift_of(
-    entering: NDArray[np.void], geometry: Geometry, rebin: tuple[int, int, int]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """By how many re-binned cells along x and y the shower of each particle is moved, (N,).
+def _nearest_trained(
+    direction: NDArray[np.float64], trained: Acceptance
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    """Angle and azimuth within the trained ranges, rad, and whether they are within the tolerance, (N,) each."""
+    least_deg, most_deg = trained.angle_deg
+    if trained.azimuth_deg is None:
+        angle_deg = np.degrees(np.arctan2(direction[:, 2], direction[:, 0]))
+        out_of_plane_deg = np.degrees(np.abs(np.arcsin(np.clip(direction[:, 1], -1, 1))))
+        near = (angle_deg >= least_deg - TOLERANCE_DEG) & (angle_deg <= most_deg + TOLERANCE_DEG)
+        near &= out_of_plane_deg <= TOLERANCE_DEG
+        return np.radians(np.clip(angle_deg, least_deg, most_deg)), np.zeros(len(direction)), near
+    middle_deg, half_deg = np.mean(trained.azimuth_deg), np.ptp(trained.azimuth_deg) / 2
+    across = np.hypot(direction[:, 0], direction[:, 1])
+    found, best = np.zeros((2, len(direction))), np.full(len(direction), -np.inf)
+    # A direction has two descriptions: angle and azimuth, and 180 degrees minus the angle with the opposite azimuth.
+    for sign in (1, -1):
+        angle_deg = np.degrees(np.arctan2(direction[:, 2], sign * across))
+        azimuth_deg = np.degrees(np.arctan2(sign * direction[:, 1], sign * direction[:, 0]))
+        from_middle_deg = (azimuth_deg - middle_deg + 180) % 360 - 180
+        candidate = np.radians(
+            [
+                np.clip(angle_deg, least_deg, most_deg),
+                middle_deg + np.clip(from_middle_deg, -half_deg, half_deg),
+            ]
+        )
+        cosine = np.sum(direction * direction_of({"angle_rad": candidate[0], "azimuth_rad": candidate[1]}), axis=1)
+        nearer = cosine > best
+        found[:, nearer], best[nearer] = candidate[:, nearer], cosine[nearer]
+    return found[0], found[1], best >= math.cos(math.radians(TOLERANCE_DEG))
+
+
+def placed(
+    entering: NDArray[np.void], trained: PrimaryRanges, geometry: Geometry, rebin: tuple[int, int, int]
+) -> tuple[dict[str, Floats], NDArray[np.int64]]:
+    """The table of primaries that a generator makes of particles, and by how many re-binned cells along x and y each
+    shower is moved, (N, 2).
 
     A generator's showers enter where its primaries did, which aim at a point on the window's axis. The nearest whole
-    cell: on average a quarter of a cell from the truth.
+    cell is the move. What is left, up to half a cell, is the entry of a generator that was trained with a range of it;
+    any other generator's shower is on average a quarter of a cell from the truth.
     """
-    expected_mm = -aim_depth_mm(geometry) / np.tan(entering["angle_rad"].astype(np.float64))
-    x, y = (entering["x_mm"] - expected_mm) / rebin[0], entering["y_mm"] / rebin[1]
-    return np.rint(x / geometry.cell_mm).astype(np.int64), np.rint(y / geometry.cell_mm).astype(np.int64)
+    columns = {name: entering[name] for name in entering.dtype.names or ()}
+    direction = direction_of(columns)
+    expected_mm = -aim_depth_mm(geometry) * direction[:, :2] / direction[:, 2:]
+    size_mm = geometry.cell_mm * np.array(rebin[:2])
+    distance_mm = np.stack([entering["x_mm"], entering["y_mm"]], axis=1) - expected_mm
+    cells = np.rint(distance_mm / size_mm).astype(np.int64)
+    if trained.entry_mm is not None:
+        within_mm = np.clip(distance_mm - cells * size_mm, *trained.entry_mm).astype(np.float32)
+        columns["entry_x_mm"], columns["entry_y_mm"] = within_mm.T
+    return {name: columns[name] for name in trained.columns}, cells
 
 
 def moved(cells: NDArray[np.float32], x: int, y: int) -> NDArray[np.float32]:

@@ -51,7 +51,7 @@ def write_file(folder: Path, index: int, showers: Showers, data: Data, fingerpri
     attributes: dict[str, str | int | float] = {
         _FINGERPRINT: fingerprint,
         "engine": data.simulation.engine,
-        PARTICLE_ATTRIBUTE: data.particle,
+        PARTICLE_ATTRIBUTE: data.particle_text,
         CELL_SHAPE_ATTRIBUTE: data.geometry.cell_shape,
         "seed": data.seed,
         "fileIndex": index,

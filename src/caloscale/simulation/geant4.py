@@ -9,12 +9,14 @@ import calzone
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.detector.angle import direction_of
 from caloscale.detector.geometry import aim_depth_mm
 from caloscale.errors import SimulationError
+from caloscale.showers.primaries import Table
 from caloscale.simulation.entering import ENTERING, NOBODY, Acceptance, assign, at_face
 from caloscale.simulation.volumes import bin_deposits, describe_detector, start_before_face_mm
 from caloscale.spec import Data
-from caloscale.spec.data import Particle, is_hadron
+from caloscale.spec.data import PDG_CODES
 
 SOURCE = "geant4"
 PHYSICS_LIST = "standard"
@@ -22,8 +24,6 @@ PHYSICS_LIST = "standard"
 
 HADRONIC_LIST = "FTFP_BERT"
 """Hadronic physics of charged pions: the Fritiof string model above, the Bertini cascade below some GeV."""
-PDG_CODES: dict[Particle, int] = {"e-": 11, "gamma": 22, "pi-": -211, "pi+": 211}
-"""Monte Carlo numbers of the Particle Data Group; calzone knows pions by them alone."""
 
 BATCH_ENERGY_GEV = 100.0
 """About 0.7 s of transport between two reports of progress."""
@@ -39,10 +39,11 @@ class Geant4:
     batch_energy_gev = BATCH_ENERGY_GEV
 
     def __init__(self, data: Data) -> None:
-        self._geometry, self._particle, self._front = data.geometry, data.particle, data.front
+        self._geometry, self._front = data.geometry, data.front
+        self._code = PDG_CODES[data.particles[0]]
         apart = data.pair_distance_mm
         self._offsets_mm = np.array([0.0] if apart is None else [-apart / 2, apart / 2])
-        self._simulation = _simulation(data, describe_detector(data.geometry, data.angle_deg, data.front))
+        self._simulation = _simulation(data, describe_detector(data))
 
     @staticmethod
     def versions() -> dict[str, str]:
@@ -53,24 +54,26 @@ class Geant4:
         """Begin a stream of random numbers; Geant4 keeps none of its own, so showers depend on it alone."""
         self._simulation.random = _random(transport)
 
-    def showers(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Cells in GeV, (N, X, Y, Z), of primaries with these energies and angles, (N,). Raises SimulationError."""
-        deposits = _run(self._simulation, self._primaries(energy_gev, angle_rad))
-        shower = np.arange(len(angle_rad)).repeat(len(self._offsets_mm))
-        return bin_deposits(deposits, len(angle_rad), self._geometry, shower)
+    def showers(self, primaries: Table) -> NDArray[np.float32]:
+        """Cells in GeV, (N, X, Y, Z), of the primaries of a table. Raises SimulationError."""
+        count = len(primaries["energy_gev"])
+        deposits = _run(self._simulation, self._primaries(primaries))
+        return bin_deposits(deposits, count, self._geometry, np.arange(count).repeat(len(self._offsets_mm)))
 
-    def _primaries(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> Any:
+    def _primaries(self, primaries: Table) -> Any:
         """One or two primaries for each shower, those of a shower one after the other."""
         each = len(self._offsets_mm)
-        angle = angle_rad.astype(np.float64).repeat(each)
-        direction = np.stack([np.cos(angle), np.zeros_like(angle), np.sin(angle)], axis=1)
+        columns = {name: column.astype(np.float64).repeat(each) for name, column in primaries.items()}
+        direction = direction_of(columns)
         aim_mm = aim_depth_mm(self._geometry)
         path_mm = (aim_mm + start_before_face_mm(self._front)) / direction[:, 2:]
-        aim = np.array([[0.0, y_mm, aim_mm] for y_mm in self._offsets_mm] * len(angle_rad))
+        aim = np.array([[0.0, y_mm, aim_mm] for y_mm in self._offsets_mm] * len(primaries["energy_gev"]))
+        if "entry_x_mm" in columns:
+            aim[:, :2] += np.stack([columns["entry_x_mm"], columns["entry_y_mm"]], axis=1)
         return calzone.particles(
-            len(angle),
-            pid=PDG_CODES[self._particle],
-            energy=energy_gev.astype(np.float64).repeat(each) / each * _MEV_PER_GEV,
+            len(direction),
+            pid=columns["pdg"].astype(np.int32) if "pdg" in columns else self._code,
+            energy=columns["energy_gev"] / each * _MEV_PER_GEV,
             position=(aim - direction * path_mm) / _MM_PER_CM,
             direction=direction,
         )
@@ -82,7 +85,7 @@ class Hybrid(Geant4):
     def __init__(self, data: Data, accepted: Sequence[Acceptance]) -> None:
         super().__init__(data.model_copy(update={"front": ()}))
         self._front, self._accepted = data.front, accepted
-        world = describe_detector(data.geometry, data.angle_deg, data.front, catch=True)
+        world = describe_detector(data, catch=True)
         self._before = _simulation(data, world, sample_particles=True)
         self._showers, self._kept = 0, [np.zeros(0, ENTERING)]
 
@@ -93,34 +96,30 @@ class Hybrid(Geant4):
         self._before.random = _random(before)
         self._showers, self._kept = 0, [np.zeros(0, ENTERING)]
 
-    def showers(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> NDArray[np.float32]:
+    def showers(self, primaries: Table) -> NDArray[np.float32]:
         """Cells in GeV, (N, X, Y, Z), of what no generator takes over. Raises SimulationError."""
-        caught = _run(self._before, self._primaries(energy_gev, angle_rad))["World.Face"]
+        count = len(primaries["energy_gev"])
+        caught = _run(self._before, self._primaries(primaries))["World.Face"]
         caught = caught[caught["direction"][:, 2] > 0]
         shower = caught["event"].astype(np.int64) // len(self._offsets_mm)
         energy = caught["energy"] / _MEV_PER_GEV
-        generator, angle = assign(caught["pid"], energy, caught["direction"], self._accepted)
-        taken = generator != NOBODY
-        self._keep(caught[taken], shower[taken], generator[taken], energy[taken], angle[taken])
-        self._showers += len(angle_rad)
+        entering = assign(caught["pid"], energy, caught["direction"], self._accepted)
+        taken = entering["generator"] != NOBODY
+        entering["event"] = shower + self._showers
+        crossing_mm = at_face(caught["position"] * _MM_PER_CM, caught["direction"])
+        entering["x_mm"], entering["y_mm"] = crossing_mm.T
+        self._kept.append(entering[taken])
+        self._showers += count
         rest = caught[~taken]
         if not len(rest):
-            return np.zeros((len(angle_rad), *self._geometry.cells), np.float32)
+            return np.zeros((count, *self._geometry.cells), np.float32)
         fields = {name: rest[name] for name in ("pid", "energy", "position", "direction")}
         deposits = _run(self._simulation, calzone.particles(len(rest), **fields))
-        return bin_deposits(deposits, len(angle_rad), self._geometry, shower[~taken])
+        return bin_deposits(deposits, count, self._geometry, shower[~taken])
 
     def entering(self) -> NDArray[np.void]:
         """The particles of the file so far that generators take over, with the fields of `ENTERING`."""
         return np.concatenate(self._kept)
-
-    def _keep(self, caught: Any, shower: Any, generator: Any, energy_gev: Any, angle_rad: Any) -> None:
-        entering = np.zeros(len(caught), ENTERING)
-        entering["event"] = shower + self._showers
-        entering["generator"], entering["energy_gev"], entering["angle_rad"] = generator, energy_gev, angle_rad
-        crossing_mm = at_face(caught["position"] * _MM_PER_CM, caught["direction"])
-        entering["x_mm"], entering["y_mm"] = crossing_mm.T
-        self._kept.append(entering)
 
 
 def _simulation(data: Data, world: dict[str, Any], *, sample_particles: bool = False) -> Any:
@@ -129,7 +128,7 @@ def _simulation(data: Data, world: dict[str, Any], *, sample_particles: bool = F
         physics=calzone.Physics(
             PHYSICS_LIST,
             default_cut=data.simulation.cut_mm / _MM_PER_CM,
-            had_model=HADRONIC_LIST if is_hadron(data.particle) else None,
+            had_model=HADRONIC_LIST if data.has_hadrons else None,
         ),
         sample_deposits=None if sample_particles else "detailed",
         sample_particles=sample_particles,

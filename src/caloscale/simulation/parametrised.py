@@ -6,6 +6,8 @@ widens with depth, and a number of spots of energy that follows Poisson. Only nu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import scipy
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from scipy.special import gammainc
 
 from caloscale.detector.geometry import aim_depth_mm, layer_depth_mm, layer_edges_mm, layer_edges_x0, transverse_index
 from caloscale.detector.sampling import layer_media, sampling_term, sampling_variance_gev
+from caloscale.showers.primaries import Table
 from caloscale.simulation.profiles import draw_longitudinal, radial
 from caloscale.spec import Data
 
@@ -51,9 +54,10 @@ class Parametrised:
         """Begin a stream of random numbers."""
         self._random = np.random.default_rng(transport)
 
-    def showers(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Cells in GeV, (N, X, Y, Z), of electrons with these energies and angles, (N,)."""
-        energy, angle = energy_gev.astype(np.float64), angle_rad.astype(np.float64)
+    def showers(self, primaries: Table) -> NDArray[np.float32]:
+        """Cells in GeV, (N, X, Y, Z), of the electrons of a table."""
+        columns = {name: column.astype(np.float64) for name, column in primaries.items()}
+        energy, angle = columns["energy_gev"], columns["angle_rad"]
         count, layers = len(energy), len(self._sensor_mm)
         profile = draw_longitudinal(energy, self._medium, self._random)
         edges_x0 = self._edges_x0 / np.sin(angle)[:, None]
@@ -70,16 +74,17 @@ class Parametrised:
         depth_x0 = edges_x0[shower, layer] + within * (edges_x0[shower, layer + 1] - edges_x0[shower, layer])
         tau = depth_x0 / profile.unit_depth[shower]
         radius_mm = radial(tau, energy[shower], self._medium).draw(self._random) * self._moliere_mm[layer]
-        return self._bin(angle, shower, layer + within, radius_mm, each[which])
+        return self._bin(columns, shower, layer + within, radius_mm, each[which])
 
     def _sampled(self, energy_gev: Array) -> Array:
         """Energies of the layers with the fluctuation of their sampling: mean E, variance c^2 E (E in GeV)."""
         return self._random.gamma(np.maximum(energy_gev / self._variance_gev, 1e-12)) * self._variance_gev
 
     def _bin(
-        self, angle: Array, shower: NDArray[np.int64], depth: Array, radius_mm: Array, spot_gev: Array
+        self, primaries: Mapping[str, Array], shower: NDArray[np.int64], depth: Array, radius_mm: Array, spot_gev: Array
     ) -> NDArray[np.float32]:
         """Spots at a distance from the axis, at a depth counted in layers, into cells; those outside are dropped."""
+        angle = primaries["angle_rad"]
         nx, ny, nz = self._geometry.cells
         layers = len(self._sensor_mm)
         azimuth = self._random.uniform(0, 2 * np.pi, len(shower))
@@ -92,7 +97,13 @@ class Parametrised:
         # From the spot along the shower to the sensor of its layer, which sees it; outside there is none.
         to_sensor = self._sensor_mm[np.clip(layer, 0, layers - 1)] - z
         x = (axis_z - aim_depth_mm(self._geometry) + to_sensor) * cot + inclined * np.sin(angle)[shower]
-        ix, iy, in_window = transverse_index(x, across, self._geometry.cell_mm, self._geometry)
+        y = across
+        if "azimuth_rad" in primaries:
+            cosine, sine = (function(primaries["azimuth_rad"])[shower] for function in (np.cos, np.sin))
+            x, y = x * cosine - y * sine, x * sine + y * cosine
+        if "entry_x_mm" in primaries:
+            x, y = x + primaries["entry_x_mm"][shower], y + primaries["entry_y_mm"][shower]
+        ix, iy, in_window = transverse_index(x, y, self._geometry.cell_mm, self._geometry)
         inside &= in_window
         index = (((shower * nx + ix) * ny + iy) * nz + layer // self._geometry.layers_per_cell)[inside]
         visible_gev = spot_gev[inside] * self._visible[layer[inside]]

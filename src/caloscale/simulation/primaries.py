@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.showers.primaries import Floats, draw_table
 from caloscale.spec import Data
 
 _LARGEST_BATCH = 32
 """Showers; bounds the memory of a batch."""
 
 
-@dataclass(frozen=True)
-class Primaries:
-    """Primaries of one file, and the seed of their showers.
-
-    energy_gev, angle_rad: float32 (N,), exactly as they are written into the file.
-    transport: the random state from which everything after the front face is drawn.
-    """
-
-    energy_gev: NDArray[np.float32]
-    angle_rad: NDArray[np.float32]
-    transport: np.random.SeedSequence
-
-
-def draw_primaries(data: Data, index: int) -> Primaries:
-    """The primaries of file ``index``: energies and angles uniform in the ranges of the run configuration.
+def draw_primaries(data: Data, index: int) -> tuple[dict[str, Floats], np.random.SeedSequence]:
+    """The table of primaries of file ``index``, exactly as it is written into the file, and the random state from which
+    everything after the front face is drawn.
 
     They depend on the seed and the index only, not on the other files or the number of processes.
     """
     kinematics, transport = np.random.SeedSequence(data.seed, spawn_key=(index,)).spawn(2)
-    random = np.random.default_rng(kinematics)
     count = showers_in_file(data)
-    energy_gev = random.uniform(*data.energy_gev, size=count)
-    angle_rad = np.deg2rad(random.uniform(*data.angle_deg, size=count))
-    return Primaries(energy_gev.astype(np.float32), angle_rad.astype(np.float32), transport)
+    return draw_table(data, count, np.random.default_rng(kinematics), first=index * count), transport
 
 
 def file_count(data: Data) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from caloscale.spec.block import Block
-from caloscale.spec.data import Particle
+from caloscale.spec.data import Particles
 from caloscale.storage.atomic import atomic_writer, storage_error
 
 RECORD_NAME = "simulation.json"
@@ -21,8 +21,8 @@ class SimulationRecord(Block):
 
     source: Literal["geant4", "parametrised"]
     """Engine that made the showers."""
-    particle: Particle = "e-"
-    """The primary."""
+    particle: Particles = "e-"
+    """The primary, or the list of them."""
     showers: int
     """Showers in all files."""
     seconds: float

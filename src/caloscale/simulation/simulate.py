@@ -25,7 +25,6 @@ from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import FileLog, SimulationRecord, read_record, write_record
 from caloscale.simulation.tables import data_folder, elements_of, tables_identity, wheel_folder, wheel_version
 from caloscale.spec import Data
-from caloscale.spec.data import is_hadron
 from caloscale.storage.atomic import storage_error
 
 REVISIONS = {"geant4": 1, "parametrised": 3}
@@ -64,6 +63,10 @@ def fingerprint(data: Data, accepted: Sequence[Acceptance] = ()) -> str:
     }
     if data.particle != "e-":  # without it: showers of electrons that were simulated before stay in the cache
         identity["particle"] = data.particle
+    if data.azimuth_deg is not None:
+        identity["azimuthDeg"] = data.azimuth_deg
+    if data.entry_mm is not None:
+        identity["entryMm"] = data.entry_mm
     if accepted:
         identity["accepted"] = [each.model_dump(mode="json") for each in accepted]
     if data.front:
@@ -73,7 +76,7 @@ def fingerprint(data: Data, accepted: Sequence[Acceptance] = ()) -> str:
     if engine == "geant4":
         identity["cutMm"] = data.simulation.cut_mm
         identity["calzone"] = wheel_version("calzone")
-        identity["tables"] = tables_identity(elements_of(data.geometry, data.front), hadrons=is_hadron(data.particle))
+        identity["tables"] = tables_identity(elements_of(data.geometry, data.front), hadrons=data.has_hadrons)
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -115,7 +118,7 @@ def _simulate_files(
     if data.simulation.engine == "geant4":
         wheel_folder("calzone")
         elements = elements_of(data.geometry, data.front)
-        environment["GEANT4_DATA_DIR"] = str(data_folder(elements, hadrons=is_hadron(data.particle)))
+        environment["GEANT4_DATA_DIR"] = str(data_folder(elements, hadrons=data.has_hadrons))
     order = Order(data=data, folder=folder.resolve(), fingerprint=identity, accepted=tuple(accepted)).model_dump_json(
         by_alias=True
     )
@@ -151,7 +154,7 @@ def _summarise(data: Data, folder: Path, identity: str, processes: int) -> Simul
     for line in log.lines():
         versions.update(line.get("versions", {}))
     if data.simulation.engine == "geant4":
-        versions["tables"] = tables_identity(elements_of(data.geometry, data.front), hadrons=is_hadron(data.particle))
+        versions["tables"] = tables_identity(elements_of(data.geometry, data.front), hadrons=data.has_hadrons)
     return SimulationRecord(
         source=data.simulation.engine,
         particle=data.particle,

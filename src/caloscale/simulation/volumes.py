@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from caloscale.detector.geometry import absorber_mm, aim_depth_mm, gap_mm, half_window_mm, transverse_index
 from caloscale.detector.materials import MATERIALS
-from caloscale.spec import Geometry
+from caloscale.spec import Data, Geometry
 from caloscale.spec.data import FrontLayer
 
 START_BEFORE_FACE_MM = 5.0
@@ -28,15 +28,13 @@ _MM_PER_CM = 10.0
 _MEV_PER_GEV = 1e3
 
 
-def describe_detector(
-    geometry: Geometry, angle_deg: tuple[float, float], front: Sequence[FrontLayer] = (), *, catch: bool = False
-) -> dict[str, Any]:
+def describe_detector(data: Data, *, catch: bool = False) -> dict[str, Any]:
     """calzone's description, in cm: the layers (absorber, sensor, gap) from z = 0, the window's axis at x = y = 0, and
     the plates in front of them. catch: not the layers, but a volume before the face that stops and keeps particles."""
+    geometry, front = data.geometry, data.front
     before_mm = start_before_face_mm(front)
     half_x_mm, half_y_mm = (
-        half_mm + _MARGIN_MM + reach
-        for half_mm, reach in zip(half_window_mm(geometry), (_entry_outside_mm(geometry, angle_deg, before_mm), 0.0))
+        half_mm + _MARGIN_MM + reach for half_mm, reach in zip(half_window_mm(geometry), _outside_mm(data, before_mm))
     )
     plate = [2 * half_x_mm / _MM_PER_CM, 2 * half_y_mm / _MM_PER_CM]
     world_mm = 2 * (max(half_x_mm, half_y_mm, geometry.depth_mm, before_mm) + 10 * START_BEFORE_FACE_MM)
@@ -73,11 +71,15 @@ def start_before_face_mm(front: Sequence[FrontLayer]) -> float:
     return plates_mm + (2 if front else 1) * START_BEFORE_FACE_MM
 
 
-def _entry_outside_mm(geometry: Geometry, angle_deg: tuple[float, float], before_mm: float) -> float:
-    """How far outside the window the most inclined primary starts, or, without plates, enters the face, mm."""
-    depth_mm = aim_depth_mm(geometry) + (before_mm if before_mm > START_BEFORE_FACE_MM else 0.0)
-    entry_mm = max(depth_mm / abs(math.tan(math.radians(a))) for a in angle_deg)
-    return max(0.0, entry_mm - half_window_mm(geometry)[0])
+def _outside_mm(data: Data, before_mm: float) -> tuple[float, float]:
+    """How far outside the window the most inclined primary starts, or, without plates, enters the face, along x and y,
+    mm. With a range of azimuths the inclination counts in both directions."""
+    depth_mm = aim_depth_mm(data.geometry) + (before_mm if before_mm > START_BEFORE_FACE_MM else 0.0)
+    inclined_mm = max(depth_mm / abs(math.tan(math.radians(a))) for a in data.angle_deg)
+    entry_mm = 0.0 if data.entry_mm is None else max(map(abs, data.entry_mm))
+    reach_mm = (inclined_mm + entry_mm, (0.0 if data.azimuth_deg is None else inclined_mm) + entry_mm)
+    x_mm, y_mm = (max(0.0, reach - half) for reach, half in zip(reach_mm, half_window_mm(data.geometry)))
+    return x_mm, y_mm
 
 
 def bin_deposits(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CaloscaleError, SimulationError
 from caloscale.showers.arrays import Showers
+from caloscale.showers.primaries import Table, rows
 from caloscale.simulation.entering import Acceptance, write_entering
 from caloscale.simulation.files import Order, write_file
 from caloscale.simulation.primaries import batches, draw_primaries
@@ -39,8 +40,8 @@ class Engine(Protocol):
     def seed(self, transport: np.random.SeedSequence) -> None:
         """Begin a stream of random numbers."""
 
-    def showers(self, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Cells in GeV, (N, X, Y, Z), of primaries with these energies and angles, (N,)."""
+    def showers(self, primaries: Table) -> NDArray[np.float32]:
+        """Cells in GeV, (N, X, Y, Z), of the primaries of a table."""
 
 
 def build_engine(data: Data, accepted: Sequence[Acceptance] = ()) -> Engine:
@@ -64,13 +65,13 @@ def simulate_file(engine: Engine, data: Data, index: int, report: Callable[[int]
 
     The showers depend on the index, not on what was simulated before.
     """
-    primaries = draw_primaries(data, index)
-    engine.seed(primaries.transport)
-    cells = np.zeros((len(primaries.energy_gev), *data.geometry.cells), np.float32)
-    for batch in batches(primaries.energy_gev, engine.batch_energy_gev):
-        cells[batch] = engine.showers(primaries.energy_gev[batch], primaries.angle_rad[batch])
+    primaries, transport = draw_primaries(data, index)
+    engine.seed(transport)
+    cells = np.zeros((len(primaries["energy_gev"]), *data.geometry.cells), np.float32)
+    for batch in batches(primaries["energy_gev"], engine.batch_energy_gev):
+        cells[batch] = engine.showers(rows(primaries, batch))
         report(batch.stop - batch.start)
-    return Showers(cells, primaries.energy_gev, primaries.angle_rad, engine.source)
+    return Showers.of(cells, primaries, engine.source)
 
 
 def work(lines: TextIO, reply: TextIO) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -15,18 +15,101 @@ Particle = Literal["e-", "gamma", "pi-", "pi+"]
 """A primary, named as Geant4 names it."""
 PARTICLE_NAMES: dict[Particle, str] = {"e-": "electron", "gamma": "photon", "pi-": "pi- meson", "pi+": "pi+ meson"}
 """The primaries in words."""
+PDG_CODES: dict[Particle, int] = {"e-": 11, "gamma": 22, "pi-": -211, "pi+": 211}
+"""Monte Carlo numbers of the Particle Data Group."""
 CellShape = Literal["grid", "cylinder"]
 """Axes of the cells: x, y and depth, or azimuth, radius and depth."""
-_HADRONS = ("pi-", "pi+")
+Particles = Annotated[
+    Particle | tuple[Particle, ...], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+]
+"""One primary or a list. A schema of a custom resource has no such choice: there the operator checks the value."""
+HADRONS: tuple[Particle, ...] = ("pi-", "pi+")
+"""Primaries that interact by the strong force."""
 HIGHEST_GEV = 10_000
 """Highest energy of a primary, GeV."""
 _MOST_SHOWERS = 10**9
 """10^9 showers of the published size are 260 TB of cells."""
 
 
-def is_hadron(particle: Particle) -> bool:
-    """Whether a primary interacts by the strong force."""
-    return particle in _HADRONS
+class PrimaryRanges(Block):
+    """Which primaries showers have: what a run configuration asks for, and what shards and models were made with.
+
+    Tables of primaries have a column for each quantity of `columns`: arrays of one number per shower, by name.
+    """
+
+    particle: Particles = "e-"
+    """The primary, or a list of them."""
+    energy_gev: Range
+    """Energies, GeV."""
+    angle_deg: Range
+    """Angles between the direction and the face, degrees."""
+    azimuth_deg: Range | None = None
+    """Azimuths of the direction about the normal of the face, degrees; absent: 0, the x-z plane."""
+    entry_mm: Range | None = None
+    """Displacements of the primary along x, and along y, mm; absent: 0."""
+
+    @field_validator("particle", mode="before")
+    @classmethod
+    def _is_known(cls, value: object) -> object:
+        names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list | tuple) else ()
+        known = get_args(Particle)
+        if not names or any(name not in known for name in names) or len(set(names)) < len(names):
+            raise InvalidValueError(
+                "is neither a known primary nor a list of different ones",
+                remedy=f"write one of {', '.join(known)}, or a list such as [e-, gamma]",
+            )
+        return names[0] if len(names) == 1 else names
+
+    @field_validator("azimuth_deg", "entry_mm")
+    @classmethod
+    def _zero_is_absent(cls, value: Range | None) -> Range | None:
+        return None if value == (0, 0) else value
+
+    @property
+    def particles(self) -> tuple[Particle, ...]:
+        """The primaries, one or several."""
+        return (self.particle,) if isinstance(self.particle, str) else self.particle
+
+    @property
+    def particle_text(self) -> str:
+        """The primaries in a line, such as "e-, gamma"."""
+        return ", ".join(self.particles)
+
+    @property
+    def in_words(self) -> str:
+        """The primaries in words, such as "electron and photon"."""
+        return " and ".join(PARTICLE_NAMES[particle] for particle in self.particles)
+
+    @property
+    def has_hadrons(self) -> bool:
+        """Whether a primary interacts by the strong force."""
+        return any(particle in HADRONS for particle in self.particles)
+
+    @property
+    def spans(self) -> dict[str, Range]:
+        """Range of each further column beside energy_gev and angle_rad, in its own unit; that of ``pdg`` spans the
+        codes. Without ranges and with one primary there are none."""
+        spans: dict[str, Range] = {}
+        if self.azimuth_deg is not None:
+            low, high = self.azimuth_deg
+            spans["azimuth_rad"] = (math.radians(low), math.radians(high))
+        if self.entry_mm is not None:
+            spans |= {"entry_x_mm": self.entry_mm, "entry_y_mm": self.entry_mm}
+        if len(self.particles) > 1:
+            codes = [PDG_CODES[particle] for particle in self.particles]
+            spans["pdg"] = (min(codes), max(codes))
+        return spans
+
+    @property
+    def condition_size(self) -> int:
+        """Numbers that a network takes of the further columns: cosine and sine of an azimuth, one for each primary."""
+        sizes = {"azimuth_rad": 2, "pdg": len(self.particles)}
+        return sum(sizes.get(name, 1) for name in self.spans)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a table of primaries."""
+        return ("energy_gev", "angle_rad", *self.spans)
 
 
 class LayerGroup(Block):
@@ -143,7 +226,7 @@ class Preprocessing(Block):
     """Neighbouring cells that are summed along x, y, z first; must divide `geometry.cells`."""
 
 
-class Data(Block):
+class Data(PrimaryRanges):
     """Which showers the run trains on and is validated against."""
 
     source: str = "simulate"
@@ -151,13 +234,22 @@ class Data(Block):
     showers: int | None = Field(None, gt=0)
     """Training showers. source simulate: this many are simulated, and the validation showers beside them.
     A path: at most this many are used; absent: all."""
-    particle: Particle = "e-"
-    """The primary: e-, gamma, pi- or pi+. Charged pions need the hadronic datasets of Geant4 (docs/simulation.md) and a
-    small preprocessing.minimumSumGev: many of them cross the calorimeter without a shower."""
+    particle: Particles = "e-"
+    """The primary: e-, gamma, pi- or pi+, or a list such as [e-, gamma]: each has an equal share of the simulated
+    showers, and is a condition of the generator. Charged pions need the hadronic datasets of Geant4
+    (docs/simulation.md) and a small preprocessing.minimumSumGev: many of them cross the calorimeter without a
+    shower."""
     energy_gev: Range = (100.0, 200.0)
     """Primary energies, GeV: drawn uniformly (simulate) or selected (a path)."""
     angle_deg: Range = (60.0, 120.0)
     """Angle between the direction and the face, degrees, 90 is perpendicular: drawn or selected."""
+    azimuth_deg: Range | None = None
+    """Azimuth of the direction about the normal of the face, degrees: drawn uniformly or selected, and a condition of
+    the generator. Absent: 0, directions lie in the x-z plane."""
+    entry_mm: Range | None = None
+    """Displacement of the primary's line along x, and along y, from the line that crosses the axis of the window, mm:
+    both drawn uniformly or selected, and conditions of the generator. Half a (re-binned) cell to each side, such as
+    [-7.65, 7.65] in the preset compact, covers all positions within a cell. Absent: 0."""
     seed: int = Field(1, ge=0)
     """Seed of the simulation and of the split into training and validation."""
     validation_fraction: float = Field(0.1, gt=0, lt=1)
@@ -200,6 +292,7 @@ class Data(Block):
                 remedy="use factors of the cells, such as [3, 3, 1] for 51 x 51 x 25",
             )
         self._check_cylinder()
+        self._check_line()
         if self.showers is not None and self.showers > _MOST_SHOWERS:
             terabytes = 4e-12 * self.showers * math.prod(self.geometry.cells)
             raise InvalidValueError(
@@ -208,7 +301,7 @@ class Data(Block):
             )
         if self.source == "simulate" and self.simulation.engine == "parametrised" and self.particle != "e-":
             raise InvalidValueError(
-                f"the parametrised engine makes showers of electrons, not of {self.particle}",
+                f"the parametrised engine makes showers of electrons, not of {self.particle_text}",
                 remedy="set simulation.engine to geant4, or particle to e-",
             )
         if self.front and (self.source != "simulate" or self.simulation.engine != "geant4"):
@@ -249,6 +342,37 @@ class Data(Block):
             raise InvalidValueError(
                 f"angleDeg {list(self.angle_deg)} does not go with geometry.cellShape cylinder",
                 remedy="set angleDeg to [90, 90] (perpendicular), or geometry.cellShape to grid",
+            )
+
+    def _check_line(self) -> None:
+        """Ranges of azimuth and entry."""
+        half_mm = min(self.geometry.cells[:2]) * self.geometry.cell_mm / 2
+        for name, span, highest, example in (
+            ("azimuthDeg", self.azimuth_deg, 360.0, [-180, 180]),
+            ("entryMm", self.entry_mm, half_mm, [-self.geometry.cell_mm / 2, self.geometry.cell_mm / 2]),
+        ):
+            if span is None:
+                continue
+            low, high = span
+            if not -highest <= low <= high <= highest or (name == "azimuthDeg" and high - low > 360):
+                raise InvalidValueError(
+                    f"{name} {[low, high]} is not a range within {-highest:g} and {highest:g}",
+                    remedy=f"write lower <= upper, such as {example}",
+                )
+            if self.geometry.cell_shape == "cylinder":
+                raise InvalidValueError(
+                    f"{name} {[low, high]} does not go with geometry.cellShape cylinder, whose axis is the particle",
+                    remedy=f"leave {name} out, or set geometry.cellShape to grid",
+                )
+            if self.mirror and low != -high:
+                raise InvalidValueError(
+                    f"{name} {[low, high]} is not symmetric, and mirror makes copies with the opposite sign",
+                    remedy=f"write a range such as {[-high, high]}, or set mirror to false",
+                )
+        if self.azimuth_deg is not None and self.angle_deg == (90, 90):
+            raise InvalidValueError(
+                f"azimuthDeg {list(self.azimuth_deg)} has no effect at angleDeg [90, 90], which is perpendicular",
+                remedy="leave azimuthDeg out, or widen angleDeg",
             )
 
     @property

@@ -49,7 +49,8 @@ def amplification(
         drawn = configuration.model_copy(
             update={"validation": configuration.validation.model_copy(update={"seed": seed})}
         )
-        generated = load_generator(folder / TRAINED).generate(*draw_primaries(drawn, reference, showers), seed=seed)
+        primaries = draw_primaries(drawn, reference, showers)
+        generated = load_generator(folder / TRAINED).generate_table(primaries, seed=seed)
         comparison = compare(
             reference, generated, training=reference, untrained=None, data=run.data, validation=drawn.validation
         )

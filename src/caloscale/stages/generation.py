@@ -35,6 +35,14 @@ class Generation:
     """Energies in GeV, a..b or a,b,c, or an HDF5 file; absent: the range that was trained on."""
     angles: str | None = None
     """Angles in degrees, a..b or a,b,c; absent: the range that was trained on."""
+    azimuths: str | None = None
+    """Azimuths in degrees, as angles."""
+    entry_x: str | None = None
+    """Displacements along x in mm, as angles."""
+    entry_y: str | None = None
+    """Displacements along y in mm, as angles."""
+    particles: str | None = None
+    """Primaries, such as e-,gamma; absent: all that were trained on."""
     layout: Layout = "variable-angle"
     """Layout of the file."""
     runtime: str = "tensorflow"
@@ -70,6 +78,8 @@ class GenerationRecord(Block):
     """Lowest and highest energy that was asked for, GeV."""
     angle_deg: tuple[float, float]
     """Lowest and highest angle that was asked for, degrees."""
+    further: dict[str, tuple[float, float]]
+    """Lowest and highest value of the further columns of the table of primaries, by name."""
     runtime: str
     """What computed."""
     precision: str
@@ -145,6 +155,7 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
                 seed=wanted.seed,
                 energy_gev=primaries.energy_range_gev,
                 angle_deg=primaries.angle_range_deg,
+                further={name: primaries.range_of(name) for name in card.spans},
                 runtime=wanted.runtime,
                 precision=wanted.precision,
                 streams=wanted.streams,
@@ -165,14 +176,15 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
 
 
 def _primaries(card: ModelCard, wanted: Generation) -> tuple[Primaries, int]:
-    primaries = parse_primaries(
-        wanted.energies,
-        wanted.angles,
-        seed=wanted.seed,
-        default_energy_gev=card.energy_gev,
-        default_angle_deg=card.angle_deg,
-        particle=card.particle,
-    )
+    texts = {
+        "energies": wanted.energies,
+        "angles": wanted.angles,
+        "azimuths": wanted.azimuths,
+        "entryX": wanted.entry_x,
+        "entryY": wanted.entry_y,
+        "particles": wanted.particles,
+    }
+    primaries = parse_primaries(texts, card, seed=wanted.seed)
     count = wanted.count or primaries.length
     if count is None or count < 1:
         raise InputError("must be at least 1", field="count", value=wanted.count, remedy="give --count 1000")
@@ -185,7 +197,7 @@ def _write(
     card = runtime.card
     attributes: dict[str, Any] = {
         "preset": card.preset,
-        PARTICLE_ATTRIBUTE: card.particle,
+        PARTICLE_ATTRIBUTE: card.particle_text,
         CELL_SHAPE_ATTRIBUTE: card.geometry.cell_shape,
         "trainedOn": card.source,
         "generatorStep": card.step,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIB
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.preprocessing import rebin
-from caloscale.simulation.entering import TAKEN_CODES, Acceptance, moved, read_entering, shift_of
+from caloscale.simulation.entering import TAKEN_CODES, Acceptance, moved, placed, read_entering
 from caloscale.simulation.files import file_name
 from caloscale.simulation.primaries import file_count
 from caloscale.spec import Data
@@ -51,17 +52,15 @@ def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridR
     """Simulate the showers of a data block into ``folder`` with the generators of model folders.
 
     Geant4 carries the particles through `data.front`. A particle that enters the calorimeter goes to the first
-    generator whose primary, energies and angles it has, and its generated shower is added at the nearest whole cell;
-    Geant4 continues with the others. Files as those of `simulate`, of re-binned cells; finished ones are kept. Raises
+    generator whose primary, energies and directions it has. Its generated shower is moved by whole cells to its place
+    of entry, and a generator that was trained with a range of entries gets the rest (`entering.placed`). Geant4
+    continues with the others. Files as those of `simulate`, of re-binned cells; finished ones are kept. Raises
     InputError for models that do not fit the data, and what `simulate`, `load_generator` and `write_showers` raise.
     """
     generators = [load_generator(model) for model in models]
     for model, generator in zip(models, generators):
         _check(generator, model, data)
-    accepted = [
-        Acceptance(particle=card.particle, energy_gev=card.energy_gev, angle_deg=card.angle_deg)
-        for card in (generator.card for generator in generators)
-    ]
+    accepted = [Acceptance.of(generator.card) for generator in generators]
     part = folder / GEANT4_PART
     record = simulation.simulate(data, part, accepted)
     identity = _identity(record.fingerprint, models)
@@ -98,12 +97,11 @@ def _add_generated(
             continue
         # Another seed for each file and generator, and none that Geant4 has.
         (seed,) = np.random.SeedSequence(data.seed, spawn_key=(index, 2, number)).generate_state(1)
-        generated = generator.generate(mine["energy_gev"], mine["angle_rad"], seed=int(seed))
-        for event, one, x, y in zip(
-            mine["event"], generated.cells_gev, *shift_of(mine, data.geometry, data.preprocessing.rebin)
-        ):
-            cells[event] += moved(one, int(x), int(y))
-    return Showers(cells, carried.energy_gev, carried.angle_rad, "generated")
+        primaries, moves = placed(mine, generator.card, data.geometry, data.preprocessing.rebin)
+        generated = generator.generate_table(primaries, seed=int(seed))
+        for event, one, (x, y) in zip(mine["event"], generated.cells_gev, moves.tolist()):
+            cells[event] += moved(one, x, y)
+    return replace(carried, cells_gev=cells, source="generated")
 
 
 def _check(generator: Generator, model: Path, data: Data) -> None:
@@ -129,12 +127,12 @@ def _check(generator: Generator, model: Path, data: Data) -> None:
             value=card.geometry.cell_shape,
             remedy="give a model of a regular grid",
         )
-    if card.particle not in TAKEN_CODES:
+    if card.has_hadrons:
         raise InputError(
             "is no primary that a generator takes over in a hybrid simulation",
             file=model / CARD,
             field="particle",
-            value=card.particle,
+            value=card.particle_text,
             remedy=f"give a model of {' or '.join(TAKEN_CODES)}",
         )
 
@@ -166,7 +164,7 @@ def _is_finished(path: Path, identity: str) -> bool:
 def _write(path: Path, showers: Showers, data: Data, identity: str) -> None:
     attributes: dict[str, str | int | float] = {
         _IDENTITY: identity,
-        PARTICLE_ATTRIBUTE: data.particle,
+        PARTICLE_ATTRIBUTE: data.particle_text,
         CELL_SHAPE_ATTRIBUTE: data.geometry.cell_shape,
         "rebin": "x".join(map(str, data.preprocessing.rebin)),
         "seed": data.seed,

@@ -36,7 +36,6 @@ from caloscale.report.run_sections import (
 )
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block, read_block, read_json
-from caloscale.spec.data import PARTICLE_NAMES
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, USAGE_FILE
 from caloscale.stages.planning import NO_SPEED, read_plan, read_use, speeds_of
 from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded
@@ -156,7 +155,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
         provenance_section(_provenance(run, records)),
     ]
     page = Page(
-        title=f"{run.model.preset} generator of {PARTICLE_NAMES[run.data.particle]} showers: run {folder.name}",
+        title=f"{run.model.preset} generator of {run.data.in_words} showers: run {folder.name}",
         lead=_lead(summary, evaluation),
         notices=_notices(summary, evaluation, records),
         sections=tuple(section for section in sections if section is not None),

@@ -11,7 +11,7 @@ from caloscale.physics.result import GateResult
 from caloscale.physics.worth import Worth
 from caloscale.planning.billing.bill import Bill
 from caloscale.spec.block import Block
-from caloscale.spec.data import Particle
+from caloscale.spec.data import Particles
 
 
 class DataSummary(Block):
@@ -19,7 +19,7 @@ class DataSummary(Block):
 
     source: Literal["geant4", "parametrised", "generated", "file"]
     """Where the showers came from: geant4, parametrised, generated, or file (own data whose origin is not stated)."""
-    particle: Particle = "e-"
+    particle: Particles = "e-"
     """The primary."""
     showers: int
     """Training showers."""

@@ -20,6 +20,7 @@ from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.report.figure_data import FIGURE_DATA_FILE, figure_data
 from caloscale.report.physics_sections import verdict_markdown
 from caloscale.showers.arrays import Showers
+from caloscale.showers.primaries import Table, draw_table, rows
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
@@ -99,13 +100,11 @@ def validate(
             )
         reference = shards.read("validation", judging_showers(shards.manifest, run))
         training = shards.read("train", np.arange(min(_showers_in_memory(run), shards.manifest.splits["train"])))
-        energy_gev, angle_rad = draw_primaries(run, training, generated_showers(run, len(reference)))
-        generated, rate = _generate(generator, energy_gev, angle_rad, run.validation.seed)
+        primaries = draw_primaries(run, training, generated_showers(run, len(reference)))
+        generated, rate = _generate(generator, primaries, run.validation.seed)
         figures.update(showersPerSecond=rate, generated=len(generated))
-        few = slice(UNTRAINED_SHOWERS)
-        untrained, _ = _generate(
-            load_generator(trained, untrained=True), energy_gev[few], angle_rad[few], run.validation.seed
-        )
+        few = rows(primaries, slice(UNTRAINED_SHOWERS))
+        untrained, _ = _generate(load_generator(trained, untrained=True), few, run.validation.seed)
         comparison = compare(
             reference,
             generated,
@@ -129,6 +128,8 @@ def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
         ("preprocessing", card.preprocessing, run.data.preprocessing),
         ("geometry", card.geometry, run.data.geometry),
         ("particle", card.particle, run.data.particle),
+        ("azimuthDeg", card.azimuth_deg, run.data.azimuth_deg),
+        ("entryMm", card.entry_mm, run.data.entry_mm),
     ):
         if found != wanted:
             raise CheckpointError(
@@ -160,28 +161,23 @@ def _showers_in_memory(run: Run) -> int:
     return max(1, min(MOST_SHOWERS, CELLS_BYTES // (4 * math.prod(run.data.shape))))
 
 
-def draw_primaries(run: Run, training: Showers, count: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Energies in GeV and angles in rad (count,) of generated showers, independent of the validation showers.
+def draw_primaries(run: Run, training: Showers, count: int) -> dict[str, NDArray[np.float32]]:
+    """The table of primaries of ``count`` generated showers, independent of the validation showers.
 
     Simulated data have the distribution of the run configuration: uniform in its ranges. That of own data is not
-    known, so pairs are drawn from the training showers, with repetition.
+    known, so primaries are drawn from the training showers, with repetition.
     """
     random = np.random.default_rng([run.validation.seed, PRIMARIES])
     if run.data.source == "simulate":
-        energy_gev = random.uniform(*run.data.energy_gev, size=count)
-        angle_rad = np.deg2rad(random.uniform(*run.data.angle_deg, size=count))
-        return energy_gev.astype(np.float32), angle_rad.astype(np.float32)
-    index = random.integers(0, len(training), count)
-    return training.energy_gev[index], training.angle_rad[index]
+        return draw_table(run.data, count, random)
+    return rows(training.primaries, random.integers(0, len(training), count))
 
 
-def _generate(
-    generator: Generator, energy_gev: NDArray[np.float32], angle_rad: NDArray[np.float32], seed: int
-) -> tuple[Showers, float]:
+def _generate(generator: Generator, primaries: Table, seed: int) -> tuple[Showers, float]:
     """Generated showers, and showers per second."""
-    generator.generate(energy_gev[:1], angle_rad[:1], seed=seed)  # compiles
+    generator.generate_table(rows(primaries, slice(1)), seed=seed)  # compiles
     started = time.perf_counter()
-    generated = generator.generate(energy_gev, angle_rad, seed=seed)
+    generated = generator.generate_table(primaries, seed=seed)
     return generated, len(generated) / (time.perf_counter() - started)
 
 

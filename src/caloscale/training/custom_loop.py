@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from caloscale.models import Networks, latent, noise_size
+from caloscale.models import Networks, judged, latent, noise_size
 from caloscale.models.dropout import drawing_from
 from caloscale.models.losses import adversarial_loss
 from caloscale.models.normalization import running_statistics
@@ -151,13 +151,13 @@ class _Step:
         """Showers (B, X, Y, Z, 1) from fresh noise, and their targets: of the primaries of the micro-batch, or of drawn
         energies (`train.primaries`).
         """
-        noise = random.normal((noise_size(self.run.model),))
+        noise = random.normal((noise_size(self.run.model, self.run.data),))
         energy, targets = micro.batch["energy_gev"], micro.targets
         if self.run.train.primaries == "uniform":
             low, high = self.run.data.energy_gev
             energy = low + (high - low) * random.uniform((1,))
             targets = {**targets, **drawn_targets(energy, self.run)}
-        inputs = latent(noise, energy, micro.batch["angle_rad"], self.run.model, self.run.data)
+        inputs = latent(noise, {**micro.batch, "energy_gev": energy}, self.run.model, self.run.data)
         return self.networks.generator(inputs, training=training), targets
 
     def update_discriminator(
@@ -172,7 +172,7 @@ class _Step:
             labels = flipped(tf.fill((micro.size, 1), float(real)), train.label_flip, random)
             cells, targets = showers[index]
             with tf.GradientTape() as tape, drawing_from(random):
-                outputs = dict(discriminator(cells, training=True))
+                outputs = dict(discriminator(judged(cells, micro.batch, self.run.data), training=True))
                 if real:
                     # The constraints that only the shower itself gives (numbers of cells) are targets too.
                     micro.real = outputs
@@ -209,7 +209,7 @@ class _Step:
             random = self.draws(3 + update, micro)
             with tf.GradientTape() as tape, drawing_from(random):
                 cells, targets = self.generate(micro, random, training=True)
-                outputs = self.networks.discriminator(cells, training=True)
+                outputs = self.networks.discriminator(judged(cells, micro.batch, self.run.data), training=True)
                 per_shower, terms = generator_loss(
                     outputs,
                     targets,

@@ -98,8 +98,9 @@ class TrainingShowers:
         """A tf.data.Dataset of this worker's share of the batches of steps ``start`` up to ``stop`` (numbered over all
         epochs), each in ``slices`` elements one after the other.
 
-        An element is a dict of float32 tensors: cells (B, X, Y, Z) in network units, energy_gev, angle_rad,
-        measured_angle_rad, ecal_sum (B,). The batches of a step do not depend on where a training was resumed.
+        An element is a dict of float32 tensors: cells (B, X, Y, Z) in network units, the columns of the table of
+        primaries, measured_angle_rad, ecal_sum (B,). The batches of a step do not depend on where a training was
+        resumed.
         Raises ShowerFileError for shards whose records cannot be found.
         """
         count, records = self.share // slices, self._records
@@ -140,7 +141,9 @@ class TrainingShowers:
         for shard in self.shards:
             path = self.folder / shard.file
             try:
-                found = sum(len(batch["ecal_sum"]) for batch in read_batches(path, self.manifest.shape))
+                found = sum(
+                    len(batch["ecal_sum"]) for batch in read_batches(path, self.manifest.shape, self.manifest.spans)
+                )
                 _check_count(path, shard, found)
             except ShowerFileError as broken:
                 return broken
@@ -153,7 +156,7 @@ class TrainingShowers:
 
     @tf.autograph.experimental.do_not_convert
     def _prepare(self, step: tf.Tensor, first: tf.Tensor, serialised: tf.Tensor) -> dict[str, tf.Tensor]:
-        batch = parse_example(self.manifest.shape)(serialised)
+        batch = parse_example(self.manifest.shape, self.manifest.spans)(serialised)
         if not self.mirror:
             return batch
         draws = EventDraws(self.seed, step, MIRROR_SECTION, first, serialised.shape[0]).uniform((2,))
@@ -206,7 +209,8 @@ def _threads() -> int:
 def mirrored(batch: dict[str, tf.Tensor], across_x: tf.Tensor, across_y: tf.Tensor) -> dict[str, tf.Tensor]:
     """The batch with some showers mirrored: x -> -x with angle -> pi - angle, and y -> -y.
 
-    across_x, across_y: bool (B,), which showers.
+    The displacement along the axis changes its sign, and so does the azimuth, in both: of (cos a cos p, cos a sin p,
+    sin a), pi - a and -p change the first component alone, -p the second. across_x, across_y: bool (B,), which showers.
     """
     cells = batch["cells"]
     cells = tf.where(across_x[:, None, None, None], tf.reverse(cells, axis=[1]), cells)
@@ -214,7 +218,13 @@ def mirrored(batch: dict[str, tf.Tensor], across_x: tf.Tensor, across_y: tf.Tens
     angles = {
         name: tf.where(across_x, math.pi - batch[name], batch[name]) for name in ("angle_rad", "measured_angle_rad")
     }
-    return {**batch, **angles, "cells": cells}
+    opposite = (
+        ("azimuth_rad", tf.not_equal(across_x, across_y)),
+        ("entry_x_mm", across_x),
+        ("entry_y_mm", across_y),
+    )
+    signed = {name: tf.where(which, -batch[name], batch[name]) for name, which in opposite if name in batch}
+    return {**batch, **angles, **signed, "cells": cells}
 
 
 def turned(batch: dict[str, tf.Tensor], steps: tf.Tensor, mirrored: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -236,6 +246,8 @@ def check_manifest(folder: Path, manifest: Manifest, data: Data) -> None:
         ("preprocessing", manifest.preprocessing, data.preprocessing),
         ("geometry", manifest.geometry, data.geometry),
         ("particle", manifest.particle, data.particle),
+        ("azimuthDeg", manifest.azimuth_deg, data.azimuth_deg),
+        ("entryMm", manifest.entry_mm, data.entry_mm),
     ):
         if found != wanted:
             raise ShowerFileError(

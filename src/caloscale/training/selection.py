@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from caloscale.models import latent, noise_size
 from caloscale.showers.arrays import Showers
 from caloscale.showers.preprocessing import to_gev
+from caloscale.showers.primaries import rows
 from caloscale.spec import Run, Train
 
 MOST_SHOWERS = 400
@@ -63,14 +65,16 @@ def _is_settled(epoch: int, train: Train) -> bool:
 
 
 def generate_like(like: Showers, generator: Any, run: Run) -> Showers:
-    """Showers of the same energies and angles, from the same noise at every call."""
-    noise = np.random.default_rng(run.train.seed).standard_normal((len(like), noise_size(run.model)), np.float32)
+    """Showers of the same primaries, from the same noise at every call."""
+    noise = np.random.default_rng(run.train.seed).standard_normal(
+        (len(like), noise_size(run.model, run.data)), np.float32
+    )
     cells = np.empty_like(like.cells_gev)
     for first in range(0, len(like), AT_ONCE):
         batch = slice(first, first + AT_ONCE)
-        inputs = latent(noise[batch], like.energy_gev[batch], like.angle_rad[batch], run.model, run.data)
+        inputs = latent(noise[batch], rows(like.primaries, batch), run.model, run.data)
         cells[batch] = to_gev(generator(inputs, training=False)[..., 0].numpy(), run.data.preprocessing)
-    return Showers(cells, like.energy_gev, like.angle_rad, "generated")
+    return replace(like, cells_gev=cells, source="generated")
 
 
 def physics_deviation(real: Showers, generated: Showers) -> dict[str, float]:

@@ -107,18 +107,18 @@ def test_cells_of_another_shape_are_refused(tmp_path: Path) -> None:
 def test_the_primary_of_calochallenge_follows_from_the_voxels(tmp_path: Path, voxels: int, particle: str) -> None:
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file["showers"], file["incident_energies"] = np.ones((2, voxels)), np.full((2, 1), 65_000.0)
-    assert describe_file(tmp_path / "c.h5").particle == particle
+    assert describe_file(tmp_path / "c.h5").particles == (particle,)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_primary_is_that_of_the_attribute_or_of_the_published_data(tmp_path: Path, layout: str) -> None:
     path = write_published(tmp_path / "s.h5", make_showers(3), layout)
-    assert describe_file(path).particle == "e-"
+    assert describe_file(path).particles == ("e-",)
     for written in ("gamma", "muon"):
         with h5py.File(path, "a") as file:
             file.attrs["particle"] = np.bytes_(written)
         if written == "gamma":
-            assert describe_file(path).particle == "gamma"
+            assert describe_file(path).particles == ("gamma",)
     with pytest.raises(ShowerFileError, match="attribute particle: is not a known primary"):
         describe_file(path)
 

@@ -15,7 +15,8 @@ SHAPE = (2, 3, 4)
 
 def prepared(count: int, shape: tuple[int, int, int] = SHAPE) -> Prepared:
     rng = np.random.default_rng(0)
-    return Prepared(rng.random((count, *shape), np.float32), *(rng.random(count, np.float32) for _ in SCALARS))
+    cells = rng.random((count, *shape), np.float32)
+    return Prepared(cells, {name: rng.random(count, np.float32) for name in SCALARS})
 
 
 def write(path: Path, showers: Prepared) -> Path:
@@ -29,7 +30,7 @@ def write(path: Path, showers: Prepared) -> Path:
 def test_example_is_what_protobuf_itself_writes(shape: tuple[int, int, int]) -> None:
     """Lengths below and above 128 bytes and 16 KiB, where the varint grows."""
     showers = prepared(1, shape)
-    values = {name: getattr(showers, name) for name in ("cells", *SCALARS)}
+    values = {"cells": showers.cells, **showers.numbers}
     feature = {
         name: tf.train.Feature(float_list=tf.train.FloatList(value=value.ravel().tolist()))
         for name, value in values.items()
@@ -45,8 +46,8 @@ def test_parses_one_and_many() -> None:
     one, many = parse(tf.constant(examples[3])), parse(tf.constant(examples))
     assert one["cells"].shape == SHAPE and many["cells"].shape == (5, *SHAPE)
     assert np.array_equal(one["cells"], showers.cells[3])
-    for name in ("cells", *SCALARS):
-        assert np.array_equal(many[name], getattr(showers, name)) and many[name].dtype == tf.float32
+    for name, written in {"cells": showers.cells, **showers.numbers}.items():
+        assert np.array_equal(many[name], written) and many[name].dtype == tf.float32
 
 
 def test_parses_within_tf_data(tmp_path: Path) -> None:
@@ -60,8 +61,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     showers = prepared(70)
     batches = list(read_batches(write(tmp_path / "a.tfrecord", showers), SHAPE, size=32))
     assert [len(batch["cells"]) for batch in batches] == [32, 32, 6]
-    for name in ("cells", *SCALARS):
-        assert np.array_equal(np.concatenate([batch[name] for batch in batches]), getattr(showers, name))
+    for name, written in {"cells": showers.cells, **showers.numbers}.items():
+        assert np.array_equal(np.concatenate([batch[name] for batch in batches]), written)
 
 
 def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_training_shards_divide_among_workers(showers: int, shards: int) -> None
 )
 def test_showers_are_spread_evenly(tmp_path: Path, plan: ShardPlan, count: int, expected: list[int]) -> None:
     numbers = np.arange(count, dtype=np.float32)
-    showers = Prepared(np.ones((count, 1, 1, 1), np.float32), *(numbers for _ in SCALARS))
+    showers = Prepared(np.ones((count, 1, 1, 1), np.float32), dict.fromkeys(SCALARS, numbers))
     with ShardWriter(tmp_path, "train", plan) as writer:
         writer.write(showers[: count // 2])
         writer.write(showers[count // 2 :])

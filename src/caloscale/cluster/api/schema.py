@@ -35,6 +35,8 @@ KEPT = {
 DROPPED = {"title", "additionalProperties", "$defs", "required", "properties", "items", "prefixItems", "anyOf", "const"}
 """Keywords that are translated, or have no place beside properties."""
 FORMATS = {"date-time", "date"}
+ANY_VALUE = "x-kubernetes-preserve-unknown-fields"
+"""Keyword of a field with values of several types, which a structural schema cannot list."""
 MOST_ITEMS = 64
 """Bound of a list without one of its own: the API server adds up what its rules may cost."""
 
@@ -51,7 +53,7 @@ def schema_of(
     References are inlined, ``X | None`` becomes X (the API server prunes nulls), tuples become lists of fixed length.
     ``preset``: the block is a run configuration; a field that a preset sets has no default here, or the server would
     overwrite the preset's value before anybody reads it. Raises ValueError for what no
-    structural schema can say (unions of types).
+    structural schema can say (unions of types without a keyword).
     """
     source = block.model_json_schema(by_alias=True, mode="validation")
     soft = frozenset(preset_paths()) - {"model.preset", "solver.preset"} if preset else frozenset[str]()
@@ -85,6 +87,8 @@ class _Translation:
         node = self._resolved(node)
         if INT_OR_STRING in node:
             return self._money(node["description"])
+        if ANY_VALUE in node:
+            return {"description": " ".join(node["description"].split()), ANY_VALUE: True}
         unknown = set(node) - KEPT - DROPPED
         if unknown:
             raise ValueError(f"{path}: a structural schema has no {sorted(unknown)}")
@@ -116,7 +120,7 @@ class _Translation:
     def _resolved(self, node: Mapping[str, Any]) -> dict[str, Any]:
         """Without references and without ``| None``; the description of the field before that of its block."""
         flat = dict(node)
-        while "$ref" in flat or ("anyOf" in flat and INT_OR_STRING not in flat):
+        while "$ref" in flat or ("anyOf" in flat and not {INT_OR_STRING, ANY_VALUE} & flat.keys()):
             if "$ref" in flat:
                 target = self.definitions[flat.pop("$ref").rpartition("/")[2]]
             else:

@@ -11,13 +11,14 @@ Source: https://github.com/key4hep/DDML, commit a908dfb, src/RegularGridGANModel
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
-from caloscale.inference.export.target import Target, clamp
+from caloscale.inference.export.target import Target, clamp, first_particle, fixed_columns, fixed_text
 from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
 
@@ -72,6 +73,7 @@ class Ddml(Target):
                 value=list(card.angle_deg),
                 remedy="train with a data.angleDeg that contains 90, or use --target onnx",
             )
+        self._fixed = fixed_columns(card, "DDML")
         x, y, layers = card.shape
         self._halved = (1 + x % 2, 1 + y % 2)
         self.cells = (x * self._halved[0], y * self._halved[1], layers)
@@ -92,8 +94,12 @@ class Ddml(Target):
         def cells_mev(uniform: Any, energy_gev: Any) -> dict[str, Any]:
             noise = normal_of_uniform(tf.reshape(uniform, (1, NUMBERS))[:, :size])
             angle_rad = tf.constant([math.radians(PERPENDICULAR_DEG)], tf.float32)
-            energy, angle, scale = clamp(tf.reshape(energy_gev, (1,)), angle_rad, card)
-            cells = traced(noise, energy, angle) * (scale * (1000 / (halved_x * halved_y)))
+            fixed = {name: tf.constant([value], tf.float32) for name, value in self._fixed.items()}
+            given = {"energy_gev": tf.reshape(energy_gev, (1,)), "angle_rad": angle_rad, **fixed}
+            primaries, scale = clamp(given, card)
+            cells = traced(noise, *(primaries[name] for name in card.columns)) * (
+                scale * (1000 / (halved_x * halved_y))
+            )
             cells = tf.reshape(tf.transpose(cells, (0, 3, 1, 2)), (1, layers, x, 1, y, 1))
             cells = tf.tile(cells, (1, 1, 1, halved_x, 1, halved_y))
             return {"cells_mev": tf.reshape(cells, (1, layers, x * halved_x, y * halved_y))}
@@ -104,7 +110,7 @@ class Ddml(Target):
         )
         return tf.function(cells_mev, input_signature=signature, autograph=False)
 
-    def inputs(self, noise: Floats, energy_gev: float, angle_rad: float) -> list[Floats]:
+    def inputs(self, noise: Floats, primary: Mapping[str, float]) -> list[Floats]:
         """As RegularGridGANModel::prepareInput passes them; the uniform numbers are those of this noise."""
         from scipy.special import erf
 
@@ -112,14 +118,14 @@ class Ddml(Target):
         uniform[: self.noise_size] = erf(noise.astype(np.float64) / math.sqrt(2))
         return [
             uniform.astype(np.float32).reshape(1, NUMBERS, 1, 1, 1),
-            np.full((1, 1, 1, 1, 1), energy_gev, np.float32),
+            np.full((1, 1, 1, 1, 1), primary["energy_gev"], np.float32),
         ]
 
     def deposits(self, output: NDArray[np.floating], energy_gev: float) -> Floats:
         """MeV as they are, as ONNXInference::runInference and convertOutput read them."""
         return output.reshape(-1)[: math.prod(self.cells)].astype(np.float32)
 
-    def expected(self, cells_gev: Floats, energy_gev: float, angle_rad: float) -> Floats:
+    def expected(self, cells_gev: Floats, primary: Mapping[str, float]) -> Floats:
         """MeV by layer, x, y; halves of cells along axes with an odd number of them."""
         halves = cells_gev.repeat(self._halved[0], axis=0).repeat(self._halved[1], axis=1)
         return (halves.transpose(2, 0, 1) * (1000 / math.prod(self._halved))).reshape(-1).astype(np.float32)
@@ -135,10 +141,11 @@ class Ddml(Target):
         uniform = erf(super().noise(count).astype(np.float64) / math.sqrt(2)).astype(np.float32)
         return (math.sqrt(2) * erfinv(uniform.astype(np.float64))).astype(np.float32)
 
-    def primaries(self, count: int) -> tuple[Floats, Floats]:
-        """All energies, 90 degrees."""
-        energy, angle = super().primaries(count)
-        return energy, np.full_like(angle, math.radians(PERPENDICULAR_DEG))
+    def primaries(self, count: int) -> dict[str, Floats]:
+        """All energies, 90 degrees, and what is fixed in the graph."""
+        table = super().primaries(count)
+        fixed = {"angle_rad": math.radians(PERPENDICULAR_DEG), **self._fixed}
+        return {name: np.full_like(column, fixed[name]) if name in fixed else column for name, column in table.items()}
 
     def properties(self) -> dict[str, str]:
         """Inputs and output."""
@@ -150,6 +157,7 @@ class Ddml(Target):
             "caloscale.units.cells_mev": f"energy deposited in each cell, MeV, (1, layer {layers}, x {x}, y {y})",
             "caloscale.cellMm": f"{self.cell_mm[0]:g} {self.cell_mm[1]:g}",
             "caloscale.angle": "90 degrees, in the graph: DDML passes no angle",
+            **({"caloscale.fixed": fixed_text(self._fixed, "DDML")} if self._fixed else {}),
         }
 
     def usage(self, file: str) -> str:
@@ -163,7 +171,9 @@ class Ddml(Target):
             if halves
             else ""
         )
-        particles = [f'"{name}"' for name in _APPLICABLE.get(self.card.particle, (self.card.particle,))]
+        particle = first_particle(self.card)
+        particles = [f'"{name}"' for name in _APPLICABLE.get(particle, (particle,))]
+        fixed = f"- {fixed_text(self._fixed, 'DDML').capitalize()}.\n" if self._fixed else ""
         return f"""In the steering file of ddsim, instead of DDML's `aiDance`, with the regions and detectors of ILD:
 
 ```python
@@ -204,7 +214,7 @@ The endcap is the same with `RegularGridGANEndcapONNXModel`, `EcalEndcapRegion`,
 - DDML passes no angle. The graph computes 90 degrees; `CorrectForAngles` shifts the layers along the direction.
 - Layer l is put on sensor l of the detector ({layers} are needed). The showers are those of the detector that the
   generator was trained for; another absorber or thickness needs another training.
-{halved}"""
+{halved}{fixed}"""
 
 
 def normal_of_uniform(uniform: Any) -> Any:

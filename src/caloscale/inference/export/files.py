@@ -21,8 +21,8 @@ from caloscale.inference.export.target import Target, ranges
 from caloscale.inference.packages import load, openvino_core
 from caloscale.models.card import VERDICT, read_card
 from caloscale.progress import bar
+from caloscale.showers.primaries import rows
 from caloscale.spec.block import Block
-from caloscale.spec.data import PARTICLE_NAMES
 from caloscale.storage.atomic import atomic_writer
 
 TARGETS: dict[str, type[Target]] = {target.name: target for target in (Onnx, Par04, Ddml, OpenVino)}
@@ -230,7 +230,7 @@ def _properties(target: Target, model: Path, source: str) -> dict[str, str]:
         **own,
         "caloscale.target": target.name,
         "caloscale.source": source,
-        "caloscale.particle": target.card.particle,
+        "caloscale.particle": target.card.particle_text,
         "caloscale.energyRangeGev": f"{low:g} {high:g}",
         "caloscale.angleRangeDeg": "{:g} {:g}".format(*card.angle_deg),
         "caloscale.outsideRange": OUTSIDE,
@@ -263,7 +263,7 @@ def _readme(target: Target, file: str, said: dict[str, str]) -> str:
 
 `{file}`, written by caloscale {caloscale.__version__}.
 
-- {PARTICLE_NAMES[target.card.particle].capitalize()} showers of {ranges(target.card)}.
+- {target.card.in_words.capitalize()} showers of {ranges(target.card)}.
 - Verdict of the validation: {verdict["decision"]}.
 - Energies and angles outside of the trained range are {OUTSIDE}.
 - Random numbers come from the caller.
@@ -283,7 +283,7 @@ def _caller(target: Target, file: Path) -> Callable[..., Any]:
         compiled = openvino_core().compile_model(
             file, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
         )
-        names = ("noise", "energy_gev", "angle_rad")
+        names = ("noise", *target.card.columns)
         return lambda *inputs: compiled(dict(zip(names, inputs)))["cells_gev"]
     from caloscale.inference.onnx_runtime import open_session
 
@@ -295,21 +295,21 @@ def _caller(target: Target, file: Path) -> Callable[..., Any]:
 
 def _compare(target: Target, file: Path, generator: Any, count: int) -> tuple[float, float]:
     """Largest deviation of a file from the network, and the median of the calls in milliseconds."""
-    energy, angle = target.primaries(count)
+    primaries = target.primaries(count)
     noise = target.noise(count)
     call, seconds, worst = _caller(target, file), [], 0.0
     threshold = target.threshold()
     with bar("check", count, "showers", disable=count < PRIMARIES) as shown:
         for first in range(0, count, _TOGETHER):
             batch = slice(first, first + _TOGETHER)
-            network = generator.cells_gev(noise[batch], energy[batch], angle[batch]).numpy()
+            network = generator.cells_gev(noise[batch], *rows(primaries, batch).values()).numpy()
             for number, cells in enumerate(network, start=first):
-                given = float(energy[number]), float(angle[number])
-                inputs = target.inputs(noise[number], *given)
+                given = {name: float(column[number]) for name, column in primaries.items()}
+                inputs = target.inputs(noise[number], given)
                 started = time.perf_counter()
                 output = call(*inputs)
                 seconds.append(time.perf_counter() - started)
-                ours, truth = target.deposits(output, given[0]), target.expected(cells, *given)
+                ours, truth = target.deposits(output, given["energy_gev"]), target.expected(cells, given)
                 worst = float(np.maximum(worst, deviation(ours[None], truth[None], threshold)))  # keeps NaN
                 shown.update(1)
     return worst, float(np.median(seconds)) * 1000

@@ -33,11 +33,11 @@ def exporter(format: Format) -> tuple[Callable[..., None], Compute, dict[str, st
 
 
 def named(generator: Generator) -> Any:
-    """The graph from noise, energies and angles to GeV, its output with a name."""
+    """The graph from noise and the columns of the table of primaries to GeV, its output with a name."""
     traced = generator.cells_gev
 
-    def cells_gev(noise: Any, energy_gev: Any, angle_rad: Any) -> dict[str, Any]:
-        return {"cells_gev": traced(noise, energy_gev, angle_rad)}
+    def cells_gev(*inputs: Any) -> dict[str, Any]:
+        return {"cells_gev": traced(*inputs)}
 
     return tf.function(cells_gev, input_signature=traced.input_signature, autograph=False)
 
@@ -94,10 +94,9 @@ def _expm1(context: Any, node: Any, name: str, _: Any) -> None:
     context.make_node("Mul", [product, two], outputs=[result], **like)
 
 
-def _compute_onnx(path: Path, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
+def _compute_onnx(path: Path, inputs: dict[str, Any]) -> Any:
     from caloscale.inference.onnx_runtime import open_session
 
-    inputs = {"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad}
     return open_session(path, threads=None).run(["cells_gev"], inputs)[0]
 
 
@@ -118,6 +117,6 @@ def _write_openvino(generator: Generator, graph: Any, path: Path, properties: di
         openvino.save_model(model, str(path), compress_to_fp16=False)
 
 
-def _compute_openvino(path: Path, noise: Any, energy_gev: Any, angle_rad: Any) -> Any:
+def _compute_openvino(path: Path, inputs: dict[str, Any]) -> Any:
     compiled = openvino_core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return compiled({"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad})["cells_gev"]
+    return compiled(inputs)["cells_gev"]

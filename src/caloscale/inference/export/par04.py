@@ -15,6 +15,7 @@ not decide.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,10 +24,10 @@ from numpy.typing import NDArray
 
 from caloscale.detector.geometry import absorber_mm, aim_depth_mm, sensor_depth_mm, transverse_mm
 from caloscale.errors import InputError
-from caloscale.inference.export.target import Target, clamp
+from caloscale.inference.export.target import Target, clamp, first_particle, fixed_columns, fixed_text
 from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
-from caloscale.spec.data import is_hadron
+from caloscale.spec.data import HADRONS
 
 if TYPE_CHECKING:
     from caloscale.inference.generator import Generator
@@ -95,13 +96,14 @@ class Par04(Target):
 
     def __init__(self, card: ModelCard, noise_size: int) -> None:
         super().__init__(card, noise_size)
-        if is_hadron(card.particle):
+        if first_particle(card) in HADRONS:
             raise InputError(
                 "is no particle for which Par04 calls the generator: it does so for electrons, positrons and photons",
                 field="data.particle",
-                value=card.particle,
+                value=card.particle_text,
                 remedy="use --target onnx or ddml",
             )
+        self._fixed = fixed_columns(card, "Par04")
         least, most = card.angle_deg
         self._thetas_deg = np.linspace(least, most, math.ceil(most - least) + 1)
         if math.prod(self.mesh.cells) > MOST_CELLS:
@@ -193,8 +195,10 @@ class Par04(Target):
         def fractions(latent_and_conditions: Any) -> dict[str, Any]:
             energy_gev = latent_and_conditions[:, size] * ENERGY_GEV
             theta_deg = latent_and_conditions[:, size + 1] * THETA_DEG
-            energy, angle, _ = clamp(energy_gev, theta_deg * (math.pi / 180), card)
-            shower = traced(latent_and_conditions[:, :size], energy, angle) / tf.reshape(energy, (-1, 1, 1, 1))
+            fixed = {name: tf.constant([value], tf.float32) for name, value in self._fixed.items()}
+            primaries, _ = clamp({"energy_gev": energy_gev, "angle_rad": theta_deg * (math.pi / 180), **fixed}, card)
+            shower = traced(latent_and_conditions[:, :size], *(primaries[name] for name in card.columns))
+            shower = shower / tf.reshape(primaries["energy_gev"], (-1, 1, 1, 1))
             row = tf.cast(tf.round((tf.clip_by_value(theta_deg[0], low, high) - low) / step), tf.int32)
             index = tf.reshape(tf.gather(tf.constant(tables), row), (-1, 1))
             deposits = tf.tensor_scatter_nd_add(tf.zeros(cells), index, tf.reshape(shower, (-1,)))
@@ -203,10 +207,10 @@ class Par04(Target):
         signature = (tf.TensorSpec((1, size + CONDITIONS), tf.float32, name="latent_and_conditions"),)
         return tf.function(fractions, input_signature=signature, autograph=False)
 
-    def inputs(self, noise: Floats, energy_gev: float, angle_rad: float) -> list[Floats]:
+    def inputs(self, noise: Floats, primary: Mapping[str, float]) -> list[Floats]:
         """genVector of Par04InferenceSetup::GetEnergies."""
-        theta_deg = math.degrees(angle_rad)
-        conditions = [energy_gev / ENERGY_GEV, theta_deg / THETA_DEG, 0, 1]
+        theta_deg = math.degrees(primary["angle_rad"])
+        conditions = [primary["energy_gev"] / ENERGY_GEV, theta_deg / THETA_DEG, 0, 1]
         return [np.concatenate([noise, conditions]).astype(np.float32)[None]]
 
     def deposits(self, output: NDArray[np.floating], energy_gev: float) -> Floats:
@@ -214,9 +218,9 @@ class Par04(Target):
         fractions = output.reshape(-1)[: math.prod(self.mesh.cells)].astype(np.float64)
         return (fractions * energy_gev * 1000).astype(np.float32)
 
-    def expected(self, cells_gev: Floats, energy_gev: float, angle_rad: float) -> Floats:
+    def expected(self, cells_gev: Floats, primary: Mapping[str, float]) -> Floats:
         """MeV in the cells of the mesh."""
-        row = self._tables[self._row(math.degrees(angle_rad))]
+        row = self._tables[self._row(math.degrees(primary["angle_rad"]))]
         mesh = np.bincount(row, cells_gev.reshape(-1).astype(np.float64) * 1000, math.prod(self.mesh.cells))
         return mesh.astype(np.float32)
 
@@ -224,14 +228,15 @@ class Par04(Target):
         """MeV."""
         return 1000 * self.card.preprocessing.threshold_gev
 
-    def primaries(self, count: int) -> tuple[Floats, Floats]:
-        """All energies, and angles near those of the tables: between two, rounding decides on one."""
-        energy, angle = super().primaries(count)
-        rows = [self._row(theta) for theta in np.degrees(angle)]
+    def primaries(self, count: int) -> dict[str, Floats]:
+        """All energies, angles near those of the tables (between two, rounding decides on one), and the constants."""
+        table = super().primaries(count)
+        rows = [self._row(theta) for theta in np.degrees(table["angle_rad"])]
         step = self._thetas_deg[1] - self._thetas_deg[0] if len(self._thetas_deg) > 1 else 0
         # A third of a step towards the middle of the range stays nearest to the same table.
         inward = np.sign(np.mean(self._thetas_deg) - self._thetas_deg[rows]) * step / 3
-        return energy, np.radians(self._thetas_deg[rows] + inward).astype(np.float32)
+        angle = np.radians(self._thetas_deg[rows] + inward).astype(np.float32)
+        return {**table, "angle_rad": angle, **{name: np.full_like(angle, v) for name, v in self._fixed.items()}}
 
     def properties(self) -> dict[str, str]:
         """Input, output and mesh."""
@@ -246,6 +251,7 @@ class Par04(Target):
             "caloscale.mesh": f"radius {rho} x {self.mesh.rho_mm:g} mm, azimuth {phi}, "
             f"depth {z} x {self.mesh.z_mm:g} mm",
             "caloscale.displacementMm": f"mean {mean:.2f}, largest {largest:.2f}",
+            **({"caloscale.fixed": fixed_text(self._fixed, "Par04")} if self._fixed else {}),
         }
 
     def usage(self, file: str) -> str:
@@ -259,6 +265,8 @@ class Par04(Target):
         low, high = self.card.energy_gev
         theta = math.radians(min(max(90.0, self.card.angle_deg[0]), self.card.angle_deg[1]))
         same = geometry.cell_shape == "cylinder"
+        particle = first_particle(self.card)
+        fixed = f"- {fixed_text(self._fixed, 'Par04').capitalize()}.\n" if self._fixed else ""
         placed = _SAME_CELLS if same else _OTHER_CELLS.format(mean=mean, largest=largest)
         mesh = f"""setSizeOfRhoCells {self.mesh.rho_mm:g} mm
 setSizeOfZCells {self.mesh.z_mm:g} mm
@@ -277,7 +285,7 @@ setNbOfZCells {z}"""
 /Par04/detector/setAbsorber 1 {_MATERIALS[geometry.active]} {geometry.active_mm:g} mm true
 {both[0]}
 /run/initialize
-/gun/particle {self.card.particle}
+/gun/particle {particle}
 /gun/energy {math.sqrt(low * high):.4g} GeV
 /gun/position 0 0 0
 /gun/direction 0 {math.sin(theta):.4f} {math.cos(theta):.4f}
@@ -302,5 +310,5 @@ setNbOfZCells {z}"""
   gaps, both materials sensitive, so that each deposit is counted. Compare with the full simulation of the training, not
   with Par04's.
 - Par04 asks the generator for electrons, positrons and photons of all energies (`IfTrigger`): shoot
-  {self.card.particle} of the trained range. Others are clamped.
-"""
+  {particle} of the trained range. Others are clamped.
+{fixed}"""

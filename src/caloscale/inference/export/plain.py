@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +10,8 @@ from numpy.typing import NDArray
 
 from caloscale.inference.export.target import Target, clamp
 from caloscale.inference.runtime import Floats
+from caloscale.models.card import ModelCard
+from caloscale.spec.data import PDG_CODES
 
 if TYPE_CHECKING:
     from caloscale.inference.generator import Generator
@@ -20,26 +23,27 @@ class Onnx(Target):
     name = "onnx"
 
     def graph(self, generator: Generator) -> Any:
-        """From noise (batch, n), energy in GeV and angle in rad (batch,) to GeV (batch, X, Y, Z)."""
+        """From noise (batch, n) and the columns of the table of primaries (batch,) to GeV (batch, X, Y, Z)."""
         import tensorflow as tf
 
         traced, card = generator.cells_gev, self.card
 
-        def cells_gev(noise: Any, energy_gev: Any, angle_rad: Any) -> dict[str, Any]:
-            energy, angle, scale = clamp(energy_gev, angle_rad, card)
-            return {"cells_gev": traced(noise, energy, angle) * tf.reshape(scale, (-1, 1, 1, 1))}
+        def cells_gev(noise: Any, *columns: Any) -> dict[str, Any]:
+            primaries, scale = clamp(dict(zip(card.columns, columns)), card)
+            cells = traced(noise, *(primaries[name] for name in card.columns))
+            return {"cells_gev": cells * tf.reshape(scale, (-1, 1, 1, 1))}
 
         return tf.function(cells_gev, input_signature=traced.input_signature, autograph=False)
 
-    def inputs(self, noise: Floats, energy_gev: float, angle_rad: float) -> list[Floats]:
-        """noise (1, n), energy_gev (1,), angle_rad (1,)."""
-        return [noise[None], np.array([energy_gev], np.float32), np.array([angle_rad], np.float32)]
+    def inputs(self, noise: Floats, primary: Mapping[str, float]) -> list[Floats]:
+        """noise (1, n), energy_gev (1,), angle_rad (1,), and the further columns."""
+        return [noise[None], *(np.array([primary[name]], np.float32) for name in self.card.columns)]
 
     def deposits(self, output: NDArray[np.floating], energy_gev: float) -> Floats:
         """GeV per cell as they are."""
         return output.reshape(-1).astype(np.float32)
 
-    def expected(self, cells_gev: Floats, energy_gev: float, angle_rad: float) -> Floats:
+    def expected(self, cells_gev: Floats, primary: Mapping[str, float]) -> Floats:
         """GeV per cell as they are."""
         return cells_gev.reshape(-1)
 
@@ -61,7 +65,7 @@ session = onnxruntime.InferenceSession("{file}", providers=["CPUExecutionProvide
 noise = np.random.default_rng(1).standard_normal((10, {self.noise_size}), np.float32)
 energy_gev = np.full(10, {_middle(self.card.energy_gev)}, np.float32)
 angle_rad = np.radians(np.full(10, {_middle(self.card.angle_deg)}, np.float32))
-(cells_gev,) = session.run(["cells_gev"], {{"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad}})
+{_further(self.card)}(cells_gev,) = session.run(["cells_gev"], {{{_passed(self.card)}}})
 ```
 """
 
@@ -84,9 +88,20 @@ model = openvino.Core().compile_model("{file}", "CPU", {{"INFERENCE_PRECISION_HI
 noise = np.random.default_rng(1).standard_normal((10, {self.noise_size}), np.float32)
 energy_gev = np.full(10, {_middle(self.card.energy_gev)}, np.float32)
 angle_rad = np.radians(np.full(10, {_middle(self.card.angle_deg)}, np.float32))
-cells_gev = model({{"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad}})["cells_gev"]
+{_further(self.card)}cells_gev = model({{{_passed(self.card)}}})["cells_gev"]
 ```
 """
+
+
+def _further(card: ModelCard) -> str:
+    """A line of Python for each further column."""
+    first = float(PDG_CODES[card.particles[0]])
+    values = {name: first if name == "pdg" else _middle(span) for name, span in card.spans.items()}
+    return "".join(f"{name} = np.full(10, {value:g}, np.float32)\n" for name, value in values.items())
+
+
+def _passed(card: ModelCard) -> str:
+    return ", ".join(f'"{name}": {name}' for name in ("noise", *card.columns))
 
 
 def _middle(span: tuple[float, float]) -> float:

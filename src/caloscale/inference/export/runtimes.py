@@ -35,6 +35,13 @@ TOLERANCE = 1e-4
 sum of a shower."""
 CHECKED = 8
 """Showers that are compared."""
+_MEANING = {
+    "azimuth_rad": "azimuth of the direction about the normal of the face, rad",
+    "entry_x_mm": "displacement along x from the line that crosses the axis of the window, mm",
+    "entry_y_mm": "displacement along y, mm",
+    "pdg": "Monte Carlo number of the primary",
+}
+"""Further columns of the table of primaries."""
 BATCH = "batch"
 """Name of the first dimension of all inputs and outputs: the number of showers."""
 
@@ -91,7 +98,7 @@ def _export(folder: Path, format: Format, target: Path) -> None:
         temporary.mkdir()
         path = temporary / FILES[format]
         write(generator, formats.named(generator), path, metadata(generator.card, generator.noise_size))
-        deviation = _deviation(generator, lambda *inputs: compute(path, *inputs))
+        deviation = _deviation(generator, lambda inputs: compute(path, inputs))
         if not deviation <= TOLERANCE:
             raise CheckpointError(
                 f"differs from the network once it is exported to {format}: by {deviation:.1e}, allowed {TOLERANCE:g}",
@@ -117,6 +124,7 @@ def metadata(card: ModelCard, noise_size: int) -> dict[str, str]:
         "noise": f"normal random numbers, mean 0, standard deviation 1, ({BATCH}, {noise_size})",
         "energy_gev": f"energy of the primary, GeV, ({BATCH},)",
         "angle_rad": f"angle between direction and face, rad, ({BATCH},)",
+        **{name: f"{_MEANING[name]}, ({BATCH},)" for name in card.spans},
         "cells_gev": f"energy deposited in each cell, GeV, ({BATCH}, x {x}, y {y}, layer {layers})",
     }
     return {
@@ -129,13 +137,12 @@ def metadata(card: ModelCard, noise_size: int) -> dict[str, str]:
 
 def _deviation(generator: Generator, compute: Callable[..., NDArray[np.float32]]) -> float:
     """Largest deviation of an exported model on showers over the whole range that was trained on."""
+    from caloscale.inference.export.target import spread
+
     card = generator.card
-    (coldest, hottest), (least, most) = card.energy_gev, card.angle_deg
-    energy = np.geomspace(coldest, hottest, CHECKED).astype(np.float32)
-    angle = np.radians(np.linspace(least, most, CHECKED)).astype(np.float32)
-    noise = latent_noise(0, 0, CHECKED, generator.noise_size)
-    truth = generator.cells_gev(noise, energy, angle).numpy()
-    return deviation(compute(noise, energy, angle), truth, card.preprocessing.threshold_gev)
+    inputs = {"noise": latent_noise(0, 0, CHECKED, generator.noise_size), **spread(card, CHECKED)}
+    truth = generator.cells_gev(*inputs.values()).numpy()
+    return deviation(compute(inputs), truth, card.preprocessing.threshold_gev)
 
 
 def deviation(ours: NDArray[np.floating], truth: NDArray[np.floating], threshold: float) -> float:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.errors import InputError
 from caloscale.inference.export.runtimes import Format
 from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
 from caloscale.random import latent_noise
+from caloscale.spec.data import HADRONS, PDG_CODES, Particle
 
 if TYPE_CHECKING:
     from caloscale.inference.generator import Generator
@@ -33,7 +36,7 @@ class Target(ABC):
         """The graph of the file: a tf.function with an input signature that returns its output by name."""
 
     @abstractmethod
-    def inputs(self, noise: Floats, energy_gev: float, angle_rad: float) -> list[Floats]:
+    def inputs(self, noise: Floats, primary: Mapping[str, float]) -> list[Floats]:
         """What the target's own code passes for one primary, in the order of the file's inputs.
 
         noise: (noise_size,), normal with mean 0 and width 1.
@@ -44,7 +47,7 @@ class Target(ABC):
         """What the target's own code makes of the file's output for one primary, flat, in its units."""
 
     @abstractmethod
-    def expected(self, cells_gev: Floats, energy_gev: float, angle_rad: float) -> Floats:
+    def expected(self, cells_gev: Floats, primary: Mapping[str, float]) -> Floats:
         """The same from the cells of the network (X, Y, Z), GeV."""
 
     @abstractmethod
@@ -63,26 +66,80 @@ class Target(ABC):
         """Normal random numbers for the check, (count, noise_size), such as the target can pass."""
         return latent_noise(0, 0, count, self.noise_size)
 
-    def primaries(self, count: int) -> tuple[Floats, Floats]:
-        """Energies, GeV, and angles, rad, (count,), over all that was trained on, for the check."""
-        low, high = self.card.energy_gev
-        energy = np.geomspace(low, high, count).astype(np.float32)
-        order = np.arange(count) * 37 % count if math.gcd(37, count) == 1 else np.arange(count)
-        angle = np.radians(np.linspace(*self.card.angle_deg, count))[order]
-        return energy, angle.astype(np.float32)
+    def primaries(self, count: int) -> dict[str, Floats]:
+        """A table of primaries over all that was trained on, for the check."""
+        return spread(self.card, count)
 
 
-def clamp(energy_gev: Any, angle_rad: Any, card: ModelCard) -> tuple[Any, Any, Any]:
-    """Tensors of energy and angle within the trained ranges, and the factor that scales the shower to its energy."""
+def spread(card: ModelCard, count: int) -> dict[str, Floats]:
+    """A table of ``count`` primaries that covers the trained ranges evenly."""
+    order = np.arange(count) * 37 % count if math.gcd(37, count) == 1 else np.arange(count)
+    table = {
+        "energy_gev": np.geomspace(*card.energy_gev, count),
+        "angle_rad": np.radians(np.linspace(*card.angle_deg, count))[order],
+    }
+    for number, (name, span) in enumerate(card.spans.items(), start=1):
+        table[name] = np.roll(np.linspace(*span, count)[order], number)
+    if "pdg" in table:
+        table["pdg"] = np.resize([PDG_CODES[particle] for particle in card.particles], count)
+    return {name: column.astype(np.float32) for name, column in table.items()}
+
+
+def clamp(primaries: Mapping[str, Any], card: ModelCard) -> tuple[dict[str, Any], Any]:
+    """Tensors of a table of primaries within the trained ranges, and the factor that scales the shower to its energy.
+
+    A primary that was not trained counts as the first that was.
+    """
     import tensorflow as tf
 
-    clamped = tf.clip_by_value(energy_gev, *card.energy_gev)
-    angle = tf.clip_by_value(angle_rad, *(math.radians(angle) for angle in card.angle_deg))
-    return clamped, angle, energy_gev / clamped
+    low, high = (math.radians(angle) for angle in card.angle_deg)
+    spans = {"energy_gev": card.energy_gev, "angle_rad": (low, high), **card.spans}
+    clamped = {name: tf.clip_by_value(column, *spans[name]) for name, column in primaries.items() if name != "pdg"}
+    if "pdg" in primaries:
+        codes = tf.constant([PDG_CODES[particle] for particle in card.particles], tf.float32)
+        known = tf.reduce_any(tf.equal(primaries["pdg"][:, None], codes), axis=1)
+        clamped["pdg"] = tf.where(known, primaries["pdg"], codes[0])
+    return clamped, primaries["energy_gev"] / clamped["energy_gev"]
+
+
+def fixed_columns(card: ModelCard, target: str) -> dict[str, float]:
+    """The further columns of a target that passes none of them: an entry and an azimuth of 0, and the first primary for
+    which a detector simulation calls a generator. Raises InputError for ranges without 0, and for hadrons alone."""
+    fixed: dict[str, float] = {}
+    for name, (low, high) in card.spans.items():
+        if name == "pdg":
+            fixed[name] = PDG_CODES[first_particle(card)]
+            continue
+        if not low <= 0 <= high:
+            field = "data.azimuthDeg" if name == "azimuth_rad" else "data.entryMm"
+            raise InputError(
+                f"does not contain 0, and {target} passes no {name}",
+                field=field,
+                value=list((card.azimuth_deg if name == "azimuth_rad" else card.entry_mm) or ()),
+                remedy=f"train with a {field} that contains 0, or use --target onnx",
+            )
+        fixed[name] = 0.0
+    return fixed
+
+
+def first_particle(card: ModelCard) -> Particle:
+    """The primary of a file for a program that does not pass it: the first that is no hadron, else the first."""
+    return next((particle for particle in card.particles if particle not in HADRONS), card.particles[0])
+
+
+def fixed_text(fixed: Mapping[str, float], target: str) -> str:
+    """What a file says of columns that are fixed in its graph."""
+    values = ", ".join(f"{name} {value:g}" for name, value in fixed.items())
+    return f"constants of the graph, which {target} does not pass: {values}"
 
 
 def ranges(card: ModelCard) -> str:
     """The trained ranges in a sentence (Markdown)."""
     (coldest, hottest), (least, most) = card.energy_gev, card.angle_deg
     angles = f"{least:g} degrees" if least == most else f"{least:g} to {most:g} degrees"
-    return f"{coldest:g} to {hottest:g} GeV, {angles} between direction and face (90: perpendicular)"
+    text = f"{coldest:g} to {hottest:g} GeV, {angles} between direction and face (90: perpendicular)"
+    if card.azimuth_deg is not None:
+        text += ", azimuths of {:g} to {:g} degrees".format(*card.azimuth_deg)
+    if card.entry_mm is not None:
+        text += ", displacements of {:g} to {:g} mm along x and y".format(*card.entry_mm)
+    return text

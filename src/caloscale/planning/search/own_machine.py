@@ -116,6 +116,8 @@ def detector_of(data: Data) -> str:
     described: tuple[object, ...] = (data.geometry, data.energy_gev, data.angle_deg, data.simulation.cut_mm)
     if data.particle != "e-":  # without it: measurements with electrons that were made before stay known
         described += (data.particle,)
+    if data.azimuth_deg or data.entry_mm:
+        described += (data.azimuth_deg, data.entry_mm)
     return hashlib.sha256(repr(described).encode()).hexdigest()[:12]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CaloscaleError, ShowerFileError
 from caloscale.showers.hdf5.sandbox import Plain, check_structure, read_attributes
-from caloscale.spec.data import CellShape, Geometry, Particle
+from caloscale.showers.primaries import FURTHER, Floats
+from caloscale.spec.data import PDG_CODES, CellShape, Geometry, Particle
 
 Layout = Literal["variable-angle", "fixed-angle", "calochallenge"]
 LAYOUTS: dict[Layout, tuple[str, ...]] = {
@@ -34,7 +35,8 @@ variable-angle arrays hold 50 x GeV; the fixed-angle ones GeV (their sum is abou
 as it stands); CaloChallenge holds MeV."""
 UNITS_ATTRIBUTE = "unitsPerGev"
 PARTICLE_ATTRIBUTE = "particle"
-"""The primary, where the file says it; else `LAYOUT_PARTICLE`."""
+"""The primary, where the file says it; else `LAYOUT_PARTICLE`. In a file with the dataset ``pdg``, a number for each
+shower, all primaries in a line."""
 CELL_SHAPE_ATTRIBUTE = "cellShape"
 """data.geometry.cellShape, where the file says it; else cylinder in datasets 2 and 3 of the CaloChallenge, grid in all
 other files."""
@@ -101,8 +103,25 @@ class OpenFile:
         return cast(Source, label) if label in get_args(Source) else "file"
 
     @property
-    def particle(self) -> Particle:
-        """The primary: from the file's attribute, else that of the published data in this layout."""
+    def particles(self) -> tuple[Particle, ...]:
+        """The primaries: from the dataset ``pdg``, else one, from the attribute or of the published data in this
+        layout."""
+        if "pdg" not in self.file:
+            return (self._particle,)
+        found = set(self._column("pdg", 0, None).tolist())
+        known = {float(code): particle for particle, code in PDG_CODES.items()}
+        if unknown := sorted(found - known.keys()):
+            raise ShowerFileError(
+                "holds a number that is no known primary",
+                file=self.path,
+                field="pdg",
+                value=unknown[0],
+                remedy=f"write {', '.join(f'{code} ({particle})' for particle, code in PDG_CODES.items())}",
+            )
+        return tuple(particle for code, particle in known.items() if code in found)
+
+    @property
+    def _particle(self) -> Particle:
         value = self.attributes.get(PARTICLE_ATTRIBUTE)
         if value is None:
             voxels = self.shape[0] if self.layout == "calochallenge" else 0
@@ -146,6 +165,36 @@ class OpenFile:
             count = len(range(*slice(start, stop).indices(len(self.cells))))
             return np.full(count, math.pi / 2, np.float32)
         return self._column("theta" if "theta" in self.file else "mtheta", start, stop)
+
+    @property
+    def further(self) -> tuple[str, ...]:
+        """Columns of the table of primaries that the file has beside energy and angle."""
+        return tuple(name for name in FURTHER if name in self.file)
+
+    def primaries(
+        self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> dict[str, Floats]:
+        """The table of primaries; columns: those beside energy and angle, absent: all that the file has.
+
+        A file of one primary has its number in all rows of ``pdg``. Raises ShowerFileError for a column that the file
+        does not have.
+        """
+        table = {"energy_gev": self.energies_gev(start, stop), "angle_rad": self.angles_rad(start, stop)}
+        for name in self.further if columns is None else columns:
+            if name == "pdg" and name not in self.file:
+                table[name] = np.full(len(table["energy_gev"]), PDG_CODES[self._particle], np.float32)
+                continue
+            if name not in self.file:
+                raise ShowerFileError(
+                    "dataset is missing, and the run configuration has a range of it",
+                    file=self.path,
+                    field=name,
+                    value=", ".join(self.file),
+                    remedy="give files with this dataset, one number per shower, or leave its range out "
+                    "(data.azimuthDeg, data.entryMm)",
+                )
+            table[name] = self._column(name, start, stop)
+        return table
 
     def check_shape(self, geometry: Geometry) -> None:
         """Raise ShowerFileError when the showers do not have the cells of the geometry, or there are none."""
@@ -273,7 +322,7 @@ def _recognise(path: Path, file: h5py.File) -> Layout:
 
 def _check_is_numeric(opened: OpenFile) -> None:
     rank = 2 if opened.layout == "calochallenge" else 4
-    names = [d for d in LAYOUTS[opened.layout] if d in opened.file]
+    names = [d for d in (*LAYOUTS[opened.layout], *opened.further) if d in opened.file]
     for dataset in (opened.file[name] for name in names):
         if dataset.dtype.kind not in "fiu":
             raise ShowerFileError(

@@ -13,6 +13,7 @@ from caloscale.errors import ShowerFileError
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import INCLINED_AXIS, Layout, OpenFile, open_layout
+from caloscale.showers.primaries import FURTHER, Table
 from caloscale.spec.data import HIGHEST_GEV, Geometry
 
 _BLOCK_BYTES = 32 * 1024 * 1024
@@ -35,14 +36,9 @@ def read_showers(path: str | Path, *, geometry: Geometry, start: int = 0, stop: 
         opened.check_shape(geometry)
         with np.errstate(all="ignore"):  # what is not finite is reported below, with its shower
             cells_gev = _to_axes(opened.cells[start:stop], opened, geometry) / np.float32(opened.units_per_gev)
-        showers = Showers(
-            cells_gev=cells_gev,
-            energy_gev=opened.energies_gev(start, stop),
-            angle_rad=opened.angles_rad(start, stop),
-            source=opened.source,
-        )
+        showers = Showers.of(cells_gev, opened.primaries(start, stop), opened.source)
     _check_cells(path, opened.layout, showers, start)
-    check_primaries(path, opened.layout, showers.energy_gev, showers.angle_rad, start)
+    check_primaries(path, opened.layout, showers.primaries, start)
     return showers
 
 
@@ -74,14 +70,14 @@ def _to_axes(raw: NDArray[np.generic], opened: OpenFile, geometry: Geometry) -> 
 def check_primaries(
     path: str | Path,
     layout: Layout,
-    energy_gev: NDArray[np.floating],
-    angle_rad: NDArray[np.floating],
+    primaries: Table,
     start: int = 0,
 ) -> None:
-    """Energies and angles that a primary can have; ShowerFileError names the first of the showers that has another.
+    """Numbers that a primary can have; ShowerFileError names the first of the showers that has another.
 
     Degrees and MeV are found here, where the file is known: a selection by range would only leave such showers out.
     """
+    energy_gev, angle_rad = primaries["energy_gev"], primaries["angle_rad"]
     energy, unit = {
         "variable-angle": ("energy", "GeV"),
         "fixed-angle": ("target[:, 1]", "GeV"),
@@ -104,6 +100,14 @@ def check_primaries(
             "angles are in rad, between direction and face; convert degrees",
         ),
     ]
+    for name in primaries:
+        if name in FURTHER:
+            column = primaries[name]
+            checks.append((name, "a number that is not finite", ~np.isfinite(column), column, REMOVE))
+    if "azimuth_rad" in primaries:
+        azimuth = primaries["azimuth_rad"]
+        beyond = np.abs(azimuth) > 2 * np.pi + 1e-3
+        checks.append(("azimuth_rad", "an azimuth beyond a turn", beyond, azimuth, "azimuths are in rad; convert them"))
     _refuse_first(path, checks, start)
 
 

@@ -73,9 +73,15 @@ class ShowerWriter:
 
     def _columns(self, showers: Showers) -> dict[str, Any]:
         if self._layout == "calochallenge":
-            return {"incident_energies": showers.energy_gev[:, None] * np.float32(1000), "theta": showers.angle_rad}
+            energies = showers.energy_gev[:, None] * np.float32(1000)
+            return {"incident_energies": energies, "theta": showers.angle_rad, **showers.further}
         units = np.float32(UNITS_PER_GEV[self._layout])
-        columns = {"energy": showers.energy_gev, "theta": showers.angle_rad, "sum": showers.ecal_sum_gev * units}
+        columns = {
+            "energy": showers.energy_gev,
+            "theta": showers.angle_rad,
+            "sum": showers.ecal_sum_gev * units,
+            **showers.further,
+        }
         if self._measure:
             columns["mtheta"] = measured_angle_rad(showers.cells_gev, **self._measure)
         return columns
@@ -84,7 +90,8 @@ class ShowerWriter:
         if name not in self._file:
             shape = (self._count, 1)[:axes]
             chunk = (min(self._count, _COLUMN_CHUNK), 1)[:axes]
-            self._file.create_dataset(name, shape, np.float32, chunks=chunk, fletcher32=True)
+            kind = np.int32 if name == "pdg" else np.float32
+            self._file.create_dataset(name, shape, kind, chunks=chunk, fletcher32=True)
         return self._file[name]
 
 
@@ -122,6 +129,7 @@ def open_writer(
     angle measured from the shower, rad.
     calochallenge: incident_energies (N, 1) and showers (N, voxels) in MeV, voxels in the order (layer, x, y) as
     `reader.read_showers` expects them, and theta (N,) in rad, which the published files do not have.
+    In both, the further columns of the table of primaries (N,), under their names.
     Attributes: those given, ``source`` and ``unitsPerGev``. When the block fails or is interrupted, nothing is left
     and ``path`` is unchanged. Raises StorageError when the disk refuses, ShowerFileError without showers, InputError
     for a layout that is not written.

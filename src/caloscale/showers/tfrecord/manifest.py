@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from caloscale.errors import ShowerFileError
 from caloscale.showers.hdf5.layouts import Layout, Source
 from caloscale.spec.block import Block
-from caloscale.spec.data import Geometry, Particle, Preprocessing, Range
+from caloscale.spec.data import Geometry, Preprocessing, PrimaryRanges
 
 Split = Literal["train", "validation"]
 SplitMethod = Literal["by file", "by shower"]
@@ -71,7 +71,7 @@ class Provenance(Block):
     """Versions of the software that prepared the showers."""
 
 
-class Manifest(Block):
+class Manifest(PrimaryRanges):
     """A folder of shards: ``manifest.json`` beside the TFRecord files."""
 
     format: Literal[2] = 2
@@ -86,12 +86,6 @@ class Manifest(Block):
     """Preprocessing of the cells."""
     geometry: Geometry
     """The detector, before re-binning."""
-    particle: Particle = "e-"
-    """The primary."""
-    energy_gev: Range
-    """Selected primary energies, GeV."""
-    angle_deg: Range
-    """Selected angles, degrees."""
     source: Source
     """Origin of the showers: geant4, parametrised, generated or file (unknown)."""
     dropped: dict[str, int]

@@ -1,14 +1,14 @@
 """A shower as a TFRecord example: serialising and parsing.
 
-Features: ``cells`` (X*Y*Z floats, network units), ``energy_gev``, ``angle_rad`` (true), ``measured_angle_rad``
-(from the cells after preprocessing; what the published training compares with) and ``ecal_sum`` (sum of the
-cells after preprocessing, in 1/unitsPerGev GeV; what the network's ECAL head must give).
+Features: ``cells`` (X*Y*Z floats, network units), the columns of the table of primaries (`showers.primaries`),
+``measured_angle_rad`` (from the cells after preprocessing; what the published training compares with) and ``ecal_sum``
+(sum of the cells after preprocessing, in 1/unitsPerGev GeV; what the network's ECAL head must give).
 Serialising needs no TensorFlow; parsing imports it when it is called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,28 +18,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import ShowerFileError
+from caloscale.showers.primaries import Table, rows
 from caloscale.showers.tfrecord.gzip_members import member
 
 SCALARS = ("energy_gev", "angle_rad", "measured_angle_rad", "ecal_sum")
+"""Numbers that every shower has; further columns of its primary follow from the run configuration."""
 COMPRESSION = "GZIP"
 _REMAKE = "make the shards again with `caloscale preprocess`"
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Showers as the networks see them: cells (N, X, Y, Z) in network units and a number each (N,)."""
+    """Showers as the networks see them: cells (N, X, Y, Z) in network units, and numbers (N,) by the name of their
+    feature."""
 
     cells: NDArray[np.float32]
-    energy_gev: NDArray[np.float32]
-    angle_rad: NDArray[np.float32]
-    measured_angle_rad: NDArray[np.float32]
-    ecal_sum: NDArray[np.float32]
+    numbers: Table
 
     def __len__(self) -> int:
         return len(self.cells)
 
     def __getitem__(self, index: slice | NDArray[np.bool_]) -> Prepared:
-        return Prepared(self.cells[index], *(getattr(self, name)[index] for name in SCALARS))
+        return Prepared(self.cells[index], rows(self.numbers, index))
 
 
 def serialise(prepared: Prepared, index: int) -> bytes:
@@ -48,7 +48,7 @@ def serialise(prepared: Prepared, index: int) -> bytes:
     Example, Features, map entry, Feature, FloatList (tensorflow/core/example/*.proto): messages within each other. A
     packed FloatList consists of the array's little-endian bytes.
     """
-    values = {name: getattr(prepared, name)[index] for name in SCALARS} | {"cells": prepared.cells[index]}
+    values = rows(prepared.numbers, index) | {"cells": prepared.cells[index]}
     features = b""
     for name, value in sorted(values.items()):
         floats = _field(1, np.asarray(value, "<f4").tobytes())
@@ -66,15 +66,15 @@ def _field(number: int, content: bytes) -> bytes:
     return bytes([number << 3 | 2, *varint]) + content
 
 
-def parse_example(shape: tuple[int, int, int]) -> Callable[[Any], dict[str, Any]]:
+def parse_example(shape: tuple[int, int, int], further: Iterable[str] = ()) -> Callable[[Any], dict[str, Any]]:
     """A function for ``tf.data`` that parses one serialised example (or a vector of them, faster).
 
-    It gives float32 tensors: cells (X, Y, Z) and scalars named as in `SCALARS`; with a vector of B
+    It gives float32 tensors: cells (X, Y, Z) and scalars named as in `SCALARS` and ``further``; with a vector of B
     examples (B, X, Y, Z) and (B,).
     """
     import tensorflow as tf
 
-    features = {name: tf.io.FixedLenFeature((), tf.float32) for name in SCALARS}
+    features = {name: tf.io.FixedLenFeature((), tf.float32) for name in (*SCALARS, *further)}
     features["cells"] = tf.io.FixedLenFeature(shape, tf.float32)
 
     def parse(serialised: Any) -> dict[str, Any]:
@@ -91,12 +91,14 @@ def read_dataset(paths: list[Path]) -> Any:
     return tf.data.TFRecordDataset([str(path) for path in paths], compression_type=COMPRESSION)
 
 
-def read_batches(path: Path, shape: tuple[int, int, int], size: int = 64) -> Iterator[dict[str, NDArray[np.float32]]]:
+def read_batches(
+    path: Path, shape: tuple[int, int, int], further: Iterable[str] = (), *, size: int = 64
+) -> Iterator[dict[str, NDArray[np.float32]]]:
     """The parsed showers of one shard in batches; raises ShowerFileError for a broken record."""
     import tensorflow as tf
 
     try:
-        parse = parse_example(shape)
+        parse = parse_example(shape, further)
         for serialised in read_dataset([path]).batch(size):
             yield {name: tensor.numpy() for name, tensor in parse(serialised).items()}
     except (tf.errors.OpError, ValueError) as error:

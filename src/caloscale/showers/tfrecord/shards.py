@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -45,7 +46,7 @@ from caloscale.showers.tfrecord.manifest import (
 )
 from caloscale.showers.tfrecord.records import Prepared, parse_example, read_batches
 from caloscale.showers.tfrecord.shard_writer import ShardWriter, plan_shards
-from caloscale.spec.data import Data
+from caloscale.spec.data import Data, PrimaryRanges
 from caloscale.storage.atomic import PARTIAL, atomic_writer
 
 __all__ = ["Manifest", "parse_example", "preprocess_showers", "read_manifest", "read_split", "verify_shards"]
@@ -84,7 +85,7 @@ def verify_shards(folder: str | Path, manifest: Manifest) -> None:
     check_shards(folder, manifest)
     for shard in manifest.shards:
         path = Path(folder) / shard.file
-        found = sum(len(batch["ecal_sum"]) for batch in read_batches(path, manifest.shape))
+        found = sum(len(batch["ecal_sum"]) for batch in read_batches(path, manifest.shape, manifest.spans))
         if found != shard.showers:
             raise _count_error(path, found, shard.showers)
 
@@ -98,21 +99,22 @@ def read_split(folder: str | Path, split: Split, showers: NDArray[np.intp] | Non
     manifest = read_manifest(folder)
     numbers = np.arange(manifest.splits[split]) if showers is None else showers
     cells = np.empty((len(numbers), *manifest.shape), np.float32)
-    energy_gev, angle_rad = np.empty(len(numbers), np.float32), np.empty(len(numbers), np.float32)
+    primaries = {name: np.empty(len(numbers), np.float32) for name in manifest.columns}
     done = 0
     for shard, wanted in manifest.wanted_of(split, numbers):
         path, first, last = Path(folder) / shard.file, 0, done + len(wanted)
-        for batch in read_batches(path, manifest.shape):
+        for batch in read_batches(path, manifest.shape, manifest.spans):
             chosen = wanted[(wanted >= first) & (wanted < first + len(batch["cells"]))] - first
             fresh = slice(done, done + len(chosen))
             cells[fresh] = to_gev(batch["cells"][chosen], manifest.preprocessing)
-            energy_gev[fresh], angle_rad[fresh] = batch["energy_gev"][chosen], batch["angle_rad"][chosen]
+            for name, column in primaries.items():
+                column[fresh] = batch[name][chosen]
             first, done = first + len(batch["cells"]), fresh.stop
             if done == last:
                 break
         if done < last:
             raise _count_error(path, first, shard.showers)
-    return Showers(cells, energy_gev, angle_rad, manifest.source)
+    return Showers.of(cells, primaries, manifest.source)
 
 
 class _Preprocessor:
@@ -140,9 +142,7 @@ class _Preprocessor:
             shards=tuple(shards),
             preprocessing=data.preprocessing,
             geometry=data.geometry,
-            particle=data.particle,
-            energy_gev=data.energy_gev,
-            angle_deg=data.angle_deg,
+            **{name: getattr(data, name) for name in PrimaryRanges.model_fields},
             source=self.origin,
             dropped=dict(sorted(self.dropped.items())),
             provenance=self._provenance(),
@@ -182,6 +182,9 @@ class _Preprocessor:
             if wanted == 0 or len(selected) == 0:
                 continue
             showers = read_showers(path, geometry=self.data.geometry, start=block.start, stop=block.stop)[selected]
+            # A file of one primary has no column of it.
+            further = {name: one.file.primaries[name][start + selected] for name in self.data.spans}
+            showers = replace(showers, further=further)
             check_deposits(one.file, showers, start + selected, self.data)
             prepared, faint = prepare(showers, self.data)
             self.dropped["sum below data.preprocessing.minimumSumGev"] += faint
@@ -192,8 +195,8 @@ class _Preprocessor:
 
     def _count_dropped(self, one: FileSlice, block: slice, *, beyond: int) -> None:
         members = one.members[block]
-        self.dropped["energy outside data.energyGev"] += int((one.file.outside_energy[block] & members).sum())
-        self.dropped["angle outside data.angleDeg"] += int((one.file.outside_angle[block] & members).sum())
+        for reason, outside in one.file.outside.items():
+            self.dropped[reason] += int((outside[block] & members).sum())
         self.dropped["beyond data.showers"] += beyond
 
     def _keep_checksum(self, path: Path) -> None:
@@ -246,11 +249,12 @@ def prepare(showers: Showers, data: Data) -> tuple[Prepared, int]:
     cells_gev = to_gev(cells, preprocessing)
     sums_gev = cells_gev.sum(axis=(1, 2, 3), dtype=np.float64)
     prepared = Prepared(
-        cells=cells,
-        energy_gev=showers.energy_gev,
-        angle_rad=showers.angle_rad,
-        measured_angle_rad=measured_angle_rad(cells_gev, data.geometry, preprocessing.rebin),
-        ecal_sum=(sums_gev * preprocessing.units_per_gev).astype(np.float32),
+        cells,
+        {
+            **{name: showers.primaries[name] for name in data.columns},
+            "measured_angle_rad": measured_angle_rad(cells_gev, data.geometry, preprocessing.rebin),
+            "ecal_sum": (sums_gev * preprocessing.units_per_gev).astype(np.float32),
+        },
     )
     bright = sums_gev > preprocessing.minimum_sum_gev
     return prepared[bright], int((~bright).sum())
