@@ -115,3 +115,42 @@ def test_a_file_of_another_primary_is_refused(tmp_path):
         parse(path)
     assert "give a file of e-" in str(refused.value.remedy)
     assert parse(path, trained=ELECTRONS.model_copy(update={"particle": "gamma"})).length == 1
+
+
+ALL = PrimaryRanges(
+    particle=("e-", "gamma"), energy_gev=(5, 40), angle_deg=(60, 120), azimuth_deg=(-90, 90), entry_mm=(-2, 2)
+)
+
+
+def test_further_columns_are_drawn_or_given():
+    drawn = parse(trained=ALL).of(0, 2000)
+    assert tuple(drawn) == ALL.columns
+    assert stats.kstest(drawn["entry_x_mm"], "uniform", args=(-2, 4)).pvalue > 1e-3
+    np.testing.assert_array_equal(drawn["pdg"], np.resize([11, 22], 2000))
+    given = parse("7", "80", trained=ALL, azimuths="0,45", entryX="-1..2", entryY="0", particles="gamma").of(0, 4)
+    np.testing.assert_allclose(np.degrees(given["azimuth_rad"]), [0, 45, 0, 45], atol=1e-5)
+    assert set(given["pdg"]) == {22} and set(given["entry_y_mm"]) == {0} and given["entry_x_mm"].min() >= -1
+    assert tuple(parse(trained=ELECTRONS, particles="e-", azimuths="0").of(0, 1)) == ELECTRONS.columns
+
+
+@pytest.mark.parametrize(
+    ("trained", "texts", "field"),
+    [
+        (ALL, {"particles": "pi-"}, "pdg"),
+        (ALL, {"particles": "muon"}, "particles"),
+        (ALL, {"entryX": "-2..3"}, "entry_x_mm"),
+        (ALL, {"azimuths": "100"}, "azimuth_rad"),
+        (ELECTRONS, {"particles": "gamma"}, "pdg"),
+        (ELECTRONS, {"entryY": "1"}, "entry_y_mm"),
+    ],
+)
+def test_what_the_model_was_not_trained_with_is_refused(trained, texts, field):
+    with pytest.raises(InputError) as error:
+        parse(trained=trained, **texts)
+    assert error.value.field == field and error.value.remedy and error.value.exit_code == 2
+
+
+def test_a_file_without_the_columns_is_refused(tmp_path):
+    path = file_of(tmp_path / "a.h5", energy=[10], theta=[1.1])
+    with pytest.raises(ShowerFileError, match="azimuth_rad: dataset is missing"):
+        parse(path, trained=ALL)

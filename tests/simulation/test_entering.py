@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from caloscale.detector.angle import direction_of
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.simulation import simulate
 from caloscale.simulation.entering import (
@@ -130,3 +131,32 @@ def test_without_a_particle_for_it_the_result_is_that_of_geant4_alone(tmp_path: 
     # What is left over a particle's energy is sampled as every shower is: 2.6%.
     left_gev = 10 - np.concatenate(taken_gev)
     assert sums["taken"].sum() / left_gev.sum() == pytest.approx(sums["whole"].mean() / 10, rel=0.1)
+
+
+ALL = Acceptance(
+    particle=("e-", "gamma"), energy_gev=(1, 40), angle_deg=(60, 90), azimuth_deg=(-180, 180), entry_mm=(-7.65, 7.65)
+)
+
+
+def test_a_generator_of_all_azimuths_takes_every_direction_near_its_angles() -> None:
+    """A direction beyond 90 degrees is one within them with the opposite azimuth; the vector is the same."""
+    random = np.random.default_rng(1)
+    given = {"angle_rad": np.radians(random.uniform(62, 118, 50)), "azimuth_rad": random.uniform(-np.pi, np.pi, 50)}
+    entering = assign(np.resize([11, 22, -11], 50), np.full(50, 9.0), direction_of(given), [ALL])
+    assert set(entering["generator"]) == {0} and entering["pdg"].tolist() == np.resize([11, 22, 11], 50).tolist()
+    assert entering["angle_rad"].max() <= np.float32(np.pi / 2)
+    found = {name: entering[name] for name in ("angle_rad", "azimuth_rad")}
+    np.testing.assert_allclose(direction_of(found), direction_of(given), atol=1e-6)
+    steep = direction_of({"angle_rad": np.radians([57.0, 58.5]), "azimuth_rad": np.array([1.0, 1.0])})
+    assert assign(np.array([11, 11]), np.full(2, 9.0), steep, [ALL])["generator"].tolist() == [NOBODY, 0]
+
+
+def test_the_place_within_a_cell_is_the_entry_of_the_generated_shower() -> None:
+    entering = np.zeros(3, ENTERING)
+    entering["angle_rad"], entering["azimuth_rad"], entering["pdg"] = np.radians(60), np.radians(30), 22
+    own_mm = -50 / np.tan(np.radians(60)) * np.array([np.cos(np.radians(30)), np.sin(np.radians(30))])
+    entering["x_mm"], entering["y_mm"] = own_mm[0] + np.array([0, 7, 32]), own_mm[1] + np.array([0, -7, -16])
+    primaries, moves = placed(entering, ALL, Geometry(), (3, 3, 1))
+    assert list(primaries) == list(ALL.columns) and moves.tolist() == [[0, 0], [0, 0], [2, -1]]
+    np.testing.assert_allclose(primaries["entry_x_mm"], [0, 7, 32 - 2 * 15.3], atol=1e-5)
+    np.testing.assert_allclose(primaries["entry_y_mm"], [0, -7, -16 + 15.3], atol=1e-5)

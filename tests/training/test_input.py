@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from scipy.stats import binom, chi2, chisquare, hypergeom
 
-from caloscale.detector.angle import measured_angle_rad
+from caloscale.detector.angle import direction_of, measured_angle_rad
 from caloscale.errors import ShowerFileError
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.showers.tfrecord.records import read_batches, read_dataset, shard_writer
@@ -273,3 +273,27 @@ def test_fewer_showers_than_a_batch(shards):
 def test_shards_of_another_configuration(shards, override, field):
     with pytest.raises(ShowerFileError, match=f"{field}: the shards were made for another run configuration"):
         check_manifest(shards, read_manifest(shards), small_run(override).data)
+
+
+@pytest.mark.parametrize(("across_x", "across_y"), [(True, False), (False, True), (True, True)])
+def test_mirrored_copies_have_the_mirrored_direction_and_entry(across_x, across_y):
+    """The direction as a vector, with the signs of its components changed."""
+    random = np.random.default_rng(1)
+    batch = {
+        "cells": random.random((6, 3, 4, 2), np.float32),
+        "angle_rad": random.uniform(1.0, 2.1, 6).astype(np.float32),
+        "azimuth_rad": random.uniform(-3, 3, 6).astype(np.float32),
+        "entry_x_mm": random.uniform(-5, 5, 6).astype(np.float32),
+        "entry_y_mm": random.uniform(-5, 5, 6).astype(np.float32),
+        "measured_angle_rad": np.ones(6, np.float32),
+        "pdg": np.full(6, 22, np.float32),
+    }
+    found = mirrored(batch, tf.fill([6], across_x), tf.fill([6], across_y))
+    found = {name: np.asarray(value) for name, value in found.items()}
+    signs = np.array([-1 if across_x else 1, -1 if across_y else 1])
+    before, after = direction_of(batch), direction_of(found)
+    np.testing.assert_allclose(after, before * [*signs, 1], atol=1e-6)
+    for axis, name in enumerate(("entry_x_mm", "entry_y_mm")):
+        np.testing.assert_array_equal(found[name], batch[name] * signs[axis])
+    np.testing.assert_array_equal(found["cells"], batch["cells"][:, :: signs[0], :: signs[1]])
+    np.testing.assert_array_equal(found["pdg"], batch["pdg"])
