@@ -52,8 +52,8 @@ def schema_of(
 
     References are inlined, ``X | None`` becomes X (the API server prunes nulls), tuples become lists of fixed length.
     ``preset``: the block is a run configuration; a field that a preset sets has no default here, or the server would
-    overwrite the preset's value before anybody reads it. Raises ValueError for what no structural schema can say (unions
-    of types without a keyword).
+    overwrite the preset's value before anybody reads it. Raises ValueError for what no structural schema can say
+    (unions of types without a keyword).
     """
     source = block.model_json_schema(by_alias=True, mode="validation")
     soft = frozenset(preset_paths()) - {"model.preset", "solver.preset"} if preset else frozenset[str]()
