@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference.primaries import Primaries, check_columns, check_trained
-from caloscale.inference.runtime import Floats, Runtime
+from caloscale.inference.runtime import Floats, Runtime, RuntimeName
 from caloscale.inference.stream import stream
 from caloscale.models import latent, noise_size
 from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard, read_card, read_configuration
+from caloscale.models.compact_merged import FORMS, merged_compact
+from caloscale.models.merged import merged
 from caloscale.models.network_files import load_network
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
@@ -28,7 +30,7 @@ _WORTH_A_BAR = 20_000
 
 
 class Generator(Runtime):
-    """A trained generator in TensorFlow: network and preprocessing as one compiled graph."""
+    """A trained generator in TensorFlow: network and preprocessing as one compiled graph (`models.merged`)."""
 
     def __init__(
         self, network: Any, card: ModelCard, run: Run, *, streams: int = 1, threads: int | None = None
@@ -84,12 +86,48 @@ class Generator(Runtime):
 
     @cached_property
     def cells_gev(self) -> Any:
+        """The graph that this runtime computes: `graph` for TensorFlow."""
+        return self.graph("tensorflow")
+
+    def graph(self, runtime: RuntimeName) -> Any:
         """From noise (B, n) and the columns of the table of primaries (B,) to GeV per cell (B, X, Y, Z).
 
-        One compiled graph for any B, with the names that exported models have too.
+        The network's function with its layers merged in the way that is fastest in a runtime, as one compiled graph for
+        any B, with the names that exported models have too. It has the weights that the network has now.
         """
+        compute = self._merged(runtime)
+        return self._compiled(lambda *inputs: compute(self._latent(*inputs)))
+
+    @cached_property
+    def network_cells_gev(self) -> Any:
+        """The same by the Keras network, layer by layer: what every other form is compared with."""
+        preprocessing = self.card.preprocessing
+        return self._compiled(
+            lambda *inputs: to_gev(self.network(self._latent(*inputs), training=False)[..., 0], preprocessing)
+        )
+
+    def _merged(self, runtime: RuntimeName) -> Callable[[Any], Any]:
+        preprocessing = self.card.preprocessing
+        if not self.run.model.is_compact:
+            in_network_units = merged(self.network)
+            return lambda inputs: to_gev(in_network_units(inputs)[..., 0], preprocessing)
+        if self.run.data.spans:  # further layers for the condition, which are not merged
+            return lambda inputs: to_gev(self.network(inputs, training=False)[..., 0], preprocessing)
+        in_gev = merged_compact(self.network, self.run.data, FORMS[runtime])
+        threshold = float(np.float32(preprocessing.threshold_gev))
+
+        def above_threshold(inputs: Any) -> Any:
+            cells = in_gev(inputs)
+            return tf.where((cells >= threshold) & (cells > 0), cells, tf.zeros_like(cells))
+
+        return above_threshold
+
+    def _latent(self, noise: Any, *columns: Any) -> Any:
+        return latent(noise, dict(zip(self.card.columns, columns)), self.run.model, self.run.data)
+
+    def _compiled(self, function: Callable[..., Any]) -> Any:
         return tf.function(
-            self._cells_of_batch,
+            lambda noise, *columns: function(noise, *columns),
             input_signature=(
                 tf.TensorSpec((None, self.noise_size), tf.float32, name="noise"),
                 *(tf.TensorSpec((None,), tf.float32, name=name) for name in self.card.columns),
@@ -97,10 +135,6 @@ class Generator(Runtime):
             jit_compile=False,
             autograph=False,
         )
-
-    def _cells_of_batch(self, noise: Any, *columns: Any) -> Any:
-        inputs = latent(noise, dict(zip(self.card.columns, columns)), self.run.model, self.run.data)
-        return to_gev(self.network(inputs, training=False)[..., 0], self.card.preprocessing)
 
 
 def open_generator(folder: Path, *, precision: str, streams: int, threads: int | None) -> Generator:

@@ -19,6 +19,18 @@ from caloscale.models.folding import UpsampledConv3D
 FOLDED_FROM = 64
 """Upsampling, as the product over the three axes, from which on a convolution behind it is folded."""
 
+VECTOR = 16
+"""Numbers of type float32 in a register of AVX-512. A kernel of oneDNN computes so many output channels at once."""
+INFERENCE_BLOCK = 5
+"""Depths of a block in inference: 30 channels of 6, and a kernel of 6 reads exactly two blocks.
+
+With narrower registers it is not the best size, but never a bad one: plain 3D convolutions are slowest there."""
+
+
+def inference_block(filters: int) -> int:
+    """Depths of a block when showers are made, by the number of output channels; 1: without blocks."""
+    return INFERENCE_BLOCK if filters < VECTOR else 1
+
 
 def convolution(
     x: tf.Tensor,

@@ -87,7 +87,7 @@ class Ddml(Target):
         """From uniform numbers and GeV to MeV (1, layer, x, y)."""
         import tensorflow as tf
 
-        traced, card, size = generator.cells_gev, self.card, self.noise_size
+        traced, card, size = generator.graph(self.format), self.card, self.noise_size
         x, y, layers = card.shape
         halved_x, halved_y = self._halved
 

@@ -32,9 +32,9 @@ def exporter(format: Format) -> tuple[Callable[..., None], Compute, dict[str, st
     return write, compute, {"tensorflow": tf.__version__, **{name: version(name) for name in packages}}
 
 
-def named(generator: Generator) -> Any:
-    """The graph from noise and the columns of the table of primaries to GeV, its output with a name."""
-    traced = generator.cells_gev
+def named(generator: Generator, format: Format) -> Any:
+    """The graph of a format from noise and the columns of the table of primaries to GeV, its output with a name."""
+    traced = generator.graph(format)
 
     def cells_gev(*inputs: Any) -> dict[str, Any]:
         return {"cells_gev": traced(*inputs)}

@@ -187,7 +187,7 @@ class Par04(Target):
         """From (1, n + 4) to (1, cells of the mesh), deposits over the primary's energy."""
         import tensorflow as tf
 
-        traced, card, size = generator.cells_gev, self.card, self.noise_size
+        traced, card, size = generator.graph(self.format), self.card, self.noise_size
         tables, cells = self._tables, math.prod(self.mesh.cells)
         low, high = card.angle_deg
         step = (high - low) / max(1, len(tables) - 1) or 1.0

@@ -26,7 +26,7 @@ class Onnx(Target):
         """From noise (batch, n) and the columns of the table of primaries (batch,) to GeV (batch, X, Y, Z)."""
         import tensorflow as tf
 
-        traced, card = generator.cells_gev, self.card
+        traced, card = generator.graph(self.format), self.card
 
         def cells_gev(noise: Any, *columns: Any) -> dict[str, Any]:
             primaries, scale = clamp(dict(zip(card.columns, columns)), card)

@@ -97,7 +97,7 @@ def _export(folder: Path, format: Format, target: Path) -> None:
     with atomic_writer(target, replace_folder=True) as temporary:
         temporary.mkdir()
         path = temporary / FILES[format]
-        write(generator, formats.named(generator), path, metadata(generator.card, generator.noise_size))
+        write(generator, formats.named(generator, format), path, metadata(generator.card, generator.noise_size))
         deviation = _deviation(generator, lambda inputs: compute(path, inputs))
         if not deviation <= TOLERANCE:
             raise CheckpointError(
@@ -141,7 +141,7 @@ def _deviation(generator: Generator, compute: Callable[..., NDArray[np.float32]]
 
     card = generator.card
     inputs = {"noise": latent_noise(0, 0, CHECKED, generator.noise_size), **spread(card, CHECKED)}
-    truth = generator.cells_gev(*inputs.values()).numpy()
+    truth = generator.network_cells_gev(*inputs.values()).numpy()
     return deviation(compute(inputs), truth, card.preprocessing.threshold_gev)
 
 

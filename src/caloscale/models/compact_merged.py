@@ -1,0 +1,267 @@
+"""The compact generator in fewer and larger operations, for inference: the same function, from latent to GeV.
+
+- What does not depend on the shower is computed once: the functions of y, the part of the functions of x that belongs
+  to a layer, and all products of weights with each other.
+- sin(k (x - a)) = sin(k x) cos(k a) - cos(k x) sin(k a): only sines and cosines of the axis a of each layer are left,
+  and the first dense layer along x is one product with a constant matrix.
+- All dense layers that read the style are one product.
+- A cell is faintest (exp(h) - 1) scaled to the sum. The network raises it to a power and `to_gev` takes the root of
+  that; both are left out. What is left of it is the constant for logarithms, below 1e-5 of a cell at the threshold.
+
+Runtimes compute sines, softplus and layouts at different speeds (`Form`). Each form is the same function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from caloscale.models.plain_layer import centred
+from caloscale.spec import Data
+
+SLOPE = 0.2
+"""Of all leaky ReLUs of the generator, as in `compact`."""
+SATURATION = 12.0
+"""Largest logarithm of a cell, as in `Speckle`."""
+OVERFLOW = 80.0
+"""exp of it is finite in single precision, and softplus of larger numbers is the number itself."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a runtime computes it fastest."""
+
+    channels_first: bool = False
+    """Cells as (B, layers, X, Y) in between, as ONNX Runtime and OpenVINO want them."""
+    sine_polynomial: bool = False
+    """A polynomial instead of the operation: OpenVINO computes that one number at a time."""
+    softplus_logarithm: bool = False
+    """log(1 + exp(x)) instead of the operation, which ONNX Runtime and TensorFlow compute one number at a time."""
+    whole_channels: int = 1
+    """The convolutions' input channels are filled up to a multiple of it, unless more than a third is missing."""
+
+
+FORMS = {
+    "tensorflow": Form(softplus_logarithm=True),
+    "onnx": Form(channels_first=True, softplus_logarithm=True, whole_channels=16),
+    "openvino": Form(channels_first=True, sine_polynomial=True),
+}
+"""By runtime, measured with AVX-512; on other processors they are not wrong, only perhaps not the fastest."""
+
+
+def merged_compact(network: Any, data: Data, form: Form) -> Callable[[Any], Any]:
+    """From latent (B, latentSize) to cells before the threshold, GeV, (B, X, Y, Z), with the weights of now."""
+    return _Compact(network, data, form)
+
+
+class _Compact:
+    def __init__(self, network: Any, data: Data, form: Form) -> None:
+        self.form, self.shape = form, tuple(data.shape)
+        self.units_per_gev = data.preprocessing.units_per_gev
+        self._layers = {layer.name: layer for layer in network.layers}
+        self._weights = {
+            name: [np.asarray(one, float) for one in layer.get_weights()] for name, layer in self._layers.items()
+        }
+        self._primary, self._response = self._layers["primary"], self._layers["response"]
+        self._exponentials, self._deposit = self._layers["exponentials"], self._layers["shower"]
+        self._dense_of_style()
+        self._functions_of_x()
+        self._functions_of_y()
+        self._cell_noise()
+        self._filters = {name: self._filter(name) for name in ("conv1", "conv2", "shift", "width", "bend")}
+
+    def __call__(self, latent: Any) -> Any:
+        rows, columns, depth = self.shape
+        primary = self._primary(latent)
+        noise = latent[:, 2:]
+        exponentials = self._exponentials(noise)
+        style = tf.concat([primary, noise, exponentials], axis=1)
+        for name in ("style1", "style2"):
+            style = tf.nn.silu(self._dense(style, name))
+        heads = tf.matmul(tf.concat([style, primary, exponentials], axis=1), self._heads) + self._heads_bias
+        amplitude, offset, of_x, of_channels, fluctuations, mean = tf.split(heads, self._sizes, axis=1)
+
+        maps = self._maps(primary, of_x, amplitude) + tf.reshape(offset, self._of_layers)
+        speckle = self._speckle(noise)
+        axis = 1 if self.form.channels_first else 3
+        x = tf.concat([maps, speckle], axis)
+        x = self._convolution(x, "conv1") + tf.reshape(of_channels, self._of_channels)
+        x = tf.nn.leaky_relu(self._convolution(tf.nn.leaky_relu(x, SLOPE), "conv2"), SLOPE)
+        shift, width, bend = (self._convolution(x, name) for name in ("shift", "width", "bend"))
+        value = maps + shift + self._softplus(width) * speckle + bend * tf.nn.relu(speckle - 0.3)
+        powers = tf.exp(tf.clip_by_value(value, 0.0, SATURATION))
+
+        faintest = self._deposit.faintest
+        response = self._response([mean, fluctuations, latent])
+        total = latent[:, 0] * self._deposit.units * tf.exp(response[:, 0])
+        found = faintest * (tf.reduce_sum(powers, axis=(1, 2, 3)) - float(rows * columns * depth))
+        factor = total / (found + faintest) * (faintest / self.units_per_gev)
+        factor = tf.reshape(factor, (-1, 1, 1, 1))
+        cells = powers * factor - factor
+        return self._depth_last(cells) if self.form.channels_first else cells
+
+    def _dense(self, x: Any, name: str) -> Any:
+        weights, *bias = self._weights[name]
+        x = tf.matmul(x, _single(weights))
+        return x + _single(bias[0]) if bias else x
+
+    def _dense_of_style(self) -> None:
+        """All that is linear in [style, primary, exponentials], side by side."""
+        names = ("amplitude", "offset", "x1_style", "conv1_style", "fluctuations")
+        parts = [self._weights[name][0] for name in names]
+        bias = [rest[0] if rest else np.zeros(w.shape[1]) for w, *rest in (self._weights[name] for name in names)]
+        hidden = self._weights["style2"][0].shape[1]
+        weights, constant = self._weights["mean_response"]
+        mean = np.zeros((len(parts[0]), 1))
+        mean[hidden : hidden + len(weights)] = weights
+        self._sizes = [part.shape[1] for part in (*parts, mean)]
+        self._heads = _single(np.concatenate([*parts, mean], axis=1))
+        self._heads_bias = _single(np.concatenate([*bias, constant]))
+
+    _waves: NDArray[np.float32] | None = None
+    _shift: NDArray[np.float32] | None = None
+
+    def _functions_of_x(self) -> None:
+        """The first dense layer along x as a product of [cos k a, sin k a, a, style] with a constant matrix."""
+        rows, _, depth = self.shape
+        weights, bias = self._weights["x1"]
+        of_layer = self._weights["x1_layer"][0]
+        hidden = len(bias)
+        style = np.broadcast_to(np.eye(hidden), (rows, hidden, hidden))
+        if "from_axis" in self._layers:
+            layer = self._layers["from_axis"]
+            waves = 2 * np.pi / np.array(layer.wavelengths)
+            count, middles = len(waves), np.asarray(centred(rows), float)
+            sines, cosines, slope = weights[:count], weights[count : 2 * count], weights[2 * count] * 2 / rows
+            sin, cos = (wave(np.outer(middles, waves))[:, :, None] for wave in (np.sin, np.cos))
+            parts = [sin * sines + cos * cosines, sin * cosines - cos * sines, np.tile(-slope, (rows, 1, 1)), style]
+            constant = (middles[:, None] * slope + bias)[None] + of_layer[:, None]
+            self._waves, self._shift = _single(waves), _single(np.array([layer.shift]))
+        else:
+            parts = [style]
+            constant = self._layers["azimuth"].values @ weights + bias + of_layer[:, None]
+        self._x1 = _single(np.concatenate(parts, axis=1).transpose(1, 0, 2).reshape(-1, rows * hidden))
+        self._x1_constant = _single(constant.reshape(depth, rows * hidden))
+
+    def _functions_of_y(self) -> None:
+        """Constant: (Z, terms, Y)."""
+        features = self._layers["from_middle" if "from_middle" in self._layers else "radius"].values.astype(float)
+        (first, bias), (of_layer,) = self._weights["y1"], self._weights["y1_layer"]
+        y = _leaky(features @ first + bias + of_layer[:, None])
+        y = _leaky(y @ self._weights["y2"][0] + self._weights["y2"][1])
+        y = y @ self._weights["y3"][0] + self._weights["y3"][1]
+        self._along_y = _single(y.transpose(0, 2, 1) * y.shape[2] ** -0.5)
+
+    def _maps(self, primary: Any, of_x: Any, amplitude: Any) -> Any:
+        rows, columns, depth = self.shape
+        repeated = tf.tile(of_x[:, None], (1, depth, 1))
+        if self._waves is None:
+            features = repeated
+        else:
+            axis = (primary[:, 1:2] * self._shift)[:, :, None]
+            phase = axis * self._waves
+            features = tf.concat([tf.cos(phase), tf.sin(phase), axis, repeated], axis=2)
+        x = tf.matmul(tf.reshape(features, (-1, self._x1.shape[0])), self._x1)
+        hidden = self._x1.shape[1] // rows
+        x = tf.nn.leaky_relu(tf.reshape(x, (-1, *self._x1_constant.shape)) + self._x1_constant, SLOPE)
+        x = tf.nn.leaky_relu(self._dense(tf.reshape(x, (-1, hidden)), "x2"), SLOPE)
+        x = tf.reshape(self._dense(x, "x3"), (-1, depth, rows, self._along_y.shape[1]))
+        x = x * tf.reshape(amplitude, (-1, depth, 1, x.shape[3]))
+        if self.form.channels_first:
+            return tf.matmul(x, self._along_y)
+        # Layer by layer, so that each product of matrices is large.
+        x = tf.reshape(tf.transpose(x, (1, 0, 2, 3)), (depth, -1, x.shape[3]))
+        x = tf.reshape(tf.matmul(x, self._along_y), (depth, -1, rows, columns))
+        return tf.transpose(x, (1, 2, 3, 0))
+
+    def _cell_noise(self) -> None:
+        """Directions and phases of each sine, in turns for the polynomial, in the order of the layout."""
+        layer = self._layers["cell_noise"]
+        scale = 1 / (2 * np.pi) if self.form.sine_polynomial else 1.0
+        directions = scale * layer.directions.astype(float).reshape(-1, layer.sines, *self.shape)
+        phases = scale * layer.phases.astype(float).reshape(layer.sines, *self.shape)
+        if self.form.channels_first:
+            directions, phases = directions.transpose(0, 1, 4, 2, 3), phases.transpose(0, 3, 1, 2)
+        self._sines = [
+            (_single(directions[:, n].reshape(len(directions), -1)), _single(phases[n].reshape(-1)))
+            for n in range(layer.sines)
+        ]
+
+    def _speckle(self, noise: Any) -> Any:
+        sine = _sine_of_turns if self.form.sine_polynomial else tf.sin
+        waves = [sine(tf.matmul(noise, directions) + phases) for directions, phases in self._sines]
+        factor = (2 / len(waves)) ** 0.5
+        total = waves[0] if len(waves) == 1 else tf.add_n(waves) if len(waves) > 2 else waves[0] + waves[1]
+        total = total if factor == 1 else total * factor
+        rows, columns, depth = self.shape
+        return tf.reshape(total, (-1, depth, rows, columns) if self.form.channels_first else (-1, *self.shape))
+
+    def _filter(self, name: str) -> tuple[Any, Any]:
+        """Kernel and bias; `width` includes the 1/2 of its softplus."""
+        kernel, bias = self._weights[name]
+        return _single(kernel), _single(bias + (0.5 if name == "width" else 0.0))
+
+    def _convolution(self, x: Any, name: str) -> Any:
+        kernel, bias = self._filters[name]
+        around = f"{name}_around" in self._layers
+        if around:
+            x = self._around(x)
+        layout = "NCHW" if self.form.channels_first else "NHWC"
+        missing = -int(kernel.shape[2]) % self.form.whole_channels
+        if 0 < missing <= kernel.shape[2] // 2:
+            # Some of the channels once more, with weights of 0.
+            axis = 1 if self.form.channels_first else 3
+            x = tf.concat([x, x[:, :missing] if axis == 1 else x[..., :missing]], axis)
+            kernel = np.pad(kernel, [[0, 0], [0, 0], [0, missing], [0, 0]])
+        x = tf.nn.conv2d(x, kernel, 1, "VALID" if around else "SAME", data_format=layout)
+        return tf.nn.bias_add(x, bias, data_format=layout)
+
+    def _around(self, cells: Any) -> Any:
+        """`CylinderPadding`, in the layout of the form."""
+        if not self.form.channels_first:
+            return self._layers["conv1_around"](cells)
+        return tf.transpose(self._layers["conv1_around"](tf.transpose(cells, (0, 2, 3, 1))), (0, 3, 1, 2))
+
+    def _softplus(self, x: Any) -> Any:
+        if not self.form.softplus_logarithm:
+            return tf.nn.softplus(x)
+        return tf.maximum(tf.math.log(1 + tf.exp(tf.minimum(x, OVERFLOW))), x)
+
+    def _depth_last(self, cells: Any) -> Any:
+        rows, columns, depth = self.shape
+        cells = tf.transpose(tf.reshape(cells, (-1, depth, rows * columns)), (0, 2, 1))
+        return tf.reshape(cells, (-1, rows, columns, depth))
+
+    @property
+    def _of_layers(self) -> tuple[int, ...]:
+        return (-1, self.shape[2], 1, 1) if self.form.channels_first else (-1, 1, 1, self.shape[2])
+
+    @property
+    def _of_channels(self) -> tuple[int, ...]:
+        channels = int(self._filters["conv1"][0].shape[3])
+        return (-1, channels, 1, 1) if self.form.channels_first else (-1, 1, 1, channels)
+
+
+def _sine_of_turns(turns: Any) -> Any:
+    """sin(2 pi t): t less the nearest integer, and an odd polynomial of degree 13 there, error below 1e-7."""
+    x = np.cos(np.pi * (np.arange(2000) + 0.5) / 2000) / 2
+    fitted = np.polynomial.chebyshev.Chebyshev.fit(x * x, np.sin(2 * np.pi * x) / x, 6, domain=[0, 0.25])
+    *coefficients, value = (float(c) for c in fitted.convert(kind=np.polynomial.Polynomial).coef)
+    t = turns - tf.round(turns)
+    square, polynomial = t * t, tf.constant(value, tf.float32)
+    for coefficient in reversed(coefficients):
+        polynomial = polynomial * square + coefficient
+    return polynomial * t
+
+
+def _leaky(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(values > 0, values, SLOPE * values)
+
+
+def _single(values: NDArray[np.floating]) -> NDArray[np.float32]:
+    return np.asarray(values, np.float32)

@@ -1,0 +1,202 @@
+"""The published generators with their layers merged, for inference: the same function in fewer and larger operations.
+
+- Convolution, bias and activation are one step; batch normalisation behind it is one factor and one term for each
+  channel (Ioffe & Szegedy 2015, section 3.1): its statistics do not change any more.
+- Convolutions behind an upsampling are folded (`folding`), others computed in blocks of depths (`depth_blocks`), as
+  `convolution.inference_block` chooses. Weights are rearranged in double precision, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from caloscale.models.convolution import inference_block
+from caloscale.models.depth_blocks import BlockConvolution, Blocks, UpsampledBlocks
+from caloscale.models.folding import Triple, UpsampledConv3D
+
+
+@dataclass
+class Stage:
+    """A convolution of stride 1 with all that is between it and the next one."""
+
+    kernel: NDArray[np.float32]
+    """(kx, ky, kz, C, O)."""
+    bias: NDArray[np.float32]
+    """(O,)."""
+    upsampling: Triple
+    pad: Triple
+    same: bool
+    """Zeros for an output of equal size, instead of `pad`."""
+    slope: float = 1.0
+    """Of the activation below 0."""
+    scale: NDArray[np.float64] | None = None
+    """Factor and term of the batch normalisation, (O,)."""
+    shift: NDArray[np.float64] | None = None
+
+    @property
+    def filters(self) -> int:
+        """O."""
+        return int(self.kernel.shape[-1])
+
+    @property
+    def sizes(self) -> Triple:
+        """kx, ky, kz."""
+        x, y, z = self.kernel.shape[:3]
+        return x, y, z
+
+    def activated(self, x: Any) -> Any:
+        """Behind the activation."""
+        if self.slope == 1:
+            return x
+        return tf.nn.relu(x) if self.slope == 0 else tf.nn.leaky_relu(x, self.slope)
+
+
+def merged(network: Any) -> Callable[[Any], Any]:
+    """The function of a published generator, latent (B, latentSize) -> (B, X, Y, Z, 1), with the weights it has now.
+
+    Raises ValueError for a network that is not a dense layer and a chain of convolutions.
+    """
+    dense, shape, stages = _stages(network)
+    weights, bias = (np.asarray(one) for one in dense.get_weights())
+
+    def generate(latent: Any) -> Any:
+        x = tf.reshape(tf.matmul(latent, weights) + bias, (-1, *shape))
+        blocks: Blocks | None = None
+        for number, stage in enumerate(stages):
+            behind = stages[number + 1 :]
+            if stage.upsampling != (1, 1, 1):
+                x, blocks = _upsampled(x if blocks is None else _volume(x, blocks), stage, behind)
+            elif blocks is None:
+                x = _plain(x, stage)
+            else:
+                x, blocks = _in_blocks(x, blocks, stage, behind)
+        return x if blocks is None else _volume(x, blocks)
+
+    return generate
+
+
+def _stages(network: Any) -> tuple[Any, tuple[int, ...], list[Stage]]:
+    """The dense layer, the shape behind it, and the convolutions."""
+    layers = tf.keras.layers
+    dense, shape = None, ()
+    stages: list[Stage] = []
+    upsampling, pad = (1, 1, 1), (0, 0, 0)
+    for layer in network.layers:
+        if isinstance(layer, layers.Dense):
+            dense = layer
+        elif isinstance(layer, layers.Reshape):
+            shape = tuple(layer.target_shape)
+        elif isinstance(layer, layers.UpSampling3D):
+            upsampling = tuple(layer.size)
+        elif isinstance(layer, layers.ZeroPadding3D):
+            pad = tuple(before for before, _ in layer.padding)
+        elif isinstance(layer, layers.Conv3D | UpsampledConv3D):
+            if isinstance(layer, UpsampledConv3D):
+                upsampling, pad = layer.factor, layer.pad
+            kernel, *rest = (np.asarray(one) for one in layer.get_weights())
+            bias = rest[0] if rest else np.zeros(kernel.shape[-1], np.float32)
+            stages.append(Stage(kernel, bias, upsampling, pad, getattr(layer, "padding", "valid") == "same"))
+            upsampling, pad = (1, 1, 1), (0, 0, 0)
+        elif isinstance(layer, layers.ReLU):
+            stages[-1].slope = 0.0
+        elif isinstance(layer, layers.LeakyReLU):
+            stages[-1].slope = float(layer.negative_slope)
+        elif isinstance(layer, layers.BatchNormalization):
+            gamma, beta, mean, variance = (np.asarray(one, float) for one in layer.get_weights())
+            stages[-1].scale = gamma / np.sqrt(variance + layer.epsilon)
+            stages[-1].shift = beta - mean * stages[-1].scale
+        elif not isinstance(layer, layers.InputLayer):
+            raise ValueError(f"a layer {type(layer).__name__} cannot be merged")
+    if dense is None:
+        raise ValueError("a network without a dense layer cannot be merged")
+    return dense, shape, stages
+
+
+def _upsampled(x: Any, stage: Stage, behind: list[Stage]) -> tuple[Any, Blocks]:
+    """From a volume to blocks: patches of the original positions, a product for each block, phases interleaved."""
+    size = inference_block(stage.filters)
+    rows, columns, depth = (int(n) for n in x.shape[1:4])
+    shape = (rows, columns, depth)
+    form = UpsampledBlocks(shape, stage.upsampling, stage.sizes, stage.pad, size, _phase(size, behind))
+    before = max(0, -int(form.depths.min()))
+    zeros = (before, max(0, int(form.depths.max()) + 1 - shape[2]))
+    x = tf.pad(x, [[0, 0], *([axis.before, axis.behind] for axis in (form.x, form.y)), zeros, [0, 0]])
+    rows, columns = form.x.positions, form.y.positions
+    taps = [(i, j) for i in range(form.x.taps) for j in range(form.y.taps)]
+    patches = tf.stack([x[:, i : i + rows, j : j + columns] for i, j in taps], axis=3)
+    starts = [int(first) + before for first in form.depths[:, 0]]
+    patches = tf.stack([patches[:, :, :, :, first : first + form.taps] for first in starts], axis=0)
+    kernel = form.kernel(stage.kernel)
+    product = tf.matmul(tf.reshape(patches, (len(kernel), -1, kernel.shape[1])), _single(kernel))
+    x = stage.activated(product + _single(form.columns(stage.bias)))
+    if stage.scale is not None and stage.shift is not None:
+        x = x * _single(form.columns(stage.scale)) + _single(form.columns(stage.shift))
+    inner = form.y.factor * size * stage.filters
+    x = tf.reshape(x, (len(kernel), -1, rows, columns, form.x.factor, inner))
+    x = tf.transpose(x, (1, 0, 2, 4, 3, 5))
+    sizes = (rows * form.x.factor, columns * form.y.factor)
+    x = tf.reshape(x, (-1, len(kernel), *sizes, size * stage.filters))
+    return x[:, :, : form.x.output, : form.y.output], form.output
+
+
+def _in_blocks(x: Any, blocks: Blocks, stage: Stage, behind: list[Stage]) -> tuple[Any, Blocks]:
+    form = BlockConvolution(blocks, stage.sizes[2], stage.pad[2])
+    if form.behind < 0:
+        x = x[:, : form.behind]
+    zeros = [[form.before, max(0, form.behind)], *([n, n] for n in stage.pad[:2])]
+    if any(map(any, zeros)):
+        x = tf.pad(x, [[0, 0], *zeros, [0, 0]])
+    x = tf.nn.conv3d(x, _single(form.kernel(stage.kernel)), [1] * 5, "VALID")
+    x = stage.activated(tf.nn.bias_add(x, _single(np.tile(stage.bias, blocks.size))))
+    mask = form.output.mask()
+    if not behind or behind[0].upsampling != (1, 1, 1) or not behind[0].pad[2]:
+        mask = np.ones((1, blocks.size))  # nothing reads the other places
+    one = stage.scale is None and bool(mask.all())
+
+    def of_channels(values: NDArray[np.floating]) -> Any:
+        return _single((mask[:, :, None] * values).reshape(1, len(mask), 1, 1, -1))
+
+    if not one:
+        x = x * of_channels(np.ones(stage.filters) if stage.scale is None else stage.scale)
+    if stage.shift is not None:
+        x = x + of_channels(stage.shift)
+    return x, form.output
+
+
+def _plain(x: Any, stage: Stage) -> Any:
+    if any(stage.pad):
+        x = tf.pad(x, [[0, 0], *([n, n] for n in stage.pad), [0, 0]])
+    x = tf.nn.conv3d(x, _single(stage.kernel), [1] * 5, "SAME" if stage.same else "VALID")
+    x = stage.activated(tf.nn.bias_add(x, _single(stage.bias)))
+    if stage.scale is not None and stage.shift is not None:
+        x = x * _single(stage.scale) + _single(stage.shift)
+    return x
+
+
+def _volume(x: Any, blocks: Blocks) -> Any:
+    """(B, blocks, X, Y, T C) -> (B, X, Y, Z, C)."""
+    _, count, rows, columns, channels = x.shape
+    x = tf.reshape(x, (-1, count, rows, columns, blocks.size, channels // blocks.size))
+    x = tf.transpose(x, (0, 2, 3, 1, 4, 5))
+    x = tf.reshape(x, (-1, rows, columns, count * blocks.size, channels // blocks.size))
+    return x[:, :, :, blocks.phase : blocks.phase + blocks.depths]
+
+
+def _phase(size: int, behind: list[Stage]) -> int:
+    """The phase with which all convolutions up to the next upsampling begin with a block, if there is one."""
+    zeros = 0
+    for stage in behind:
+        if stage.upsampling != (1, 1, 1):
+            break
+        zeros += stage.pad[2]
+    return min(size - 1, zeros)
+
+
+def _single(values: NDArray[np.floating]) -> NDArray[np.float32]:
+    return np.asarray(values, np.float32)
