@@ -212,6 +212,8 @@ SECTIONS = (
         (
             bench("generate", "--preset", "variable-angle", "--batch", "16"),
             bench("generate", "--preset", "compact", "--batch", "64"),
+            bench("generate", "--preset", "variable-angle", "--batch", "1", "--threads", "1"),
+            bench("generate", "--preset", "compact", "--batch", "1", "--threads", "1"),
         ),
         write_bench,
     ),

@@ -27,11 +27,15 @@ def bench_generate(
     *,
     precisions: Sequence[str] = ("float32", "bfloat16"),
     streams: int = 1,
+    threads: int | None = None,
     rounds: int | None = None,
     seconds: float = SECONDS,
     geant4: bool = True,
 ) -> GenerateBench:
     """Time the runtimes on batches of ``batch`` showers, and Geant4 unless it is not installed.
+
+    threads: of a runtime, all streams together, and of the reference; absent: one for each core. With
+    a number of threads Geant4, which has all cores, is not run.
 
     Raises BenchError when the reference fails; a runtime that is not installed is named with its problem.
     """
@@ -41,7 +45,9 @@ def bench_generate(
     contenders: dict[tuple[str, str], Contender] = {}
     with TemporaryDirectory(prefix="caloscale-bench-") as temporary, ExitStack() as stack:
         reference = stack.enter_context(
-            Contender("reference", "reference-generate", {"configuration": configuration, "batch": batch})
+            Contender(
+                "reference", "reference-generate", {"configuration": configuration, "batch": batch, "threads": threads}
+            )
         )
         folder = Path(temporary) / "model"
         make_model(run, folder)
@@ -55,6 +61,7 @@ def bench_generate(
                 "precision": precision,
                 "batch": batch,
                 "streams": streams,
+                "threads": threads,
             }
             try:
                 contender = stack.enter_context(Contender(f"{runtime} {precision}", "generate", settings))
@@ -62,7 +69,7 @@ def bench_generate(
             except BenchError as error:
                 problems[runtime, precision] = str(error)
         interleave([reference, *contenders.values()], f"bench generate {run.model.preset}", seconds, rounds)
-    simulated = simulate_some(run) if geant4 else None
+    simulated = simulate_some(run) if geant4 and threads is None else None
     times = [_time(("reference", "float32"), reference, reference, batch, simulated)]
     times += [
         _time(key, contenders[key], reference, batch * streams, simulated, batch)
@@ -84,6 +91,7 @@ def bench_generate(
         preset=run.model.preset,
         batch=batch,
         streams=streams,
+        threads=threads,
         runtimes=tuple(times),
         geant4=simulated,
         machine=machine,

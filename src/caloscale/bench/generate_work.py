@@ -12,6 +12,7 @@ import tensorflow as tf
 from caloscale.bench.reference_networks import build_reference
 from caloscale.bench.worker import Work
 from caloscale.inference import open_runtime
+from caloscale.inference.generator import limit_threads
 from caloscale.models import Networks, build, latent, noise_size
 from caloscale.models.card import CARD, GENERATOR, ModelCard
 from caloscale.models.network_files import load_network
@@ -30,11 +31,18 @@ def write_untrained(run: Run, folder: Path) -> None:
 
 
 def runtime_work(
-    configuration: dict[str, Any], folder: str, runtime: str, precision: str, batch: int, streams: int
+    configuration: dict[str, Any],
+    folder: str,
+    runtime: str,
+    precision: str,
+    batch: int,
+    streams: int,
+    threads: int | None = None,
 ) -> tuple[Work, dict[str, Any]]:
     """Batches of a model folder in a runtime; a unit is a batch for each of ``streams`` threads.
 
-    runtime: also keras, the layers of the network one after the other, without a graph.
+    runtime: also keras, the layers of the network one after the other, without a graph. threads: of all streams
+    together; absent: one for each core.
     """
     run = build_run(configuration)
     noise, primaries = _inputs(run, batch)
@@ -45,7 +53,7 @@ def runtime_work(
             return network(latent(noise, primaries, run.model, run.data), training=False).numpy()
 
     else:
-        opened = open_runtime(folder, runtime, precision=precision, streams=streams)
+        opened = open_runtime(folder, runtime, precision=precision, streams=streams, threads=threads)
 
         def generate() -> Any:
             return opened.generate_batch(noise, **primaries)
@@ -58,8 +66,12 @@ def runtime_work(
     return work, {}
 
 
-def reference_work(configuration: dict[str, Any], batch: int) -> tuple[Work, dict[str, Any]]:
+def reference_work(
+    configuration: dict[str, Any], batch: int, threads: int | None = None
+) -> tuple[Work, dict[str, Any]]:
     """The published generator in plain Keras, in one tf.function, showers in network units."""
+    if threads is not None:
+        limit_threads(threads)
     run = build_run(configuration)
     generator = build_reference(run.model, run.data).generator
     noise, primaries = _inputs(run, batch)

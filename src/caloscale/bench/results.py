@@ -129,10 +129,12 @@ class GenerateBench(Block):
     """Showers that are generated at once."""
     streams: int
     """Batches that are computed at once."""
+    threads: int | None = None
+    """Threads of a runtime, all streams together, and of the reference; null: one for each core."""
     runtimes: tuple[RuntimeTime, ...]
     """Reference first."""
     geant4: Geant4Time | None
-    """Null where Geant4 is not installed."""
+    """Null where Geant4 is not installed, and with a number of threads: Geant4 has all cores."""
     machine: BenchMachine
 
 

@@ -87,7 +87,9 @@ def _generate(bench: GenerateBench) -> Table:
             f"{one.peak_memory_mib:.0f}",
         )
 
-    if bench.geant4 is None:
+    if bench.threads is not None:
+        note = "Geant4 has all cores and is not compared with."
+    elif bench.geant4 is None:
         note = "Geant4 is not installed here (extra `simulate`), so it is not compared with."
     else:
         low, high = bench.geant4.energy_gev
@@ -96,6 +98,8 @@ def _generate(bench: GenerateBench) -> Table:
             f"({bench.geant4.showers} showers)."
         )
     streams = f", {bench.streams} streams" if bench.streams > 1 else ""
+    if bench.threads is not None:
+        streams += f", {bench.threads} thread{'s' if bench.threads > 1 else ''}"
     return Table(
         caption=f"Generation, {bench.preset}, batches of {bench.batch}{streams}",
         columns=("runtime", "precision", "ms per shower (quartiles)", "over reference", "over Geant4", "memory, MiB"),

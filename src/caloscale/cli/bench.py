@@ -42,6 +42,9 @@ def command(
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds. Absent: as many as fit into two minutes.")] = None,
     streams: Annotated[int, typer.Option(min=1, help="generate: batches computed at once.")] = 1,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="generate: threads of a runtime. Absent: one per core.")
+    ] = None,
     dataset: Annotated[Path | None, typer.Option(help="input: folder of shards. Absent: parametrised showers.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON into this file.")] = None,
     overrides: Overrides = None,
@@ -66,7 +69,7 @@ def command(
         from caloscale.bench.generate import bench_generate
 
         precisions = (precision.value,) if precision else tuple(Precision)
-        made = bench_generate(run, size, precisions=precisions, streams=streams, rounds=rounds)
+        made = bench_generate(run, size, precisions=precisions, streams=streams, threads=threads, rounds=rounds)
     elif what is What.INPUT:
         from caloscale.bench.training import bench_input
 

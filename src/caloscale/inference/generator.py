@@ -147,12 +147,13 @@ def open_generator(folder: Path, *, precision: str, streams: int, threads: int |
             remedy="use --runtime openvino for bfloat16, or --precision float32",
         )
     if threads is not None:
-        _limit_threads(threads)
+        limit_threads(threads)
     loaded = load_generator(folder)
     return Generator(loaded.network, loaded.card, loaded.run, streams=streams, threads=threads)
 
 
-def _limit_threads(threads: int) -> None:
+def limit_threads(threads: int) -> None:
+    """Bound the threads of TensorFlow in this process. Raises InputError once it has started with others."""
     threading = tf.config.threading
     if threading.get_intra_op_parallelism_threads() == threads:
         return
