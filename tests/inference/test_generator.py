@@ -5,10 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from caloscale.bench.generate_work import write_untrained
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference import Primaries, load_generator, stream
 from caloscale.models import latent, noise_size
 from caloscale.random import latent_noise
+from caloscale.showers.primaries import draw_table
+from caloscale.spec import load_run
 
 
 @pytest.fixture
@@ -150,3 +153,17 @@ def test_a_foreign_network(copy):
     foreign.save(str(copy / "generator.keras"))
     with pytest.raises(CheckpointError, match="other showers"):
         load_generator(copy)
+
+
+def test_a_compact_model_with_further_conditions_is_computed_by_its_layers(tmp_path):
+    ranges = ["data.particle=[e-, gamma]", "data.entryMm=[-5, 5]", "data.azimuthDeg=[-180, 180]"]
+    run = load_run(preset="compact", overrides=["model.latentSize=16", *ranges])
+    write_untrained(run, tmp_path)
+    generator = load_generator(tmp_path)
+    noise, columns = latent_noise(1, 0, 3, generator.noise_size), draw_table(run.data, 3, np.random.default_rng(2))
+    made = generator.cells_gev(noise, *columns.values()).numpy()
+    shower = generator.network(latent(noise, columns, run.model, run.data)).numpy()[..., 0].astype(float)
+    preprocessing = run.data.preprocessing
+    gev = shower ** (1 / preprocessing.power) / preprocessing.units_per_gev
+    assert list(columns) == ["energy_gev", "angle_rad", "azimuth_rad", "entry_x_mm", "entry_y_mm", "pdg"]
+    np.testing.assert_allclose(made, np.where(gev >= preprocessing.threshold_gev, gev, 0), atol=1e-5 * gev.max())
