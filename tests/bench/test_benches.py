@@ -67,6 +67,14 @@ def test_generation_in_every_runtime():
 
 
 @pytest.mark.long
+def test_generation_on_one_thread():
+    made = bench_generate(small_run(), 1, precisions=("float32",), threads=1, rounds=2)
+    assert made.geant4 is None and all(one.problem is None for one in made.runtimes)
+    (text,) = bench_tables(made)
+    assert "batches of 1, 1 thread" in text.caption and "all cores" in text.note
+
+
+@pytest.mark.long
 def test_geant4_is_measured_on_the_same_cores():
     pytest.importorskip("calzone")
     from caloscale.bench.generate import simulate_some
