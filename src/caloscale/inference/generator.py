@@ -107,13 +107,17 @@ class Generator(Runtime):
         )
 
     def _merged(self, runtime: RuntimeName) -> Callable[[Any], Any]:
+        """From the latent vector to GeV; layer by layer for a network that cannot be merged."""
         preprocessing = self.card.preprocessing
-        if not self.run.model.is_compact:
-            in_network_units = merged(self.network)
-            return lambda inputs: to_gev(in_network_units(inputs)[..., 0], preprocessing)
-        if self.run.data.spans:  # further layers for the condition, which are not merged
+        try:
+            if not self.run.model.is_compact:
+                in_network_units = merged(self.network)
+                return lambda inputs: to_gev(in_network_units(inputs)[..., 0], preprocessing)
+            if self.run.data.spans:
+                raise ValueError("the layers of a further condition cannot be merged")
+            in_gev = merged_compact(self.network, self.run.data, FORMS[runtime])
+        except ValueError:
             return lambda inputs: to_gev(self.network(inputs, training=False)[..., 0], preprocessing)
-        in_gev = merged_compact(self.network, self.run.data, FORMS[runtime])
         threshold = float(np.float32(preprocessing.threshold_gev))
 
         def above_threshold(inputs: Any) -> Any:

@@ -55,8 +55,14 @@ FORMS = {
 
 
 def merged_compact(network: Any, data: Data, form: Form) -> Callable[[Any], Any]:
-    """From latent (B, latentSize) to cells before the threshold, GeV, (B, X, Y, Z), with the weights of now."""
-    return _Compact(network, data, form)
+    """From latent (B, latentSize) to cells before the threshold, GeV, (B, X, Y, Z), with the weights of now.
+
+    Raises ValueError for a network with other layers.
+    """
+    try:
+        return _Compact(network, data, form)
+    except KeyError as missing:
+        raise ValueError(f"a network without a layer {missing} cannot be merged") from missing
 
 
 class _Compact:
