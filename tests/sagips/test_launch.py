@@ -21,7 +21,7 @@ from tests.processes import running, wait_for
 
 SUMMARY_KEYS = {
     "ranks", "exchange", "groups", "epochs", "secondsPerEpoch", "exchangeSecondsPerEpoch", "analysisRate", "residuals",
-    "stale", "dropped",
+    "stale", "dropped", "transferSecondsPerEpoch", "deviceMemoryBytes",
 }  # fmt: skip
 SMALL = [
     "solver.objective=energy-distance",
@@ -68,6 +68,7 @@ def test_a_killed_rank_ends_all_and_the_same_call_resumes(tmp_path: Path) -> Non
     assert len(written["residuals"]["mean"]) == len(written["residuals"]["std"]) == 2
     assert written["analysisRate"] == pytest.approx(2 * 4 * 8 / written["secondsPerEpoch"])
     assert 0 < written["exchangeSecondsPerEpoch"] < written["secondsPerEpoch"]
+    assert 0 < written["transferSecondsPerEpoch"] < written["secondsPerEpoch"]
     assert written["stale"] == 0  # messages are of their epoch
     assert list_checkpoints(folder) == [0, 10, 20, 30, 40]
     bill = json.loads((folder / "bill.json").read_text())
