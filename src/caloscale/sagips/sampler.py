@@ -36,7 +36,7 @@ def _sum_to_the_end(x: tf.Tensor) -> tf.Tensor:
     """The sum from each column to the last one; shape of x (rows, columns).
 
     Columns are added up in blocks, by products with triangular matrices, and so are the gradients: with 1,000 columns
-    that is several times faster than `tf.cumsum`.
+    that takes less than half of the time of `tf.cumsum`.
     """
     rows, columns = x.shape
     block = min(_BLOCK, columns)

@@ -241,10 +241,9 @@ def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
     solver = run.solver
     records = [read_record(rank_folder(folder, rank)) for rank in range(solver.ranks)]
     last = _residuals(folder, solver.ranks)[-1:]
-    seconds = float(np.mean([r.timed_seconds / max(r.timed_epochs, 1) for r in records]))
-    exchange, transfer = (
-        float(np.mean([seconds / max(r.timed_epochs, 1) for r, seconds in zip(records, each)]))
-        for each in ([r.exchange_seconds for r in records], [r.transfer_seconds for r in records])
+    seconds, exchange, transfer = (
+        float(np.mean([getattr(r, name) / max(r.timed_epochs, 1) for r in records]))
+        for name in ("timed_seconds", "exchange_seconds", "transfer_seconds")
     )
     memory = [r.device_memory_bytes for r in records if r.device_memory_bytes is not None]
     events = solver.ranks * solver.events_per_rank * len(solver.data_sets)
