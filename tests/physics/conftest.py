@@ -10,6 +10,7 @@ from caloscale.detector.axes import axes_of
 from caloscale.physics import Comparison, Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Data, Gate, Geometry, LayerGroup, Preprocessing, Validation
+from caloscale.spec.data import PDG_CODES
 
 DATA = Data(
     showers=100,
@@ -55,6 +56,18 @@ def make_showers(
     cells = np.zeros((count, *data.shape))
     np.add.at(cells, (shower[inside], x[inside], y[inside], layer[inside]), rng.exponential(1e-3, int(inside.sum())))
     return Showers(cells.astype(np.float32), energy.astype(np.float32), angle.astype(np.float32), source=source)
+
+
+def make_two_particles(count: int, seed: int, *, electrons: float, photons: float, source: str) -> Showers:
+    """Toy showers, in turn of an electron and of a photon, with these responses."""
+    both = [make_showers(count, seed + k, response=response) for k, response in enumerate((electrons, photons))]
+    order = np.arange(2 * count).reshape(2, count).T.reshape(-1)
+    columns = {
+        "energy_gev": np.concatenate([one.energy_gev for one in both])[order],
+        "angle_rad": np.concatenate([one.angle_rad for one in both])[order],
+        "pdg": np.tile(np.float32([PDG_CODES["e-"], PDG_CODES["gamma"]]), count),
+    }
+    return Showers.of(np.concatenate([one.cells_gev for one in both])[order], columns, source)
 
 
 def make_empty(like: Showers) -> Showers:
@@ -110,6 +123,26 @@ def evaluate_distorted() -> Evaluation:
             untrained=None,
             data=DATA,
             validation=validation,
+        )
+    )
+
+
+@pytest.fixture(scope="session")
+def blurred() -> Evaluation:
+    """Photons whose response is a fifth lower than that of electrons, and a generator that makes the mean of both."""
+    data = DATA.model_copy(update={"particle": ("e-", "gamma")})
+    gates = (Gate(quantity="response", tolerance=5),)
+    reference, training = (
+        make_two_particles(200, seed, electrons=1, photons=0.8, source="geant4") for seed in (11, 13)
+    )
+    return evaluate(
+        compare(
+            reference,
+            make_two_particles(400, 15, electrons=0.9, photons=0.9, source="generated"),
+            training=training,
+            untrained=None,
+            data=data,
+            validation=VALIDATION.model_copy(update={"gates": gates}),
         )
     )
 

@@ -85,6 +85,20 @@ def test_gates_decide(distorted):
     assert distorted.reasons == (failed.statement,) and "Mean response" in failed.statement
 
 
+def test_a_generator_that_does_not_know_its_particle_is_rejected(blurred):
+    """Its response is right in each range of energy, and 10% and 12.5% off for the particles."""
+    electrons, photons = blurred.particles
+    assert (electrons.particle, photons.particle) == ("e-", "gamma")
+    assert (electrons.reference, photons.generated) == (200, 400)
+    assert electrons.response.ratio.value == pytest.approx(0.9, abs=0.02)
+    assert photons.response.ratio.value == pytest.approx(0.9 / 0.8, abs=0.02)
+    found = {d.where: d.value for d in blurred.quantities["response"].differences}
+    assert found["e-"] == pytest.approx(-10, abs=2) and found["gamma"] == pytest.approx(12.5, abs=2)
+    assert all(abs(value) < 5 for where, value in found.items() if where not in ("e-", "gamma"))
+    assert blurred.decision == "rejected" and blurred.gates[0].where in ("e-", "gamma")
+    assert {d.where for d in blurred.quantities["showerMaximum"].differences} >= {"e-", "gamma"}
+
+
 def test_what_learnt_nothing_is_called_worse(undistorted):
     """Noise is farther from Monte Carlo than the mean shower and than Monte Carlo in the place of the untrained."""
     noise = Showers(

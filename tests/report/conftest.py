@@ -1,1 +1,1 @@
-from tests.physics.conftest import degenerate, distorted, nothing, undistorted  # noqa: F401
+from tests.physics.conftest import blurred, degenerate, distorted, nothing, undistorted  # noqa: F401

@@ -217,6 +217,13 @@ def test_ranges_have_a_row_for_each_sample(undistorted):
         assert generator[0] == f"{energy.label}, generator" and generator[1] == f"{energy.generated:,}"
 
 
+def test_ranges_are_followed_by_particles(blurred):
+    rows = ranges_table(blurred).rows[3 * len(blurred.energy_ranges) :]
+    assert [row[0] for row in rows[::3]] == ["e-, all energies, Monte Carlo", "gamma, all energies, Monte Carlo"]
+    response = blurred.particles[1].response.mev_per_gev.generated
+    assert rows[4][4] == with_uncertainty(response.value, response.uncertainty) and rows[4][1] == "400"
+
+
 def test_all_text_is_escaped(figure):
     html = page(
         Section("<i>", (Text("<u>"), Table("<b>", ("<th>", "x"), (("<td>", Cell("<s>")),)), figure)),

@@ -89,7 +89,7 @@ def measure_amplification(
     by_itself = measure_differences(fixed, reference, depth_x0)
     by_member = [measure_differences(fixed, member, depth_x0) for member in members]
     results = []
-    for name, wheres in names_of_differences(by_itself, labels).items():
+    for name, wheres in names_of_differences(by_itself, labels, tuple(reference.particles)).items():
         for k, where in enumerate(wheres):
             error = summarise(by_itself[name][:, k])[1]
             found = np.array([summarise(one[name][:, k]) for one in by_member])

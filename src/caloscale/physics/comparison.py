@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from caloscale.detector.axes import Floats
@@ -13,7 +15,7 @@ from caloscale.physics.resampling import Resampling, draw_resampling
 from caloscale.physics.response import bin_of_energy, range_edges
 from caloscale.physics.samples import Samples, measure_samples
 from caloscale.showers.arrays import Showers
-from caloscale.spec.data import Data
+from caloscale.spec.data import PDG_CODES, Data
 from caloscale.spec.validation import Validation
 
 FINE_BINS_PER_RANGE = 2
@@ -23,12 +25,18 @@ FINE_BINS_PER_RANGE = 2
 @dataclass(frozen=True)
 class Weighted:
     """A sample with its bootstrap weights (1 + B, N), its membership in the ranges of energy (N, R) of the
-    results, and in the finer bins (N, K) of line and resolution fits."""
+    results, and in the finer bins (N, K) of line and resolution fits. particles: membership (N,) by primary,
+    where there are several."""
 
     observed: Observed
     weights: Floats
     ranges: Floats
     bins: Floats
+    particles: Mapping[str, Floats] = field(default_factory=dict)
+
+    def by_particle(self) -> Weighted:
+        """The same sample with its primaries in the place of the ranges of energy."""
+        return replace(self, ranges=np.column_stack(list(self.particles.values())), particles={})
 
 
 @dataclass(frozen=True)
@@ -77,8 +85,17 @@ def compare(
             resampling.weights[name],
             bin_of_energy(observed.energy_gev, edges),
             bin_of_energy(observed.energy_gev, fine_edges),
+            sort_by_particle(observed, data),
         )
         for name, observed in samples.by_name.items()
     }
     binning = choose_binning(concatenate([samples.reference, samples.training]))
     return Comparison(samples, weighted, resampling, binning, edges, validation)
+
+
+def sort_by_particle(observed: Observed, data: Data) -> dict[str, Floats]:
+    """Membership (N,) as 0 or 1 of the showers by primary; none where there is one primary only."""
+    if len(data.particles) == 1:
+        return {}
+    pdg = observed.further[:, list(data.spans).index("pdg")]
+    return {particle: (pdg == PDG_CODES[particle]).astype(np.float64) for particle in data.particles}

@@ -29,6 +29,7 @@ from caloscale.physics.result import (
     EnergyRange,
     Evaluation,
     ObservableResult,
+    ParticleResult,
     Separation,
     number,
 )
@@ -49,6 +50,7 @@ def evaluate(comparison: Comparison) -> Evaluation:
         observables, separations = _observables(weighted, resampling, comparison.binning)
         progress.update(1)
         response = _respond(samples, weighted, resampling)
+        particles = _sort_by_particle(samples, weighted, resampling)
         progress.update(1)
         distances: dict[str, Any] = {
             "classifier": compare_with_classifier(samples, validation),
@@ -83,6 +85,7 @@ def evaluate(comparison: Comparison) -> Evaluation:
         correlation=correlation,
         regression=regression,
         observables=observables,
+        particles=particles,
         quantities=quantities,
         gates=gates,
         decision=decision,
@@ -126,6 +129,30 @@ def _respond(samples: Samples, weighted: Mapping[str, Weighted], resampling: Res
         "resolution": compare_resolution(*pair, *others, resampling, weighted=False),
         "weighted_resolution": compare_resolution(*pair, *others, resampling, weighted=True),
     }
+
+
+def _sort_by_particle(
+    samples: Samples, weighted: Mapping[str, Weighted], resampling: Resampling
+) -> tuple[ParticleResult, ...]:
+    """The response of each primary over all energies; none where there is one primary only."""
+    names = list(weighted["reference"].particles)
+    if not names:
+        return ()
+    by_particle = {name: sample.by_particle() for name, sample in weighted.items()}
+    counts = {name: sample.ranges.sum(axis=0).astype(int) for name, sample in by_particle.items()}
+    found = _respond(samples, by_particle, resampling)
+    return tuple(
+        ParticleResult(
+            particle=particle,
+            reference=int(counts["reference"][k]),
+            generated=int(counts["generated"][k]),
+            shower_maximum=found["shower_maximum"][k],
+            response=found["response"][k],
+            resolution=found["resolution"].ranges[k],
+            weighted_resolution=found["weighted_resolution"].ranges[k],
+        )
+        for k, particle in enumerate(names)
+    )
 
 
 def _count(samples: Samples) -> Counts:

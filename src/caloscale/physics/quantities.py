@@ -29,6 +29,8 @@ TITLES = {
     "diversity": "Diversity",
     "classifierAuc": "Classifier AUC",
 }
+BY_PARTICLE = ("response", "resolution", "showerMaximum", "hits")
+"""Quantities that are also measured for each primary of a list: a generator must not make one of them for all."""
 NEIGHBOURS_AMONG = 2000
 """Showers among which nearest neighbours are searched, at most: seconds."""
 
@@ -47,7 +49,7 @@ def measure_quantities(
     """
     pair = reference, generated
     differences = measure_differences(reference, generated, depth_x0)
-    named = names_of_differences(differences, labels)
+    named = names_of_differences(differences, labels, tuple(reference.particles))
     results = {
         name: _result(name, [_difference(values[:, k], where) for k, where in enumerate(named[name])], pair)
         for name, values in differences.items()
@@ -73,7 +75,8 @@ def measure_quantities(
 def measure_differences(reference: Weighted, generated: Weighted, depth_x0: Floats) -> dict[str, Floats]:
     """Differences of generated from Monte Carlo showers by quantity, in its unit: (1 + B, K), row 0 the value.
 
-    K: the ranges of energy, x and y, or 1; of the mean response the ranges and all energies.
+    K: the ranges of energy, x and y, or 1; of the mean response the ranges and all energies. Of `BY_PARTICLE`, each
+    primary over all energies comes last where there are several.
     """
     pair = reference, generated
     sampled = [s.observed.sampling_fraction for s in pair]
@@ -81,7 +84,7 @@ def measure_differences(reference: Weighted, generated: Weighted, depth_x0: Floa
     response = _ratio(*(w.mean for w in widths))
     with np.errstate(invalid="ignore"):
         linearity = response / response.mean(axis=1, keepdims=True)
-    return {
+    found = {
         "response": _per_cent(np.concatenate([response, _pooled(reference, *(w.mean for w in widths))], axis=1)),
         "linearity": _per_cent(linearity),
         "resolution": _per_cent(_ratio(*(w.relative for w in widths))),
@@ -91,14 +94,22 @@ def measure_differences(reference: Weighted, generated: Weighted, depth_x0: Floa
         "transverseWidth": _per_cent(_transverse_widths(*pair)),
         "hits": _per_cent(_ratio(*(binned_moments(s.weights, s.observed.hits, s.ranges).mean for s in pair))),
     }
+    if reference.particles:
+        of_each, count = measure_differences(*(s.by_particle() for s in pair), depth_x0), len(reference.particles)
+        found |= {name: np.concatenate([found[name], of_each[name][:, :count]], axis=1) for name in BY_PARTICLE}
+    return found
 
 
-def names_of_differences(differences: Mapping[str, Floats], labels: Sequence[str]) -> dict[str, Sequence[str]]:
-    """What the columns of `measure_differences` are called, by quantity; labels: of the ranges of energy."""
-    named: dict[str, Sequence[str]] = {
-        name: tuple(labels) if values.shape[1] == len(labels) else ("",) for name, values in differences.items()
-    }
-    return named | {"transverseWidth": ("x", "y"), "response": (*labels, "all energies")}
+def names_of_differences(
+    differences: Mapping[str, Floats], labels: Sequence[str], particles: Sequence[str] = ()
+) -> dict[str, Sequence[str]]:
+    """What the columns of `measure_differences` are called, by quantity.
+
+    labels: of the ranges of energy; particles: names of the primaries where there are several.
+    """
+    one = {"responseSpread": ("",), "depthSpread": ("",), "transverseWidth": ("x", "y")}
+    named = {name: one.get(name, tuple(labels)) for name in differences} | {"response": (*labels, "all energies")}
+    return {name: (*wheres, *particles) if name in BY_PARTICLE else wheres for name, wheres in named.items()}
 
 
 def _result(name: str, differences: Sequence[Difference], pair: tuple[Weighted, Weighted]) -> QuantityResult:

@@ -144,6 +144,23 @@ class ResolutionRange(Block):
     """Generated over Monte Carlo."""
 
 
+class ParticleResult(Block):
+    """The showers of one primary of a list, over all energies."""
+
+    particle: str
+    """The primary."""
+    reference: int
+    """Monte Carlo showers of it."""
+    generated: int
+    """Generated showers of it."""
+    shower_maximum: ShowerMaximum
+    response: Response
+    resolution: ResolutionRange
+    """Of the plain sum."""
+    weighted_resolution: ResolutionRange
+    """Of the sum with layers weighted by their absorber."""
+
+
 class Resolution(Block):
     """Energy resolution, and how far the generator's is from Monte Carlo's."""
 
@@ -334,6 +351,8 @@ class Evaluation(Block):
     """Of the plain sum."""
     weighted_resolution: Resolution
     """Of the sum with layers weighted by their absorber."""
+    particles: tuple[ParticleResult, ...] = ()
+    """By primary, where there are several."""
     classifier: Classifier
     fpd: Distance
     kpd: Distance

@@ -287,19 +287,28 @@ def _worst_resolution(evaluation: Evaluation, title: str, result: Resolution) ->
 
 
 def ranges_table(evaluation: Evaluation) -> Table:
-    """Three rows for each range of energy: Monte Carlo, generator, and their ratio."""
+    """Three rows for each range of energy, and for each of several primaries: Monte Carlo, generator, their ratio."""
+    parts = [
+        (energy.label, energy, *found)
+        for energy, *found in zip(
+            evaluation.energy_ranges,
+            evaluation.shower_maximum,
+            evaluation.response,
+            evaluation.resolution.ranges,
+            evaluation.weighted_resolution.ranges,
+        )
+    ]
+    parts += [
+        (f"{p.particle}, all energies", p, p.shower_maximum, p.response, p.resolution, p.weighted_resolution)
+        for p in evaluation.particles
+    ]
     rows: list[tuple[str, ...]] = []
-    for k, energy in enumerate(evaluation.energy_ranges):
-        maximum, response = evaluation.shower_maximum[k], evaluation.response[k]
-        resolutions = evaluation.resolution.ranges[k], evaluation.weighted_resolution.ranges[k]
-        for sample, name, showers in (
-            ("reference", "Monte Carlo", energy.reference),
-            ("generated", "generator", energy.generated),
-        ):
+    for label, counts, maximum, response, *resolutions in parts:
+        for sample, name in (("reference", "Monte Carlo"), ("generated", "generator")):
             rows.append(
                 (
-                    f"{energy.label}, {name}",
-                    f"{showers:,}",
+                    f"{label}, {name}",
+                    f"{getattr(counts, sample):,}",
                     plain(getattr(maximum.layer, sample).value),
                     measured(getattr(maximum.depth_x0, sample)),
                     measured(getattr(response.mev_per_gev, sample)),
@@ -307,7 +316,7 @@ def ranges_table(evaluation: Evaluation) -> Table:
                 )
             )
         ratios = (response.ratio, *(one.ratio for one in resolutions))
-        rows.append((f"{energy.label}, ratio", "", "", "", *map(measured, ratios)))
+        rows.append((f"{label}, ratio", "", "", "", *map(measured, ratios)))
     return Table(
         "In ranges of primary energy",
         (
