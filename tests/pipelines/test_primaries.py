@@ -11,7 +11,13 @@ import pytest
 
 from tests.pipelines.conftest import AS_TINY, run
 
-LIST = ["data.particle=[e-, gamma]", "data.entryMm=[-7.65, 7.65]", "data.azimuthDeg=[-180, 180]", "data.showers=96"]
+LIST = [
+    "data.particle=[e-, gamma]",
+    "data.entryMm=[-7.65, 7.65]",
+    "data.azimuthDeg=[-180, 180]",
+    "data.showers=96",
+    "model.latentSize=16",
+]
 OVERRIDES = [*AS_TINY, *(word for override in LIST for word in ("--set", override))]
 
 
