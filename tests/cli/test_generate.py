@@ -103,11 +103,16 @@ def test_divided_samples_other_layouts_and_the_primaries_of_a_file(
     np.testing.assert_allclose(mev["showers"].sum(1) / 1000, whole["sum"] / 50, rtol=1e-5)
 
 
-def test_json_and_a_warning_beyond_what_was_trained_on(command: Callable, model: Path, tmp_path: Path) -> None:
+def test_what_was_not_trained_on_is_refused_or_named(command: Callable, model: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
-    done = command(
-        "generate", "--model", model, "--count", 3, "--energies", "50,500", "--angles", "90", "-o", path, "--json"
-    )
+    words = ("generate", "--model", model, "--count", 3, "--energies", "50,500", "--angles", "90", "-o", path, "--json")
+    refused = command(*words)
+    assert refused.code == 2 and not path.exists()
+    assert "energies: go beyond the 5 to 40 GeV that the generator was trained on (got '50 to 500 GeV')" in refused.err
+    assert "remedy: stay within them" in refused.err and "--extrapolate" in refused.err
+    angles = command("generate", "--model", model, "--count", 3, "--angles", "30..90", "-o", path)
+    assert angles.code == 2 and "angles: go beyond the 60 to 120 degrees" in angles.err
+    done = command(*words, "--extrapolate")
     record = json.loads(done.out)
     assert (record["showers"], record["energyGev"], record["bytes"]) == (3, [50, 500], path.stat().st_size)
     assert record["millisecondsPerShower"] == pytest.approx(record["seconds"] / 3 * 1000, rel=0.01)

@@ -50,6 +50,9 @@ def command(
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed makes the same showers.", min=0)] = 1,
     first: Annotated[int, typer.Option(help="Number of the first shower, to divide a sample.", min=0)] = 0,
+    extrapolate: Annotated[
+        bool, typer.Option("--extrapolate", help="Also energies and angles that were not trained on.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Generate any number of showers into an HDF5 file; a shower depends on the seed and its number alone."""
@@ -74,6 +77,7 @@ def command(
             batch=batch,
             seed=seed,
             first=first,
+            extrapolate=extrapolate,
         ),
     )
     for warning in record.warnings:

@@ -59,6 +59,8 @@ class Generation:
     """Seed of all random numbers."""
     first: int = 0
     """Number of the first shower: a sample may be made in several commands."""
+    extrapolate: bool = False
+    """Also energies and angles that the generator was not trained on."""
 
 
 class GenerationRecord(Block):
@@ -130,6 +132,7 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
             if wanted.layout not in WRITABLE:
                 raise InputError("is not written", field="layout", value=wanted.layout, remedy=f"choose {WRITABLE}")
             primaries, count = _primaries(card, wanted)
+            warnings = tuple(_warnings(card, primaries, wanted))
             if wanted.output.is_dir():
                 raise StorageError(
                     "is a folder", file=wanted.output, remedy="give the name of a file, such as showers.h5"
@@ -167,7 +170,7 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
                 milliseconds_per_shower=round(seconds / count * 1000, 4),
                 bytes=wanted.output.stat().st_size,
                 peak_memory_mib=round(peak_memory_mib(), 1),
-                warnings=tuple(_warnings(card, primaries, wanted.layout)),
+                warnings=warnings,
             )
     except (KeyboardInterrupt, Terminated) as stopped:
         if complete:
@@ -231,16 +234,25 @@ def _write(
         stop.check()
 
 
-def _warnings(card: ModelCard, primaries: Primaries, layout: Layout) -> Iterator[str]:
+def _warnings(card: ModelCard, primaries: Primaries, wanted: Generation) -> Iterator[str]:
+    """What the user must know. Raises InputError for what was not trained, unless that is wanted."""
     for name, asked, known, unit in (
         ("energies", primaries.energy_range_gev, card.energy_gev, "GeV"),
         ("angles", primaries.angle_range_deg, card.angle_deg, "degrees"),
     ):
         rounding = 1e-5 * known[1]
         if asked[0] < known[0] - rounding or asked[1] > known[1] + rounding:
+            if not wanted.extrapolate:
+                raise InputError(
+                    f"go beyond the {known[0]:g} to {known[1]:g} {unit} that the generator was trained on",
+                    field=name,
+                    value=f"{asked[0]:g} to {asked[1]:g} {unit}",
+                    remedy="stay within them, train a generator with these, or add --extrapolate: no verdict holds "
+                    "there",
+                )
             yield (
                 f"{name} {asked[0]:g} to {asked[1]:g} {unit} go beyond the {known[0]:g} to {known[1]:g} "
                 "that the generator was trained on"
             )
-    if layout == "calochallenge":
+    if wanted.layout == "calochallenge":
         yield "the CaloChallenge layout has no angles: they are in the dataset theta, which its own tools do not read"
