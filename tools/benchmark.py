@@ -265,7 +265,7 @@ SECTIONS = (
     ),
     Section(
         "hybrid",
-        "Geant4 with a generator in the calorimeter (20 minutes)",
+        "Geant4 with a generator in the calorimeter (half an hour)",
         (Measurement("hybrid", (), module="tools.hybrid"),),
         lambda one: hybrid_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=hybrid"),
     ),

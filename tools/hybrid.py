@@ -25,6 +25,7 @@ from scipy.signal import find_peaks
 from scipy.stats import binomtest
 
 from caloscale.api import evaluate
+from caloscale.bench.generate import bench_generate
 from caloscale.bench.machine import describe_machine
 from caloscale.bench.results import BenchMachine
 from caloscale.bench.tables import machine_text
@@ -37,7 +38,6 @@ from caloscale.simulation import simulate
 from caloscale.spec import Run, load_run
 from caloscale.stages.hybrid import GEANT4_PART, simulate_hybrid
 from caloscale.storage.atomic import atomic_writer
-from caloscale.studies.contenders import time_generation
 from tools.benchmark_runs import table
 from tools.trained_runs import HELD_OUT_SEED, ROOT, TRAINED_RUNS, trained
 
@@ -144,15 +144,14 @@ def draw(scenarios: Mapping[str, Any], file: Path) -> None:
             page.savefig(temporary, format="png", dpi=60)
 
 
-def time_particles(preset: str) -> dict[str, float]:
+def time_particles(preset: str) -> dict[str, float | None]:
     """Milliseconds of a generated particle on one thread: one after the other, and the two of a pair together."""
-    one_thread = {"model.preset": preset, "train.threads.inter": 1, "train.threads.intra": 1, "rounds": 9}
+    run = load_run(preset=preset)
+    measured = {batch: bench_generate(run, batch, precisions=("float32",), threads=1, seconds=8) for batch in (1, 2)}
     return {
-        f"{runtime}-{batch}": time_generation({**one_thread, "runtime": runtime, "batch": batch})[
-            "millisecondsPerShower"
-        ]
-        for runtime in ("tensorflow", "onnx")
-        for batch in (1, 2)
+        f"{one.runtime}-{batch}": one.milliseconds_per_shower
+        for batch, bench in measured.items()
+        for one in bench.runtimes
     }
 
 
@@ -218,10 +217,16 @@ def scenario_table(scenarios: Mapping[str, Any]) -> str:
     return table(["", *(SCENARIOS[name].title for name in scenarios)], rows)
 
 
+def particle_times(milliseconds: Mapping[str, float | None]) -> str:
+    """In words, the runtimes that are installed."""
+    titles = {"tensorflow": "TensorFlow", "onnx": "ONNX Runtime", "openvino": "OpenVINO"}
+    found = {title: [milliseconds.get(f"{name}-{batch}") for batch in (1, 2)] for name, title in titles.items()}
+    return ", ".join(f"{title} {one:.2f} and {two:.2f} ms" for title, (one, two) in found.items() if one and two)
+
+
 def section(result: Mapping[str, Any], command: str) -> str:
     """What docs/benchmarks.md says of a result."""
     real, made = next(iter(result["scenarios"].values()))["showers"]
-    each = result["millisecondsOnOneThread"]
     verdicts = ", ".join(f"{name} {verdict}" for name, verdict in result["verdicts"].items())
     return (
         f"`{command}`: `caloscale simulate --with MODEL` with the generator of the preset {result['preset']} "
@@ -235,9 +240,8 @@ def section(result: Mapping[str, Any], command: str) -> str:
         "generator is that of the preset trained with photons that enter anywhere within a re-binned cell of 15.3 mm "
         "(`data.entryMm`), as both distances are no numbers of cells. A shower has two separated maxima when its "
         f"profile along the line between the photons falls between them by {SMALLEST_DIP:.0%} of the larger one.\n\n"
-        "A generated particle on one thread, without Geant4 (of a pair, half the time): TensorFlow "
-        f"{each['tensorflow-1']:.2f} ms one after the other, {each['tensorflow-2']:.2f} ms both of a pair together; "
-        f"ONNX Runtime {each['onnx-1']:.2f} and {each['onnx-2']:.2f} ms.\n\n"
+        "A generated particle on one thread, without Geant4, one after the other and both of a pair together (half the "
+        f"time of the pair): {particle_times(result['millisecondsOnOneThread'])}.\n\n"
         f"Machine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
     )
 
