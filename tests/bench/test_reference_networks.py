@@ -91,7 +91,7 @@ def test_convolution_at_tiny_shapes():
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("upsampling", "kind"), [((2, 2, 3), "Conv3D"), ((4, 4, 4), "UpsampledConv3D")])
+@pytest.mark.parametrize(("upsampling", "kind"), [((2, 2, 3), "PaddedConv3D"), ((4, 4, 4), "UpsampledConv3D")])
 def test_convolution_behind_an_upsampling(upsampling, kind):
     x = np.random.default_rng(3).normal(size=(1, 3, 2, 2, 2)).astype(np.float32)
     inputs = tf.keras.Input(x.shape[1:])

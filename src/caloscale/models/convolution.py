@@ -1,20 +1,27 @@
 """How a convolution is computed.
 
-The networks say what is computed; how belongs here. A convolution behind a large upsampling is folded (`folding`);
-all others are Keras' Conv3D. Measured with AVX-512, forward and with gradients: folding is 10 and 7 times faster behind
-x6 x6 x6 (variable-angle); behind x2 x2 x2 and x2 x2 x3 (fixed-angle) 1.4 to 1.8 times faster forward, and with
-gradients 1.4 to 1.7 times slower.
+The networks say what is computed; how belongs here. A convolution behind a large upsampling is folded (`folding`).
+Measured with AVX-512, forward and with gradients: folding is 10 and 7 times faster behind x6 x6 x6 (variable-angle);
+behind x2 x2 x2 and x2 x2 x3 (fixed-angle) 1.4 to 1.8 times faster forward, and with gradients 1.4 to 1.7 times slower.
+All others go one of two ways (`convolution_ways`), by the number of channels that a pass computes and the processor.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
 
 import tensorflow as tf
 
+from caloscale.models.convolution_ways import Cells, Direct, Shape, Way
 from caloscale.models.folding import Triple as Triple
-from caloscale.models.folding import UpsampledConv3D
+from caloscale.models.folding import UpsampledConv3D, activated, gradient_scope, triple
 
 FOLDED_FROM = 64
 """Upsampling, as the product over the three axes, from which on a convolution behind it is folded."""
@@ -26,10 +33,138 @@ INFERENCE_BLOCK = 5
 
 With narrower registers it is not the best size, but never a bad one: plain 3D convolutions are slowest there."""
 
+INPUT_GRADIENT, KERNEL_GRADIENT = "BackpropInput", "BackpropFilter"
+"""Scopes of the gradients of a convolution: the words by which a profile knows TensorFlow's own operations too."""
+
+Table = Mapping[int, Triple]
+"""Cells along x, y and z that a pass of a training computes at once, by the number of its channels; others: one.
+
+The channels are those of the output, for the gradient with respect to the input those of the input."""
+CELLS: Mapping[int, Table] = {VECTOR: {1: (4, 2, 2), 6: (1, 1, 2), 8: (1, 1, 2)}}
+"""By the width of the processor's registers. A processor that is not in it computes by Keras' own layer.
+
+Measured on an AMD EPYC with AVX-512, in float32 and bfloat16 alike (docs/computing.md)."""
+
 
 def inference_block(filters: int) -> int:
     """Depths of a block when showers are made, by the number of output channels; 1: without blocks."""
     return INFERENCE_BLOCK if filters < VECTOR else 1
+
+
+@cache
+def vector_width(cpuinfo: Path = Path("/proc/cpuinfo")) -> int | None:
+    """Numbers of type float32 in a register with which oneDNN computes here; None: not known, or not by oneDNN."""
+    if any(tf.config.list_physical_devices(kind) for kind in ("GPU", "TPU")):
+        return None
+    if os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") == "0" or "AVX2" in os.environ.get("ONEDNN_MAX_CPU_ISA", ""):
+        return None
+    text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.is_file() else ""
+    return VECTOR if re.search(r"^flags\s*:.*\bavx512f\b", text, re.MULTILINE) else None
+
+
+_chosen: list[Table | None] = []
+
+
+@contextmanager
+def computed_by(table: Table | None) -> Iterator[None]:
+    """Layers that are made within are computed by this table; None: by Keras' own layer."""
+    _chosen.append(table)
+    try:
+        yield
+    finally:
+        _chosen.pop()
+
+
+@tf.keras.utils.register_keras_serializable(package="caloscale")
+class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
+    """ZeroPadding3D(pad), Conv3D of stride 1 and (Leaky)ReLU in one.
+
+    Input (B, X, Y, Z, C), output (B, X + 2px - kx + 1, ..., filters), or of equal size with padding "same". Weights,
+    their names and shapes are those of Conv3D. slope: of the activation below 0; 1: no activation. Input must have its
+    sizes fixed, but for B.
+    """
+
+    def __init__(
+        self, filters: int, kernel_size: Triple, pad: Triple = (0, 0, 0), slope: float = 1.0, **options: Any
+    ) -> None:
+        super().__init__(filters, kernel_size, **options)
+        self.pad = triple(pad)
+        self.slope = float(slope)
+        self._table = _chosen[-1] if _chosen else CELLS.get(vector_width() or 0)
+
+    def build(self, input_shape: Any) -> None:
+        """Make the weights."""
+        super().build(self._padded(input_shape))
+
+    def call(self, inputs: Any) -> Any:
+        """Convolve."""
+        if self._table is None:
+            zeros = [[0, 0], *([n, n] for n in self.pad), [0, 0]]
+            return activated(super().call(tf.pad(inputs, zeros) if any(self.pad) else inputs), self.slope)
+        ways = [self._way(int(channels)) for channels in (self.filters, inputs.shape[-1])]
+        bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
+        shape = self._shape(inputs.shape)
+        return _convolved(inputs, tf.convert_to_tensor(self.kernel), bias, shape, self.slope, *ways)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """(B, X', Y', Z', filters)."""
+        return super().compute_output_shape(self._padded(input_shape))
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return {**super().get_config(), "pad": self.pad, "slope": self.slope}
+
+    def _padded(self, shape: Any) -> tuple[int | None, ...]:
+        batch, *sizes, channels = shape
+        return (batch, *(size + 2 * zeros for size, zeros in zip(sizes, self.pad)), channels)
+
+    def _shape(self, inputs: Any) -> Shape:
+        sizes, kernel = triple(inputs[1:4]), triple(self.kernel_size)
+        before = behind = self.pad
+        if self.padding == "same":
+            before, behind = (triple((width - more) // 2 for width in kernel) for more in (1, 0))
+        return Shape(sizes, kernel, before, behind)
+
+    def _way(self, channels: int) -> Way:
+        cells = (self._table or {}).get(channels, (1, 1, 1))
+        return Direct() if cells == (1, 1, 1) else Cells(cells)
+
+
+def _convolved(x: Any, kernel: Any, bias: Any, shape: Shape, slope: float, way: Way, input_way: Way) -> Any:
+    """Convolution, bias and activation, whose gradients go ways of their own.
+
+    way: of the convolution and the gradient with respect to the kernel; input_way: of that with respect to the input.
+    """
+    scope = gradient_scope()
+
+    @tf.custom_gradient
+    def convolve(x: Any, kernel: Any, *bias: Any) -> Any:
+        y = way.forward(x, kernel, shape, bias[0] if bias else None, slope)
+
+        def gradients(gradient: Any) -> Any:
+            with tf.name_scope(scope):
+                if slope == 0:
+                    gradient = tf.raw_ops.ReluGrad(gradients=gradient, features=y)
+                elif slope != 1:
+                    # The output has the sign of the input.
+                    gradient = tf.raw_ops.LeakyReluGrad(gradients=gradient, features=y, alpha=slope)
+                with tf.name_scope(INPUT_GRADIENT):
+                    of_input = input_way.input_gradient(gradient, kernel, shape)
+                with tf.name_scope(KERNEL_GRADIENT):
+                    of_kernel = way.kernel_gradient(x, gradient, shape)
+                return [of_input, of_kernel, *(_sum_of_channels(gradient) for _ in bias)]
+
+        return y, gradients
+
+    return convolve(x, kernel) if bias is None else convolve(x, kernel, bias)
+
+
+def _sum_of_channels(x: Any) -> Any:
+    """(B, X, Y, Z, C) -> (C,), summed in float32 at least. First over rows of many numbers, which is faster."""
+    channels = x.shape[-1]
+    rows = tf.reshape(x, (-1, math.prod(x.shape[2:])))
+    wide = rows if rows.dtype == tf.float64 else tf.cast(rows, tf.float32)
+    return tf.cast(tf.reduce_sum(tf.reshape(tf.reduce_sum(wide, axis=0), (-1, channels)), axis=0), x.dtype)
 
 
 def convolution(
@@ -39,31 +174,25 @@ def convolution(
     *,
     upsampling: Triple = (1, 1, 1),
     pad: Triple | Literal["same"] = (0, 0, 0),
+    slope: float = 1.0,
     initializer: str = "glorot_uniform",
     bias: bool = True,
     name: str,
 ) -> tf.Tensor:
-    """A convolution of stride 1 of (B, X, Y, Z, C) showers with (kx, ky, kz) kernels.
+    """A convolution of stride 1 of (B, X, Y, Z, C) showers with (kx, ky, kz) kernels, and a (Leaky)ReLU.
 
     upsampling: how often each cell is repeated along each axis before that (nearest neighbour).
     pad: zeros on both sides of each (upsampled) axis before a valid convolution, or "same" for an output of equal
     size (an even kernel has its additional zero behind; not behind an upsampling).
+    slope: of the activation below 0; 1: no activation.
     """
+    options: dict[str, Any] = {"kernel_initializer": initializer, "use_bias": bias, "name": name}
     if math.prod(upsampling) >= FOLDED_FROM:
         if pad == "same":
             raise ValueError("a convolution behind an upsampling is valid; give its zeros as numbers")
-        return UpsampledConv3D(
-            filters, kernel, upsampling, pad, use_bias=bias, kernel_initializer=initializer, name=name
-        )(x)
+        return UpsampledConv3D(filters, kernel, upsampling, pad, slope=slope, **options)(x)
     if upsampling != (1, 1, 1):
         x = tf.keras.layers.UpSampling3D(upsampling, name=f"{name}_upsampling")(x)
-    if pad != "same" and any(pad):
-        x = tf.keras.layers.ZeroPadding3D(pad, name=f"{name}_pad")(x)
-    return tf.keras.layers.Conv3D(
-        filters,
-        kernel,
-        padding="same" if pad == "same" else "valid",
-        kernel_initializer=initializer,
-        use_bias=bias,
-        name=name,
-    )(x)
+    zeros = (0, 0, 0) if pad == "same" else pad
+    padding = "same" if pad == "same" else "valid"
+    return PaddedConv3D(filters, kernel, zeros, slope, padding=padding, **options)(x)

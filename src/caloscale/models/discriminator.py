@@ -10,6 +10,9 @@ from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.models.layers import constraints
 from caloscale.spec import Data, Model
 
+SLOPE = 0.3
+"""Of LeakyReLU below 0."""
+
 
 def discriminator_of(shower: tf.Tensor, features: tf.Tensor, model: Model, data: Data) -> tf.keras.Model:
     """Pooling, the two trained heads and the physics constraints on top of convolutional features."""

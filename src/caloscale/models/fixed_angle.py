@@ -10,7 +10,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from caloscale.models.convolution import Triple, convolution
-from caloscale.models.discriminator import discriminator_of, require_shape
+from caloscale.models.discriminator import SLOPE, discriminator_of, require_shape
 from caloscale.models.dropout import EventDropout
 from caloscale.models.networks import Networks
 from caloscale.models.normalization import batch_normalization
@@ -34,16 +34,13 @@ def _generator(model: Model, synchronized: bool) -> tf.keras.Model:
     latent = tf.keras.Input((model.latent_size,), name="latent")
     x = layers.Dense(3136, name="dense")(latent)
     x = layers.Reshape((7, 7, 8, 8), name="reshape")(x)
-    x = convolution(x, model.width(64), (6, 6, 8), pad="same", initializer="he_uniform", name="conv1")
-    x = layers.LeakyReLU(0.3, name="leaky1")(x)
+    x = convolution(x, model.width(64), (6, 6, 8), pad="same", initializer="he_uniform", slope=SLOPE, name="conv1")
     x = batch_normalization(synchronized=synchronized, name="norm1")(x)
     x = layers.UpSampling3D((2, 2, 2), name="upsampling1")(x)
-    x = convolution(x, model.width(6), (6, 5, 8), pad=(2, 2, 0), initializer="he_uniform", name="conv2")
-    x = layers.LeakyReLU(0.3, name="leaky2")(x)
+    x = convolution(x, model.width(6), (6, 5, 8), pad=(2, 2, 0), slope=SLOPE, initializer="he_uniform", name="conv2")
     x = batch_normalization(synchronized=synchronized, name="norm2")(x)
     x = layers.UpSampling3D((2, 2, 3), name="upsampling2")(x)
-    x = convolution(x, model.width(6), (3, 3, 8), pad=(1, 0, 3), initializer="he_uniform", name="conv3")
-    x = layers.LeakyReLU(0.3, name="leaky3")(x)
+    x = convolution(x, model.width(6), (3, 3, 8), pad=(1, 0, 3), slope=SLOPE, initializer="he_uniform", name="conv3")
     x = convolution(x, 1, (2, 2, 2), initializer="glorot_normal", bias=False, name="conv4")
     shower = layers.ReLU(name="shower")(x)
     return tf.keras.Model(latent, shower, name="generator")
@@ -51,14 +48,11 @@ def _generator(model: Model, synchronized: bool) -> tf.keras.Model:
 
 def _discriminator(model: Model, data: Data, synchronized: bool) -> tf.keras.Model:
     """(B, 25, 25, 25, 1) -> outputs, as Networks.discriminator says."""
-    layers = tf.keras.layers
     shower = tf.keras.Input((*SHAPE, 1), name="shower")
-    x = convolution(shower, model.width(32), _DISCRIMINATOR_KERNEL, pad="same", name="conv1")
-    x = layers.LeakyReLU(0.3, name="leaky1")(x)
+    x = convolution(shower, model.width(32), _DISCRIMINATOR_KERNEL, pad="same", slope=SLOPE, name="conv1")
     x = EventDropout(model.dropout, name="dropout1")(x)
     for number, pad in enumerate(_DISCRIMINATOR_PADS, start=2):
-        x = convolution(x, model.width(8), _DISCRIMINATOR_KERNEL, pad=pad, name=f"conv{number}")
-        x = layers.LeakyReLU(0.3, name=f"leaky{number}")(x)
+        x = convolution(x, model.width(8), _DISCRIMINATOR_KERNEL, pad=pad, slope=SLOPE, name=f"conv{number}")
         x = batch_normalization(synchronized=synchronized, name=f"norm{number}")(x)
         x = EventDropout(model.dropout, name=f"dropout{number}")(x)
     return discriminator_of(shower, x, model, data)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -44,10 +45,11 @@ class Axis:
 
 @tf.keras.utils.register_keras_serializable(package="caloscale")
 class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
-    """UpSampling3D(factor), ZeroPadding3D(pad) and a valid Conv3D(filters, kernel) in one.
+    """UpSampling3D(factor), ZeroPadding3D(pad), a valid Conv3D(filters, kernel) and (Leaky)ReLU in one.
 
     Input (B, X, Y, Z, Cin), output (B, fX + 2px - kx + 1, ..., filters). Weights, their names and shapes are those of
-    the Conv3D: kernel (kx, ky, kz, Cin, filters), bias (filters,). Input must have its sizes fixed, but for B.
+    the Conv3D: kernel (kx, ky, kz, Cin, filters), bias (filters,). slope: of the activation below 0; 1: no activation.
+    Input must have its sizes fixed, but for B.
     """
 
     def __init__(
@@ -56,15 +58,17 @@ class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
         kernel_size: Triple,
         factor: Triple,
         pad: Triple = (0, 0, 0),
+        slope: float = 1.0,
         use_bias: bool = True,
         kernel_initializer: str | tf.keras.initializers.Initializer = "glorot_uniform",
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.filters = int(filters)
-        self.kernel_size: Triple = _triple(kernel_size)
-        self.factor: Triple = _triple(factor)
-        self.pad: Triple = _triple(pad)
+        self.kernel_size: Triple = triple(kernel_size)
+        self.factor: Triple = triple(factor)
+        self.pad: Triple = triple(pad)
+        self.slope = float(slope)
         self.use_bias = bool(use_bias)
         self.kernel_initializer = tf.keras.initializers.get(kernel_initializer)
 
@@ -83,8 +87,10 @@ class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
         kernel = _folded(tf.convert_to_tensor(self.kernel), axes)
         patches = _patches(volume, axes)
         product = tf.matmul(tf.reshape(patches, (-1, patches.shape[-1])), kernel)
-        shower = _interleaved(product, axes, self.filters)
-        return shower if self.bias is None else tf.nn.bias_add(shower, tf.cast(self.bias, shower.dtype))
+        if self.bias is not None:
+            # Before the phases are interleaved: with the activation it is part of the product.
+            product = tf.nn.bias_add(product, tf.tile(tf.cast(self.bias, product.dtype), [math.prod(self.factor)]))
+        return _interleaved(activated(product, self.slope), axes, self.filters)
 
     def compute_output_shape(self, input_shape: tf.TensorShape) -> tuple[int | None, ...]:
         """(B, X, Y, Z, filters)."""
@@ -104,6 +110,7 @@ class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
             "kernel_size": self.kernel_size,
             "factor": self.factor,
             "pad": self.pad,
+            "slope": self.slope,
             "use_bias": self.use_bias,
             "kernel_initializer": tf.keras.initializers.serialize(self.kernel_initializer),
         }
@@ -113,7 +120,21 @@ class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
         return tuple(Axis(*of_axis) for of_axis in zip(sizes, self.factor, self.kernel_size, self.pad))
 
 
-def _triple(values: tf.Tensor) -> Triple:
+def activated(x: tf.Tensor, slope: float) -> tf.Tensor:
+    """(Leaky)ReLU with this slope below 0; 1: the values themselves."""
+    if slope == 1:
+        return x
+    return tf.nn.relu(x) if slope == 0 else tf.nn.leaky_relu(x, slope)
+
+
+def gradient_scope() -> str:
+    """The scope in which TensorFlow computes gradients of what is computed here, by which a profile knows them."""
+    scope = tf.get_current_name_scope()
+    return f"gradient_tape/{scope}/" if scope else "gradient_tape/"
+
+
+def triple(values: Iterable[int]) -> Triple:
+    """Three whole numbers."""
     x, y, z = (int(value) for value in values)
     return x, y, z
 
@@ -147,4 +168,21 @@ def _interleaved(product: tf.Tensor, axes: tuple[Axis, ...], filters: int) -> tf
     product = tf.transpose(product, (0, 3, 1, 4, 2, 5))
     sizes = [axis.positions * axis.factor for axis in axes]
     product = tf.reshape(product, (-1, *sizes, filters))
-    return product[:, : x.output, : y.output, : z.output]
+    return _beginning(product, (x.output, y.output, z.output))
+
+
+def _beginning(x: tf.Tensor, sizes: Triple) -> tf.Tensor:
+    """The first cells along each axis. Its gradient is a padding, which TensorFlow computes faster than its own."""
+
+    scope = gradient_scope()
+
+    @tf.custom_gradient
+    def cut(x: tf.Tensor) -> Any:
+        def gradient(of_output: tf.Tensor) -> tf.Tensor:
+            missing = ([0, size - kept] for size, kept in zip(x.shape[1:4], sizes))
+            with tf.name_scope(scope):
+                return tf.pad(of_output, [[0, 0], *missing, [0, 0]])
+
+        return x[:, : sizes[0], : sizes[1], : sizes[2]], gradient
+
+    return cut(x)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from caloscale.models.convolution import inference_block
 from caloscale.models.depth_blocks import BlockConvolution, Blocks, UpsampledBlocks
-from caloscale.models.folding import Triple, UpsampledConv3D
+from caloscale.models.folding import Triple, UpsampledConv3D, activated
 
 
 @dataclass
@@ -52,9 +52,7 @@ class Stage:
 
     def activated(self, x: Any) -> Any:
         """Behind the activation."""
-        if self.slope == 1:
-            return x
-        return tf.nn.relu(x) if self.slope == 0 else tf.nn.leaky_relu(x, self.slope)
+        return activated(x, self.slope)
 
 
 def merged(network: Any) -> Callable[[Any], Any]:
@@ -98,10 +96,12 @@ def _stages(network: Any) -> tuple[Any, tuple[int, ...], list[Stage]]:
             pad = tuple(before for before, _ in layer.padding)
         elif isinstance(layer, layers.Conv3D | UpsampledConv3D):
             if isinstance(layer, UpsampledConv3D):
-                upsampling, pad = layer.factor, layer.pad
+                upsampling = layer.factor
+            pad = getattr(layer, "pad", pad)
             kernel, *rest = (np.asarray(one) for one in layer.get_weights())
             bias = rest[0] if rest else np.zeros(kernel.shape[-1], np.float32)
-            stages.append(Stage(kernel, bias, upsampling, pad, getattr(layer, "padding", "valid") == "same"))
+            same, slope = getattr(layer, "padding", "valid") == "same", getattr(layer, "slope", 1.0)
+            stages.append(Stage(kernel, bias, upsampling, pad, same, slope))
             upsampling, pad = (1, 1, 1), (0, 0, 0)
         elif isinstance(layer, layers.ReLU):
             stages[-1].slope = 0.0

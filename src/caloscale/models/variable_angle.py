@@ -9,7 +9,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from caloscale.models.convolution import Triple, convolution
-from caloscale.models.discriminator import discriminator_of, require_shape
+from caloscale.models.discriminator import SLOPE, discriminator_of, require_shape
 from caloscale.models.dropout import EventDropout
 from caloscale.models.networks import Networks
 from caloscale.models.normalization import batch_normalization
@@ -46,11 +46,9 @@ def _generator(model: Model, synchronized: bool) -> tf.keras.Model:
     for number, (filters, kernel, upsampling, pad) in enumerate(_GENERATOR, start=1):
         name = f"conv{number}"
         width = model.width(filters)
-        x = convolution(x, width, kernel, upsampling=upsampling, pad=pad, initializer="he_uniform", name=name)
-        x = layers.ReLU(name=f"relu{number}")(x)
+        x = convolution(x, width, kernel, upsampling=upsampling, pad=pad, slope=0, initializer="he_uniform", name=name)
         x = batch_normalization(synchronized=synchronized, epsilon=EPSILON, name=f"norm{number}")(x)
-    x = convolution(x, model.width(6), (3, 3, 3), pad=(1, 1, 0), initializer="he_uniform", name="conv6")
-    x = layers.ReLU(name="relu6")(x)
+    x = convolution(x, model.width(6), (3, 3, 3), pad=(1, 1, 0), slope=0, initializer="he_uniform", name="conv6")
     x = convolution(x, 1, (2, 2, 2), initializer="glorot_normal", name="conv7")
     shower = layers.ReLU(name="shower")(x)
     return tf.keras.Model(latent, shower, name="generator")
@@ -58,14 +56,11 @@ def _generator(model: Model, synchronized: bool) -> tf.keras.Model:
 
 def _discriminator(model: Model, data: Data, synchronized: bool) -> tf.keras.Model:
     """(B, 51, 51, 25, 1) -> outputs, as Networks.discriminator says."""
-    layers = tf.keras.layers
     shower = tf.keras.Input((*SHAPE, 1), name="shower")
-    x = convolution(shower, model.width(16), _DISCRIMINATOR_KERNEL, pad="same", name="conv1")
-    x = layers.LeakyReLU(0.3, name="leaky1")(x)
+    x = convolution(shower, model.width(16), _DISCRIMINATOR_KERNEL, pad="same", slope=SLOPE, name="conv1")
     x = EventDropout(model.dropout, name="dropout1")(x)
     for number, pad in enumerate(((0, 0, 1), (0, 0, 1), (0, 0, 0)), start=2):
-        x = convolution(x, model.width(8), _DISCRIMINATOR_KERNEL, pad=pad, name=f"conv{number}")
-        x = layers.LeakyReLU(0.3, name=f"leaky{number}")(x)
+        x = convolution(x, model.width(8), _DISCRIMINATOR_KERNEL, pad=pad, slope=SLOPE, name=f"conv{number}")
         x = batch_normalization(synchronized=synchronized, epsilon=EPSILON, name=f"norm{number}")(x)
         x = EventDropout(model.dropout, name=f"dropout{number}")(x)
     return discriminator_of(shower, x, model, data)

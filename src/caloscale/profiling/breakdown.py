@@ -72,7 +72,7 @@ def work_of(operation: Interval) -> Work:
     """What an operation computes."""
     _, part = phase_and_part(operation.name, operation.kind)
     if part == "back_propagation":
-        return next((work for word, work in _OF_KINDS if word in operation.kind), "gradient")
+        return next((work for word, work in _OF_KINDS if word in operation.name + operation.kind), "gradient")
     return {"forward": "forward", "all_reduce": "allReduce", "optimizer": "optimizer"}[part]  # type: ignore[return-value]
 
 

@@ -1,0 +1,195 @@
+"""Ways to compute a convolution of stride 1 and its two gradients: the same sums of the same products in another order.
+
+A way has three methods: the convolution, the gradient with respect to its input, and that with respect to its kernel.
+Each is exact, so the three passes of a layer may go different ways (`convolution` chooses).
+
+A register of AVX-512 holds 16 numbers, and a kernel of oneDNN computes 16 output channels at once. The published
+networks have 1, 6 or 8, so what the ways have in common is that they make several cells of the output channels of one
+position.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from caloscale.models.folding import Triple, activated, triple
+
+_ONES = [1, 1, 1, 1, 1]
+_AXES = range(3)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a convolution of stride 1 along x, y and z."""
+
+    inputs: Triple
+    """X, Y, Z of the volume (B, X, Y, Z, C)."""
+    kernel: Triple
+    """kx, ky, kz of the kernel (kx, ky, kz, C, O)."""
+    before: Triple
+    """Zeros in front of the volume."""
+    behind: Triple
+    """Zeros behind it."""
+
+    @property
+    def padded(self) -> Triple:
+        """The volume with its zeros."""
+        return triple(sum(one) for one in zip(self.inputs, self.before, self.behind))
+
+    @property
+    def outputs(self) -> Triple:
+        """X', Y', Z' of the output (B, X', Y', Z', O)."""
+        return triple(size - width + 1 for size, width in zip(self.padded, self.kernel))
+
+
+class Way(Protocol):
+    """How a convolution and its gradients are computed. x: (B, X, Y, Z, C); kernel: (kx, ky, kz, C, O); gradient: with
+    respect to the output, (B, X', Y', Z', O). All of one type."""
+
+    def forward(self, x: Any, kernel: Any, shape: Shape, bias: Any = None, slope: float = 1.0) -> Any:
+        """(B, X', Y', Z', O), with a bias (O,) added and a (Leaky)ReLU of this slope below 0 behind it."""
+
+    def input_gradient(self, gradient: Any, kernel: Any, shape: Shape) -> Any:
+        """(B, X, Y, Z, C)."""
+
+    def kernel_gradient(self, x: Any, gradient: Any, shape: Shape) -> Any:
+        """(kx, ky, kz, C, O)."""
+
+
+class Direct:
+    """TensorFlow's own operations."""
+
+    def forward(self, x: Any, kernel: Any, shape: Shape, bias: Any = None, slope: float = 1.0) -> Any:
+        """As in `Way`."""
+        found = tf.nn.conv3d(_with_zeros(x, shape.before, shape.behind), kernel, _ONES, "VALID")
+        return activated(found if bias is None else tf.nn.bias_add(found, bias), slope)
+
+    def input_gradient(self, gradient: Any, kernel: Any, shape: Shape) -> Any:
+        """As in `Way`."""
+        found = _input_gradient(gradient, kernel, shape.padded)
+        return _cut(found, shape.before, shape.inputs)
+
+    def kernel_gradient(self, x: Any, gradient: Any, shape: Shape) -> Any:
+        """As in `Way`."""
+        return _kernel_gradient(_with_own_zeros(x, shape.before, shape.behind), gradient, shape.kernel)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A convolution makes the outputs of Tx x Ty x Tz cells as channels, in strides of as many cells.
+
+        out[T n + t', o] = sum over i of in[T n + i] W'[i, (t', o)],    W'[i, (t', o)] = W[i - t', o]
+
+    along each axis, W' being T - 1 wider than W. Where T is above 1 along z only, the output is in order without a
+    copy. The gradient with respect to the input is such a convolution too, with the kernel turned over.
+    """
+
+    size: Triple
+
+    def forward(self, x: Any, kernel: Any, shape: Shape, bias: Any = None, slope: float = 1.0) -> Any:
+        """As in `Way`."""
+        counts, behind = self._counts(shape), self._behind(shape)
+        x = _with_zeros(x, shape.before, behind)
+        found = tf.nn.conv3d(x, self._kernel(kernel), [1, *self.size, 1], "VALID")
+        if bias is not None:
+            found = tf.nn.bias_add(found, tf.tile(bias, [math.prod(self.size)]))
+        found = activated(found, slope)
+        found = tf.reshape(found, (-1, *counts, *self.size, kernel.shape[4]))
+        if self.size[:2] != (1, 1):
+            found = tf.transpose(found, (0, 1, 4, 2, 5, 3, 6, 7))
+        sizes = [count * size for count, size in zip(counts, self.size)]
+        return _cut(tf.reshape(found, (-1, *sizes, kernel.shape[4])), (0, 0, 0), shape.outputs)
+
+    def input_gradient(self, gradient: Any, kernel: Any, shape: Shape) -> Any:
+        """As in `Way`."""
+        turned = tf.transpose(tf.reverse(kernel, _AXES), (0, 1, 2, 4, 3))
+        before, behind = (
+            triple(width - 1 - zeros for width, zeros in zip(shape.kernel, side))
+            for side in (shape.before, shape.behind)
+        )
+        return self.forward(gradient, turned, Shape(shape.outputs, shape.kernel, before, behind))
+
+    def kernel_gradient(self, x: Any, gradient: Any, shape: Shape) -> Any:
+        """As in `Way`."""
+        counts, channels = self._counts(shape), gradient.shape[4]
+        missing = triple(count * size - output for count, size, output in zip(counts, self.size, shape.outputs))
+        gradient = _with_zeros(gradient, (0, 0, 0), missing)
+        (nx, ny, nz), (sx, sy, sz) = counts, self.size
+        if self.size[:2] != (1, 1):
+            gradient = tf.reshape(gradient, (-1, nx, sx, ny, sy, nz, sz, channels))
+            gradient = tf.transpose(gradient, (0, 1, 3, 5, 2, 4, 6, 7))
+        gradient = tf.reshape(gradient, (-1, *counts, math.prod(self.size) * channels))
+        x = _with_own_zeros(x, shape.before, self._behind(shape))
+        found = _kernel_gradient(x, gradient, self._width(shape.kernel), self.size)
+        found = tf.reshape(found, (*found.shape[:4], math.prod(self.size), channels))
+        parts = [
+            found[i : i + shape.kernel[0], j : j + shape.kernel[1], k : k + shape.kernel[2], :, number]
+            for number, (i, j, k) in enumerate(itertools.product(*map(range, self.size)))
+        ]
+        return tf.add_n(parts)
+
+    def _counts(self, shape: Shape) -> Triple:
+        return triple(-(-output // size) for output, size in zip(shape.outputs, self.size))
+
+    def _width(self, kernel: Triple) -> Triple:
+        return triple(width + size - 1 for width, size in zip(kernel, self.size))
+
+    def _behind(self, shape: Shape) -> Triple:
+        """Zeros behind the volume, so that all cells of the last stride are made."""
+        extents = zip(self._counts(shape), self.size, shape.kernel, shape.inputs, shape.before)
+        return triple(count * size + width - 1 - cells - before for count, size, width, cells, before in extents)
+
+    def _kernel(self, kernel: Any) -> Any:
+        """(kx + Tx - 1, ky + Ty - 1, kz + Tz - 1, C, Tx Ty Tz O)."""
+        shifted = [
+            tf.pad(kernel, [*([at, size - 1 - at] for at, size in zip(place, self.size)), [0, 0], [0, 0]])
+            for place in itertools.product(*map(range, self.size))
+        ]
+        return tf.concat(shifted, axis=4)
+
+
+def _input_gradient(gradient: Any, kernel: Any, inputs: Triple) -> Any:
+    sizes = tf.concat([tf.shape(gradient)[:1], [*inputs, kernel.shape[3]]], axis=0)
+    found = tf.raw_ops.Conv3DBackpropInputV2(
+        input_sizes=sizes, filter=kernel, out_backprop=gradient, strides=_ONES, padding="VALID"
+    )
+    return tf.ensure_shape(found, (None, *inputs, kernel.shape[3]))
+
+
+def _kernel_gradient(x: Any, gradient: Any, kernel: Triple, strides: Triple = (1, 1, 1)) -> Any:
+    sizes = (*kernel, x.shape[4], gradient.shape[4])
+    found = tf.raw_ops.Conv3DBackpropFilterV2(
+        input=x, filter_sizes=sizes, out_backprop=gradient, strides=[1, *strides, 1], padding="VALID"
+    )
+    return tf.ensure_shape(found, sizes)
+
+
+def _with_zeros(x: Any, before: Triple, behind: Triple) -> Any:
+    if not any((*before, *behind)):
+        return x
+    return tf.pad(x, [[0, 0], *([front, back] for front, back in zip(before, behind)), [0, 0]])
+
+
+def _with_own_zeros(x: Any, before: Triple, behind: Triple) -> Any:
+    """As `_with_zeros`, by an operation of its own.
+
+    TensorFlow's remapper makes zeros in front of a convolution part of it, without asking who else reads them. If the
+    gradient did, the remapper would fail and leave the graph of the step as it is.
+    """
+    if not any((*before, *behind)):
+        return x
+    zeros = [[0, 0], *([front, back] for front, back in zip(before, behind)), [0, 0]]
+    return tf.raw_ops.PadV2(input=x, paddings=zeros, constant_values=tf.zeros((), x.dtype))
+
+
+def _cut(x: Any, begin: Triple, sizes: Triple) -> Any:
+    """The part of a volume that begins there."""
+    if tuple(x.shape[1:4]) == sizes:
+        return x
+    (i, j, k), (nx, ny, nz) = begin, sizes
+    return x[:, i : i + nx, j : j + ny, k : k + nz]

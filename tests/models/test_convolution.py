@@ -1,0 +1,171 @@
+"""Each way of a convolution against TensorFlow's own: values and both gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from caloscale.bench.reference_networks import build_reference, copy_weights
+from caloscale.models import build, convolution
+from caloscale.models.convolution import CELLS, PaddedConv3D, computed_by
+from caloscale.models.convolution_ways import Cells, Direct, Shape
+from caloscale.models.merged import merged
+from caloscale.spec import load_run
+
+WAYS = [
+    Direct(),
+    *map(Cells, [(1, 1, 2), (1, 1, 5), (2, 1, 1), (2, 2, 4), (1, 3, 2)]),
+]
+KERNELS = [(4, 4, 6), (3, 3, 5), (3, 3, 3), (5, 6, 6), (5, 5, 5), (6, 5, 8), (3, 3, 8), (2, 2, 2)]
+"""Of the published networks."""
+
+
+def truth_of(x, kernel, slope, shape):
+    """TensorFlow's convolution of the padded volume and its derivatives, float64."""
+    x, kernel, slope = (tf.constant(np.asarray(one, np.float64)) for one in (x, kernel, slope))
+    zeros = [[0, 0], *([a, b] for a, b in zip(shape.before, shape.behind)), [0, 0]]
+    with tf.GradientTape() as tape:
+        tape.watch([x, kernel])
+        y = tf.nn.conv3d(tf.pad(x, zeros), kernel, [1] * 5, "VALID")
+    return [y, *tape.gradient(y, [x, kernel], output_gradients=slope)]
+
+
+def compare(way, shape, inputs, outputs, batch, dtype, tolerance):
+    rng = np.random.default_rng(1)
+    sizes = ((batch, *shape.inputs, inputs), (*shape.kernel, inputs, outputs), (batch, *shape.outputs, outputs))
+    x, kernel, slope = (tf.cast(rng.normal(size=size), dtype) for size in sizes)
+
+    @tf.function(autograph=False)
+    def computed():
+        return (
+            way.forward(x, kernel, shape),
+            way.input_gradient(slope, kernel, shape),
+            way.kernel_gradient(x, slope, shape),
+        )
+
+    for found, expected in zip(computed(), truth_of(x, kernel, slope, shape), strict=True):
+        assert found.dtype == dtype and found.shape == expected.shape
+        away = np.abs(tf.cast(found, tf.float64).numpy() - expected.numpy()).max()
+        assert away < tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_values_and_gradients(way, kernel):
+    """Odd and even sizes, zeros on the sides of which some are uneven as for an output of equal size."""
+    before, behind = (1, 0, (kernel[2] - 1) // 2), (1, min(2, kernel[1] - 1), kernel[2] // 2)
+    shape = Shape((7, 6, 11), kernel, before, behind)
+    compare(way, shape, 3, 2, 2, tf.float64, 1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(tf.float32, 3e-6), (tf.bfloat16, 2e-2)])
+def test_precision(way, batch, dtype, tolerance):
+    shape = Shape((9, 8, 13), (5, 6, 6), (2, 2, 2), (2, 3, 3))
+    compare(way, shape, 8, 6, batch, dtype, tolerance)
+
+
+LAYERS = [
+    # filters, kernel, channels, pad, slope, bias; a row of each kind of the published networks
+    (6, (4, 4, 6), 8, (2, 2, 1), 0.0, True),
+    (16, (5, 6, 6), 1, "same", 0.3, True),
+    (8, (5, 6, 6), 16, (0, 0, 1), 0.3, True),
+    (1, (2, 2, 2), 6, (0, 0, 0), 1.0, False),
+]
+
+
+def rounded(values):
+    """Numbers that bfloat16 has."""
+    return tf.cast(tf.cast(values, tf.bfloat16), tf.float32).numpy()
+
+
+@pytest.mark.parametrize("table", [CELLS[16], None], ids=["AVX-512", "Keras"])
+@pytest.mark.parametrize(("filters", "kernel", "channels", "pad", "slope", "bias"), LAYERS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("mixed_bfloat16", 3e-2)])
+def test_the_layer_is_keras_layers_in_one(table, filters, kernel, channels, pad, slope, bias, dtype, tolerance):
+    """Zeros, convolution and activation one after the other in double precision; its copy by its configuration too."""
+    same = pad == "same"
+    options = {"padding": "same" if same else "valid", "use_bias": bias}
+    zeros = (0, 0, 0) if same else pad
+    inputs = tf.keras.Input((9, 8, 11, channels))
+    with computed_by(table):
+        made = PaddedConv3D(filters, kernel, zeros, slope, dtype=dtype, **options)
+        layer = PaddedConv3D.from_config(made.get_config())
+    network = tf.keras.Model(inputs, layer(inputs))
+    plain = tf.keras.Sequential(
+        [
+            tf.keras.layers.ZeroPadding3D(zeros, dtype="float64"),
+            tf.keras.layers.Conv3D(filters, kernel, dtype="float64", **options),
+            tf.keras.layers.LeakyReLU(slope, dtype="float64"),
+        ]
+    )
+    plain.build((None, *inputs.shape[1:]))
+    rng = np.random.default_rng(3)
+    weights = [rounded(rng.normal(size=weight.shape)) for weight in layer.get_weights()]
+    assert [w.name for w in layer.weights] == ["kernel", "bias"][: len(weights)]
+    layer.set_weights(weights)
+    plain.set_weights(layer.get_weights())
+    x = tf.constant(rng.normal(size=(3, *inputs.shape[1:])), layer.compute_dtype)
+    away = tf.constant(rng.normal(size=(3, *network.output_shape[1:])), layer.compute_dtype)
+
+    @tf.function(autograph=False)
+    def computed(function, x, away):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        return y, tape.gradient(y, [x, *function.trainable_variables], output_gradients=away)
+
+    found = computed(layer, x, away)
+    truth = computed(plain, tf.cast(x, tf.float64), tf.cast(away, tf.float64))
+    assert found[0].shape[1:] == network.output_shape[1:]
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(truth), strict=True):
+        # A sum near 0 may be rounded to the other sign, and then it has another slope.
+        error = np.sqrt(np.mean((tf.cast(one, tf.float64) - other) ** 2) / np.mean(other**2))
+        # Keras adds up the gradient of the bias in bfloat16.
+        assert error < tolerance * (4 if table is None else 1)
+
+
+@pytest.mark.parametrize("preset", ["variable-angle", "fixed-angle"])
+def test_networks_made_before_are_read(preset, tmp_path):
+    """Files of networks of Keras' own layers: they are merged as they are, and their weights fit ours."""
+    run = load_run(preset=preset, overrides=["model.latentSize=8"])
+    plain = build_reference(run.model, run.data)
+    ours = build(run.model, run.data)
+    for before, now in zip(plain, ours):
+        before.save(tmp_path / "before.keras")
+        read = tf.keras.models.load_model(tmp_path / "before.keras")
+        copy_weights(read, now)
+        assert all(np.array_equal(a, b) for a, b in zip(read.get_weights(), now.get_weights(), strict=True))
+        assert [w.shape for w in read.weights] == [w.shape for w in now.weights]
+    latent = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
+    values = merged(ours.generator)(latent).numpy()
+    np.testing.assert_allclose(values, plain.generator(latent), rtol=0, atol=3e-5 * values.max())
+
+
+def test_an_unknown_processor_computes_by_keras(monkeypatch):
+    monkeypatch.setattr(convolution, "vector_width", lambda: None)
+    assert PaddedConv3D(6, (3, 3, 3))._table is None
+    monkeypatch.setattr(convolution, "vector_width", lambda: 16)
+    assert PaddedConv3D(6, (3, 3, 3))._table == CELLS[16]
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "width"),
+    [
+        ("flags\t\t: fpu avx2 avx512f", {}, 16),
+        ("flags\t\t: fpu avx2", {}, None),
+        ("Features\t: fp asimd", {}, None),
+        ("flags\t\t: fpu avx2 avx512f", {"TF_ENABLE_ONEDNN_OPTS": "0"}, None),
+        ("flags\t\t: fpu avx2 avx512f", {"ONEDNN_MAX_CPU_ISA": "AVX2"}, None),
+    ],
+)
+def test_the_width_of_the_registers(flags, environment, width, tmp_path, monkeypatch):
+    for name in ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    file = tmp_path / "cpuinfo"
+    file.write_text(f"processor : 0\n{flags}\n")
+    assert convolution.vector_width.__wrapped__(file) == width
