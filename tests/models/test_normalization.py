@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.models.normalization import SharedBatchNormalization, batch_normalization
+from caloscale.models import normalization
+from caloscale.models.normalization import BatchNormalization, SharedBatchNormalization, batch_normalization
 
 OPTIONS = {"epsilon": 1e-3, "momentum": 0.9}
 
@@ -44,6 +45,45 @@ def test_bfloat16_counts_in_float32():
     assert {weight.dtype for weight in layer.get_weights()} == {np.dtype(np.float32)}
     rounded = tf.cast(tf.cast(inputs(64) + 100, tf.bfloat16), tf.float32).numpy()
     np.testing.assert_allclose(layer.get_weights()[2], 0.1 * rounded.mean(axis=(0, 1, 2)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [6, 8, 16])
+@pytest.mark.parametrize(("batch", "cells"), [(1, (4, 6, 8)), (8, (5, 3, 7)), (7, (3, 5, 3))])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 5e-5), ("mixed_bfloat16", 2e-2)])
+@pytest.mark.parametrize("training", [True, False])
+def test_rows_of_several_cells_are_keras_own_in_double_precision(
+    monkeypatch, channels, batch, cells, dtype, tolerance, training
+):
+    """Values, gradients and moving averages of volumes, also where a batch cannot be divided (the last).
+
+    A mean far from 0 shows what is lost when squares are added up.
+    """
+    monkeypatch.setattr(normalization, "vector_width", lambda: 16)
+    random = np.random.default_rng(2)
+    policy = tf.keras.mixed_precision.Policy(dtype)
+    x = tf.constant(random.normal(30, 2, (batch, *cells, channels)) + np.arange(channels), policy.compute_dtype)
+    slope = tf.constant(random.normal(size=x.shape), policy.compute_dtype)
+    weights = list(random.uniform(0.5, 1.5, (4, channels)))
+    layers = BatchNormalization(dtype=dtype, **OPTIONS), tf.keras.layers.BatchNormalization(dtype="float64", **OPTIONS)
+    found, truth = (results(layer, x, slope, weights, training) for layer in layers)
+    for one, other in zip(found, truth, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
+
+
+def results(layer, x, slope, weights, training):
+    """Output, gradients, and weights afterwards, of a compiled layer; float64."""
+    layer.build(x.shape)
+    layer.set_weights(weights)
+    x, slope = (tf.cast(value, layer.compute_dtype) for value in (x, slope))
+
+    @tf.function(autograph=False)
+    def computed():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x, training=training)
+        return y, tape.gradient(y, [x, *layer.trainable_variables], output_gradients=slope)
+
+    return [np.asarray(tf.cast(value, tf.float64)) for value in (*tf.nest.flatten(computed()), *layer.get_weights())]
 
 
 def test_the_configuration_chooses_the_layer():

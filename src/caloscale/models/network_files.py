@@ -64,7 +64,8 @@ def load_network(file: Path) -> Any:
     import caloscale.models.compact_layers
     import caloscale.models.convolution
     import caloscale.models.layers
-    import caloscale.models.measurement_layers  # noqa: F401
+    import caloscale.models.measurement_layers
+    import caloscale.models.normalization  # noqa: F401
 
     remedy = "train again, or copy the whole model folder"
     if not file.is_file():
