@@ -56,6 +56,8 @@ def _random(key: NDArray[np.uint64], purpose: int, shower: int) -> np.random.Gen
 _PHILOX = 1
 _PER_COUNT = 4
 """Numbers of 32 bits that a value of the counter gives."""
+CHANCES = 1 << 16
+"""A probability is a multiple of one part in so many: a choice takes 16 random bits."""
 _SECTIONS = 1 << 8
 _DRAWS = 1 << 8
 """Most draws within a section."""
@@ -87,7 +89,18 @@ class EventDraws:
         """Numbers of mean 0 and width 1, float32 (count, *shape)."""
         return self._draw("StatelessRandomNormalV2", shape)
 
-    def _draw(self, operation: str, shape: tuple[int, ...]) -> Any:
+    def chosen(self, chances: int, shape: tuple[int, ...]) -> Any:
+        """True with a probability of chances / CHANCES, bool (count, *shape)."""
+        import tensorflow as tf
+
+        size = math.prod(shape)
+        words = self._draw("StatelessRandomUniformFullIntV2", (math.ceil(size / 2),), dtype=tf.uint32)
+        # Compared with their sign: half as many operations are known to all devices for numbers without.
+        halves = tf.reshape(tf.bitcast(words, tf.int16), (self._count, -1))[:, :size]
+        limit = tf.constant(min(chances, CHANCES - 1) - CHANCES // 2, tf.int16)
+        return tf.reshape(halves < limit, (self._count, *shape))
+
+    def _draw(self, operation: str, shape: tuple[int, ...], **options: Any) -> Any:
         import tensorflow as tf
 
         if self._drawn == _DRAWS:
@@ -97,6 +110,6 @@ class EventDraws:
         counter = tf.bitcast(tf.stack([self._first * counts, self._high + self._drawn]), tf.uint64)
         self._drawn += 1
         numbers = getattr(tf.raw_ops, operation)(
-            shape=[self._count, counts * _PER_COUNT], key=self._key, counter=counter, alg=_PHILOX
+            shape=[self._count, counts * _PER_COUNT], key=self._key, counter=counter, alg=_PHILOX, **options
         )
         return tf.reshape(numbers[:, :size], (self._count, *shape))

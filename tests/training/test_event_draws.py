@@ -4,7 +4,7 @@ import tensorflow as tf
 from scipy import stats
 
 from caloscale.models.dropout import EventDropout, drawing_from
-from caloscale.random import EventDraws
+from caloscale.random import CHANCES, EventDraws
 
 SHAPES = [(1,), (3,), (62,), (2, 5, 7)]
 
@@ -55,6 +55,21 @@ def test_everything_else_gives_other_numbers():
 def test_their_distributions():
     assert stats.kstest(draws("uniform", 0, 4000, (5,)).ravel(), "uniform").pvalue > 0.001
     assert stats.kstest(draws("normal", 0, 4000, (5,)).ravel(), "norm").pvalue > 0.001
+
+
+def test_choices_belong_to_the_shower_and_have_their_probability():
+    def chosen(first, count, chances=CHANCES // 5, shape=(41, 25)):
+        return EventDraws(5, 3, 1, first, count).chosen(chances, shape).numpy()
+
+    whole = chosen(0, 60)
+    assert whole.shape == (60, 41, 25) and whole.dtype == bool
+    np.testing.assert_array_equal(np.concatenate([chosen(0, 7), chosen(7, 53)]), whole)
+    assert stats.binomtest(int(whole.sum()), whole.size, 0.2).pvalue > 0.001
+    neighbours = np.corrcoef(whole[:, :, 0:24:2].ravel(), whole[:, :, 1:24:2].ravel())  # halves of the same 32 bits
+    assert abs(neighbours[0, 1]) < 0.03
+    assert chosen(0, 60, 1).mean() < 1e-3 and chosen(0, 60, CHANCES - 1).mean() > 1 - 1e-3
+    compiled = tf.function(lambda: EventDraws(5, 3, 1, 2, 4).chosen(9000, (7,)), jit_compile=True)
+    np.testing.assert_array_equal(compiled(), EventDraws(5, 3, 1, 2, 4).chosen(9000, (7,)))
 
 
 def test_too_many_draws_and_sections_are_refused():

@@ -9,14 +9,16 @@ from typing import Protocol
 
 import tensorflow as tf
 
+from caloscale.random import CHANCES
+
 register = tf.keras.utils.register_keras_serializable(package="caloscale")
 
 
 class ShowerRandom(Protocol):
     """Where random numbers for each shower come from."""
 
-    def uniform(self, shape: tuple[int, ...]) -> tf.Tensor:
-        """Numbers of [0, 1) for each shower, (B, *shape)."""
+    def chosen(self, chances: int, shape: tuple[int, ...]) -> tf.Tensor:
+        """True with a probability of chances / CHANCES, for each shower: (B, *shape)."""
 
 
 # Strategies trace a step in a thread for each replica.
@@ -45,5 +47,6 @@ class EventDropout(tf.keras.layers.Dropout):  # type: ignore[misc]
         random = getattr(_active, "random", None)
         if random is None or not training or self.rate == 0:
             return super().call(inputs, training=training)
-        kept = random.uniform(tuple(inputs.shape[1:])) >= self.rate
-        return tf.where(kept, inputs * (1 / (1 - self.rate)), tf.zeros_like(inputs))
+        chances = max(1, round((1 - self.rate) * CHANCES))
+        kept = random.chosen(chances, tuple(inputs.shape[1:]))
+        return inputs * (tf.cast(kept, inputs.dtype) * (CHANCES / chances))
