@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 from scipy.stats import kstest
 
-from caloscale.models import build, latent, noise_size
+from caloscale.bench.training_work import synthetic_batch
+from caloscale.models import build, convolution, latent, noise_size, normalization
 from caloscale.random import EventDraws
 from caloscale.spec import load_run
 from caloscale.training.custom_loop import StepContext, _Step, build_optimizers, flipped, train_step
@@ -353,3 +354,26 @@ def test_the_published_networks_train_with_the_same_step(preset):
     assert all(np.isfinite(float(value)) for value in losses.values())
     for weights, network in zip(before, state.networks):
         assert not np.array_equal(weights, network.get_weights()[0])
+
+
+@pytest.mark.integration
+def test_every_way_of_the_convolutions_trains_alike(monkeypatch):
+    """Three steps of the published networks, with dropout: the same losses within rounding, and twice the same bits."""
+    monkeypatch.setattr(convolution, "vector_width", lambda: convolution.VECTOR)
+    monkeypatch.setattr(normalization, "vector_width", lambda: convolution.VECTOR)
+    # Adam and RMSprop divide by the gradient's size at first: with a large rate rounding would decide.
+    overrides = ["train.learningRate=1e-5", "train.decay=constant", "train.warmupEpochs=0"]
+
+    def trained(ways):
+        run = load_run(preset="fixed-angle", overrides=[*overrides, f"train.convolutions={ways}"])
+        state = TrainingState(run)
+        step, batch = compile_step(state, CONSTANT), synthetic_batch(run, 2)
+        losses = [{name: float(value) for name, value in step(batch, 0.0).items()} for _ in range(3)]
+        return losses, [weight.numpy() for weight in state.variables().values()]
+
+    (found, weights), (again, repeated), (expected, _) = (trained(ways) for ways in ("auto", "auto", "keras"))
+    assert found == again
+    assert all(np.array_equal(one, other) for one, other in zip(weights, repeated, strict=True))
+    assert found != expected
+    for one, other in zip(found, expected, strict=True):
+        assert one == pytest.approx(other, rel=1e-3)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import tensorflow as tf
 
 from caloscale.models import Networks, build
+from caloscale.models.convolution import computed_by
 from caloscale.models.normalization import running_statistics
 from caloscale.profiling.peak import with_measured_precision
 from caloscale.spec import Run
@@ -33,7 +34,8 @@ class TrainingState:
         self.run = run = with_measured_precision(run, self.distribution.placement.workers)
         tf.keras.utils.set_random_seed(run.train.seed)
         synchronized = run.train.synchronizes(self.distribution.placement.replicas)
-        with self.distribution.strategy.scope(), _precision(run.train.precision):
+        ways = computed_by(None) if run.train.convolutions == "keras" else nullcontext()
+        with self.distribution.strategy.scope(), _precision(run.train.precision), ways:
             self.networks: Networks = build(run.model, run.data, synchronized=synchronized)
             self.average: tf.keras.Model | None = None
             if run.train.average_decay > 0:

@@ -12,6 +12,7 @@ CHANGEABLE = {
     ("data", "simulation", "processes"),
     ("train", "accumulate"),
     ("train", "batchPerReplica"),
+    ("train", "convolutions"),
     ("train", "deterministic"),
     ("train", "epochs"),
     ("train", "globalBatchSize"),
