@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -48,26 +50,31 @@ def assert_equal(found, expected, tolerance, what):
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("preset", "overrides"),
+    ("preset", "overrides", "of_gradients", "of_weights"),
     [
         # The step alone: both sides have the same small network.
-        ("compact", DETECTOR),
+        ("compact", DETECTOR, 3e-3, 1e-5),
         # The published networks, which tests/bench/test_reference_networks.py and tests/models/test_folding.py compare.
-        pytest.param("variable-angle", (), marks=pytest.mark.long),
-        pytest.param("fixed-angle", (), marks=pytest.mark.long),
+        pytest.param("variable-angle", (), 2e-2, 2e-4, marks=pytest.mark.long),
+        pytest.param("fixed-angle", (), 2e-2, 2e-4, marks=pytest.mark.long),
     ],
 )
-def test_gradients_and_weights_of_a_step(preset, overrides):
+def test_gradients_and_weights_of_a_step(preset, overrides, of_gradients, of_weights, monkeypatch):
     """First moments of Adam are the gradients, added up over the updates: equal within 3e-3 (found: 1.1e-3).
 
     Sums in another order differ by 1e-6, but a cell that is zero for one and 1e-7 for the other has a gradient or not.
+    So the published networks differ by up to 1.1e-2 (found) from a reference with batch normalisation in double
+    precision, as much as a reference in single precision does.
     """
     # The reference has the energies of the batch; drawn ones are tested in tests/training/test_custom_loop.py.
-    fixed = ("train.primaries=batch", "train.ecalSumFit=null", "train.averageDecay=0")
+    fixed = ("train.primaries=batch", "train.ecalSumFit=null", "train.averageDecay=0", "train.learningRateScaling=none")
     run = load_run(preset=preset, overrides=[*overrides, *OVERRIDES, *fixed])
     batch = synthetic_batch(run, BATCH)
     tf.keras.utils.set_random_seed(5)
-    plain = build_reference(run.model, run.data)
+    with monkeypatch.context() as patch:
+        precise = partial(tf.keras.layers.BatchNormalization, dtype="float64")
+        patch.setattr(tf.keras.layers, "BatchNormalization", precise)
+        plain = build_reference(run.model, run.data)
     ours = build(run.model, run.data)
     for one, other in zip(plain, ours):
         copy_weights(one, other)
@@ -81,8 +88,10 @@ def test_gradients_and_weights_of_a_step(preset, overrides):
         gradients = unpack(getattr(found, name).slots()["mean"], variables)
         truth = adam_means(getattr(expected, name))
         assert max(float(tf.reduce_max(tf.abs(mean))) for mean in truth) > 1e-4
-        assert_equal(gradients, truth, 3e-3, f"gradient of {name}")
-        assert_equal(getattr(ours, name).get_weights(), getattr(plain, name).get_weights(), 1e-5, f"weight of {name}")
+        assert_equal(gradients, truth, of_gradients, f"gradient of {name}")
+        assert_equal(
+            getattr(ours, name).get_weights(), getattr(plain, name).get_weights(), of_weights, f"weight of {name}"
+        )
 
 
 def adam_means(optimizer):
