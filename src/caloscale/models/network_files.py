@@ -63,6 +63,7 @@ def load_network(file: Path) -> Any:
     # The layers of all presets must be known to Keras before a network is read.
     import caloscale.models.compact_layers
     import caloscale.models.convolution
+    import caloscale.models.dropout
     import caloscale.models.layers
     import caloscale.models.measurement_layers
     import caloscale.models.normalization  # noqa: F401
