@@ -161,6 +161,7 @@ def test_an_unknown_processor_computes_by_keras(monkeypatch):
         ("Features\t: fp asimd", {}, None),
         ("flags\t\t: fpu avx2 avx512f", {"TF_ENABLE_ONEDNN_OPTS": "0"}, None),
         ("flags\t\t: fpu avx2 avx512f", {"ONEDNN_MAX_CPU_ISA": "AVX2"}, None),
+        ("flags\t\t: fpu avx2 avx512f", {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, 16),
     ],
 )
 def test_the_width_of_the_registers(flags, environment, width, tmp_path, monkeypatch):
@@ -170,4 +171,7 @@ def test_the_width_of_the_registers(flags, environment, width, tmp_path, monkeyp
         monkeypatch.setenv(name, value)
     file = tmp_path / "cpuinfo"
     file.write_text(f"processor : 0\n{flags}\n")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
     assert convolution.vector_width.__wrapped__(file) == width
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"] if kind == "GPU" else [])
+    assert convolution.vector_width.__wrapped__(file) is None

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -40,7 +41,7 @@ Table = Mapping[int, Triple]
 """Cells along x, y and z that a pass of a training computes at once, by the number of its channels; others: one.
 
 The channels are those of the output, for the gradient with respect to the input those of the input."""
-CELLS: Mapping[int, Table] = {VECTOR: {1: (4, 2, 2), 6: (1, 1, 2), 8: (1, 1, 2)}}
+CELLS: Mapping[int, Table] = {VECTOR: MappingProxyType({1: (4, 2, 2), 6: (1, 1, 2), 8: (1, 1, 2)})}
 """By the width of the processor's registers. A processor that is not in it computes by Keras' own layer.
 
 Measured on an AMD EPYC with AVX-512, in float32 and bfloat16 alike (docs/computing.md)."""
@@ -56,7 +57,10 @@ def vector_width(cpuinfo: Path = Path("/proc/cpuinfo")) -> int | None:
     """Numbers of type float32 in a register with which oneDNN computes here; None: not known, or not by oneDNN."""
     if any(tf.config.list_physical_devices(kind) for kind in ("GPU", "TPU")):
         return None
-    if os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") == "0" or "AVX2" in os.environ.get("ONEDNN_MAX_CPU_ISA", ""):
+    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
+    if os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") == "0" or not allowed.startswith(
+        ("AVX512", "AVX10", "DEFAULT", "ALL")
+    ):
         return None
     text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.is_file() else ""
     return VECTOR if re.search(r"^flags\s*:.*\bavx512f\b", text, re.MULTILINE) else None
