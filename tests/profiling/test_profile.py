@@ -24,7 +24,7 @@ from caloscale.profiling.peak import Peak, measure_peak
 from caloscale.profiling.profile import StepProfiler, describe, divide, keeper
 from caloscale.profiling.result import Profile
 from caloscale.profiling.scopes import PARTS, PHASES, part_scope, phase_and_part, phase_scope
-from caloscale.profiling.trace import INPUT, STEP, Interval, Trace, read_trace
+from caloscale.profiling.trace import COMPILED, INPUT, STEP, Interval, Trace, read_trace, recording
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.training.input import TrainingShowers
 from caloscale.training.schedule import Schedule
@@ -173,6 +173,23 @@ def test_kernels_of_an_accelerator_are_read_instead_of_the_host():
     seconds, waited, idle, matrix, whole = divide(found)
     assert seconds == pytest.approx({("generator", "optimizer"): 3e-6})
     assert (waited, idle, matrix, whole) == pytest.approx((1e-6, 1e-6, 3e-6, 5e-6))
+
+
+def test_what_xla_compiled_for_a_step_is_read():
+    """By TensorFlow's profiler itself: the call has no event of its own, and its name scopes are kept."""
+    compiled = tf.function(lambda x: tf.reduce_sum(tf.sqrt(x) * x), jit_compile=True)
+
+    @tf.function(autograph=False)
+    def step(x):
+        with tf.name_scope("phase.generator/generator/shower"):
+            return compiled(x)
+
+    step(tf.ones((1000, 1000)))
+    with recording() as found:
+        step(tf.ones((1000, 1000))).numpy()
+    calls = [one for one in found[0].operations if one.kind == COMPILED]
+    assert len(calls) == 1 and calls[0].end > calls[0].start
+    assert "phase.generator/generator/shower/" in calls[0].name
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,10 @@
 
 The profiler writes an XSpace (protocol buffer): planes with lines with events. On a CPU every operation of a graph is
 an event "name:Type" on a line of the executor's threads ("tf_Compute..."), an all-reduce on one of "collective_ops..."
-for as long as it takes; on an accelerator every kernel is an event
-on a line of a plane "/device:...", with the operation in its statistic ``tf_op``. Operations carry the name scopes
-under which they were made; gradients keep those of the forward pass, behind "gradient_tape/".
+for as long as it takes; a function that XLA compiled is the run of an executable within the start of an operation,
+which has the name in a statistic. On an accelerator every kernel is an event on a line of a plane "/device:...", with
+the operation in its statistic ``tf_op``. Operations carry the name scopes under which they were made; gradients keep
+those of the forward pass, behind "gradient_tape/".
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ _EVERY_OPERATION = 3
 _EXECUTORS = ("tf_Compute", "collective_ops")
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile", "If", "StatelessIf"})
 """Operations that only contain others."""
+_START, _EXECUTABLE = "ExecutorState::ProcessAsync::Start", "CpuExecutable::ExecuteAsyncOnStream"
+"""Start of an operation, and within it the run of what XLA compiled for it."""
+COMPILED = "Compiled"
+"""Type given to such an operation."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +120,23 @@ def _host_operations(plane: Any) -> Iterator[Interval]:
     for line in plane.lines:
         if not line.name.startswith(_EXECUTORS):
             continue
+        yield from _compiled_functions(plane, line)
         for event, start, end, _ in _events(plane, line):
             name, colon, kind = event.rpartition(":")
             # Others are the executor's own: ThreadpoolListener::Record and so on.
             if colon and not name.endswith(":") and kind not in _CALLS:
                 yield Interval(start, end, name, kind)
+
+
+def _compiled_functions(plane: Any, line: Any) -> Iterator[Interval]:
+    names = {key: metadata.name for key, metadata in plane.stat_metadata.items()}
+    started: tuple[float, str] | None = None  # end and name of the last operation that started
+    for event, start, end, recorded in sorted(_events(plane, line), key=lambda one: one[1]):
+        if event == _START:
+            found = next((s for s in recorded.stats if names.get(s.metadata_id) == "name"), None)
+            started = (end, found.str_value or names.get(found.ref_value, "")) if found is not None else None
+        elif event == _EXECUTABLE and started is not None and end <= started[0]:
+            yield Interval(start, end, started[1], COMPILED)
 
 
 def _kernels(plane: Any) -> Iterator[Interval]:
