@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from caloscale.models.arithmetic import flops, flops_per_layer
-    from caloscale.models.networks import Networks, build, count_parameters, judged, latent, noise_size
+    from caloscale.models.networks import Networks, build, count_parameters, for_training, judged, latent, noise_size
 
-__all__ = ["Networks", "build", "count_parameters", "flops", "flops_per_layer", "judged", "latent", "noise_size"]
+__all__ = [
+    "Networks",
+    "build",
+    "count_parameters",
+    "flops",
+    "flops_per_layer",
+    "for_training",
+    "judged",
+    "latent",
+    "noise_size",
+]
 
 
 def __getattr__(name: str) -> Any:

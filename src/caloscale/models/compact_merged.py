@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -255,14 +256,20 @@ class _Compact:
 
 def _sine_of_turns(turns: Any) -> Any:
     """sin(2 pi t): t less the nearest integer, and an odd polynomial of degree 13 there, error below 1e-7."""
-    x = np.cos(np.pi * (np.arange(2000) + 0.5) / 2000) / 2
-    fitted = np.polynomial.chebyshev.Chebyshev.fit(x * x, np.sin(2 * np.pi * x) / x, 6, domain=[0, 0.25])
-    *coefficients, value = (float(c) for c in fitted.convert(kind=np.polynomial.Polynomial).coef)
+    *coefficients, value = sine_coefficients()
     t = turns - tf.round(turns)
     square, polynomial = t * t, tf.constant(value, tf.float32)
     for coefficient in reversed(coefficients):
         polynomial = polynomial * square + coefficient
     return polynomial * t
+
+
+@lru_cache(maxsize=1)
+def sine_coefficients() -> tuple[float, ...]:
+    """Of sin(2 pi t) / t as a polynomial of t^2, for |t| <= 1/2."""
+    x = np.cos(np.pi * (np.arange(2000) + 0.5) / 2000) / 2
+    fitted = np.polynomial.chebyshev.Chebyshev.fit(x * x, np.sin(2 * np.pi * x) / x, 6, domain=[0, 0.25])
+    return tuple(float(c) for c in fitted.convert(kind=np.polynomial.Polynomial).coef)
 
 
 def _leaky(values: NDArray[np.float64]) -> NDArray[np.float64]:

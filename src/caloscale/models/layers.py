@@ -138,8 +138,11 @@ class MeasuredAngle(_Constraint):
         """Measure."""
         if cells.shape[3] != len(self.depth_mm):
             raise ValueError(f"showers have {cells.shape[3]} layers, depth_mm has {len(self.depth_mm)}")
-        dtype = cells.dtype
-        per_layer = tf.reduce_sum(cells, axis=(1, 2, 4))
+        return self.of_moments(tf.reduce_sum(cells, axis=(1, 2, 4)), *self._moments(cells))
+
+    def of_moments(self, per_layer: tf.Tensor, *moments: tf.Tensor) -> tf.Tensor:
+        """The angle (B, 1) from the sum of each layer and its first moments along x and y, mm: (B, Z) each."""
+        dtype = per_layer.dtype
         total = tf.reduce_sum(per_layer, axis=1, keepdims=True)
         hit_shower = total > EMPTY_SUM
         hit = tf.logical_and(per_layer > FAINT_LAYER * total, hit_shower)
@@ -149,10 +152,7 @@ class MeasuredAngle(_Constraint):
 
         z = tf.constant([self.depth_mm], dtype)
         dz = z - tf.reduce_sum(per_layer * z, axis=1, keepdims=True) / divisor
-        dx, dy = (
-            moment / layer_divisor - tf.reduce_sum(moment, axis=1, keepdims=True) / divisor
-            for moment in self._moments(cells)
-        )
+        dx, dy = (moment / layer_divisor - tf.reduce_sum(moment, axis=1, keepdims=True) / divisor for moment in moments)
         distance = tf.sqrt(tf.maximum(dy * dy + dz * dz, SMALLEST_DISTANCE_MM2))
         angles = math.pi / 2 - tf.atan(tf.sign(dz) * dx / distance)
 

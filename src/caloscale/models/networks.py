@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -42,6 +43,27 @@ def build(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
 
     networks: Networks = build_compact(model, data)
     return networks
+
+
+class Computed(NamedTuple):
+    """How a training step computes the networks. What showers are between the two is a matter of the functions."""
+
+    generator: Callable[..., Any]
+    """(latent, training) -> generated showers."""
+    discriminator: Callable[..., Any]
+    """(showers, and their condition where there is one, as `judged` gives both; training) -> outputs."""
+    showers: Callable[[tf.Tensor], Any]
+    """(B, X, Y, Z, 1) in network units -> showers."""
+
+
+def for_training(networks: Networks, model: Model) -> Computed:
+    """The functions of the networks as a training step computes them, with the networks' own weights."""
+    if model.is_compact:
+        from caloscale.models.compact_training import compact_for_training
+
+        with suppress(ValueError):
+            return compact_for_training(networks)
+    return Computed(networks.generator, networks.discriminator, tf.identity)
 
 
 def noise_size(model: Model, data: Data) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from caloscale.models import Networks, judged, latent, noise_size
+from caloscale.models import Networks, for_training, judged, latent, noise_size
 from caloscale.models.dropout import drawing_from
 from caloscale.models.losses import adversarial_loss
 from caloscale.models.normalization import running_statistics
@@ -100,7 +100,7 @@ def train_step(
         fakes = [step.generate(micro, step.draws(0, micro), training=False) for micro in step.micro_batches]
     with phase_scope("discriminator_real"):
         of_real = step.update_discriminator(
-            1, [(micro.cells, micro.targets) for micro in step.micro_batches], real=True
+            1, [(step.computed.showers(micro.cells), micro.targets) for micro in step.micro_batches], real=True
         )
     with phase_scope("discriminator_fake"):
         of_fake = step.update_discriminator(2, fakes, real=False)
@@ -135,6 +135,7 @@ class _Step:
         schedule: Schedule,
     ) -> None:
         self.run, self.networks, self.optimizers = run, networks, optimizers
+        self.computed = for_training(networks, run.model)
         self.context, self.schedule = context, schedule
         size = batch["cells"].shape[0]
         length = size // run.train.micro_batches(size)
@@ -158,13 +159,13 @@ class _Step:
             energy = low + (high - low) * random.uniform((1,))
             targets = {**targets, **drawn_targets(energy, self.run)}
         inputs = latent(noise, {**micro.batch, "energy_gev": energy}, self.run.model, self.run.data)
-        return self.networks.generator(inputs, training=training), targets
+        return self.computed.generator(inputs, training=training), targets
 
     def update_discriminator(
         self, section: int, showers: Sequence[tuple[tf.Tensor, dict[str, tf.Tensor]]], *, real: bool
     ) -> Losses:
         """One update of the discriminator; its losses. showers: for each micro-batch (B, X, Y, Z, 1), and targets."""
-        discriminator, train = self.networks.discriminator, self.run.train
+        train = self.run.train
 
         def one(index: int) -> tuple[tf.Tensor, Losses]:
             micro = self.micro_batches[index]
@@ -172,7 +173,7 @@ class _Step:
             labels = flipped(tf.fill((micro.size, 1), float(real)), train.label_flip, random)
             cells, targets = showers[index]
             with tf.GradientTape() as tape, drawing_from(random):
-                outputs = dict(discriminator(judged(cells, micro.batch, self.run.data), training=True))
+                outputs = dict(self.computed.discriminator(judged(cells, micro.batch, self.run.data), training=True))
                 if real:
                     # The constraints that only the shower itself gives (numbers of cells) are targets too.
                     micro.real = outputs
@@ -182,7 +183,7 @@ class _Step:
                 loss = tf.reduce_sum(per_shower) / self.context.global_batch
             if not real:
                 micro.partner = outputs
-            return self._gradient(tape, loss, discriminator), self._means(loss, terms)
+            return self._gradient(tape, loss, self.networks.discriminator), self._means(loss, terms)
 
         gradient, losses = self._accumulated(one)
         reduced, progress = self._all_reduced(gradient, [] if self.progress is not None else [self.context.progress])
@@ -209,7 +210,7 @@ class _Step:
             random = self.draws(3 + update, micro)
             with tf.GradientTape() as tape, drawing_from(random):
                 cells, targets = self.generate(micro, random, training=True)
-                outputs = self.networks.discriminator(judged(cells, micro.batch, self.run.data), training=True)
+                outputs = self.computed.discriminator(judged(cells, micro.batch, self.run.data), training=True)
                 per_shower, terms = generator_loss(
                     outputs,
                     targets,

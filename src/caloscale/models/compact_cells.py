@@ -1,0 +1,177 @@
+"""What a training step of the compact network computes for each cell, in few passes over memory, with its gradient.
+
+From the generator's last convolution to what the discriminator sees: `Speckle`, `Deposit`, `LogCells` and all
+measurements of a shower. B showers, X and Y cells across, L layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from caloscale.detector.geometry import cylinder_mm
+from caloscale.models.compact_merged import OVERFLOW, SATURATION
+from caloscale.models.compiled import compiled, differentiable, exponential, logarithm
+from caloscale.models.plain_layer import ABOVE_ROUNDING, SMALLEST_CELL
+
+_logarithms = compiled(logarithm)
+
+
+class Seen(NamedTuple):
+    """What the discriminator sees of showers."""
+
+    logarithms: Any
+    """As `LogCells` gives them, (B, X, Y, L)."""
+    counts: Any
+    """As `CountsAbove` gives them, (B, thresholds)."""
+    hits: Any
+    """The same for each layer, (B, L)."""
+    sums: tuple[Any, ...]
+    """Energies summed over y (B, X, L) and over x (B, Y, L); of a cylinder also its moments along x and y (B, L)."""
+
+
+class Cells:
+    """What is computed for each cell, between the generator's convolutions and the discriminator's."""
+
+    def __init__(self, generator: Mapping[str, Any], discriminator: Mapping[str, Any]) -> None:
+        deposit, count = generator["shower"], discriminator["count_cells"]
+        self.shape = tuple(int(n) for n in deposit.output.shape[1:4])
+        self.number = int(np.prod(self.shape))
+        self._power, self._deposit_faintest = deposit.power, deposit.faintest
+        self._faintest = discriminator["log_cells"].faintest
+        self._empty = ABOVE_ROUNDING * SMALLEST_CELL**self._power
+        self._scale, self._slope = 6 * count.slope, count.slope
+        self._offsets = [3 - self._scale * threshold for threshold in count.thresholds]
+        angle = discriminator["angle"]
+        positions = cylinder_mm(self.shape[0], self.shape[1], angle.cell_mm[1]) if angle.cylinder else ()
+        self._positions = [np.asarray(at, np.float32)[:, :, None] for at in positions]
+        self._split, self._grown = compiled(self._split_heads), compiled(self._one_plus)
+        self._height = compiled(self._heights)
+        self._energy, self._over = compiled(self._energies), compiled(self._one_plus_shower)
+        self._powers = compiled(lambda height: exponential(height) - 1)
+        self._root = compiled(self._rooted)
+        self._hits, self._sums = compiled(self._counted_hits), compiled(self._summed)
+        # One by one: several at once take XLA twice as long.
+        self._counts = [compiled(self._counted(offset)) for offset in self._offsets[1:]]
+        self._tiled, self._of_energy = compiled(self._along_y), compiled(self._energy_gradient)
+        self._of_height, self._of_noise = compiled(self._height_gradient), compiled(self._noise_gradients)
+
+    def deposited(self, maps: Any, noise: Any, heads: Any, bias: Any, total: Any) -> Seen:
+        """`Speckle`, `Deposit` and all measurements.
+
+        maps (B, X, Y, L), noise (B, X Y L), heads (B, X, Y, 3 L): shift, width and bend side by side, before their bias
+        (3 L). total (B,): sum of the cells over the faintest one. Only the noise gets no gradient.
+        """
+        rows, cells = (-1, self.number), (-1, *self.shape)
+
+        @differentiable
+        def deposit(maps: Any, heads: Any, bias: Any, total: Any) -> Any:
+            value, width = self._split(maps, noise, heads, bias)
+            grown = self._grown(tf.reshape(width, rows))
+            powers = self._powers(self._height(tf.reshape(value, rows), grown, noise))
+            energy, found, raised = self._energy(powers, total)
+            over = self._over(raised)
+            logarithms = tf.reshape(_logarithms(over), cells)
+
+            def gradient(*upstream: Any) -> Any:
+                of_energy = self._of_energy(energy, logarithms, over, self._tiled(upstream[3]), upstream)
+                of_value, of_total = self._of_height(of_energy, energy, found, total)
+                parts = (of_value, *self._of_noise(of_value, noise, grown))
+                of_heads = tf.concat([tf.reshape(part, cells) for part in parts], axis=3)
+                of_bias = tf.raw_ops.BiasAddGrad(out_backprop=of_heads)
+                return tf.reshape(of_value, cells), tf.cast(of_heads, heads.dtype), of_bias, of_total
+
+            return (logarithms, *self._measured(tf.reshape(energy, cells), logarithms)), gradient
+
+        return _seen(deposit(maps, heads, bias, total))
+
+    def of_showers(self, showers: Any) -> Seen:
+        """The same of showers in network units (B, X, Y, L, 1), without a gradient."""
+        rows, cells = tf.reshape(showers, (-1, self.number)), (-1, *self.shape)
+        energy = tf.reshape(self._root(_logarithms(tf.maximum(rows, SMALLEST_CELL))), cells)
+        logarithms = tf.reshape(_logarithms(1 + rows / self._faintest), cells)
+        return _seen((logarithms, *self._measured(energy, logarithms)))
+
+    def _split_heads(self, maps: Any, noise: Any, heads: Any, bias: Any) -> Any:
+        shift, width, bend = tf.split(tf.cast(heads, tf.float32) + bias, 3, axis=3)
+        return maps + shift + bend * tf.nn.relu(tf.reshape(noise, (-1, *self.shape)) - 0.3), width + 0.5
+
+    def _one_plus(self, width: Any) -> Any:
+        return 1 + exponential(tf.clip_by_value(width, -OVERFLOW, OVERFLOW))
+
+    def _heights(self, value: Any, grown: Any, noise: Any) -> Any:
+        return tf.clip_by_value(value + logarithm(grown) * noise, 0.0, SATURATION)
+
+    def _energies(self, powers: Any, total: Any) -> Any:
+        found = tf.reduce_sum(powers, axis=1)
+        energy = powers * (self._deposit_faintest * total / (found + 1))[:, None]
+        return energy, found, self._power * logarithm(energy + SMALLEST_CELL)
+
+    def _one_plus_shower(self, raised: Any) -> Any:
+        return 1 + tf.nn.relu(exponential(raised) - self._empty) / self._faintest
+
+    def _rooted(self, logarithms: Any) -> Any:
+        return tf.nn.relu(exponential(logarithms / self._power) - ABOVE_ROUNDING * SMALLEST_CELL ** (1 / self._power))
+
+    def _measured(self, energy: Any, logarithms: Any) -> tuple[Any, ...]:
+        """Counts, hits and sums, from (B, X, Y, L)."""
+        rows, columns, depth = self.shape
+        hits, long = self._hits(logarithms), tf.reshape(logarithms, (-1, rows, columns * depth))
+        counts = [tf.reduce_sum(hits, axis=1), *(tf.reduce_sum(count(long), axis=1) for count in self._counts)]
+        return tf.stack(counts, axis=1) / 6, hits / 6, *self._sums(energy)
+
+    def _counted_hits(self, logarithms: Any) -> Any:
+        return tf.reduce_sum(tf.nn.relu6(logarithms * self._scale + self._offsets[0]), axis=(1, 2))
+
+    def _counted(self, offset: float) -> Callable[[Any], Any]:
+        return lambda long: tf.reduce_sum(tf.nn.relu6(long * self._scale + offset), axis=2)
+
+    def _summed(self, energy: Any) -> Any:
+        moments = [tf.reduce_sum(energy * at, axis=(1, 2)) for at in self._positions]
+        return tf.reduce_sum(energy, axis=2), tf.reduce_sum(energy, axis=1), *moments
+
+    def _along_y(self, of_sums: Any) -> Any:
+        return tf.tile(of_sums[:, :, None], (1, 1, self.shape[1], 1))
+
+    def _energy_gradient(self, energy: Any, logarithms: Any, over: Any, along_x: Any, upstream: Any) -> Any:
+        """(B, X Y L): by the sums, and by the logarithm, with l = ln(1 + (E^p - constants) / faintest)."""
+        direct, counts, hits, _, along_y, *moments = upstream
+        rows, columns, depth = self.shape
+        long = (-1, rows, columns * depth)
+        energy, logarithms, over, direct, along_x = (
+            tf.reshape(one, long) for one in (energy, logarithms, over, direct, along_x)
+        )
+        of_sums = along_x + tf.reshape(along_y, (-1, 1, columns * depth))
+        for moment, at in zip(moments, self._positions):
+            of_sums = of_sums + tf.reshape(moment[:, None, None] * at, long)
+        of_logarithm = direct
+        for number, offset in enumerate(self._offsets):
+            value, by = logarithms * self._scale + offset, counts[:, number, None, None]
+            if number == 0:
+                by = by + tf.tile(hits, (1, columns))[:, None]
+            within = tf.logical_and(value > 0, value < 6)
+            of_logarithm = of_logarithm + tf.where(within, self._slope * by, 0.0)
+        raised = self._faintest * (over - 1) + self._empty
+        slope = self._power * raised / ((energy + SMALLEST_CELL) * (self._faintest * over))
+        return tf.reshape(of_sums + tf.where(logarithms > 0, of_logarithm * slope, 0.0), (-1, self.number))
+
+    def _height_gradient(self, upstream: Any, energy: Any, found: Any, total: Any) -> Any:
+        """(B, X Y L) before the cut at 0 and `SATURATION`, and of the total (B,): E = factor (exp(height) - 1)."""
+        factor = self._deposit_faintest * total / (found + 1)
+        common = tf.reduce_sum(upstream * energy, axis=1) / (factor * (found + 1))
+        of_total, factor = common * self._deposit_faintest, factor[:, None]
+        grown = energy + factor
+        within = tf.logical_and(energy > 0, grown < factor * float(np.exp(SATURATION) * (1 - 1e-6)))
+        return tf.where(within, (upstream - common[:, None]) * grown, 0.0), of_total
+
+    def _noise_gradients(self, of_value: Any, noise: Any, grown: Any) -> Any:
+        """Of width and bend; the derivative of softplus is 1 - 1 / (1 + exp)."""
+        return of_value * noise * (1 - 1 / grown), of_value * tf.nn.relu(noise - 0.3)
+
+
+def _seen(results: Any) -> Seen:
+    logarithms, counts, hits, *sums = results
+    return Seen(logarithms, counts, hits, tuple(sums))
