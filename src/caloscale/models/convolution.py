@@ -44,7 +44,7 @@ The channels are those of the output, for the gradient with respect to the input
 CELLS: Mapping[int, Table] = {VECTOR: MappingProxyType({1: (4, 2, 2), 6: (1, 1, 2), 8: (1, 1, 2)})}
 """By the width of the processor's registers. A processor that is not in it computes by Keras' own layer.
 
-Measured on an AMD EPYC with AVX-512, in float32 and bfloat16 alike (docs/computing.md)."""
+Measured on an AMD EPYC with AVX-512, in float32 and bfloat16 alike (docs/computing-training.md)."""
 
 
 def inference_block(filters: int) -> int:

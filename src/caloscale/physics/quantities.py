@@ -95,7 +95,8 @@ def measure_differences(reference: Weighted, generated: Weighted, depth_x0: Floa
         "hits": _per_cent(_ratio(*(binned_moments(s.weights, s.observed.hits, s.ranges).mean for s in pair))),
     }
     if reference.particles:
-        of_each, count = measure_differences(*(s.by_particle() for s in pair), depth_x0), len(reference.particles)
+        of_each = measure_differences(reference.by_particle(), generated.by_particle(), depth_x0)
+        count = len(reference.particles)
         found |= {name: np.concatenate([found[name], of_each[name][:, :count]], axis=1) for name in BY_PARTICLE}
     return found
 

@@ -289,8 +289,8 @@ def _worst_resolution(evaluation: Evaluation, title: str, result: Resolution) ->
 def ranges_table(evaluation: Evaluation) -> Table:
     """Three rows for each range of energy, and for each of several primaries: Monte Carlo, generator, their ratio."""
     parts = [
-        (energy.label, energy, *found)
-        for energy, *found in zip(
+        (energy.label, (energy.reference, energy.generated), maximum, response, resolutions)
+        for energy, maximum, response, *resolutions in zip(
             evaluation.energy_ranges,
             evaluation.shower_maximum,
             evaluation.response,
@@ -298,17 +298,17 @@ def ranges_table(evaluation: Evaluation) -> Table:
             evaluation.weighted_resolution.ranges,
         )
     ]
-    parts += [
-        (f"{p.particle}, all energies", p, p.shower_maximum, p.response, p.resolution, p.weighted_resolution)
-        for p in evaluation.particles
-    ]
+    for each in evaluation.particles:
+        resolutions = [each.resolution, each.weighted_resolution]
+        counts = each.reference, each.generated
+        parts.append((f"{each.particle}, all energies", counts, each.shower_maximum, each.response, resolutions))
     rows: list[tuple[str, ...]] = []
-    for label, counts, maximum, response, *resolutions in parts:
-        for sample, name in (("reference", "Monte Carlo"), ("generated", "generator")):
+    for label, counts, maximum, response, resolutions in parts:
+        for sample, name, showers in zip(("reference", "generated"), ("Monte Carlo", "generator"), counts):
             rows.append(
                 (
                     f"{label}, {name}",
-                    f"{getattr(counts, sample):,}",
+                    f"{showers:,}",
                     plain(getattr(maximum.layer, sample).value),
                     measured(getattr(maximum.depth_x0, sample)),
                     measured(getattr(response.mev_per_gev, sample)),

@@ -134,7 +134,7 @@ class Train(Block):
     """
     convolutions: Literal["auto", "keras"] = "auto"
     """How 3D convolutions are computed, with equal results but for rounding. auto: in the way that is fastest on
-    processors like this one, as far as they were measured (docs/computing.md); keras: by Keras' own layers."""
+    processors like this one, as far as they were measured (docs/computing-training.md); keras: by Keras' own layers."""
     deterministic: bool = False
     """Bit-for-bit repeatable, slower. Where maxMinutes ends a training before its epochs do, the time steers the
     learning rate and where it ends: then the same numbers need maxMinutes out of reach."""
