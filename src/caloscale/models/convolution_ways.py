@@ -61,6 +61,7 @@ class Way(Protocol):
         """(kx, ky, kz, C, O)."""
 
 
+@dataclass(frozen=True)
 class Direct:
     """TensorFlow's own operations."""
 
