@@ -59,7 +59,7 @@ def make_showers(
 
 
 def make_two_particles(count: int, seed: int, *, electrons: float, photons: float, source: str) -> Showers:
-    """Toy showers, in turn of an electron and of a photon, with these responses."""
+    """Toy showers of electrons and photons, one after the other, whose responses are these."""
     both = [make_showers(count, seed + k, response=response) for k, response in enumerate((electrons, photons))]
     order = np.arange(2 * count).reshape(2, count).T.reshape(-1)
     columns = {
