@@ -146,7 +146,8 @@ def _convolved(x: Any, kernel: Any, bias: Any, shape: Shape, slope: float, way: 
         y = way.forward(x, kernel, shape, bias[0] if bias else None, slope)
 
         def gradients(gradient: Any) -> Any:
-            with tf.name_scope(scope):
+            # Without the dependency zeros around the input are made as soon as it is there, and kept until now.
+            with tf.name_scope(scope), tf.control_dependencies([gradient]):
                 if slope == 0:
                     gradient = tf.raw_ops.ReluGrad(gradients=gradient, features=y)
                 elif slope != 1:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
+from caloscale.models.folding import gradient_scope
 from caloscale.random import CHANCES
 
 register = tf.keras.utils.register_keras_serializable(package="caloscale")
@@ -48,5 +49,22 @@ class EventDropout(tf.keras.layers.Dropout):  # type: ignore[misc]
         if random is None or not training or self.rate == 0:
             return super().call(inputs, training=training)
         chances = max(1, round((1 - self.rate) * CHANCES))
-        kept = random.chosen(chances, tuple(inputs.shape[1:]))
-        return inputs * (tf.cast(kept, inputs.dtype) * (CHANCES / chances))
+        # Without the dependency the masks of all layers are drawn at the beginning of a step, and kept until then.
+        with tf.control_dependencies([inputs]):
+            kept = random.chosen(chances, tuple(inputs.shape[1:]))
+        return _kept(inputs, kept, CHANCES / chances)
+
+
+def _kept(inputs: tf.Tensor, kept: tf.Tensor, factor: float) -> tf.Tensor:
+    """Inputs times the factor where they are kept, else 0. The gradient needs the mask only, a byte for each number."""
+    scope = gradient_scope()
+
+    @tf.custom_gradient
+    def choose(x: tf.Tensor) -> Any:
+        def gradient(of_output: tf.Tensor) -> tf.Tensor:
+            with tf.name_scope(scope), tf.control_dependencies([of_output]):
+                return of_output * (tf.cast(kept, of_output.dtype) * factor)
+
+        return x * (tf.cast(kept, x.dtype) * factor), gradient
+
+    return choose(inputs)

@@ -141,6 +141,7 @@ class _Step:
         length = size // run.train.micro_batches(size)
         self.micro_batches = [MicroBatch(run, batch, begin, begin + length) for begin in range(0, size, length)]
         self.progress: tf.Tensor | None = None
+        self._before: list[tf.Tensor] = []
 
     def draws(self, section: int, micro: MicroBatch) -> EventDraws:
         """Random numbers of a section of the step for the showers of a micro-batch."""
@@ -246,14 +247,19 @@ class _Step:
         return {**dict(zip(names, summed)), "progress": self.progress}
 
     def _accumulated(self, one: Callable[[int], tuple[tf.Tensor, Losses]]) -> tuple[tf.Tensor, Losses]:
-        """Sum of gradients and losses over the micro-batches, one after the other."""
-        gradient, losses = one(0)
+        """Sum of gradients and losses over the micro-batches, one after the other and after the update before.
+
+        Without the dependencies what does not need the result of another would be computed at once with it, and the
+        memory of both would be needed. A step of the compact networks needs as little then, and is 3% faster.
+        """
+        with tf.control_dependencies(self._before):
+            gradient, losses = one(0)
         for index in range(1, len(self.micro_batches)):
-            # Without this they would all be computed at once, and need the memory of the whole batch.
             with tf.control_dependencies([gradient]):
                 further, terms = one(index)
             gradient = gradient + further
             losses = {name: value + terms[name] for name, value in losses.items()}
+        self._before = [] if self.run.model.is_compact else [gradient]
         return gradient, losses
 
     def _all_reduced(self, gradient: tf.Tensor, extra_values: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
