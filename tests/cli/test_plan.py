@@ -102,9 +102,9 @@ def test_a_cap_on_the_training_stands_in_the_first_line(command):
     accelerator = ("--set", "hardware.accelerator=nvidia-a100-80gb")
     shown = command("plan", "--preset", "compact", "--set", "data.showers=10000000", *accelerator)
     assert shown.code == 0
-    assert shown.out.startswith("train.maxMinutes ends the training after 0.46 of 28 epochs; chosen: ")
+    assert shown.out.startswith("train.maxMinutes ends the training after 0.46 of 42 epochs; chosen: ")
     whole = command("plan", "--preset", "compact", *accelerator, "--set", "train.maxMinutes=600", "--json")
-    assert json.loads(whole.out)["chosen"]["epochs"] == 28
+    assert json.loads(whole.out)["chosen"]["epochs"] == 42
 
 
 def test_without_a_measured_machine_the_exit_code_says_that_nothing_is_chosen(command):
@@ -121,7 +121,7 @@ def keep_local_run(folder: Path, *overrides: str, reused: bool = False) -> None:
     (folder / "run.yaml").write_text(dump_run(run))
     figures: dict[str, dict[str, object]] = {
         "simulate": {"showersPerSecond": 10.0, "source": "geant4", "reused": reused},
-        "train": {"showersPerSecond": 2e5, "globalBatchSize": 32, "epochs": 28},
+        "train": {"showersPerSecond": 2e5, "globalBatchSize": 32, "epochs": 42},
         "validate": {"showersPerSecond": 1000.0},
     }
     for stage, measured in figures.items():
@@ -133,7 +133,7 @@ def keep_local_run(folder: Path, *overrides: str, reused: bool = False) -> None:
 
 
 def test_a_local_run_makes_the_machine_at_hand_a_measured_one(command, tmp_path):
-    """28 epochs of 10 M showers at 200,000 a second are 1,400 s; 3.6 M showers at 1,000 a second one hour."""
+    """42 epochs of 10 M showers at 200,000 a second are 2,100 s; 3.6 M showers at 1,000 a second one hour."""
     keep_local_run(tmp_path / "mine")
     document = tmp_path / "mine" / "run.yaml"
     assert command("plan", document).code == 8
@@ -141,7 +141,7 @@ def test_a_local_run_makes_the_machine_at_hand_a_measured_one(command, tmp_path)
     assert done.code == 0 and "trains compact with batches of 32: 2e+05 showers/s" in done.out
     limits = ("--set", "budget.maxUsd=200", "--set", "budget.deadline=12h")
     made = json.loads(command("plan", document, *limits, "--generate", 3_600_000, "--json").out)
-    assert made["ownTraining"]["seconds"] == pytest.approx(1400) and made["ownTraining"]["meetsLimits"]
+    assert made["ownTraining"]["seconds"] == pytest.approx(2100) and made["ownTraining"]["meetsLimits"]
     generator, geant4 = made["making"]["offers"]
     usd = 2 * 0.031611 + 7.5 * 0.004237
     assert (generator["hours"], generator["usd"]) == (pytest.approx(1), pytest.approx(usd))

@@ -20,6 +20,7 @@ SMALL = (
     "data.geometry.cellMm=4",
     "data.preprocessing.rebin=[2, 1, 1]",
     "model.latentSize=20",
+    "train.precision=float32",
     "data.showers=8",
 )
 ALL = ("data.particle=[e-, gamma]", "data.entryMm=[-4, 4]", "data.azimuthDeg=[-180, 180]")

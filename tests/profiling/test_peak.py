@@ -1,4 +1,4 @@
-"""The precision that a machine computes faster: the rule, and where it is refused."""
+"""The precision that a machine computes faster: the rule, and where nothing is measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 
 import pytest
 
-from caloscale.errors import ConfigurationError
 from caloscale.profiling import peak
 from caloscale.profiling.peak import Peak, faster_precision, with_measured_precision
 from caloscale.spec import load_run
@@ -39,19 +38,19 @@ def test_a_training_takes_what_was_measured_and_says_so(monkeypatch, caplog):
     assert with_measured_precision(plain) is plain
 
 
-def test_several_workers_are_refused(monkeypatch):
-    rates(monkeypatch, 100, 300)
-    with pytest.raises(ConfigurationError, match="there are several"):
-        with_measured_precision(small_run("train.precision=auto"), workers=2)
-
-
 @pytest.mark.parametrize(
-    "override", ["hardware.accelerator=nvidia-tesla-v100", "train.workersPerNode=2", "train.deterministic=true"]
+    ("override", "workers"),
+    [
+        ("train.seed=2", 2),
+        ("hardware.accelerator=nvidia-tesla-v100", 1),
+        ("train.workersPerNode=2", 2),
+        ("train.deterministic=true", 1),
+    ],
 )
-def test_configurations_in_which_nothing_is_measured(override):
-    with pytest.raises(ConfigurationError, match="precision auto is measured") as refused:
-        load_run(preset="compact", overrides=["train.precision=auto", override])
-    assert refused.value.remedy == "set train.precision to float32 or bfloat16"
+def test_where_nothing_is_measured_the_precision_is_float32(monkeypatch, override, workers):
+    monkeypatch.setattr(peak, "measure_peak", None)
+    run = load_run(preset="compact", overrides=["train.precision=auto", override])
+    assert with_measured_precision(run, workers).train.precision == "float32"
 
 
 def test_a_real_measurement_chooses_one_of_both():

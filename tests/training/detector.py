@@ -6,6 +6,7 @@ DETECTOR = (
     "data.geometry.depthMm=30",
     "data.preprocessing.rebin=[1, 1, 1]",
     "data.showers=40",
+    "train.precision=float32",
     "data.source=nowhere",
     "data.validationFraction=0.2",
     "model.latentSize=6",

@@ -8,7 +8,6 @@ import time
 
 import tensorflow as tf
 
-from caloscale.errors import ConfigurationError
 from caloscale.spec import Run
 from caloscale.spec.block import Block
 
@@ -75,25 +74,22 @@ def measure_bandwidth(*, size: int = BANDWIDTH_BYTES, rounds: int = ROUNDS) -> f
 def with_measured_precision(run: Run, workers: int = 1) -> Run:
     """The run with the precision that ``train.precision: auto`` finds faster here; any other run as it is.
 
-    Two products of matrices in each precision, a second on two cores. Raises ConfigurationError with several workers,
-    whose measurements could differ.
+    Two products of matrices in each precision, a second on two cores. Float32 without a measurement with hardware, with
+    several workers, and where the training is deterministic.
     """
-    if run.train.precision != "auto":
+    train = run.train
+    if train.precision != "auto":
         return run
-    if workers > 1:
-        raise ConfigurationError(
-            "is measured by one worker, and there are several",
-            field="train.precision",
-            value="auto",
-            remedy="set train.precision to float32 or bfloat16",
-        )
+    if run.hardware is not None or workers > 1 or train.deterministic:
+        log.info("precision float32: train.precision auto measures for one worker of this machine alone")
+        return run.model_copy(update={"train": train.model_copy(update={"precision": "float32"})})
     rates = {precision: measure_peak(precision, size=1024, rounds=5).gflops for precision in ("float32", "bfloat16")}
     chosen = faster_precision(rates["float32"], rates["bfloat16"])
     log.info(
         "precision %s: %.0f GFLOP/s of a matrix product in float32, %.0f in bfloat16, which pays from %.1f times on",
         *(chosen, rates["float32"], rates["bfloat16"], PAYS_FROM),
     )
-    return run.model_copy(update={"train": run.train.model_copy(update={"precision": chosen})})
+    return run.model_copy(update={"train": train.model_copy(update={"precision": chosen})})
 
 
 def faster_precision(float32_gflops: float, bfloat16_gflops: float) -> str:

@@ -52,16 +52,6 @@ class Run(Block):
         return self
 
     @model_validator(mode="after")
-    def _measures_its_precision_in_one_process(self) -> Run:
-        if self.train.precision == "auto" and (self.hardware is not None or self.train.workers_per_node > 1):
-            raise InvalidValueError(
-                "train.precision auto is measured by one worker on its own machine, and the run has "
-                + ("hardware" if self.hardware is not None else f"{self.train.workers_per_node} workers"),
-                remedy="set train.precision to float32 or bfloat16",
-            )
-        return self
-
-    @model_validator(mode="after")
     def _has_its_workers_on_nodes_or_on_this_machine(self) -> Run:
         if self.train.workers_per_node > 1 and self.hardware is not None:
             raise InvalidValueError(

@@ -72,8 +72,9 @@ class Train(Block):
     globalBatchSize are trained in micro-batches. Absent: no limit."""
     precision: TrainingPrecision = "float32"
     """Arithmetic of the layers. bfloat16: weights, sums over cells, losses and updates stay in float32. auto: bfloat16
-    where a matrix product is at least 1.5 times faster in it, measured at each start of the training in seconds and
-    logged; for one worker without hardware."""
+    where a matrix product is at least 1.5 times faster in it, measured at each start of the training within a second
+    and logged; float32 with hardware, with several workers, whose measurements could differ, and where the training is
+    deterministic."""
     synchronized_batch_norm: bool | None = None
     """Batch normalisation with the statistics of all replicas' showers; absent: where there are several replicas.
     Costs an all-reduce for each use; without it the running statistics are averaged once a step."""
@@ -138,15 +139,6 @@ class Train(Block):
     deterministic: bool = False
     """Bit-for-bit repeatable, slower. Where maxMinutes ends a training before its epochs do, the time steers the
     learning rate and where it ends: then the same numbers need maxMinutes out of reach."""
-
-    @model_validator(mode="after")
-    def _repeats_what_is_not_measured(self) -> Train:
-        if self.deterministic and self.precision == "auto":
-            raise InvalidValueError(
-                "train.precision auto is measured at each start, so that train.deterministic cannot hold",
-                remedy="set train.precision to float32 or bfloat16",
-            )
-        return self
 
     @model_validator(mode="after")
     def _drawn_energies_have_a_target(self) -> Train:
