@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from scipy.special import erf
 from caloscale.cli import export
 from caloscale.inference import generator
 from caloscale.inference.export import files, formats
+from caloscale.inference.export.runtimes import exported
 from caloscale.models import build
 from caloscale.models.card import CARD, GENERATOR, ModelCard
 from caloscale.random import latent_noise
@@ -160,14 +162,35 @@ def test_a_file_is_optimised_and_describes_itself(folders: Path, tmp_path: Path,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("target", "file"), [("onnx", "generator.onnx"), ("openvino", "generator.xml")])
-def test_exported_and_checked(command: Callable, model: Path, tmp_path: Path, target: str, file: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "file", "tolerance"),
+    [
+        ("onnx", "generator.onnx", 1e-5),
+        ("openvino", "generator.xml", 1e-5),
+        ("openvino-int8", "generator.xml", 0.5),
+    ],
+)
+def test_exported_and_checked(
+    command: Callable, model: Path, tmp_path: Path, target: str, file: str, tolerance: float
+) -> None:
     done = command("export", "--target", target, "--model", model, "-o", tmp_path / "out")
     assert done.code == 0 and str(tmp_path / "out" / file) in done.out, done.err
     checked = command("export", "--check", tmp_path / "out" / file, "--json")
     assert checked.code == 0, checked.err
     report = json.loads(checked.out)
-    assert report["target"] == target and report["showers"] == 100 and 0 <= report["deviation"] < 1e-5
+    assert report["target"] == target and report["showers"] == 100 and 0 <= report["deviation"] < tolerance
+
+
+def test_a_target_that_the_gates_rejected_is_not_written(command: Callable, model: Path, tmp_path: Path) -> None:
+    """int8 has a verdict of its own; where it is absent, the file says so."""
+    copy = shutil.copytree(model, tmp_path / "model", ignore=shutil.ignore_patterns("exports"))
+    given = ("export", "--target", "openvino-int8", "--model", copy, "-o", tmp_path / "out")
+    assert command(*given).code == 0
+    assert "not assessed" in (tmp_path / "out" / "README.md").read_text()
+    kept = Path(exported(copy, "openvino-int8")).parent / "verdict.json"
+    kept.write_text('{"decision": "rejected"}')
+    done = command(*given)
+    assert done.code == 2 and "is rejected by its gates as openvino-int8" in done.err
 
 
 def changed(path: Path, output: Path, **properties: str) -> Path:

@@ -128,7 +128,7 @@ def test_what_was_not_trained_on_is_refused_or_named(command: Callable, model: P
         (["--angles", "0..90"], "angles: must be between 0 and 180 degrees"),
         (["--layout", "fixed-angle"], "layout: is not written"),
         (["--runtime", "torch"], "runtime: is not known"),
-        (["--precision", "int8"], "int8 shifts the energy sum"),
+        (["--precision", "int8"], "--runtime openvino for bfloat16 or int8"),
         (["--precision", "bfloat16"], "--runtime openvino"),
         (["--count", "0"], "count"),
         (["--batch", "0"], "batch"),

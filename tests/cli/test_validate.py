@@ -23,3 +23,17 @@ def test_only_an_accepted_model_meets_require_release(
     assert "the verdict" in done.out
     assert done.code == (10 if required and decision != "accepted" else 0)
     assert (decision in done.err) == (done.code == 10)
+
+
+def test_int8_is_judged_by_itself(command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The released model, not what the training left, and no stage of the run."""
+    judged = []
+
+    def judge(run: object, dataset: Path, model: Path) -> ValidationOutcome:
+        judged.extend([dataset, model])
+        return ValidationOutcome(Evaluation.model_construct(decision="rejected"), "the verdict")
+
+    monkeypatch.setitem(vars(stages), "validate_int8", judge)
+    done = command("validate", "--preset", "compact", "-w", tmp_path, "--int8", "--require-release")
+    assert done.code == 10 and "the verdict" in done.out
+    assert judged == [tmp_path / "dataset", tmp_path / "model"]

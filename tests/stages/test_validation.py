@@ -14,6 +14,7 @@ from scipy.stats import kstest
 from caloscale import spec
 from caloscale.bench.deformations import deformations
 from caloscale.errors import CheckpointError, InputError, ShowerFileError
+from caloscale.inference.export.runtimes import is_exported
 from caloscale.models.card import read_card
 from caloscale.physics import Evaluation
 from caloscale.showers.arrays import Showers
@@ -21,7 +22,8 @@ from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.showers.tfrecord.shards import preprocess_showers, read_split
 from caloscale.stages import validation
-from caloscale.stages.validation import _publish, draw_primaries, generated_showers, validate
+from caloscale.stages.generation import Generation, generate
+from caloscale.stages.validation import _publish, draw_primaries, generated_showers, validate, validate_int8
 from caloscale.training.selection import selection_showers
 from tests.inference.model_folders import COMPACT as DETECTOR
 from tests.inference.model_folders import shared_model
@@ -216,3 +218,28 @@ def test_the_deformed_showers_of_networks_are_judged(shards: Path, tmp_path_fact
     assert [row["case"] for row in rows] == ["untrained", *deformations(showers_of(*np.ones((2, 3), np.float32)))]
     assert {row["showers"] == [15, 60] and row["seed"] == 3 for row in rows} == {True}
     assert {row["decision"] for row in rows} <= {"rejected", "undecided"}
+
+
+def test_a_generator_in_int8_has_a_verdict_of_its_own(
+    shards: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Showers are made as long as the gates do not reject it, with a warning unless they accept it."""
+    model = shutil.copytree(shared_model(tmp_path_factory, "compact", DETECTOR), tmp_path / "model")
+    (model / "verdict.json").write_text('{"decision": "accepted"}')
+    wanted = Generation(output=tmp_path / "a.h5", count=3, runtime="openvino", precision="int8")
+    (warning,) = generate(model, wanted).warnings
+    assert "int8 is not assessed" in warning
+
+    few = ("validation.showers=60", "validation.bootstraps=10")
+    outcome = validate_int8(spec.load_run(preset="compact", overrides=[*DETECTOR, *few]), shards, model)
+    kept = model / "exports" / "openvino-int8" / "verdict.json"
+    assert json.loads(kept.read_text())["decision"] == outcome.decision != "accepted"
+    assert json.loads((model / "verdict.json").read_text()) == {"decision": "accepted"}
+    assert is_exported(model, "openvino-int8")  # the verdict is no part of what was exported
+
+    for decision, warnings in (("accepted", 0), ("undecided", 1)):
+        kept.write_text(json.dumps({"decision": decision}))
+        assert len(generate(model, wanted).warnings) == warnings
+    kept.write_text('{"decision": "rejected"}')
+    with pytest.raises(CheckpointError, match="is rejected by its gates in int8"):
+        generate(model, wanted)

@@ -16,7 +16,13 @@ from caloscale.spec import Run
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
 SECONDS = 60.0
-RUNTIMES = (("tensorflow", "float32"), ("onnx", "float32"), ("openvino", "float32"), ("openvino", "bfloat16"))
+RUNTIMES = (
+    ("tensorflow", "float32"),
+    ("onnx", "float32"),
+    ("openvino", "float32"),
+    ("openvino", "bfloat16"),
+    ("openvino", "int8"),
+)
 GEANT4_GEV = 1600.0
 """Energy of the showers of the shorter simulation together; 5-8 ms per GeV on a core."""
 
@@ -25,7 +31,7 @@ def bench_generate(
     run: Run,
     batch: int,
     *,
-    precisions: Sequence[str] = ("float32", "bfloat16"),
+    precisions: Sequence[str] = ("float32", "bfloat16", "int8"),
     streams: int = 1,
     threads: int | None = None,
     rounds: int | None = None,

@@ -22,10 +22,11 @@ class What(StrEnum):
 
 
 class Precision(StrEnum):
-    """Arithmetic of the layers."""
+    """Arithmetic of the layers; int8: of convolutions when showers are generated."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
+    INT8 = "int8"
 
 
 def command(
@@ -56,7 +57,8 @@ def command(
     from caloscale.spec import load_run
     from caloscale.storage.atomic import atomic_writer
 
-    chosen = [*(overrides or ()), *([f"train.precision={precision}"] if precision else [])]
+    trained = precision if precision is not Precision.INT8 or what is not What.GENERATE else None
+    chosen = [*(overrides or ()), *([f"train.precision={trained}"] if trained else [])]
     run = load_run(preset=preset, overrides=chosen)
     size = batch or (32 if run.model.is_compact else 8)
     # Only what is asked for is loaded.

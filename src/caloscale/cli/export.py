@@ -12,7 +12,7 @@ from caloscale.cli.options import Json
 
 def command(
     target: Annotated[
-        str | None, typer.Option(help="onnx, par04 (Geant4's example), ddml (key4hep) or openvino.")
+        str | None, typer.Option(help="onnx, par04 (Geant4's example), ddml (key4hep), openvino or openvino-int8.")
     ] = None,
     model: Annotated[Path | None, typer.Option(help="Model folder, such as runs/latest/model.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder that is written.")] = None,

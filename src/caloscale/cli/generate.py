@@ -40,7 +40,7 @@ def command(
     ] = None,
     layout: Annotated[str, typer.Option(help="variable-angle or calochallenge.")] = "variable-angle",
     runtime: Annotated[str, typer.Option(help="tensorflow, onnx or openvino.")] = "tensorflow",
-    precision: Annotated[str, typer.Option(help="float32 or, with openvino, bfloat16.")] = "float32",
+    precision: Annotated[str, typer.Option(help="float32 or, with openvino, bfloat16 or int8.")] = "float32",
     streams: Annotated[int, typer.Option(help="Batches that are computed at the same time.", min=1)] = 1,
     threads: Annotated[
         int | None, typer.Option(help="Threads of all streams together. Absent: one per core.", min=1)

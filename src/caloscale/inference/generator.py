@@ -12,21 +12,16 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
-from caloscale.inference.primaries import Primaries, check_columns, check_trained
 from caloscale.inference.runtime import Floats, Runtime, RuntimeName
-from caloscale.inference.stream import stream
+from caloscale.inference.stream import generate_table
 from caloscale.models import latent, noise_size
 from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard, read_card, read_configuration
 from caloscale.models.compact_merged import FORMS, merged_compact
 from caloscale.models.merged import merged
 from caloscale.models.network_files import load_network
-from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
 from caloscale.showers.preprocessing import to_gev
 from caloscale.spec import Run
-
-_WORTH_A_BAR = 20_000
-"""Showers from which on progress is shown."""
 
 
 class Generator(Runtime):
@@ -67,18 +62,7 @@ class Generator(Runtime):
 
     def generate_table(self, primaries: Mapping[str, NDArray[np.floating]], *, seed: int, batch: int = 128) -> Showers:
         """`generate` for a table of primaries."""
-        check_columns(primaries.keys() - {"energy_gev", "angle_rad"}, self.card)
-        table = _checked({name: primaries[name] for name in self.card.columns})
-        check_trained(table, self.card)
-        cells = np.empty((len(table["energy_gev"]), *self.card.shape), np.float32)
-        numbered = Primaries(table, seed, paired=True)
-        done = 0
-        with bar("generate", len(cells), "showers", disable=len(cells) < _WORTH_A_BAR) as shown:
-            for part in stream(self, numbered, seed=seed, count=len(cells), batch=batch):
-                cells[done : done + len(part)] = part.cells_gev
-                done += len(part)
-                shown.update(len(part))
-        return Showers.of(cells, table, "generated")
+        return generate_table(self, primaries, seed=seed, batch=batch)
 
     def _compute(self, inputs: dict[str, Floats]) -> Floats:
         cells: Floats = self.cells_gev(*inputs.values()).numpy()
@@ -148,7 +132,7 @@ def open_generator(folder: Path, *, precision: str, streams: int, threads: int |
             "TensorFlow computes released generators in float32",
             field="precision",
             value=precision,
-            remedy="use --runtime openvino for bfloat16, or --precision float32",
+            remedy="use --runtime openvino for bfloat16 or int8, or --precision float32",
         )
     if threads is not None:
         limit_threads(threads)
@@ -192,18 +176,3 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
             remedy="copy the whole model folder again",
         )
     return Generator(network, card, run)
-
-
-def _checked(given: dict[str, Any]) -> dict[str, Floats]:
-    table = {name: np.asarray(column, np.float32) for name, column in given.items()}
-    names, shapes = ", ".join(table), {column.shape for column in table.values()}
-    if len(shapes) > 1 or len(shapes.pop()) != 1:
-        raise InputError(
-            "must be lists of equal length",
-            field=names,
-            value=tuple(column.shape for column in table.values()),
-            remedy="give (N,) for each",
-        )
-    if not (all(np.isfinite(column).all() for column in table.values()) and (table["energy_gev"] > 0).all()):
-        raise InputError("must be finite, energies above 0", field=names, remedy="remove the others")
-    return table

@@ -18,10 +18,10 @@ class OnnxRuntime(Runtime):
     def __init__(self, folder: Path, *, precision: str, streams: int, threads: int | None) -> None:
         if precision != "float32":
             raise InputError(
-                "is not supported by ONNX Runtime on a CPU: it has no bfloat16 convolutions there",
+                "is not offered with ONNX Runtime, which computes released generators in float32",
                 field="precision",
                 value=precision,
-                remedy="use --runtime openvino for bfloat16, or --precision float32",
+                remedy="use --runtime openvino for bfloat16 or int8, or --precision float32",
             )
         load("onnxruntime")
         card, path = read_card(folder), exported(folder, "onnx")

@@ -13,7 +13,9 @@ from caloscale.inference.packages import openvino_core
 from caloscale.inference.runtime import Floats, Runtime
 from caloscale.models.card import read_card
 
-_HINTS = {"float32": "f32", "bfloat16": "bf16"}
+_HINTS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}
+"""Arithmetic of what is not quantised."""
+_CAPABILITIES = {"float32": "FP32", "bfloat16": "BF16", "int8": "INT8"}
 _KEPT = 4
 """Batch sizes that stay compiled."""
 
@@ -23,15 +25,15 @@ class OpenVinoRuntime(Runtime):
 
     def __init__(self, folder: Path, *, precision: str, streams: int, threads: int | None) -> None:
         self._core = openvino_core()
-        card, path = read_card(folder), exported(folder, "openvino")
-        if precision == "bfloat16" and "BF16" not in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        card = read_card(folder)
+        if _CAPABILITIES[precision] not in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             raise InputError(
                 "this processor has no instructions for it",
                 field="precision",
                 value=precision,
                 remedy="use --precision float32",
             )
-        self._model = self._core.read_model(path)
+        self._model = self._core.read_model(exported(folder, "openvino-int8" if precision == "int8" else "openvino"))
         self._settings: dict[str, Any] = {
             "INFERENCE_PRECISION_HINT": _HINTS[precision],
             "NUM_STREAMS": streams,

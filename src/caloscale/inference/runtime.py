@@ -16,7 +16,7 @@ from caloscale.inference.primaries import check_columns
 from caloscale.models.card import ModelCard
 
 RuntimeName = Literal["tensorflow", "onnx", "openvino"]
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16", "int8"]
 Floats = NDArray[np.float32]
 
 _MODULES: dict[RuntimeName, tuple[str, str]] = {
@@ -87,9 +87,7 @@ def open_runtime(
         ("precision", precision, get_args(Precision)),
     ):
         if value not in known:
-            why = "; int8 shifts the energy sum and is not offered" if value == "int8" else ""
-            remedy = "choose " + " or ".join(known) + why
-            raise InputError("is not known", field=field, value=value, remedy=remedy)
+            raise InputError("is not known", field=field, value=value, remedy="choose " + " or ".join(known))
     for field, number in (("streams", streams), ("threads", threads)):
         if number is not None and number < 1:
             raise InputError("must be at least 1", field=field, value=number, remedy="leave it out, or give 1")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from caloscale.errors import GenerationError, InputError
-from caloscale.inference.primaries import Primaries
-from caloscale.inference.runtime import Runtime
+from caloscale.inference.primaries import Primaries, check_columns, check_trained
+from caloscale.inference.runtime import Floats, Runtime
+from caloscale.progress import bar
 from caloscale.random import latent_noise
 from caloscale.showers.arrays import Showers
 
@@ -23,6 +26,8 @@ BATCH_SECONDS = 600.0
 """Longest time for a batch, s; a runtime that takes longer has stalled."""
 CHECK_SECONDS = 0.2
 """While a batch is waited for, `check` is called so often, s."""
+_WORTH_A_BAR = 20_000
+"""Showers from which on progress of `generate_table` is shown."""
 CLOSING_SECONDS = 30.0
 """Longest wait for the batches in progress when the generation ends early, s."""
 
@@ -90,6 +95,44 @@ def stream(
         in_progress = [batch_begun for batch_begun in waiting if not batch_begun.cancelled()]
         if not wait(in_progress, timeout=CLOSING_SECONDS).not_done:
             pool.shutdown(wait=True)
+
+
+def generate_table(
+    runtime: Runtime, primaries: Mapping[str, NDArray[np.floating]], *, seed: int, batch: int = 128
+) -> Showers:
+    """Showers of a table of primaries (N,) each, in GeV, re-binned; the same for the same seed and any batch.
+
+    Raises InputError for energies that are not positive, numbers that are not finite or not of equal length, and
+    further columns that are missing or go beyond what was trained.
+    """
+    card = runtime.card
+    check_columns(primaries.keys() - {"energy_gev", "angle_rad"}, card)
+    table = _checked({name: primaries[name] for name in card.columns})
+    check_trained(table, card)
+    cells = np.empty((len(table["energy_gev"]), *card.shape), np.float32)
+    numbered = Primaries(table, seed, paired=True)
+    done = 0
+    with bar("generate", len(cells), "showers", disable=len(cells) < _WORTH_A_BAR) as shown:
+        for part in stream(runtime, numbered, seed=seed, count=len(cells), batch=batch):
+            cells[done : done + len(part)] = part.cells_gev
+            done += len(part)
+            shown.update(len(part))
+    return Showers.of(cells, table, "generated")
+
+
+def _checked(given: dict[str, Any]) -> dict[str, Floats]:
+    table = {name: np.asarray(column, np.float32) for name, column in given.items()}
+    names, shapes = ", ".join(table), {column.shape for column in table.values()}
+    if len(shapes) > 1 or len(shapes.pop()) != 1:
+        raise InputError(
+            "must be lists of equal length",
+            field=names,
+            value=tuple(column.shape for column in table.values()),
+            remedy="give (N,) for each",
+        )
+    if not (all(np.isfinite(column).all() for column in table.values()) and (table["energy_gev"] > 0).all()):
+        raise InputError("must be finite, energies above 0", field=names, remedy="remove the others")
+    return table
 
 
 def _finite(showers: Showers) -> Showers:

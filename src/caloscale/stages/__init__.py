@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from caloscale.stages.simulation import simulate
     from caloscale.stages.solving import report_any, solve, validate_solution
     from caloscale.stages.training import train
-    from caloscale.stages.validation import validate
+    from caloscale.stages.validation import validate, validate_int8
 
 __all__ = [
     "Generation",
@@ -43,6 +43,7 @@ __all__ = [
     "solve",
     "train",
     "validate",
+    "validate_int8",
     "validate_solution",
 ]
 
@@ -64,6 +65,7 @@ _MODULES = {
     "solve": "solving",
     "train": "training",
     "validate": "validation",
+    "validate_int8": "validation",
     "validate_solution": "solving",
 }
 
@@ -75,6 +77,6 @@ def __getattr__(name: str) -> Any:
     """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "validate":
+    if name in ("validate", "validate_int8"):
         load_tensorflow_quietly()
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

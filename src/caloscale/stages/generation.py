@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import caloscale
-from caloscale.errors import CaloscaleError, InputError, StorageError, Terminated
+from caloscale.errors import CaloscaleError, CheckpointError, InputError, StorageError, Terminated
 from caloscale.inference import Primaries, Runtime, open_runtime, parse_primaries, stream, suitable_batch
-from caloscale.inference.export.runtimes import Format, is_exported
+from caloscale.inference.export.runtimes import format_of, is_exported, verdict
 from caloscale.models.card import ModelCard, read_card
 from caloscale.profiling.memory import peak_memory_mib
 from caloscale.progress import bar
@@ -132,14 +132,15 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
             if wanted.layout not in WRITABLE:
                 raise InputError("is not written", field="layout", value=wanted.layout, remedy=f"choose {WRITABLE}")
             primaries, count = _primaries(card, wanted)
-            warnings = tuple(_warnings(card, primaries, wanted))
+            warnings = (*_warnings(card, primaries, wanted), *_doubts(model, wanted))
             if wanted.output.is_dir():
                 raise StorageError(
                     "is a folder", file=wanted.output, remedy="give the name of a file, such as showers.h5"
                 )
             started = time.perf_counter()
             # Where it is only computed in other runtimes, TensorFlow's seconds and half a gigabyte are spared.
-            if wanted.runtime not in ("onnx", "openvino") or not is_exported(model, cast(Format, wanted.runtime)):
+            format = format_of(wanted.runtime, wanted.precision)
+            if format is None or not is_exported(model, format):
                 load_tensorflow_quietly()
             runtime = open_runtime(
                 model, wanted.runtime, precision=wanted.precision, streams=wanted.streams, threads=wanted.threads
@@ -256,3 +257,16 @@ def _warnings(card: ModelCard, primaries: Primaries, wanted: Generation) -> Iter
             )
     if wanted.layout == "calochallenge":
         yield "the CaloChallenge layout has no angles: they are in the dataset theta, which its own tools do not read"
+
+
+def _doubts(model: Path, wanted: Generation) -> Iterator[str]:
+    """What is not known of a model in int8. Raises CheckpointError where its gates rejected it."""
+    if wanted.precision != "int8" or (format := format_of(wanted.runtime, wanted.precision)) is None:
+        return
+    decision = verdict(model, format)["decision"]
+    if decision == "rejected":
+        raise CheckpointError(
+            "is rejected by its gates in int8", file=model, field="precision", value="int8", remedy="use float32"
+        )
+    if decision != "accepted":
+        yield f"int8 is {decision} by the gates of {model}: caloscale validate --int8 judges it"

@@ -9,14 +9,17 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
-from caloscale.inference import Generator, load_generator
-from caloscale.models.card import CARD, REJECTED, VERDICT, ModelCard
-from caloscale.physics import Evaluation, compare, evaluate
+from caloscale.inference import Runtime, load_generator, open_runtime
+from caloscale.inference.export.runtimes import export_folder
+from caloscale.inference.stream import generate_table
+from caloscale.models.card import CARD, REJECTED, VERDICT, ModelCard, read_card
+from caloscale.physics import Comparison, Evaluation, compare, evaluate
 from caloscale.report.figure_data import FIGURE_DATA_FILE, figure_data
 from caloscale.report.physics_sections import verdict_markdown
 from caloscale.showers.arrays import Showers
@@ -88,31 +91,9 @@ def validate(
     with open_workspace(workspace) as folder, recorded("validate", folder) as figures, open_shards(dataset) as shards:
         keep_configuration(run, folder)
         (folder / AMPLIFICATION_FILE).unlink(missing_ok=True)  # of other networks or another comparison
-        check_manifest(shards.path, shards.manifest, run.data)
         generator = load_generator(trained)
-        _check_card(generator.card, trained, run)
-        if generator.card.showers_sha256 not in (None, shards.manifest.train_sha256):
-            log.warning(
-                "%s was trained on other shards than those of %s: if it has seen showers that are held out there, "
-                "the verdict is too good",
-                trained,
-                shards.path,
-            )
-        reference = shards.read("validation", judging_showers(shards.manifest, run))
-        training = shards.read("train", np.arange(min(_showers_in_memory(run), shards.manifest.splits["train"])))
-        primaries = draw_primaries(run, training, generated_showers(run, len(reference)))
-        generated, rate = _generate(generator, primaries, run.validation.seed)
-        figures.update(showersPerSecond=rate, generated=len(generated))
-        few = rows(primaries, slice(UNTRAINED_SHOWERS))
-        untrained, _ = _generate(load_generator(trained, untrained=True), few, run.validation.seed)
-        comparison = compare(
-            reference,
-            generated,
-            training=training,
-            untrained=untrained,
-            data=run.data,
-            validation=run.validation,
-        )
+        comparison, made = _compared(run, shards, generator, trained)
+        figures.update(made)
         evaluation = evaluate(comparison)
         _write_json(folder / "validation" / "physics.json", evaluation.model_dump_json(by_alias=True, indent=1))
         _write_json(folder / "validation" / FIGURE_DATA_FILE, figure_data(comparison).model_dump_json(by_alias=True))
@@ -121,6 +102,49 @@ def validate(
             _publish(evaluation, verdict, trained, target)
         figures["decision"] = evaluation.decision
         return ValidationOutcome(evaluation, verdict)
+
+
+def validate_int8(run: Run, dataset: str | Path | ShardFolder, model: Path) -> ValidationOutcome:
+    """Judge a model as OpenVINO computes it in int8, by the gates of the run; the verdict stands beside that export.
+
+    The model itself and its own verdict do not change. Raises CheckpointError for a folder that is no model or of
+    another detector or preprocessing than the run's, InputError when OpenVINO or NNCF is not installed.
+    """
+    read_card(model)
+    with open_shards(dataset) as shards:
+        comparison, _ = _compared(run, shards, open_runtime(model, "openvino", precision="int8"), model)
+        evaluation = evaluate(comparison)
+        _write_json(export_folder(model, "openvino-int8") / VERDICT, json.dumps(_decided(evaluation), indent=1))
+        return ValidationOutcome(evaluation, verdict_markdown(evaluation))
+
+
+def _compared(run: Run, shards: ShardFolder, generator: Runtime, trained: Path) -> tuple[Comparison, dict[str, float]]:
+    """A generator, opened from the folder ``trained``, and held-out Monte Carlo; how many showers it made, and per
+    second."""
+    check_manifest(shards.path, shards.manifest, run.data)
+    _check_card(generator.card, trained, run)
+    if generator.card.showers_sha256 not in (None, shards.manifest.train_sha256):
+        log.warning(
+            "%s was trained on other shards than those of %s: if it has seen showers that are held out there, "
+            "the verdict is too good",
+            trained,
+            shards.path,
+        )
+    reference = shards.read("validation", judging_showers(shards.manifest, run))
+    training = shards.read("train", np.arange(min(_showers_in_memory(run), shards.manifest.splits["train"])))
+    primaries = draw_primaries(run, training, generated_showers(run, len(reference)))
+    generated, rate = _generate(generator, primaries, run.validation.seed)
+    few = rows(primaries, slice(UNTRAINED_SHOWERS))
+    untrained, _ = _generate(load_generator(trained, untrained=True), few, run.validation.seed)
+    comparison = compare(
+        reference,
+        generated,
+        training=training,
+        untrained=untrained,
+        data=run.data,
+        validation=run.validation,
+    )
+    return comparison, {"showersPerSecond": rate, "generated": len(generated)}
 
 
 def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
@@ -173,11 +197,11 @@ def draw_primaries(run: Run, training: Showers, count: int) -> dict[str, NDArray
     return rows(training.primaries, random.integers(0, len(training), count))
 
 
-def _generate(generator: Generator, primaries: Table, seed: int) -> tuple[Showers, float]:
+def _generate(generator: Runtime, primaries: Table, seed: int) -> tuple[Showers, float]:
     """Generated showers, and showers per second."""
-    generator.generate_table(rows(primaries, slice(1)), seed=seed)  # compiles
+    generate_table(generator, rows(primaries, slice(1)), seed=seed)  # compiles
     started = time.perf_counter()
-    generated = generator.generate_table(primaries, seed=seed)
+    generated = generate_table(generator, primaries, seed=seed)
     return generated, len(generated) / (time.perf_counter() - started)
 
 
@@ -189,10 +213,12 @@ def _publish(evaluation: Evaluation, verdict: str, trained: Path, model: Path) -
             (folder / REJECTED).write_text(f"# Rejected\n\n{verdict}\n", encoding="utf-8")
         else:
             shutil.copytree(trained, folder)
-            decided = evaluation.model_dump(
-                mode="json", by_alias=True, include={"decision", "reasons", "gates", "warnings"}
-            )
-            (folder / VERDICT).write_text(json.dumps(decided, indent=1) + "\n", encoding="utf-8")
+            (folder / VERDICT).write_text(json.dumps(_decided(evaluation), indent=1) + "\n", encoding="utf-8")
+
+
+def _decided(evaluation: Evaluation) -> dict[str, Any]:
+    """What is kept of a verdict beside a model."""
+    return evaluation.model_dump(mode="json", by_alias=True, include={"decision", "reasons", "gates", "warnings"})
 
 
 def _write_json(path: Path, text: str) -> None:

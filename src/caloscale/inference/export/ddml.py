@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
+from caloscale.inference.export.runtimes import runtime_of
 from caloscale.inference.export.target import Target, clamp, first_particle, fixed_columns, fixed_text
 from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
@@ -87,7 +88,7 @@ class Ddml(Target):
         """From uniform numbers and GeV to MeV (1, layer, x, y)."""
         import tensorflow as tf
 
-        traced, card, size = generator.graph(self.format), self.card, self.noise_size
+        traced, card, size = generator.graph(runtime_of(self.format)), self.card, self.noise_size
         x, y, layers = card.shape
         halved_x, halved_y = self._halved
 

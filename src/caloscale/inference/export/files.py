@@ -15,17 +15,27 @@ import caloscale
 from caloscale.errors import CheckpointError, InputError, StorageError
 from caloscale.inference.export.ddml import Ddml
 from caloscale.inference.export.par04 import Par04
-from caloscale.inference.export.plain import Onnx, OpenVino
-from caloscale.inference.export.runtimes import CHECKED, FILES, RECORD, TOLERANCE, deviation, metadata, source_sha256
+from caloscale.inference.export.plain import Onnx, OpenVino, OpenVinoInt8
+from caloscale.inference.export.runtimes import (
+    CHECKED,
+    FILES,
+    PACKAGES,
+    RECORD,
+    TOLERANCES,
+    deviation,
+    metadata,
+    source_sha256,
+    verdict,
+)
 from caloscale.inference.export.target import Target, ranges
 from caloscale.inference.packages import load, openvino_core
-from caloscale.models.card import VERDICT, read_card
+from caloscale.models.card import read_card
 from caloscale.progress import bar
 from caloscale.showers.primaries import rows
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import atomic_writer
 
-TARGETS: dict[str, type[Target]] = {target.name: target for target in (Onnx, Par04, Ddml, OpenVino)}
+TARGETS: dict[str, type[Target]] = {target.name: target for target in (Onnx, Par04, Ddml, OpenVino, OpenVinoInt8)}
 README = "README.md"
 PRIMARIES = 100
 """Showers of a check."""
@@ -78,8 +88,17 @@ def export_model(model: Path, target: str, output: Path) -> TargetRecord:
     kind = _target(target)
     card = read_card(model)
     _refuse_foreign(output)
-    for package in ("openvino",) if kind.format == "openvino" else ("onnx", "onnxruntime", "tf2onnx"):
+    for package in PACKAGES[kind.format]:
         load(package)
+    decided = verdict(model, kind.format)
+    if decided["decision"] == "rejected":
+        raise CheckpointError(
+            f"is rejected by its gates as {kind.format}",
+            file=model,
+            field="--target",
+            value=target,
+            remedy="use another target",
+        )
     from caloscale.inference.export import formats
     from caloscale.inference.generator import load_generator
 
@@ -89,11 +108,11 @@ def export_model(model: Path, target: str, output: Path) -> TargetRecord:
     name, source = FILES[kind.format], source_sha256(model)
     with atomic_writer(output, replace_folder=True) as folder:
         folder.mkdir()
-        properties = _properties(chosen, model, source)
+        properties = _properties(chosen, decided, source)
         write(generator, chosen.graph(generator), folder / name, properties)
         found, _ = _compare(chosen, folder / name, generator, CHECKED)
-        if not found <= TOLERANCE:
-            raise _disagrees(found, model, target)
+        if not found <= TOLERANCES[kind.format]:
+            raise _disagrees(found, model, kind)
         (folder / README).write_text(_readme(chosen, name, properties), encoding="utf-8")
         record = TargetRecord(
             target=target,
@@ -141,14 +160,14 @@ def check_file(file: Path, model: Path | None = None) -> Check:
     generator = load_generator(folder)
     chosen = kind(generator.card, generator.noise_size)
     found, milliseconds = _compare(chosen, file, generator, PRIMARIES)
-    if not found <= TOLERANCE:
-        raise _disagrees(found, file, kind.name)
+    if not found <= TOLERANCES[kind.format]:
+        raise _disagrees(found, file, kind)
     return Check(
         file=str(file),
         target=kind.name,
         showers=PRIMARIES,
         deviation=found,
-        tolerance=TOLERANCE,
+        tolerance=TOLERANCES[kind.format],
         milliseconds_per_shower=round(milliseconds, 3),
     )
 
@@ -217,7 +236,7 @@ def _metadata(file: Path) -> dict[str, str]:
         raise InputError(f"cannot be read: {' '.join(str(error).split())[:200]}", file=file, remedy=remedy) from error
 
 
-def _properties(target: Target, model: Path, source: str) -> dict[str, str]:
+def _properties(target: Target, decided: dict[str, Any], source: str) -> dict[str, str]:
     """The metadata of a file: text by name."""
     card = target.card
     said = metadata(card, target.noise_size)
@@ -235,21 +254,8 @@ def _properties(target: Target, model: Path, source: str) -> dict[str, str]:
         "caloscale.angleRangeDeg": "{:g} {:g}".format(*card.angle_deg),
         "caloscale.outsideRange": OUTSIDE,
         "caloscale.noise": "from the caller",
-        "caloscale.verdict": _verdict(model),
+        "caloscale.verdict": json.dumps(decided),
     }
-
-
-def _verdict(model: Path) -> str:
-    """What the validation decided, as JSON; a folder that no validation has written is not assessed."""
-    try:
-        decided = json.loads((model / VERDICT).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        decided = {"decision": "not assessed", "reasons": [f"the model folder has no {VERDICT}"]}
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"cannot be read: {error}", file=model / VERDICT, remedy="validate again, or copy the whole model folder"
-        ) from error
-    return json.dumps(decided)
 
 
 def _readme(target: Target, file: str, said: dict[str, str]) -> str:
@@ -279,7 +285,7 @@ def _readme(target: Target, file: str, said: dict[str, str]) -> str:
 
 def _caller(target: Target, file: Path) -> Callable[..., Any]:
     """The call of the target: batch 1, one thread, no optimisation of the graph; inputs in their order."""
-    if target.format == "openvino":
+    if target.format != "onnx":
         compiled = openvino_core().compile_model(
             file, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
         )
@@ -315,9 +321,9 @@ def _compare(target: Target, file: Path, generator: Any, count: int) -> tuple[fl
     return worst, float(np.median(seconds)) * 1000
 
 
-def _disagrees(found: float, file: Path, target: str) -> CheckpointError:
+def _disagrees(found: float, file: Path, target: type[Target]) -> CheckpointError:
     return CheckpointError(
-        f"differs from the network in the call of {target}: by {found:.1e}, allowed {TOLERANCE:g}",
+        f"differs from the network in the call of {target.name}: by {found:.1e}, allowed {TOLERANCES[target.format]:g}",
         file=file,
         remedy="export the model again; if it stays, report it with the versions in export.json",
     )

@@ -1,10 +1,12 @@
-"""Writing and computing a generator as ONNX and OpenVINO IR."""
+"""Writing and computing a generator as ONNX and OpenVINO IR, with convolutions in float32 or int8."""
 
 from __future__ import annotations
 
+import io
 import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,29 +14,34 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from caloscale.inference.export.runtimes import BATCH, Format
+from caloscale.inference.export.runtimes import BATCH, PACKAGES, Format, runtime_of
+from caloscale.inference.export.target import spread
 from caloscale.inference.generator import Generator
 from caloscale.inference.packages import load, openvino_core
+from caloscale.random import latent_noise
 
 OPSET = 18
 """Version of the ONNX operators: ONNX Runtime 1.14 and later have them."""
 Compute = Callable[..., Any]
+CALIBRATED, CALIBRATED_AT_ONCE = 160, 8
+"""Showers from which the ranges of int8 are taken, and how many are computed together."""
 
 
 def exporter(format: Format) -> tuple[Callable[..., None], Compute, dict[str, str]]:
     """How a format is written (generator, graph, path, properties), how its file is computed, and the versions."""
-    write, compute, packages = {
-        "onnx": (_write_onnx, _compute_onnx, ("tf2onnx", "onnx", "onnxruntime")),
-        "openvino": (_write_openvino, _compute_openvino, ("openvino",)),
+    write, compute = {
+        "onnx": (_write_onnx, _compute_onnx),
+        "openvino": (_write_openvino, _compute_openvino),
+        "openvino-int8": (_write_int8, _compute_openvino),
     }[format]
-    for package in packages:
+    for package in PACKAGES[format]:
         load(package)
-    return write, compute, {"tensorflow": tf.__version__, **{name: version(name) for name in packages}}
+    return write, compute, {"tensorflow": tf.__version__, **{name: version(name) for name in PACKAGES[format]}}
 
 
 def named(generator: Generator, format: Format) -> Any:
     """The graph of a format from noise and the columns of the table of primaries to GeV, its output with a name."""
-    traced = generator.graph(format)
+    traced = generator.graph(runtime_of(format))
 
     def cells_gev(*inputs: Any) -> dict[str, Any]:
         return {"cells_gev": traced(*inputs)}
@@ -101,7 +108,10 @@ def _compute_onnx(path: Path, inputs: dict[str, Any]) -> Any:
 
 
 def _write_openvino(generator: Generator, graph: Any, path: Path, properties: dict[str, str]) -> None:
-    openvino = load("openvino")
+    load("openvino").save_model(_openvino_model(generator, graph, properties), str(path), compress_to_fp16=False)
+
+
+def _openvino_model(generator: Generator, graph: Any, properties: dict[str, str]) -> Any:
     # By way of a SavedModel: the converter of TensorFlow objects would report its use over the network.
     with tempfile.TemporaryDirectory() as folder:
         module = tf.Module()
@@ -114,7 +124,52 @@ def _write_openvino(generator: Generator, graph: Any, path: Path, properties: di
         model = openvino_core().read_model(folder)
         for name, text in properties.items():
             model.set_rt_info(text, name.split("."))
-        openvino.save_model(model, str(path), compress_to_fp16=False)
+        return model
+
+
+def _write_int8(generator: Generator, graph: Any, path: Path, properties: dict[str, str]) -> None:
+    """As `_write_openvino`, with inputs and weights of convolutions in 8 bits.
+
+    Ranges are those of showers over all that was trained on. The last convolutions, whose results are cells or their
+    logarithms, and all that is no convolution stay as they are: an error in a logarithm is a factor of an energy.
+    """
+    nncf, model = load("nncf"), _openvino_model(generator, graph, properties)
+    operations = model.get_ordered_ops()
+    kept = {one.get_type_name() for one in operations} - {"Convolution", "Constant", "Convert", "Parameter", "Result"}
+    ignored = nncf.IgnoredScope(types=sorted(kept), names=last_convolutions(operations), validate=False)
+    noise, table = latent_noise(1, 0, CALIBRATED, generator.noise_size), spread(generator.card, CALIBRATED)
+    inputs = {"noise": noise, **table}
+    batches = [
+        {name: values[first : first + CALIBRATED_AT_ONCE] for name, values in inputs.items()}
+        for first in range(0, CALIBRATED, CALIBRATED_AT_ONCE)
+    ]
+    nncf.set_log_level(logging.ERROR)
+    with redirect_stdout(io.StringIO()):  # bars of progress
+        quantized = nncf.quantize(
+            model,
+            nncf.Dataset(batches),
+            subset_size=len(batches),
+            preset=nncf.QuantizationPreset.MIXED,
+            ignored_scope=ignored,
+        )
+    load("openvino").save_model(quantized, str(path), compress_to_fp16=False)
+
+
+def last_convolutions(operations: Sequence[Any]) -> list[str]:
+    """Names of the convolutions of an OpenVINO model from which no way leads to another one.
+
+    operations: in their order, inputs first.
+    """
+    before: set[str] = set()
+    last = []
+    for one in reversed(operations):
+        readers = [reader.get_node() for output in one.outputs() for reader in output.get_target_inputs()]
+        leads = any(r.get_type_name() == "Convolution" or r.get_friendly_name() in before for r in readers)
+        if leads:
+            before.add(one.get_friendly_name())
+        elif one.get_type_name() == "Convolution":
+            last.append(one.get_friendly_name())
+    return sorted(last)
 
 
 def _compute_openvino(path: Path, inputs: dict[str, Any]) -> Any:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from caloscale.detector.geometry import absorber_mm, aim_depth_mm, sensor_depth_mm, transverse_mm
 from caloscale.errors import InputError
+from caloscale.inference.export.runtimes import runtime_of
 from caloscale.inference.export.target import Target, clamp, first_particle, fixed_columns, fixed_text
 from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
@@ -187,7 +188,7 @@ class Par04(Target):
         """From (1, n + 4) to (1, cells of the mesh), deposits over the primary's energy."""
         import tensorflow as tf
 
-        traced, card, size = generator.graph(self.format), self.card, self.noise_size
+        traced, card, size = generator.graph(runtime_of(self.format)), self.card, self.noise_size
         tables, cells = self._tables, math.prod(self.mesh.cells)
         low, high = card.angle_deg
         step = (high - low) / max(1, len(tables) - 1) or 1.0

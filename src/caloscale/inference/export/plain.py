@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.inference.export.runtimes import Format, runtime_of
 from caloscale.inference.export.target import Target, clamp
 from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
@@ -26,7 +27,7 @@ class Onnx(Target):
         """From noise (batch, n) and the columns of the table of primaries (batch,) to GeV (batch, X, Y, Z)."""
         import tensorflow as tf
 
-        traced, card = generator.graph(self.format), self.card
+        traced, card = generator.graph(runtime_of(self.format)), self.card
 
         def cells_gev(noise: Any, *columns: Any) -> dict[str, Any]:
             primaries, scale = clamp(dict(zip(card.columns, columns)), card)
@@ -74,7 +75,7 @@ class OpenVino(Onnx):
     """OpenVINO in a program of one's own. Its format has two files: `generator.xml` and `generator.bin`."""
 
     name = "openvino"
-    format = "openvino"
+    format: ClassVar[Format] = "openvino"
 
     def usage(self, file: str) -> str:
         """Lines of Python."""
@@ -91,6 +92,13 @@ angle_rad = np.radians(np.full(10, {_middle(self.card.angle_deg)}, np.float32))
 {_further(self.card)}cells_gev = model({{{_passed(self.card)}}})["cells_gev"]
 ```
 """
+
+
+class OpenVinoInt8(OpenVino):
+    """As `OpenVino`, with convolutions in int8: another generator, which the gates have judged."""
+
+    name = "openvino-int8"
+    format = "openvino-int8"
 
 
 def _further(card: ModelCard) -> str:

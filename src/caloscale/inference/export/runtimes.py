@@ -8,10 +8,11 @@ travels inside the file. An export is made when it is first asked for, and again
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,8 @@ from pydantic import Field, ValidationError
 
 import caloscale
 from caloscale.errors import CheckpointError
-from caloscale.models.card import CARD, GENERATOR, ModelCard
+from caloscale.inference.runtime import RuntimeName
+from caloscale.models.card import CARD, GENERATOR, VERDICT, ModelCard
 from caloscale.random import latent_noise
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import atomic_writer
@@ -27,12 +29,20 @@ from caloscale.storage.atomic import atomic_writer
 if TYPE_CHECKING:
     from caloscale.inference.generator import Generator
 
-Format = Literal["onnx", "openvino"]
-FILES: dict[Format, str] = {"onnx": "generator.onnx", "openvino": "generator.xml"}
+Format = Literal["onnx", "openvino", "openvino-int8"]
+FILES: dict[Format, str] = {"onnx": "generator.onnx", "openvino": "generator.xml", "openvino-int8": "generator.xml"}
+PACKAGES: dict[Format, tuple[str, ...]] = {
+    "onnx": ("tf2onnx", "onnx", "onnxruntime"),
+    "openvino": ("openvino",),
+    "openvino-int8": ("openvino", "nncf"),
+}
+"""What writes and computes them, beside TensorFlow."""
 FOLDER, RECORD = "exports", "export.json"
 TOLERANCE = 1e-4
 """How far an exported model may be from the network: in a cell, as part of the shower's largest cell, and in the
 sum of a shower."""
+TOLERANCES: dict[Format, float] = {"onnx": TOLERANCE, "openvino": TOLERANCE, "openvino-int8": 0.5}
+"""By format. int8 changes cells, and the gates of the validation judge how much it may: here damage is found only."""
 CHECKED = 8
 """Showers that are compared."""
 _MEANING = {
@@ -71,15 +81,31 @@ def exported(folder: Path, format: Format) -> Path:
     Raises CheckpointError for a folder that is no model or an export that disagrees, InputError when a package is
     missing, StorageError.
     """
-    target = folder / FOLDER / format
+    target = export_folder(folder, format)
     if not is_exported(folder, format):
         _export(folder, format, target)
     return target / FILES[format]
 
 
+def export_folder(folder: Path, format: Format) -> Path:
+    """Where the export of a model folder is kept."""
+    return folder / FOLDER / format
+
+
+def format_of(runtime: str, precision: str) -> Format | None:
+    """The format that a runtime computes; None: it computes the network itself."""
+    name = f"{runtime}-int8" if precision == "int8" else runtime
+    return next((format for format in get_args(Format) if format == name), None)
+
+
+def runtime_of(format: Format) -> RuntimeName:
+    """The runtime that computes a format."""
+    return "onnx" if format == "onnx" else "openvino"
+
+
 def is_exported(folder: Path, format: Format) -> bool:
     """Whether an export is there and belongs to the network: then TensorFlow is not needed."""
-    target = folder / FOLDER / format
+    target = export_folder(folder, format)
     try:
         record = ExportRecord.model_validate_json((target / RECORD).read_bytes(), by_alias=True, by_name=False)
     except (OSError, ValidationError):
@@ -99,9 +125,10 @@ def _export(folder: Path, format: Format, target: Path) -> None:
         path = temporary / FILES[format]
         write(generator, formats.named(generator, format), path, metadata(generator.card, generator.noise_size))
         deviation = _deviation(generator, lambda inputs: compute(path, inputs))
-        if not deviation <= TOLERANCE:
+        if not deviation <= TOLERANCES[format]:
             raise CheckpointError(
-                f"differs from the network once it is exported to {format}: by {deviation:.1e}, allowed {TOLERANCE:g}",
+                f"differs from the network once it is exported to {format}: by {deviation:.1e}, allowed "
+                f"{TOLERANCES[format]:g}",
                 file=folder / GENERATOR,
                 remedy="use --runtime tensorflow, and report this with the versions " + str(versions),
             )
@@ -110,7 +137,7 @@ def _export(folder: Path, format: Format, target: Path) -> None:
             source=source_sha256(folder),
             content=_content(temporary),
             deviation=deviation,
-            tolerance=TOLERANCE,
+            tolerance=TOLERANCES[format],
             showers=CHECKED,
             versions=versions,
         )
@@ -161,6 +188,26 @@ def deviation(ours: NDArray[np.floating], truth: NDArray[np.floating], threshold
     return float(max((np.abs(difference).max(axis=1) / largest).max(), (np.abs(difference.sum(axis=1)) / total).max()))
 
 
+def verdict(folder: Path, format: Format) -> dict[str, Any]:
+    """What the validation decided on a model in a format; what was not validated is not assessed.
+
+    Formats that agree with the network but for rounding have its verdict, int8 its own. Raises CheckpointError for a
+    file that cannot be read.
+    """
+    path, how = folder / VERDICT, "validate again, or copy the whole model folder"
+    if TOLERANCES[format] > TOLERANCE:
+        path, how = export_folder(folder, format) / VERDICT, "judge it again by caloscale validate --int8"
+        if not is_exported(folder, format):
+            return {"decision": "not assessed", "reasons": [f"this network was not validated as {format}"]}
+    try:
+        decided: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {"decision": "not assessed", "reasons": [f"the model folder has no {path.relative_to(folder)}"]}
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot be read: {error}", file=path, remedy=how) from error
+    return decided
+
+
 def source_sha256(folder: Path) -> str:
     """SHA-256 of the network, its card and the version of the software. Raises CheckpointError."""
     digest = hashlib.sha256(caloscale.__version__.encode())
@@ -175,7 +222,8 @@ def source_sha256(folder: Path) -> str:
 
 def _content(target: Path) -> str:
     digest = hashlib.sha256()
-    for path in sorted(p for p in target.rglob("*") if p.is_file() and p != target / RECORD):
+    others = (target / RECORD, target / VERDICT)
+    for path in sorted(p for p in target.rglob("*") if p.is_file() and p not in others):
         digest.update(str(path.relative_to(target)).encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
