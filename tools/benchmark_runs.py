@@ -20,7 +20,7 @@ showers, one column per seed: `make bench BENCH=runs`.
 The peak memory is that of all processes of a stage together. Simulation: {showers} showers of {energies} GeV
 from Geant4, {core_seconds:.3f} core seconds each; later runs take them from the cache.
 
-### What five minutes of training learn
+### What the training learns
 
 Separation power from held-out Geant4 showers, 0 (equal) to 1 (disjoint). *Null*: what is expected of equal
 distributions at these numbers of showers. *Baseline*: the mean training shower scaled by energy. *Improvement*:
