@@ -24,12 +24,13 @@ from caloscale.bench.machine import describe_machine
 from caloscale.bench.results import (
     AllReduceBench,
     BenchMachine,
+    ConvolutionsBench,
     ExchangeBench,
     GenerateBench,
     InputBench,
     StepBench,
 )
-from caloscale.bench.tables import bench_tables, machine_text
+from caloscale.bench.tables import Bench, bench_tables, machine_text
 from caloscale.profiling.result import Profile
 from caloscale.report.run_figures import profile_table
 from caloscale.storage.atomic import atomic_writer
@@ -116,8 +117,9 @@ def bench(*command: str) -> Measurement:
 def write_bench(measurement: Measurement) -> str:
     """The table of a bench in Markdown."""
     text = measurement.result.read_text(encoding="utf-8")
-    kinds = {
+    kinds: dict[str, type[Bench]] = {
         "step": StepBench,
+        "convolutions": ConvolutionsBench,
         "generate": GenerateBench,
         "input": InputBench,
         "allreduce": AllReduceBench,
@@ -193,7 +195,21 @@ SECTIONS = (
             bench("step", "--preset", "variable-angle", "--precision", "float32", "--batch", "8"),
             bench("step", "--preset", "variable-angle", "--precision", "bfloat16", "--batch", "8"),
             bench("step", "--preset", "fixed-angle", "--precision", "float32", "--batch", "8"),
+            bench("step", "--preset", "fixed-angle", "--precision", "bfloat16", "--batch", "8"),
             bench("step", "--preset", "compact", "--precision", "float32", "--batch", "32"),
+        ),
+        write_bench,
+    ),
+    Section(
+        "convolutions",
+        "Convolutions, layer by layer",
+        tuple(
+            bench("convolutions", "--preset", preset, "--precision", precision, "--batch", "8")
+            for preset, precision in (
+                ("variable-angle", "float32"),
+                ("variable-angle", "bfloat16"),
+                ("fixed-angle", "float32"),
+            )
         ),
         write_bench,
     ),

@@ -305,3 +305,76 @@ class ExchangeBench(Block):
     epochs: tuple[SolverEpoch, ...]
     """Measured."""
     machine: BenchMachine
+
+
+class PassTimes(Block):
+    """Milliseconds a shower of the passes of a convolution: medians of the rounds."""
+
+    forward: float
+    """The convolution with bias and activation."""
+    input_gradient: float
+    """The gradient with respect to the input, of the convolution alone."""
+    kernel_gradient: float
+    """That with respect to the kernel."""
+
+    @property
+    def total(self) -> float:
+        """All three."""
+        return self.forward + self.input_gradient + self.kernel_gradient
+
+
+class ConvolutionFigures(Block):
+    """Convolutions beside the plain ones in the same precision."""
+
+    flop: int
+    """Operations of a pass of the plain convolution for one shower; a multiply-add counts 2."""
+    reference: PassTimes
+    """Upsampling, zeros, and TensorFlow's own operations."""
+    ours: PassTimes
+    """As the layers of a training compute them."""
+    ratio: float
+    """How many times faster than the reference, the three passes together."""
+    reference_gflops: float
+    """The operations of three passes over their time, GFLOP/s."""
+    gflops: float
+    """The same operations over our time: what a folded convolution or zeros change is not counted."""
+    peak_share: float
+    """gflops over the rate of a large matrix product; folded, it may be above 1."""
+
+
+class ConvolutionTime(ConvolutionFigures):
+    """A distinct 3D convolution of a network."""
+
+    network: str
+    """generator or discriminator."""
+    layers: tuple[str, ...]
+    """Layers that compute it."""
+    kernel: tuple[int, int, int]
+    """Its kernel along x, y and z."""
+    channels: int
+    """Of the input."""
+    filters: int
+    """Channels of the output."""
+    upsampling: tuple[int, int, int]
+    """How often a cell is repeated along each axis before it, folded in ours."""
+
+
+class ConvolutionsBench(Block):
+    """The 3D convolutions of both networks, ours and plain ones in turn within one process."""
+
+    bench: Literal["convolutions"] = "convolutions"
+    preset: str
+    """The networks."""
+    precision: str
+    """float32 or bfloat16, of both."""
+    batch: int
+    """Showers of a call."""
+    rounds: int
+    """Calls of each pass."""
+    peak_gflops: float
+    """Measured with a large matrix product of the same precision, GFLOP/s."""
+    layers: tuple[ConvolutionTime, ...]
+    """Generator first."""
+    total: ConvolutionFigures
+    """Of all layers; a training step makes some passes several times and others not at all."""
+    machine: BenchMachine

@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from caloscale.bench.results import (
     AllReduceBench,
     BenchMachine,
+    ConvolutionFigures,
+    ConvolutionsBench,
+    ConvolutionTime,
     ExchangeBench,
     ExchangeTime,
     GenerateBench,
     InputBench,
+    PassTimes,
     RuntimeTime,
     SolverEpoch,
     StepBench,
@@ -18,7 +22,7 @@ from caloscale.bench.results import (
 )
 from caloscale.report.blocks import Table
 
-Bench = StepBench | GenerateBench | InputBench | AllReduceBench | ExchangeBench
+Bench = StepBench | ConvolutionsBench | GenerateBench | InputBench | AllReduceBench | ExchangeBench
 WIDEST = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}
 
 
@@ -26,6 +30,8 @@ def bench_tables(bench: Bench) -> tuple[Table, ...]:
     """The tables of a bench."""
     if isinstance(bench, StepBench):
         return (_step(bench),)
+    if isinstance(bench, ConvolutionsBench):
+        return (_convolutions(bench),)
     if isinstance(bench, GenerateBench):
         return (_generate(bench),)
     if isinstance(bench, InputBench):
@@ -69,6 +75,41 @@ def _step(bench: StepBench) -> Table:
             f"{bench.ratio_spread[1]:.2f} over {bench.spread.rounds} rounds). "
             f"A large matrix product in {bench.precision} reaches {bench.peak_gflops:.0f} GFLOP/s. GFLOP/s of ours "
             "count what is computed (folded), those of the reference the published arithmetic."
+        ),
+    )
+
+
+def _convolutions(bench: ConvolutionsBench) -> Table:
+    def times(one: PassTimes) -> str:
+        return " / ".join(f"{value:.3g}" for value in (one.forward, one.input_gradient, one.kernel_gradient))
+
+    def figures(one: ConvolutionFigures) -> tuple[str, ...]:
+        rates = (f"{one.reference_gflops:.0f}", f"{one.gflops:.0f}", f"{100 * one.peak_share:.0f}")
+        return (times(one.reference), times(one.ours), f"{one.ratio:.2f}", *rates)
+
+    def name(one: ConvolutionTime) -> str:
+        kernel = ",".join(map(str, one.kernel))
+        text = f"{one.network} {', '.join(one.layers)} ({kernel}) {one.channels}-{one.filters}"
+        return text if one.upsampling == (1, 1, 1) else f"{text} behind x{' x'.join(map(str, one.upsampling))}"
+
+    return Table(
+        caption=f"3D convolutions, {bench.preset}, batches of {bench.batch}, {bench.precision}",
+        columns=(
+            "kernel, channels",
+            "plain, ms (forward / gradient of input / of kernel)",
+            "ours, ms",
+            "ratio",
+            "plain, GFLOP/s",
+            "ours, GFLOP/s",
+            "ours, % of a matrix product",
+        ),
+        rows=(*((name(one), *figures(one)) for one in bench.layers), ("all", *figures(bench.total))),
+        note=(
+            f"Milliseconds a shower, medians of {bench.rounds} calls of each pass, by turns in one process. Plain: "
+            "upsampling, zeros and TensorFlow's own operations in the same precision. Ratio and rates are those of the "
+            "three passes together; both rates count the products of the plain convolution, so a folded one may "
+            f"exceed the {bench.peak_gflops:.0f} GFLOP/s of a large matrix product. A training step makes some passes "
+            "several times and others not at all."
         ),
     )
 

@@ -15,6 +15,7 @@ class What(StrEnum):
     """What can be measured."""
 
     STEP = "step"
+    CONVOLUTIONS = "convolutions"
     GENERATE = "generate"
     INPUT = "input"
     ALLREDUCE = "allreduce"
@@ -32,7 +33,10 @@ class Precision(StrEnum):
 def command(
     what: Annotated[
         What,
-        typer.Argument(help="A training step, generation, the input pipeline, all-reduces, or the solver's exchanges."),
+        typer.Argument(
+            help="A training step, its 3D convolutions, generation, the input pipeline, all-reduces, or the solver's "
+            "exchanges."
+        ),
     ],
     preset: Annotated[str, typer.Option(help="compact, par04, variable-angle or fixed-angle.")] = "variable-angle",
     precision: Annotated[
@@ -41,7 +45,9 @@ def command(
     batch: Annotated[
         int | None, typer.Option(min=1, help="Showers of a batch. Absent: 8 of the published networks, 32 of compact.")
     ] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds. Absent: as many as fit into two minutes.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds. Absent: as many as fit into two minutes; convolutions: 7.")
+    ] = None,
     streams: Annotated[int, typer.Option(min=1, help="generate: batches computed at once.")] = 1,
     threads: Annotated[
         int | None, typer.Option(min=1, help="generate: threads of a runtime. Absent: one per core.")
@@ -51,7 +57,10 @@ def command(
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
-    """Measure in interleaved rounds, ours and the reference in turn, each in a process of its own."""
+    """Measure in interleaved rounds, ours and the reference in turn, each in a process of its own.
+
+    The convolutions are all measured in one process.
+    """
     from caloscale.bench.tables import Bench, bench_tables, machine_text
     from caloscale.cli.tables import console, table
     from caloscale.spec import load_run
@@ -67,6 +76,10 @@ def command(
         from caloscale.bench.training import bench_step
 
         made = bench_step(run, size, rounds=rounds)
+    elif what is What.CONVOLUTIONS:
+        from caloscale.bench.convolutions import bench_convolutions
+
+        made = bench_convolutions(run, size, rounds=rounds)
     elif what is What.GENERATE:
         from caloscale.bench.generate import bench_generate
 

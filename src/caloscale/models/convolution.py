@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from caloscale.models.convolution_ways import Cells, Direct, Shape, Way
+from caloscale.models.convolution_ways import Cells, Direct, Shape, Way, Ways
 from caloscale.models.folding import Triple as Triple
 from caloscale.models.folding import UpsampledConv3D, activated, gradient_scope, triple
 
@@ -105,10 +105,22 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         if self._table is None:
             zeros = [[0, 0], *([n, n] for n in self.pad), [0, 0]]
             return activated(super().call(tf.pad(inputs, zeros) if any(self.pad) else inputs), self.slope)
-        ways = [self._way(int(channels)) for channels in (self.filters, inputs.shape[-1])]
         bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
-        shape = self._shape(inputs.shape)
-        return _convolved(inputs, tf.convert_to_tensor(self.kernel), bias, shape, self.slope, *ways)
+        shape, ways = self.sizes(inputs.shape), self.ways(inputs.shape[-1])
+        return _convolved(inputs, tf.convert_to_tensor(self.kernel), bias, shape, self.slope, ways)
+
+    def sizes(self, inputs: Any) -> Shape:
+        """Of the convolution of volumes of this shape (B, X, Y, Z, C)."""
+        sizes, kernel = triple(inputs[1:4]), triple(self.kernel_size)
+        before = behind = self.pad
+        if self.padding == "same":
+            before, behind = (triple((width - more) // 2 for width in kernel) for more in (1, 0))
+        return Shape(sizes, kernel, before, behind)
+
+    def ways(self, channels: int) -> Ways:
+        """Of the passes with this number of input channels; TensorFlow's own operations where Keras' layer computes."""
+        output, inputs = self._way(int(self.filters)), self._way(int(channels))
+        return Ways(forward=output, input_gradient=inputs, kernel_gradient=output)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """(B, X', Y', Z', filters)."""
@@ -122,28 +134,18 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         batch, *sizes, channels = shape
         return (batch, *(size + 2 * zeros for size, zeros in zip(sizes, self.pad)), channels)
 
-    def _shape(self, inputs: Any) -> Shape:
-        sizes, kernel = triple(inputs[1:4]), triple(self.kernel_size)
-        before = behind = self.pad
-        if self.padding == "same":
-            before, behind = (triple((width - more) // 2 for width in kernel) for more in (1, 0))
-        return Shape(sizes, kernel, before, behind)
-
     def _way(self, channels: int) -> Way:
         cells = (self._table or {}).get(channels, (1, 1, 1))
         return Direct() if cells == (1, 1, 1) else Cells(cells)
 
 
-def _convolved(x: Any, kernel: Any, bias: Any, shape: Shape, slope: float, way: Way, input_way: Way) -> Any:
-    """Convolution, bias and activation, whose gradients go ways of their own.
-
-    way: of the convolution and the gradient with respect to the kernel; input_way: of that with respect to the input.
-    """
+def _convolved(x: Any, kernel: Any, bias: Any, shape: Shape, slope: float, ways: Ways) -> Any:
+    """Convolution, bias and activation, whose gradients go ways of their own."""
     scope = gradient_scope()
 
     @tf.custom_gradient
     def convolve(x: Any, kernel: Any, *bias: Any) -> Any:
-        y = way.forward(x, kernel, shape, bias[0] if bias else None, slope)
+        y = ways.forward.forward(x, kernel, shape, bias[0] if bias else None, slope)
 
         def gradients(gradient: Any) -> Any:
             # Without the dependency zeros around the input are made as soon as it is there, and kept until now.
@@ -154,9 +156,9 @@ def _convolved(x: Any, kernel: Any, bias: Any, shape: Shape, slope: float, way: 
                     # The output has the sign of the input.
                     gradient = tf.raw_ops.LeakyReluGrad(gradients=gradient, features=y, alpha=slope)
                 with tf.name_scope(INPUT_GRADIENT):
-                    of_input = input_way.input_gradient(gradient, kernel, shape)
+                    of_input = ways.input_gradient.input_gradient(gradient, kernel, shape)
                 with tf.name_scope(KERNEL_GRADIENT):
-                    of_kernel = way.kernel_gradient(x, gradient, shape)
+                    of_kernel = ways.kernel_gradient.kernel_gradient(x, gradient, shape)
                 return [of_input, of_kernel, *(_sum_of_channels(gradient) for _ in bias)]
 
         return y, gradients

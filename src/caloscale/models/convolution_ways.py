@@ -62,6 +62,15 @@ class Way(Protocol):
 
 
 @dataclass(frozen=True)
+class Ways:
+    """The ways of the three passes of a layer."""
+
+    forward: Way
+    input_gradient: Way
+    kernel_gradient: Way
+
+
+@dataclass(frozen=True)
 class Direct:
     """TensorFlow's own operations."""
 

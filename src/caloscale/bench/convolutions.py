@@ -1,0 +1,114 @@
+"""The bench of the 3D convolutions, layer by layer: ours beside plain ones, in one process and by turns."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from caloscale.bench.machine import describe_machine
+from caloscale.bench.results import ConvolutionFigures, ConvolutionsBench, ConvolutionTime, PassTimes
+from caloscale.errors import BenchError
+from caloscale.progress import bar
+from caloscale.spec import Run
+from caloscale.tensorflow_import import load_tensorflow_quietly
+
+ROUNDS = 7
+"""Calls of each pass, of which the median is taken; a minute for the published networks in batches of 8."""
+
+
+def bench_convolutions(run: Run, batch: int, *, rounds: int | None = None) -> ConvolutionsBench:
+    """Time the passes of each 3D convolution of both networks on ``batch`` showers.
+
+    Raises BenchError when the networks have none.
+    """
+    if run.model.is_compact:
+        raise BenchError(f"the networks of {run.model.preset} have no 3D convolution; give --preset variable-angle")
+    machine = describe_machine()
+    load_tensorflow_quietly()
+    from caloscale.models import build
+    from caloscale.profiling.peak import measure_peak, with_measured_precision
+
+    run = with_measured_precision(run)
+    precision, networks = run.train.precision, build(run.model, run.data)
+    peak = measure_peak(precision).gflops
+    layers = time_convolutions(networks._asdict(), batch, precision, peak, rounds or ROUNDS)
+    return ConvolutionsBench(
+        preset=run.model.preset,
+        precision=precision,
+        batch=batch,
+        rounds=rounds or ROUNDS,
+        peak_gflops=peak,
+        layers=layers,
+        total=total_of(layers, peak),
+        machine=machine,
+    )
+
+
+def time_convolutions(
+    networks: Mapping[str, Any], batch: int, precision: str, peak_gflops: float, rounds: int
+) -> tuple[ConvolutionTime, ...]:
+    """Times of the distinct convolutions of Keras models, in the order of their layers."""
+    from caloscale.profiling import convolutions as passes
+
+    asked = [
+        (network, convolution, layers)
+        for network, model in networks.items()
+        for convolution, layers in passes.convolution_layers(model).items()
+    ]
+    found = []
+    with bar("bench convolutions", len(asked), "layers") as shown:
+        for network, convolution, layers in asked:
+            operands = passes.random_operands(convolution, batch, precision)
+            plain = passes.reference_passes(convolution, operands)
+            ours = passes.layer_passes(layers[0], convolution, operands)
+            works = {(name, which): one[which] for which in plain for name, one in (("plain", plain), ("ours", ours))}
+            seconds = passes.seconds_by_turns(works, rounds)
+            times = {
+                name: PassTimes(
+                    **{which: 1e3 * statistics.median(seconds[name, which]) / batch for which in passes.PASSES}
+                )
+                for name in ("plain", "ours")
+            }
+            found.append(
+                ConvolutionTime(
+                    network=network,
+                    layers=tuple(layer.name for layer in layers),
+                    kernel=convolution.shape.kernel,
+                    channels=convolution.channels,
+                    filters=convolution.filters,
+                    upsampling=convolution.upsampling,
+                    **_figures(times["plain"], times["ours"], convolution.flop, peak_gflops),
+                )
+            )
+            shown.update(1)
+    return tuple(found)
+
+
+def total_of(layers: Sequence[ConvolutionTime], peak_gflops: float) -> ConvolutionFigures:
+    """Of all layers together, each as often as the networks have it."""
+
+    def added(times: Sequence[PassTimes]) -> PassTimes:
+        counted = [(len(layer.layers), one) for layer, one in zip(layers, times)]
+        return PassTimes(
+            forward=sum(count * one.forward for count, one in counted),
+            input_gradient=sum(count * one.input_gradient for count, one in counted),
+            kernel_gradient=sum(count * one.kernel_gradient for count, one in counted),
+        )
+
+    plain, ours = added([layer.reference for layer in layers]), added([layer.ours for layer in layers])
+    flop = sum(len(layer.layers) * layer.flop for layer in layers)
+    return ConvolutionFigures(**_figures(plain, ours, flop, peak_gflops))
+
+
+def _figures(plain: PassTimes, ours: PassTimes, flop: int, peak_gflops: float) -> dict[str, Any]:
+    rates = [1e-6 * 3 * flop / one.total for one in (plain, ours)]
+    return {
+        "flop": flop,
+        "reference": plain,
+        "ours": ours,
+        "ratio": plain.total / ours.total,
+        "reference_gflops": rates[0],
+        "gflops": rates[1],
+        "peak_share": rates[1] / peak_gflops,
+    }

@@ -1,0 +1,177 @@
+"""The three passes of the 3D convolutions of networks, each alone: by their layers, plainly, or by given ways."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeVar, get_args
+
+import tensorflow as tf
+
+from caloscale.models.convolution import PaddedConv3D
+from caloscale.models.convolution_ways import Direct, Shape, Ways
+from caloscale.models.folding import Triple, UpsampledConv3D, triple
+
+Pass = Literal["forward", "input_gradient", "kernel_gradient"]
+"""The convolution with its bias and activation; the gradients of the convolution alone."""
+PASSES: tuple[Pass, ...] = get_args(Pass)
+Passes = dict[Pass, Callable[[], Any]]
+"""Each computes a batch."""
+DIRECT = Ways(Direct(), Direct(), Direct())
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """What a layer computes."""
+
+    shape: Shape
+    """Sizes of the convolution; behind an upsampling those of the upsampled volume."""
+    channels: int
+    """Of the input."""
+    filters: int
+    """Channels of the output."""
+    slope: float
+    """Of the activation below 0; 1: none."""
+    bias: bool
+    """Whether it has one."""
+    upsampling: Triple = (1, 1, 1)
+    """How often a cell is repeated along each axis before the convolution."""
+
+    @property
+    def flop(self) -> int:
+        """Operations of a pass for one shower, not folded; a multiply-add counts 2."""
+        return 2 * math.prod((*self.shape.outputs, *self.shape.kernel, self.channels, self.filters))
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Random tensors for the passes of a convolution."""
+
+    x: Any
+    """(B, X, Y, Z, channels), before the upsampling."""
+    kernel: Any
+    """(kx, ky, kz, channels, filters)."""
+    bias: Any
+    """(filters,), or None."""
+    gradient: Any
+    """Of the output, (B, X', Y', Z', filters)."""
+
+
+def convolution_layers(network: Any) -> dict[Convolution, list[Any]]:
+    """The layers `PaddedConv3D` and `UpsampledConv3D` of a Keras model, by what they compute."""
+    found: dict[Convolution, list[Any]] = {}
+    for layer in network.layers:
+        if isinstance(layer, tf.keras.Model):
+            for convolution, layers in convolution_layers(layer).items():
+                found.setdefault(convolution, []).extend(layers)
+        elif isinstance(layer, PaddedConv3D | UpsampledConv3D):
+            found.setdefault(_convolution(layer), []).append(layer)
+    return found
+
+
+def random_operands(convolution: Convolution, batch: int, dtype: Any) -> Operands:
+    """Normal numbers for ``batch`` showers."""
+    shape, channels, filters = convolution.shape, convolution.channels, convolution.filters
+    cells = (size // factor for size, factor in zip(shape.inputs, convolution.upsampling))
+    sizes = (
+        (batch, *cells, channels),
+        (*shape.kernel, channels, filters),
+        (filters,),
+        (batch, *shape.outputs, filters),
+    )
+    x, kernel, bias, gradient = (
+        tf.cast(tf.random.stateless_normal(size, (1, seed)), dtype) for seed, size in enumerate(sizes)
+    )
+    return Operands(x, kernel, bias if convolution.bias else None, gradient)
+
+
+def passes_by(ways: Ways, convolution: Convolution, operands: Operands) -> Passes:
+    """The passes of a convolution without upsampling."""
+    x, kernel, gradient, shape = operands.x, operands.kernel, operands.gradient, convolution.shape
+    return {
+        "forward": partial(ways.forward.forward, x, kernel, shape, operands.bias, convolution.slope),
+        "input_gradient": partial(ways.input_gradient.input_gradient, gradient, kernel, shape),
+        "kernel_gradient": partial(ways.kernel_gradient.kernel_gradient, x, gradient, shape),
+    }
+
+
+def reference_passes(convolution: Convolution, operands: Operands) -> Passes:
+    """Plainly: upsampling, zeros, and TensorFlow's own operations. The gradient with respect to the kernel reads the
+    volume that the convolution has upsampled."""
+    if convolution.upsampling == (1, 1, 1):
+        return passes_by(DIRECT, convolution, operands)
+    upsample = tf.keras.layers.UpSampling3D(convolution.upsampling, dtype=operands.x.dtype.name)
+    wide = Operands(upsample(operands.x), operands.kernel, operands.bias, operands.gradient)
+    plain = passes_by(DIRECT, convolution, wide)
+
+    def forward() -> Any:
+        upsampled = Operands(upsample(operands.x), operands.kernel, operands.bias, operands.gradient)
+        return passes_by(DIRECT, convolution, upsampled)["forward"]()
+
+    def input_gradient() -> Any:
+        of_wide = plain["input_gradient"]()
+        pairs = zip(operands.x.shape[1:4], convolution.upsampling)
+        blocks = tf.reshape(of_wide, (operands.x.shape[0], *(n for pair in pairs for n in pair), convolution.channels))
+        return tf.reduce_sum(blocks, axis=(2, 4, 6))
+
+    return {**plain, "forward": forward, "input_gradient": input_gradient}
+
+
+def layer_passes(layer: Any, convolution: Convolution, operands: Operands) -> Passes:
+    """As the layer computes them in a training."""
+    if isinstance(layer, PaddedConv3D):
+        return passes_by(layer.ways(convolution.channels), convolution, operands)
+    dtype = operands.x.dtype.name
+    whole, linear = (
+        UpsampledConv3D.from_config({**layer.get_config(), "dtype": dtype, "slope": slope})
+        for slope in (layer.slope, 1.0)
+    )
+    weights = [operands.kernel] if operands.bias is None else [operands.kernel, operands.bias]
+    for one in (whole, linear):
+        one.build(operands.x.shape)
+        one.set_weights(weights)
+
+    def gradient_of(of_kernel: bool) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(operands.x)
+            y = linear(operands.x)
+        source = linear.trainable_variables[0] if of_kernel else operands.x
+        return tape.gradient(y, source, output_gradients=operands.gradient)
+
+    return {
+        "forward": lambda: whole(operands.x),
+        "input_gradient": lambda: gradient_of(False),
+        "kernel_gradient": lambda: gradient_of(True),
+    }
+
+
+def seconds_by_turns(
+    works: Mapping[Key, Callable[[], Any]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[Key, list[float]]:
+    """Seconds of ``rounds`` calls of each, compiled as a tf.function and called once before: in turn, and backwards in
+    every second round."""
+    compiled = {key: tf.function(work, autograph=False) for key, work in works.items()}
+    seconds: dict[Key, list[float]] = {key: [] for key in works}
+    for number in range(-1, rounds):
+        turn = list(compiled.items())
+        for key, work in turn if number % 2 else reversed(turn):
+            begun = clock()
+            work()
+            if number >= 0:
+                seconds[key].append(clock() - begun)
+    return seconds
+
+
+def _convolution(layer: Any) -> Convolution:
+    inputs = layer.input.shape
+    if isinstance(layer, PaddedConv3D):
+        shape, upsampling = layer.sizes(inputs), (1, 1, 1)
+    else:
+        upsampling = layer.factor
+        wide = triple(size * factor for size, factor in zip(inputs[1:4], upsampling))
+        shape = Shape(wide, triple(layer.kernel_size), layer.pad, layer.pad)
+    return Convolution(shape, int(inputs[-1]), int(layer.filters), layer.slope, bool(layer.use_bias), upsampling)
