@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.models import normalization
+from caloscale.models import convolution
 from caloscale.models.normalization import BatchNormalization, SharedBatchNormalization, batch_normalization
 
 OPTIONS = {"epsilon": 1e-3, "momentum": 0.9}
@@ -58,7 +58,7 @@ def test_rows_of_several_cells_are_keras_own_in_double_precision(
 
     A mean far from 0 shows what is lost when squares are added up.
     """
-    monkeypatch.setattr(normalization, "vector_width", lambda: 16)
+    monkeypatch.setattr(convolution, "vector_width", lambda: 16)
     random = np.random.default_rng(2)
     policy = tf.keras.mixed_precision.Policy(dtype)
     x = tf.constant(random.normal(30, 2, (batch, *cells, channels)) + np.arange(channels), policy.compute_dtype)
@@ -68,6 +68,20 @@ def test_rows_of_several_cells_are_keras_own_in_double_precision(
     found, truth = (results(layer, x, slope, weights, training) for layer in layers)
     for one, other in zip(found, truth, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
+
+
+def test_it_is_keras_own_where_convolutions_are(monkeypatch):
+    """To the bit, though this batch can be divided."""
+    monkeypatch.setattr(convolution, "vector_width", lambda: 16)
+    x = tf.constant(np.random.default_rng(2).normal(30, 2, (4, 4, 6, 8, 6)), tf.float32)
+    found, slope = {}, tf.ones_like(x) + x
+    weights = [np.linspace(0.5, 1.5, 6)] * 4
+    with convolution.computed_by(None):
+        found["plain"] = results(BatchNormalization(**OPTIONS), x, slope, weights, True)
+    found["rows"] = results(BatchNormalization(**OPTIONS), x, slope, weights, True)
+    found["keras"] = results(tf.keras.layers.BatchNormalization(**OPTIONS), x, slope, weights, True)
+    assert all(np.array_equal(*pair) for pair in zip(found["plain"], found["keras"], strict=True))
+    assert not np.array_equal(found["rows"][0], found["keras"][0])
 
 
 def results(layer, x, slope, weights, training):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from scipy.stats import kstest
 
 from caloscale.bench.training_work import synthetic_batch
-from caloscale.models import build, convolution, latent, noise_size, normalization
+from caloscale.models import build, convolution, latent, noise_size
 from caloscale.random import EventDraws
 from caloscale.spec import load_run
 from caloscale.training.custom_loop import StepContext, _Step, build_optimizers, flipped, train_step
@@ -356,11 +356,25 @@ def test_the_published_networks_train_with_the_same_step(preset):
         assert not np.array_equal(weights, network.get_weights()[0])
 
 
+@pytest.mark.parametrize(("ways", "own"), [("auto", True), ("keras", False)])
+def test_keras_layers_are_asked_for_by_one_field(ways, own, monkeypatch):
+    """Convolutions and batch normalisation of a network in a training are Keras' own, or neither of them."""
+    monkeypatch.setattr(convolution, "vector_width", lambda: convolution.VECTOR)
+    state = TrainingState(load_run(preset="fixed-angle", overrides=[f"train.convolutions={ways}"]))
+    network = state.networks.discriminator
+    traced = tf.function(lambda x: network(x, training=True), autograph=False).get_concrete_function(
+        tf.TensorSpec((2, *network.input_shape[1:]))
+    )
+    operations = traced.graph.get_operations()
+    strides = {tuple(one.get_attr("strides")) for one in operations if one.type == "Conv3D"}
+    assert ((1, 1, 1, 2, 1) in strides) == own
+    assert ("FusedBatchNormV3" in {one.type for one in operations}) == own
+
+
 @pytest.mark.integration
 def test_every_way_of_the_convolutions_trains_alike(monkeypatch):
     """Three steps of the published networks, with dropout: the same losses within rounding, and twice the same bits."""
     monkeypatch.setattr(convolution, "vector_width", lambda: convolution.VECTOR)
-    monkeypatch.setattr(normalization, "vector_width", lambda: convolution.VECTOR)
     # Adam and RMSprop divide by the gradient's size at first: with a large rate rounding would decide.
     overrides = ["train.learningRate=1e-5", "train.decay=constant", "train.warmupEpochs=0"]
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from caloscale.errors import ConfigurationError, DeviceError
-from caloscale.models import convolution, normalization
+from caloscale.models import convolution
 from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, replica_step
 from caloscale.training.strategy import Devices, Placement, divide, open_context, resolve, visible_devices, worker_of
@@ -171,7 +171,6 @@ def test_the_step_is_made_of_what_a_tpu_can_do(monkeypatch):
     processor, as where there is a TPU.
     """
     monkeypatch.setattr(convolution, "vector_width", lambda: None)
-    monkeypatch.setattr(normalization, "vector_width", lambda: None)
     run = small_run("train.decay=cosine", "train.generatorUpdates=1", "train.precision=bfloat16")
     state = TrainingState(run, None, normalised)
     step = tf.function(replica_step(state, Schedule(3, "cosine")), autograph=False, jit_compile=True)

@@ -71,12 +71,18 @@ _chosen: list[Table | None] = []
 
 @contextmanager
 def computed_by(table: Table | None) -> Iterator[None]:
-    """Layers that are made within are computed by this table; None: by Keras' own layer."""
+    """Convolutions that are made within are computed by this table; None: they and batch normalisation by Keras' own
+    layers."""
     _chosen.append(table)
     try:
         yield
     finally:
         _chosen.pop()
+
+
+def table_of_layers() -> Table | None:
+    """By which layers that are made now are computed; None: by Keras' own layers."""
+    return _chosen[-1] if _chosen else CELLS.get(vector_width() or 0)
 
 
 @tf.keras.utils.register_keras_serializable(package="caloscale")
@@ -94,7 +100,7 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         super().__init__(filters, kernel_size, **options)
         self.pad = triple(pad)
         self.slope = float(slope)
-        self._table = _chosen[-1] if _chosen else CELLS.get(vector_width() or 0)
+        self._table = table_of_layers()
 
     def build(self, input_shape: Any) -> None:
         """Make the weights."""

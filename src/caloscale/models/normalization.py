@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from caloscale.models.convolution import vector_width
+from caloscale.models.convolution import table_of_layers
 from caloscale.models.folding import gradient_scope
 from caloscale.models.legacy_keras import without_synchronized_reads
 
@@ -45,12 +45,16 @@ class BatchNormalization(KerasBatchNormalization):  # type: ignore[misc, valid-t
 
     Keras computes a volume in elementwise operations, each a passage through the memory. TensorFlow's fused operation
     is faster, but not for 6 or 8 channels. So it reads the volume in rows of several cells, of which mean and variance
-    of the channels follow.
+    of the channels follow. Where convolutions are computed by Keras' own layer (`convolution.computed_by`), so is this.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._by_keras = table_of_layers() is None
 
     def call(self, inputs: tf.Tensor, training: bool | None = None, mask: tf.Tensor | None = None) -> tf.Tensor:
         """Inputs (B, ..., C); the same shape."""
-        rows = _rows(inputs)
+        rows = None if self._by_keras else _rows(inputs)
         if rows is None or mask is not None:
             return super().call(inputs, training=training, mask=mask)
         gamma, beta, mean, variance = (
@@ -67,7 +71,7 @@ class BatchNormalization(KerasBatchNormalization):  # type: ignore[misc, valid-t
 
 def _rows(x: tf.Tensor) -> int | None:
     """Rows of several cells in a batch of volumes; None where it cannot be divided, or a few operations are as fast."""
-    if len(x.shape) != 5 or not x.shape.is_fully_defined() or vector_width() is None:
+    if len(x.shape) != 5 or not x.shape.is_fully_defined():
         return None
     rows, rest = divmod(math.prod(x.shape), math.lcm(x.shape[-1], COLUMNS))
     return rows if rest == 0 and rows > 1 else None

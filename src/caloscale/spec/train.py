@@ -134,8 +134,10 @@ class Train(Block):
     """Whether TensorFlow uses oneDNN's operations on processors; absent: as TensorFlow chooses (where they are faster).
     """
     convolutions: Literal["auto", "keras"] = "auto"
-    """How 3D convolutions are computed, with equal results but for rounding. auto: in the way that is fastest on
-    processors like this one, as far as they were measured (docs/computing-training.md); keras: by Keras' own layers."""
+    """How 3D convolutions and the batch normalisation of their volumes are computed, with equal results but for
+    rounding. auto: in the way that is fastest on processors like this one, as far as they were measured
+    (docs/computing-training.md), elsewhere by Keras' own layers; keras: by Keras' own layers. It does not concern
+    convolutions that are folded behind large upsamplings, the masks of dropout, and the compact network."""
     deterministic: bool = False
     """Bit-for-bit repeatable, slower. Where maxMinutes ends a training before its epochs do, the time steers the
     learning rate and where it ends: then the same numbers need maxMinutes out of reach."""
