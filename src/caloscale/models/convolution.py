@@ -3,7 +3,8 @@
 The networks say what is computed; how belongs here. A convolution behind a large upsampling is folded (`folding`).
 Measured with AVX-512, forward and with gradients: folding is 10 and 7 times faster behind x6 x6 x6 (variable-angle);
 behind x2 x2 x2 and x2 x2 x3 (fixed-angle) 1.4 to 1.8 times faster forward, and with gradients 1.4 to 1.7 times slower.
-All others go one of two ways (`convolution_ways`), by the number of channels that a pass computes and the processor.
+All others go one of two ways (`convolution_ways`), by the number of channels that a pass computes and the processor, or
+as a measurement chose (`profiling.convolution_choice`).
 """
 
 from __future__ import annotations
@@ -52,10 +53,15 @@ def inference_block(filters: int) -> int:
     return INFERENCE_BLOCK if filters < VECTOR else 1
 
 
+def has_accelerator() -> bool:
+    """Whether TensorFlow sees a GPU or TPU, which computes convolutions by other programs than a processor."""
+    return any(tf.config.list_physical_devices(kind) for kind in ("GPU", "TPU"))
+
+
 @cache
 def vector_width(cpuinfo: Path = Path("/proc/cpuinfo")) -> int | None:
     """Numbers of type float32 in a register with which oneDNN computes here; None: not known, or not by oneDNN."""
-    if any(tf.config.list_physical_devices(kind) for kind in ("GPU", "TPU")):
+    if has_accelerator():
         return None
     allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
     if os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") == "0" or not allowed.startswith(
@@ -101,6 +107,7 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         self.pad = triple(pad)
         self.slope = float(slope)
         self._table = table_of_layers()
+        self._ways: Ways | None = None
 
     def build(self, input_shape: Any) -> None:
         """Make the weights."""
@@ -108,7 +115,7 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
 
     def call(self, inputs: Any) -> Any:
         """Convolve."""
-        if self._table is None:
+        if self._table is None and self._ways is None:
             zeros = [[0, 0], *([n, n] for n in self.pad), [0, 0]]
             return activated(super().call(tf.pad(inputs, zeros) if any(self.pad) else inputs), self.slope)
         bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
@@ -125,8 +132,14 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
 
     def ways(self, channels: int) -> Ways:
         """Of the passes with this number of input channels; TensorFlow's own operations where Keras' layer computes."""
+        if self._ways is not None:
+            return self._ways
         output, inputs = self._way(int(self.filters)), self._way(int(channels))
         return Ways(forward=output, input_gradient=inputs, kernel_gradient=output)
+
+    def go(self, ways: Ways) -> None:
+        """Compute by these ways from now on, instead of those of the table. A copy of the layer does not."""
+        self._ways = ways
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """(B, X', Y', Z', filters)."""

@@ -150,13 +150,19 @@ def layer_passes(layer: Any, convolution: Convolution, operands: Operands) -> Pa
 
 
 def seconds_by_turns(
-    works: Mapping[Key, Callable[[], Any]], rounds: int, clock: Callable[[], float] = time.perf_counter
+    works: Mapping[Key, Callable[[], Any]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+    budget: float = math.inf,
 ) -> dict[Key, list[float]]:
     """Seconds of ``rounds`` calls of each, compiled as a tf.function and called once before: in turn, and backwards in
-    every second round."""
+    every second round. No round begins after ``budget`` seconds but the first."""
     compiled = {key: tf.function(work, autograph=False) for key, work in works.items()}
     seconds: dict[Key, list[float]] = {key: [] for key in works}
+    start = clock()
     for number in range(-1, rounds):
+        if number > 0 and clock() - start > budget:
+            break
         turn = list(compiled.items())
         for key, work in turn if number % 2 else reversed(turn):
             begun = clock()

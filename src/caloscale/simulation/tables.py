@@ -16,7 +16,6 @@ from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 from numpy.typing import NDArray
 
 from caloscale.detector.materials import MATERIALS
@@ -25,6 +24,7 @@ from caloscale.installation import install_command
 from caloscale.spec import Geometry
 from caloscale.spec.data import FrontLayer
 from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.cache import cache_root
 
 LOW_ENERGY_FOLDER = "G4EMLOW8.8"
 PARTICLE_FOLDER = "G4PARTICLEXS4.2"
@@ -129,7 +129,7 @@ def data_folder(
     if own:
         return Path(own)
     identity = hashlib.sha256(f"{tables_identity(elements, environment)} {low_energy} {elements}".encode())
-    target = _cache(environment) / "geant4" / identity.hexdigest()[:16]
+    target = cache_root(environment) / "geant4" / identity.hexdigest()[:16]
     if target.is_dir():
         return target
     try:
@@ -139,10 +139,6 @@ def data_folder(
         if not target.is_dir():  # another process may have been faster
             raise
     return target
-
-
-def _cache(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get("CALOSCALE_CACHE") or platformdirs.user_cache_dir("caloscale"))
 
 
 def _own_low_energy_folder(environment: Mapping[str, str]) -> Path | None:

@@ -133,14 +133,26 @@ class Train(Block):
     one_dnn: bool | None = None
     """Whether TensorFlow uses oneDNN's operations on processors; absent: as TensorFlow chooses (where they are faster).
     """
-    convolutions: Literal["auto", "keras"] = "auto"
+    convolutions: Literal["auto", "keras", "measured"] = "auto"
     """How 3D convolutions and the batch normalisation of their volumes are computed, with equal results but for
     rounding. auto: in the way that is fastest on processors like this one, as far as they were measured
-    (docs/computing-training.md), elsewhere by Keras' own layers; keras: by Keras' own layers. It does not concern
-    convolutions that are folded behind large upsamplings, the masks of dropout, and the compact network."""
+    (docs/computing-training.md), elsewhere by Keras' own layers; keras: by Keras' own layers; measured: as auto, but
+    each pass of a convolution in the way that a measurement at the start finds fastest on this processor. It takes some
+    15 s at most and is kept in the cache folder; workers, and later starts elsewhere, may choose differently. The field
+    does not concern convolutions that are folded behind large upsamplings, the masks of dropout, and the compact
+    network."""
     deterministic: bool = False
     """Bit-for-bit repeatable, slower. Where maxMinutes ends a training before its epochs do, the time steers the
     learning rate and where it ends: then the same numbers need maxMinutes out of reach."""
+
+    @model_validator(mode="after")
+    def _repeats_its_choices(self) -> Train:
+        if self.deterministic and self.convolutions == "measured":
+            raise InvalidValueError(
+                "train.convolutions measured may differ from run to run, so that train.deterministic cannot hold",
+                remedy="set train.convolutions to auto or keras",
+            )
+        return self
 
     @model_validator(mode="after")
     def _drawn_energies_have_a_target(self) -> Train:

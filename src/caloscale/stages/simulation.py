@@ -6,13 +6,12 @@ import os
 import shutil
 from pathlib import Path
 
-import platformdirs
-
 from caloscale.simulation import SimulationRecord, fingerprint
 from caloscale.simulation import simulate as simulate_showers
 from caloscale.spec import Data, Run
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import keep_configuration, open_workspace
+from caloscale.storage.cache import cache_root
 
 
 def simulate(run: Run, workspace: str | Path, showers: Path) -> SimulationRecord | None:
@@ -38,8 +37,7 @@ def simulate(run: Run, workspace: str | Path, showers: Path) -> SimulationRecord
 
 def cache_folder(data: Data) -> Path:
     """Where simulated showers are kept: $CALOSCALE_CACHE, or the user's cache folder."""
-    root = os.environ.get("CALOSCALE_CACHE") or platformdirs.user_cache_dir("caloscale")
-    return Path(root) / "showers" / fingerprint(data)
+    return cache_root() / "showers" / fingerprint(data)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from caloscale.models import Networks, build
 from caloscale.models.convolution import computed_by
 from caloscale.models.normalization import running_statistics
+from caloscale.profiling.convolution_choice import choose_ways
 from caloscale.profiling.peak import with_measured_precision
 from caloscale.spec import Run
 from caloscale.training.custom_loop import Batch, Losses, Optimizers, StepContext, build_optimizers, train_step
@@ -45,6 +46,9 @@ class TrainingState:
             self.step = _variable(0, tf.int64, "step")
             self.first_bad_step = _variable(NOWHERE, tf.int64, "first_bad_step")
             self.progress = _variable(0.0, tf.float32, "progress")
+        if run.train.convolutions == "measured":
+            share = run.train.replica_batch(self.distribution.placement.replicas)
+            choose_ways(self.networks, run.train.precision, share // run.train.micro_batches(share))
 
     @property
     def released(self) -> tf.keras.Model:
