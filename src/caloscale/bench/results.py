@@ -308,7 +308,7 @@ class ExchangeBench(Block):
 
 
 class PassTimes(Block):
-    """Milliseconds a shower of the passes of a convolution: medians of the rounds."""
+    """Milliseconds a shower of the passes of a convolution, in the fastest of the rounds."""
 
     forward: float
     """The convolution with bias and activation."""
@@ -370,7 +370,7 @@ class ConvolutionsBench(Block):
     batch: int
     """Showers of a call."""
     rounds: int
-    """Calls of each pass."""
+    """Calls of each pass, spread over the whole measurement."""
     peak_gflops: float
     """Measured with a large matrix product of the same precision, GFLOP/s."""
     layers: tuple[ConvolutionTime, ...]

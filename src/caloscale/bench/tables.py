@@ -105,7 +105,7 @@ def _convolutions(bench: ConvolutionsBench) -> Table:
         ),
         rows=(*((name(one), *figures(one)) for one in bench.layers), ("all", *figures(bench.total))),
         note=(
-            f"Milliseconds a shower, medians of {bench.rounds} calls of each pass, by turns in one process. Plain: "
+            f"Milliseconds a shower, the least of {bench.rounds} rounds over all passes in one process. Plain: "
             "upsampling, zeros and TensorFlow's own operations in the same precision. Ratio and rates are those of the "
             "three passes together; both rates count the products of the plain convolution, so a folded one may "
             f"exceed the {bench.peak_gflops:.0f} GFLOP/s of a large matrix product. A training step makes some passes "

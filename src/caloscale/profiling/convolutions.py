@@ -154,9 +154,10 @@ def seconds_by_turns(
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
     budget: float = math.inf,
+    after: Callable[[], object] = lambda: None,
 ) -> dict[Key, list[float]]:
     """Seconds of ``rounds`` calls of each, compiled as a tf.function and called once before: in turn, and backwards in
-    every second round. No round begins after ``budget`` seconds but the first."""
+    every second round. No round begins after ``budget`` seconds but the first. after: is called after each call."""
     compiled = {key: tf.function(work, autograph=False) for key, work in works.items()}
     seconds: dict[Key, list[float]] = {key: [] for key in works}
     start = clock()
@@ -169,6 +170,7 @@ def seconds_by_turns(
             work()
             if number >= 0:
                 seconds[key].append(clock() - begun)
+            after()
     return seconds
 
 
