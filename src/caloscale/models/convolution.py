@@ -137,7 +137,7 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         output, inputs = self._way(int(self.filters)), self._way(int(channels))
         return Ways(forward=output, input_gradient=inputs, kernel_gradient=output)
 
-    def go(self, ways: Ways) -> None:
+    def compute_by(self, ways: Ways) -> None:
         """Compute by these ways from now on, instead of those of the table. A copy of the layer does not."""
         self._ways = ways
 

@@ -121,7 +121,7 @@ def choose_ways(
     for convolution in asked:
         cells = chosen.setdefault(convolution, dict.fromkeys(PASSES, DIRECT))
         for layer in layers[convolution]:
-            layer.go(Ways(*(_way(cells[which]) for which in PASSES)))
+            layer.compute_by(Ways(*(_way(cells[which]) for which in PASSES)))
     return chosen
 
 
