@@ -197,6 +197,7 @@ SECTIONS = (
             bench("step", "--preset", "fixed-angle", "--precision", "float32", "--batch", "8"),
             bench("step", "--preset", "fixed-angle", "--precision", "bfloat16", "--batch", "8"),
             bench("step", "--preset", "compact", "--precision", "float32", "--batch", "32"),
+            bench("step", "--preset", "compact", "--precision", "bfloat16", "--batch", "32"),
         ),
         write_bench,
     ),
