@@ -139,7 +139,8 @@ def write_profile(measurement: Measurement) -> str:
     profile, machine = Profile.model_validate(kept["printed"]), BenchMachine.model_validate(kept["machine"])
     shares = profile_table(profile)
     return (
-        f"### {profile.preset}, {profile.precision}, {profile.steps} steps of {profile.batch} showers\n\n"
+        f"### {profile.preset}, {profile.precision}, {profile.steps} steps of {profile.batch} showers, "
+        "% of the step\n\n"
         f"`{measurement.text}`\n\n{table(list(shares.columns), [list(row) for row in shares.texts()])}\n\n"
         f"{profile.seconds_per_step:.3g} s a step while it is profiled: {profile.gflops:.3g} GFLOP/s, within "
         f"convolutions and products {profile.matrix_gflops:.3g} GFLOP/s, measured peak {profile.peak_gflops:.3g} "
