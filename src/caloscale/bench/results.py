@@ -360,7 +360,7 @@ class ConvolutionTime(ConvolutionFigures):
 
 
 class ConvolutionsBench(Block):
-    """The 3D convolutions of both networks, ours and plain ones in turn within one process."""
+    """The 3D convolutions of both networks, ours and the plain ones, timed alternately in one process."""
 
     bench: Literal["convolutions"] = "convolutions"
     preset: str

@@ -40,7 +40,7 @@ def command(
     ],
     preset: Annotated[str, typer.Option(help="compact, par04, variable-angle or fixed-angle.")] = "variable-angle",
     precision: Annotated[
-        Precision | None, typer.Option(help="Absent: float32; for generate all that a runtime offers.")
+        Precision | None, typer.Option(help="Absent: that of the preset; for generate all that a runtime offers.")
     ] = None,
     batch: Annotated[
         int | None, typer.Option(min=1, help="Showers of a batch. Absent: 8 of the published networks, 32 of compact.")
@@ -57,17 +57,18 @@ def command(
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
-    """Measure in interleaved rounds, ours and the reference in turn, each in a process of its own.
+    """Measure ours and the reference alternately, each in a process of its own.
 
-    The convolutions are all measured in one process.
+    All convolutions are measured in one process.
     """
     from caloscale.bench.tables import Bench, bench_tables, machine_text
     from caloscale.cli.tables import console, table
     from caloscale.spec import load_run
     from caloscale.storage.atomic import atomic_writer
 
-    trained = precision if precision is not Precision.INT8 or what is not What.GENERATE else None
-    chosen = [*(overrides or ()), *([f"train.precision={trained}"] if trained else [])]
+    # int8 is a precision of generation alone; for anything else the run configuration refuses it.
+    of_training = precision is not None and (what, precision) != (What.GENERATE, Precision.INT8)
+    chosen = [*(overrides or ()), *([f"train.precision={precision}"] if of_training else [])]
     run = load_run(preset=preset, overrides=chosen)
     size = batch or (32 if run.model.is_compact else 8)
     # Only what is asked for is loaded.

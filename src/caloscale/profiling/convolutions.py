@@ -156,16 +156,19 @@ def seconds_by_turns(
     budget: float = math.inf,
     after: Callable[[], object] = lambda: None,
 ) -> dict[Key, list[float]]:
-    """Seconds of ``rounds`` calls of each, compiled as a tf.function and called once before: in turn, and backwards in
-    every second round. No round begins after ``budget`` seconds but the first. after: is called after each call."""
+    """Seconds of ``rounds`` calls of each work, as a compiled tf.function that was called once before.
+
+    A round calls each work once; every second round has the reverse order. After ``budget`` seconds no round but the
+    first begins. after: called after each call of a work.
+    """
     compiled = {key: tf.function(work, autograph=False) for key, work in works.items()}
     seconds: dict[Key, list[float]] = {key: [] for key in works}
     start = clock()
     for number in range(-1, rounds):
         if number > 0 and clock() - start > budget:
             break
-        turn = list(compiled.items())
-        for key, work in turn if number % 2 else reversed(turn):
+        in_order = list(compiled.items())
+        for key, work in in_order if number % 2 else reversed(in_order):
             begun = clock()
             work()
             if number >= 0:

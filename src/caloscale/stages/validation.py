@@ -105,7 +105,7 @@ def validate(
 
 
 def validate_int8(run: Run, dataset: str | Path | ShardFolder, model: Path) -> ValidationOutcome:
-    """Judge a model as OpenVINO computes it in int8, by the gates of the run; the verdict stands beside that export.
+    """Judge a model as OpenVINO computes it in int8, by the gates of the run; the verdict is stored beside the export.
 
     The model itself and its own verdict do not change. Raises CheckpointError for a folder that is no model or of
     another detector or preprocessing than the run's, InputError when OpenVINO or NNCF is not installed.

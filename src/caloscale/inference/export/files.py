@@ -24,6 +24,7 @@ from caloscale.inference.export.runtimes import (
     TOLERANCES,
     deviation,
     metadata,
+    runtime_of,
     source_sha256,
     verdict,
 )
@@ -285,7 +286,7 @@ def _readme(target: Target, file: str, said: dict[str, str]) -> str:
 
 def _caller(target: Target, file: Path) -> Callable[..., Any]:
     """The call of the target: batch 1, one thread, no optimisation of the graph; inputs in their order."""
-    if target.format != "onnx":
+    if runtime_of(target.format) == "openvino":
         compiled = openvino_core().compile_model(
             file, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
         )
