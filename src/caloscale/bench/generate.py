@@ -11,6 +11,7 @@ from caloscale.bench.machine import describe_machine
 from caloscale.bench.results import Geant4Time, GenerateBench, RuntimeTime
 from caloscale.bench.rounds import Contender, interleave, ratios
 from caloscale.errors import BenchError, SimulationError
+from caloscale.inference.runtime import suitable_streams
 from caloscale.simulation import simulate
 from caloscale.spec import Run
 from caloscale.tensorflow_import import load_tensorflow_quietly
@@ -32,7 +33,7 @@ def bench_generate(
     batch: int,
     *,
     precisions: Sequence[str] = ("float32", "bfloat16", "int8"),
-    streams: int = 1,
+    streams: int | None = None,
     threads: int | None = None,
     rounds: int | None = None,
     seconds: float = SECONDS,
@@ -40,11 +41,14 @@ def bench_generate(
 ) -> GenerateBench:
     """Time the runtimes on batches of ``batch`` showers, and Geant4 unless it is not installed.
 
+    streams: batches that a runtime computes at the same time; absent: as many as `caloscale generate`. The reference
+    computes one after the other.
     threads: of a runtime, all streams together, and of the reference; absent: one for each core. With
     a number of threads Geant4, which has all cores, is not run.
 
     Raises BenchError when the reference fails; a runtime that is not installed is named with its problem.
     """
+    streams = suitable_streams(threads) if streams is None else streams
     machine = describe_machine()
     configuration = run.model_dump(mode="json", by_alias=True)
     problems: dict[tuple[str, str], str] = {}

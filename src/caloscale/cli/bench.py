@@ -48,7 +48,9 @@ def command(
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds. Absent: as many as fit into two minutes; convolutions: 7.")
     ] = None,
-    streams: Annotated[int, typer.Option(min=1, help="generate: batches computed at once.")] = 1,
+    streams: Annotated[
+        int | None, typer.Option(min=1, help="generate: batches computed at once. Absent: as `caloscale generate`.")
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="generate: threads of a runtime. Absent: one per core.")
     ] = None,

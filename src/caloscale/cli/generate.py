@@ -41,7 +41,10 @@ def command(
     layout: Annotated[str, typer.Option(help="variable-angle or calochallenge.")] = "variable-angle",
     runtime: Annotated[str, typer.Option(help="tensorflow, onnx or openvino.")] = "tensorflow",
     precision: Annotated[str, typer.Option(help="float32 or, with openvino, bfloat16 or int8.")] = "float32",
-    streams: Annotated[int, typer.Option(help="Batches that are computed at the same time.", min=1)] = 1,
+    streams: Annotated[
+        int | None,
+        typer.Option(help="Batches that are computed at the same time. Absent: one per thread, at most 4.", min=1),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(help="Threads of all streams together. Absent: one per core.", min=1)
     ] = None,

@@ -12,7 +12,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
-from caloscale.inference.runtime import Floats, Runtime, RuntimeName
+from caloscale.inference.runtime import Floats, Runtime, RuntimeName, cores
 from caloscale.inference.stream import generate_table
 from caloscale.models import latent, noise_size
 from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard, read_card, read_configuration
@@ -102,11 +102,11 @@ class Generator(Runtime):
             in_gev = merged_compact(self.network, self.run.data, FORMS[runtime])
         except ValueError:
             return lambda inputs: to_gev(self.network(inputs, training=False)[..., 0], preprocessing)
-        threshold = float(np.float32(preprocessing.threshold_gev))
+        smallest = max(np.float32(preprocessing.threshold_gev), np.finfo(np.float32).tiny)
 
         def above_threshold(inputs: Any) -> Any:
             cells = in_gev(inputs)
-            return tf.where((cells >= threshold) & (cells > 0), cells, tf.zeros_like(cells))
+            return cells * tf.cast(cells >= smallest, tf.float32)
 
         return above_threshold
 
@@ -134,20 +134,35 @@ def open_generator(folder: Path, *, precision: str, streams: int, threads: int |
             value=precision,
             remedy="use --runtime openvino for bfloat16 or int8, or --precision float32",
         )
-    if threads is not None:
-        limit_threads(threads)
+    if threads is not None or streams > 1:
+        _divide_threads(streams, threads)
     loaded = load_generator(folder)
     return Generator(loaded.network, loaded.card, loaded.run, streams=streams, threads=threads)
 
 
-def limit_threads(threads: int) -> None:
-    """Bound the threads of TensorFlow in this process. Raises InputError once it has started with others."""
+def _divide_threads(streams: int, threads: int | None) -> None:
+    """Give each stream its share of the threads, so that none waits for another's.
+
+    Where TensorFlow has started, and the number of threads was not chosen, all streams share what it has.
+    """
+    try:
+        limit_threads(max(1, (threads or cores()) // streams), streams)
+    except InputError:
+        if threads is not None:
+            raise
+
+
+def limit_threads(threads: int, streams: int = 1) -> None:
+    """Bound the threads of TensorFlow in this process: those of an operation, and operations at the same time.
+
+    Raises InputError once it has started with others.
+    """
     threading = tf.config.threading
     if threading.get_intra_op_parallelism_threads() == threads:
         return
     try:
         threading.set_intra_op_parallelism_threads(threads)
-        threading.set_inter_op_parallelism_threads(threads)
+        threading.set_inter_op_parallelism_threads(max(threads, streams))
     except RuntimeError as error:
         raise InputError(
             "cannot change once TensorFlow has started",

@@ -19,6 +19,8 @@ RuntimeName = Literal["tensorflow", "onnx", "openvino"]
 Precision = Literal["float32", "bfloat16", "int8"]
 Floats = NDArray[np.float32]
 
+_MOST_STREAMS = 4
+
 _MODULES: dict[RuntimeName, tuple[str, str]] = {
     "tensorflow": ("caloscale.inference.generator", "open_generator"),
     "onnx": ("caloscale.inference.onnx_runtime", "OnnxRuntime"),
@@ -100,3 +102,11 @@ def open_runtime(
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def suitable_streams(threads: int | None = None) -> int:
+    """Batches at once that no one chose: one for each thread, at most `_MOST_STREAMS`, each of which needs memory.
+
+    Threads that share a batch wait for each other after each operation.
+    """
+    return min(threads or cores(), _MOST_STREAMS)

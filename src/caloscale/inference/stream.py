@@ -19,8 +19,8 @@ from caloscale.progress import bar
 from caloscale.random import latent_noise
 from caloscale.showers.arrays import Showers
 
-_CELLS_IN_BATCH = 2**20
-"""Cells of the showers of a batch that no one chose: 16 of 51 x 51 x 25."""
+_CELLS_IN_BATCH = 2**19
+"""Cells of the showers of a batch that no one chose: 8 of 51 x 51 x 25."""
 _LARGEST_BATCH = 128
 BATCH_SECONDS = 600.0
 """Longest time for a batch, s; a runtime that takes longer has stalled."""

@@ -13,6 +13,7 @@ import caloscale
 from caloscale.errors import CaloscaleError, CheckpointError, InputError, StorageError, Terminated
 from caloscale.inference import Primaries, Runtime, open_runtime, parse_primaries, stream, suitable_batch
 from caloscale.inference.export.runtimes import format_of, is_exported, verdict
+from caloscale.inference.runtime import suitable_streams
 from caloscale.models.card import ModelCard, read_card
 from caloscale.profiling.memory import peak_memory_mib
 from caloscale.progress import bar
@@ -49,8 +50,8 @@ class Generation:
     """What computes."""
     precision: str = "float32"
     """What it computes in."""
-    streams: int = 1
-    """Batches at the same time."""
+    streams: int | None = None
+    """Batches at the same time; absent: one for each thread, at most 4."""
     threads: int | None = None
     """Threads of all streams together; absent: one per core."""
     batch: int | None = None
@@ -142,8 +143,9 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
             format = format_of(wanted.runtime, wanted.precision)
             if format is None or not is_exported(model, format):
                 load_tensorflow_quietly()
+            streams = suitable_streams(wanted.threads) if wanted.streams is None else wanted.streams
             runtime = open_runtime(
-                model, wanted.runtime, precision=wanted.precision, streams=wanted.streams, threads=wanted.threads
+                model, wanted.runtime, precision=wanted.precision, streams=streams, threads=wanted.threads
             )
             opened = time.perf_counter()
             batch = suitable_batch(card.shape) if wanted.batch is None else wanted.batch
@@ -162,7 +164,7 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
                 further={name: primaries.range_of(name) for name in card.spans},
                 runtime=wanted.runtime,
                 precision=wanted.precision,
-                streams=wanted.streams,
+                streams=streams,
                 threads=wanted.threads,
                 batch=batch,
                 opening_seconds=round(opened - started, 3),
