@@ -309,6 +309,21 @@ os.kill(os.getpid(), signal.SIGTERM)
     assert (done.returncode, done.stdout) == (0, "shown\n"), done.stderr
 
 
+def test_each_stream_of_tensorflow_has_its_share_of_the_threads(folder):
+    """In a process where TensorFlow has not started; where it has, streams share what it has."""
+    program = f"""
+from pathlib import Path
+import tensorflow as tf
+from caloscale.inference import open_runtime
+open_runtime(Path({str(folder)!r}), streams=2, threads=6)
+threading = tf.config.threading
+print(threading.get_intra_op_parallelism_threads(), threading.get_inter_op_parallelism_threads())
+assert open_runtime(Path({str(folder)!r}), streams=7).streams == 7
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()) == (0, ["3", "3"]), done.stderr
+
+
 def test_no_model_is_no_export(tmp_path):
     with pytest.raises(CheckpointError, match=r"model\.json: cannot be read"):
         open_runtime(tmp_path, "openvino")

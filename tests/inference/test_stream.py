@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from caloscale.errors import GenerationError, InputError, Terminated
-from caloscale.inference import open_runtime, parse_primaries, stream, suitable_batch
+from caloscale.inference import open_runtime, parse_primaries, stream, suitable_batch, suitable_streams
+from caloscale.inference import runtime as runtime_module
 from caloscale.inference.runtime import Runtime
 from caloscale.models.card import read_card
 from caloscale.spec.data import PrimaryRanges
@@ -145,6 +146,14 @@ def test_numbers_below_the_least(folder):
 
 
 def test_a_batch_that_fits():
-    assert suitable_batch((51, 51, 25)) == 16
-    assert suitable_batch((17, 17, 25)) == 128
+    assert suitable_batch((51, 51, 25)) == 8
+    assert suitable_batch((17, 17, 25)) == 64
+    assert suitable_batch((4, 5, 3)) == 128
     assert suitable_batch((1000, 1000, 1000)) == 1
+
+
+def test_streams_that_fit(monkeypatch):
+    assert [suitable_streams(threads) for threads in (1, 3, 64)] == [1, 3, 4]
+    for cores, streams in ((1, 1), (2, 2), (48, 4)):
+        monkeypatch.setattr(runtime_module, "cores", lambda number=cores: number)
+        assert suitable_streams() == streams

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from caloscale.inference.primaries import Primaries, parse_primaries
-from caloscale.inference.runtime import Runtime, open_runtime
+from caloscale.inference.runtime import Runtime, open_runtime, suitable_streams
 from caloscale.inference.stream import stream, suitable_batch
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ __all__ = [
     "parse_primaries",
     "stream",
     "suitable_batch",
+    "suitable_streams",
 ]
 
 

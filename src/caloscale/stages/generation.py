@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,9 +12,16 @@ from typing import Any
 
 import caloscale
 from caloscale.errors import CaloscaleError, CheckpointError, InputError, StorageError, Terminated
-from caloscale.inference import Primaries, Runtime, open_runtime, parse_primaries, stream, suitable_batch
+from caloscale.inference import (
+    Primaries,
+    Runtime,
+    open_runtime,
+    parse_primaries,
+    stream,
+    suitable_batch,
+    suitable_streams,
+)
 from caloscale.inference.export.runtimes import format_of, is_exported, verdict
-from caloscale.inference.runtime import suitable_streams
 from caloscale.models.card import ModelCard, read_card
 from caloscale.profiling.memory import peak_memory_mib
 from caloscale.progress import bar
@@ -51,7 +59,7 @@ class Generation:
     precision: str = "float32"
     """What it computes in."""
     streams: int | None = None
-    """Batches at the same time; absent: one for each thread, at most 4."""
+    """Batches at the same time; absent: one for each thread, at most 4, and no more than there are batches."""
     threads: int | None = None
     """Threads of all streams together; absent: one per core."""
     batch: int | None = None
@@ -143,12 +151,12 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
             format = format_of(wanted.runtime, wanted.precision)
             if format is None or not is_exported(model, format):
                 load_tensorflow_quietly()
-            streams = suitable_streams(wanted.threads) if wanted.streams is None else wanted.streams
+            batch = suitable_batch(card.shape) if wanted.batch is None else wanted.batch
+            streams = wanted.streams or min(suitable_streams(wanted.threads), math.ceil(count / batch))
             runtime = open_runtime(
                 model, wanted.runtime, precision=wanted.precision, streams=streams, threads=wanted.threads
             )
             opened = time.perf_counter()
-            batch = suitable_batch(card.shape) if wanted.batch is None else wanted.batch
             with StopRequest() as stop:
                 _write(runtime, primaries, wanted, count, batch, stop)
                 complete = True
