@@ -21,6 +21,7 @@ from caloscale.inference import load_generator, open_runtime
 from caloscale.inference.export import runtimes
 from caloscale.inference.export.formats import last_convolutions
 from caloscale.inference.export.runtimes import exported, is_exported
+from caloscale.inference.runtime import cores
 from caloscale.installation import install_command
 from caloscale.models import build
 from caloscale.random import latent_noise
@@ -322,6 +323,25 @@ assert open_runtime(Path({str(folder)!r}), streams=7).streams == 7
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout.split()) == (0, ["3", "3"]), done.stderr
+
+
+@pytest.mark.skipif(cores() < 2, reason="needs two cores")
+def test_openvino_with_part_of_the_cores_leaves_them_to_the_scheduler(folder):
+    """OpenVINO pins from the first core on, so two processes with a thread each would share that core."""
+    exported(folder, "openvino")
+    program = f"""
+import os
+import numpy as np
+from pathlib import Path
+from caloscale.inference import open_runtime
+one = np.ones(1, np.float32)
+for threads in (1, None):
+    runtime = open_runtime(Path({str(folder)!r}), "openvino", threads=threads)
+    runtime.generate_batch(np.zeros((1, runtime.noise_size), np.float32), one, one)
+    print(min(len(os.sched_getaffinity(int(thread))) for thread in os.listdir("/proc/self/task")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()) == (0, [str(cores()), "1"]), done.stderr
 
 
 def test_no_model_is_no_export(tmp_path):

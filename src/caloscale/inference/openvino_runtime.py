@@ -37,7 +37,8 @@ class OpenVinoRuntime(Runtime):
         self._settings: dict[str, Any] = {
             "INFERENCE_PRECISION_HINT": _HINTS[precision],
             "NUM_STREAMS": streams,
-            "ENABLE_CPU_PINNING": True,
+            # OpenVINO begins with the first core: processes with a part of the cores would share it.
+            "ENABLE_CPU_PINNING": threads is None,
         }
         if threads is not None:
             self._settings["INFERENCE_NUM_THREADS"] = threads
