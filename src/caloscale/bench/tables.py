@@ -141,11 +141,12 @@ def _generate(bench: GenerateBench) -> Table:
     streams = f", {bench.streams} streams" if bench.streams > 1 else ""
     if bench.threads is not None:
         streams += f", {bench.threads} thread{'s' if bench.threads > 1 else ''}"
+    at_once = " The reference computes one batch after the other." if bench.streams > 1 else ""
     return Table(
         caption=f"Generation, {bench.preset}, batches of {bench.batch}{streams}",
         columns=("runtime", "precision", "ms per shower (quartiles)", "over reference", "over Geant4", "memory, MiB"),
         rows=tuple(row(one) for one in bench.runtimes),
-        note=f"{note} The network is untrained. All but the reference give cells in GeV.",
+        note=f"{note} The network is untrained. All but the reference give cells in GeV.{at_once}",
     )
 
 
