@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -44,8 +44,7 @@ class Form:
     softplus_logarithm: bool = False
     """log(1 + exp(x)) instead of the operation, which ONNX Runtime and TensorFlow compute one number at a time."""
     whole_channels: int = 1
-    """The convolutions read a multiple of it as input channels. Up to half of it left over: a convolution of their own;
-    more: filled up, unless more than a third is missing."""
+    """A convolution reads a multiple of it as input channels; what is left over has a convolution of its own."""
 
 
 FORMS = {
@@ -220,21 +219,14 @@ class _Compact:
         if around:
             x = self._around(x)
         layout = "NCHW" if self.form.channels_first else "NHWC"
-        axis, whole = (1 if self.form.channels_first else 3), self.form.whole_channels
-        channels = int(kernel.shape[2])
-        rest, missing = channels % whole, -channels % whole
-        if 0 < rest <= whole // 2 and channels > whole:
-            x, filters = tf.split(x, (channels - rest, rest), axis), np.split(kernel, (channels - rest,), axis=2)
-        elif 0 < missing <= channels // 2:
-            # Some of the channels once more, with weights of 0.
-            x = [tf.concat([x, x[:, :missing] if axis == 1 else x[..., :missing]], axis)]
-            filters = [np.pad(kernel, [[0, 0], [0, 0], [0, missing], [0, 0]])]
-        else:
-            x, filters = [x], [kernel]
-        padding = "VALID" if around else "SAME"
-        first, *others = (tf.nn.conv2d(*pair, 1, padding, data_format=layout) for pair in zip(x, filters))
-        total = tf.nn.bias_add(first, bias, data_format=layout)
-        return total + others[0] if others else total
+        channels, whole = int(kernel.shape[2]), self.form.whole_channels
+        rest = channels % whole if channels > whole else 0
+        convolve = partial(tf.nn.conv2d, strides=1, padding="VALID" if around else "SAME", data_format=layout)
+        if not rest:
+            return tf.nn.bias_add(convolve(x, kernel), bias, data_format=layout)
+        parts = tf.split(x, (channels - rest, rest), axis=1 if self.form.channels_first else 3)
+        total = tf.nn.bias_add(convolve(parts[0], kernel[:, :, :-rest]), bias, data_format=layout)
+        return total + convolve(parts[1], kernel[:, :, -rest:])
 
     def _around(self, cells: Any) -> Any:
         """`CylinderPadding`, in the layout of the form."""
