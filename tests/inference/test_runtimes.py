@@ -315,11 +315,18 @@ def test_each_stream_of_tensorflow_has_its_share_of_the_threads(folder):
     program = f"""
 from pathlib import Path
 import tensorflow as tf
+from caloscale.errors import InputError
 from caloscale.inference import open_runtime
 open_runtime(Path({str(folder)!r}), streams=2, threads=6)
 threading = tf.config.threading
 print(threading.get_intra_op_parallelism_threads(), threading.get_inter_op_parallelism_threads())
 assert open_runtime(Path({str(folder)!r}), streams=7).streams == 7
+try:
+    open_runtime(Path({str(folder)!r}), streams=2, threads=77)
+except InputError as error:
+    assert "77" in str(error), error
+else:
+    raise AssertionError("other threads than TensorFlow has started with")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout.split()) == (0, ["3", "3"]), done.stderr

@@ -154,6 +154,8 @@ def test_a_batch_that_fits():
 
 def test_streams_that_fit(monkeypatch):
     assert [suitable_streams(threads) for threads in (1, 3, 64)] == [1, 3, 4]
+    assert [suitable_streams(threads) for threads in (5, 6, 10)] == [1, 3, 2]  # with four, one or two would be idle
+    assert [suitable_streams(8, batches) for batches in (1, 2, 3, 100)] == [1, 2, 2, 4]
     for cores, streams in ((1, 1), (2, 2), (48, 4)):
         monkeypatch.setattr(runtime_module, "cores", lambda number=cores: number)
         assert suitable_streams() == streams

@@ -43,7 +43,7 @@ def command(
     precision: Annotated[str, typer.Option(help="float32 or, with openvino, bfloat16 or int8.")] = "float32",
     streams: Annotated[
         int | None,
-        typer.Option(help="Batches that are computed at the same time. Absent: one per thread, at most 4.", min=1),
+        typer.Option(help="Batches that are computed at the same time. Absent: up to 4, by the threads.", min=1),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(help="Threads of all streams together. Absent: one per core.", min=1)

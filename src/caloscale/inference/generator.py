@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,7 @@ class Generator(Runtime):
 
         def above_threshold(inputs: Any) -> Any:
             cells = in_gev(inputs)
+            # Not tf.where, which becomes nine operations in ONNX. A cell that is not finite stays so.
             return cells * tf.cast(cells >= smallest, tf.float32)
 
         return above_threshold
@@ -134,35 +136,26 @@ def open_generator(folder: Path, *, precision: str, streams: int, threads: int |
             value=precision,
             remedy="use --runtime openvino for bfloat16 or int8, or --precision float32",
         )
-    if threads is not None or streams > 1:
-        _divide_threads(streams, threads)
+    if threads is not None:
+        limit_threads(threads, streams)
+    elif streams > 1:
+        with suppress(InputError):  # TensorFlow has started: the streams share what it has
+            limit_threads(cores(), streams)
     loaded = load_generator(folder)
     return Generator(loaded.network, loaded.card, loaded.run, streams=streams, threads=threads)
 
 
-def _divide_threads(streams: int, threads: int | None) -> None:
-    """Give each stream its share of the threads, so that none waits for another's.
-
-    Where TensorFlow has started, and the number of threads was not chosen, all streams share what it has.
-    """
-    try:
-        limit_threads(max(1, (threads or cores()) // streams), streams)
-    except InputError:
-        if threads is not None:
-            raise
-
-
 def limit_threads(threads: int, streams: int = 1) -> None:
-    """Bound the threads of TensorFlow in this process: those of an operation, and operations at the same time.
+    """Bound the threads of TensorFlow in this process; an operation gets the share of a stream, waiting for no other.
 
     Raises InputError once it has started with others.
     """
-    threading = tf.config.threading
-    if threading.get_intra_op_parallelism_threads() == threads:
+    threading, share = tf.config.threading, max(1, threads // streams)
+    if threading.get_intra_op_parallelism_threads() == share:
         return
     try:
-        threading.set_intra_op_parallelism_threads(threads)
-        threading.set_inter_op_parallelism_threads(max(threads, streams))
+        threading.set_intra_op_parallelism_threads(share)
+        threading.set_inter_op_parallelism_threads(max(share, streams))
     except RuntimeError as error:
         raise InputError(
             "cannot change once TensorFlow has started",

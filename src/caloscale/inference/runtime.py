@@ -104,9 +104,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def suitable_streams(threads: int | None = None) -> int:
-    """Batches at once that no one chose: one for each thread, at most `_MOST_STREAMS`, each of which needs memory.
+def suitable_streams(threads: int | None = None, batches: int | None = None) -> int:
+    """How many of the batches to compute at once, where no one chose: at most `_MOST_STREAMS`, as each needs memory.
 
-    Threads that share a batch wait for each other after each operation.
+    As many as divide the threads, so that none is idle. Threads that share a batch wait for each other after each
+    operation. threads: absent: one per core. batches: absent: any number.
     """
-    return min(threads or cores(), _MOST_STREAMS)
+    threads = threads or cores()
+    most = min(threads, batches or threads, _MOST_STREAMS)
+    return next(streams for streams in range(most, 0, -1) if threads % streams == 0)

@@ -59,7 +59,7 @@ class Generation:
     precision: str = "float32"
     """What it computes in."""
     streams: int | None = None
-    """Batches at the same time; absent: one for each thread, at most 4, and no more than there are batches."""
+    """Batches at the same time; absent: at most 4, by the threads and the number of batches."""
     threads: int | None = None
     """Threads of all streams together; absent: one per core."""
     batch: int | None = None
@@ -152,7 +152,7 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
             if format is None or not is_exported(model, format):
                 load_tensorflow_quietly()
             batch = suitable_batch(card.shape) if wanted.batch is None else wanted.batch
-            streams = wanted.streams or min(suitable_streams(wanted.threads), math.ceil(count / batch))
+            streams = wanted.streams or suitable_streams(wanted.threads, math.ceil(count / batch))
             runtime = open_runtime(
                 model, wanted.runtime, precision=wanted.precision, streams=streams, threads=wanted.threads
             )
