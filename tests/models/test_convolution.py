@@ -9,13 +9,13 @@ import tensorflow as tf
 from caloscale.bench.reference_networks import build_reference, copy_weights
 from caloscale.models import build, convolution
 from caloscale.models.convolution import CELLS, PaddedConv3D, computed_by
-from caloscale.models.convolution_ways import Cells, Direct, Shape
+from caloscale.models.convolution_ways import Cells, Direct, Shape, needs_plane
 from caloscale.models.merged import merged
 from caloscale.models.network_files import load_network
 from caloscale.spec import load_run
 
 WAYS = [Direct(), *map(Cells, [(1, 1, 2), (1, 1, 5), (2, 1, 1), (1, 3, 2), (4, 2, 2)])]
-KERNELS = [(4, 4, 6), (3, 3, 5), (3, 3, 3), (5, 6, 6), (5, 5, 5), (6, 5, 8), (3, 3, 8), (2, 2, 2)]
+KERNELS = [(6, 6, 8), (4, 4, 6), (3, 3, 5), (3, 3, 3), (5, 6, 6), (5, 5, 5), (6, 5, 8), (3, 3, 8), (2, 2, 2)]
 """Of the published networks."""
 
 
@@ -68,11 +68,23 @@ def test_precision(way, batch, dtype, tolerance):
     compare(way, shape, 8, 6, batch, dtype, tolerance)
 
 
+@pytest.mark.parametrize("way", [Direct(), Cells((1, 1, 2))], ids=str)
+@pytest.mark.parametrize("channels", [1, 4, 6, 8, 10, 12, 15, 16])
+def test_bfloat16_with_all_widths(way, channels):
+    """oneDNN's convolution is wrong with AMX for 4-14 channels and 8, 12 or 16 places; other processors are right."""
+    for width in range(2, 18):
+        compare(way, Shape((2, 3, 20), (1, 2, width), (0, 1, 1), (0, 0, 1)), channels, 8, 2, tf.bfloat16, 2e-2)
+    assert {w for w in range(2, 18) if needs_plane(channels, w)} == {4: {16}, 6: {16}, 8: {8, 12, 16}}.get(
+        channels, {10: {16}, 12: {8, 16}}.get(channels, set())
+    )
+
+
 LAYERS = [
     # filters, kernel, channels, pad, slope, bias; a row of each kind of the published networks
     (6, (4, 4, 6), 8, (2, 2, 1), 0.0, True),
     (16, (5, 6, 6), 1, "same", 0.3, True),
     (8, (5, 6, 6), 16, (0, 0, 1), 0.3, True),
+    (16, (6, 6, 8), 8, "same", 0.3, True),
     (1, (2, 2, 2), 6, (0, 0, 0), 1.0, False),
 ]
 

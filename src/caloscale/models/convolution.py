@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from caloscale.models.convolution_ways import Cells, Direct, Shape, Way, Ways
+from caloscale.models.convolution_ways import Cells, Direct, Shape, Way, Ways, needs_plane
 from caloscale.models.folding import Triple as Triple
 from caloscale.models.folding import UpsampledConv3D, activated, gradient_scope, triple
 
@@ -115,7 +115,7 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
 
     def call(self, inputs: Any) -> Any:
         """Convolve."""
-        if self._table is None and self._ways is None:
+        if self._table is None and self._ways is None and not self._wrong_by_keras(inputs):
             zeros = [[0, 0], *([n, n] for n in self.pad), [0, 0]]
             return activated(super().call(tf.pad(inputs, zeros) if any(self.pad) else inputs), self.slope)
         bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
@@ -152,6 +152,9 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
     def _padded(self, shape: Any) -> tuple[int | None, ...]:
         batch, *sizes, channels = shape
         return (batch, *(size + 2 * zeros for size, zeros in zip(sizes, self.pad)), channels)
+
+    def _wrong_by_keras(self, inputs: Any) -> bool:
+        return inputs.dtype == tf.bfloat16 and needs_plane(int(inputs.shape[-1]), int(self.kernel_size[2]))
 
     def _way(self, channels: int) -> Way:
         cells = (self._table or {}).get(channels, (1, 1, 1))

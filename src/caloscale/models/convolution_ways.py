@@ -76,7 +76,7 @@ class Direct:
 
     def forward(self, x: Any, kernel: Any, shape: Shape, bias: Any = None, slope: float = 1.0) -> Any:
         """As in `Way`."""
-        found = tf.nn.conv3d(_with_zeros(x, shape.before, shape.behind), kernel, _ONES, "VALID")
+        found = _convolution(x, kernel, shape.before, shape.behind)
         return activated(found if bias is None else tf.nn.bias_add(found, bias), slope)
 
     def input_gradient(self, gradient: Any, kernel: Any, shape: Shape) -> Any:
@@ -86,7 +86,7 @@ class Direct:
 
     def kernel_gradient(self, x: Any, gradient: Any, shape: Shape) -> Any:
         """As in `Way`."""
-        return _kernel_gradient(_with_own_zeros(x, shape.before, shape.behind), gradient, shape.kernel)
+        return _kernel_gradient(with_own_zeros(x, shape.before, shape.behind), gradient, shape.kernel)
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,7 @@ class Cells:
     def forward(self, x: Any, kernel: Any, shape: Shape, bias: Any = None, slope: float = 1.0) -> Any:
         """As in `Way`."""
         counts, behind = self._counts(shape), self._behind(shape)
-        x = _with_zeros(x, shape.before, behind)
-        found = tf.nn.conv3d(x, self._kernel(kernel), [1, *self.size, 1], "VALID")
+        found = _convolution(x, self._kernel(kernel), shape.before, behind, self.size)
         if bias is not None:
             found = tf.nn.bias_add(found, tf.tile(bias, [math.prod(self.size)]))
         found = activated(found, slope)
@@ -134,7 +133,7 @@ class Cells:
             gradient = tf.reshape(gradient, (-1, nx, sx, ny, sy, nz, sz, channels))
             gradient = tf.transpose(gradient, (0, 1, 3, 5, 2, 4, 6, 7))
         gradient = tf.reshape(gradient, (-1, *counts, math.prod(self.size) * channels))
-        x = _with_own_zeros(x, shape.before, self._behind(shape))
+        x = with_own_zeros(x, shape.before, self._behind(shape))
         found = _kernel_gradient(x, gradient, self._width(shape.kernel), self.size)
         found = tf.reshape(found, (*found.shape[:4], math.prod(self.size), channels))
         parts = [
@@ -163,6 +162,25 @@ class Cells:
         return tf.concat(shifted, axis=4)
 
 
+def _convolution(x: Any, kernel: Any, before: Triple, behind: Triple, strides: Triple = (1, 1, 1)) -> Any:
+    """With zeros around the volume, and the plane of zeros that bfloat16 may need on a processor."""
+    if x.dtype == tf.bfloat16 and needs_plane(int(kernel.shape[3]), int(kernel.shape[2])):
+        behind = (*behind[:2], behind[2] + 1)
+        kernel = tf.pad(kernel, [[0, 0], [0, 0], [0, 1], [0, 0], [0, 0]])
+    return tf.nn.conv3d(_with_zeros(x, before, behind), kernel, [1, *strides, 1], "VALID")
+
+
+def needs_plane(channels: int, width: int) -> bool:
+    """Whether oneDNN may compute a convolution in bfloat16 wrongly, so that the kernel gets a plane of zeros.
+
+    channels: of the input; width: of the kernel along z. On processors with AMX, oneDNN multiplies the numbers of all
+    channels and places along z at once where there are less than 16 channels, and is wrong (results of the right size
+    with no relation to the truth) where they fill several whole rows of a tile, of 32 numbers: measured with oneDNN
+    3.7.3 in TensorFlow 2.21 and in OpenVINO 2026.4. A kernel that is wider by one plane of zeros gives the same sums.
+    """
+    return channels < 16 and channels % 2 == 0 and channels * width > 32 and channels * width % 32 == 0
+
+
 def _input_gradient(gradient: Any, kernel: Any, inputs: Triple) -> Any:
     sizes = tf.concat([tf.shape(gradient)[:1], [*inputs, kernel.shape[3]]], axis=0)
     found = tf.raw_ops.Conv3DBackpropInputV2(
@@ -185,11 +203,12 @@ def _with_zeros(x: Any, before: Triple, behind: Triple) -> Any:
     return tf.pad(x, [[0, 0], *([front, back] for front, back in zip(before, behind)), [0, 0]])
 
 
-def _with_own_zeros(x: Any, before: Triple, behind: Triple) -> Any:
+def with_own_zeros(x: Any, before: Triple, behind: Triple) -> Any:
     """As `_with_zeros`, by an operation of its own.
 
     TensorFlow's remapper makes zeros in front of a convolution part of it, without asking who else reads them. If the
-    gradient did, the remapper would fail and leave the graph of the step as it is.
+    gradient did, the remapper would fail and leave the graph of the step as it is. It also loses the slope of a leaky
+    ReLU behind zeros and a 3D convolution whose bias is 0 (TensorFlow 2.21).
     """
     if not any((*before, *behind)):
         return x
