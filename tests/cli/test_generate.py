@@ -120,6 +120,20 @@ def test_what_was_not_trained_on_is_refused_or_named(command: Callable, model: P
     np.testing.assert_array_equal(read(path)["energy"], [50, 500, 50])
 
 
+def test_the_precision_that_was_taken_is_said_and_recorded(command: Callable, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    words = ("generate", "--model", model, "--precision", "auto", "-o", path, "--json")
+    few = command(*words, "--count", 3)
+    record = json.loads(few.out)
+    assert record["precision"] == "float32" and "too few" in record["precisionReason"]
+    assert f"precision float32: {record['precisionReason']}" in few.err
+    many = json.loads(command(*words, "--count", 128, "--batch", 1, "--streams", 2).out)
+    assert many["precision"] in ("float32", "bfloat16")
+    assert "ms a shower in float32" in many["precisionReason"] and "in bfloat16" in many["precisionReason"]
+    with h5py.File(path) as file:
+        assert file.attrs["precision"].decode() == many["precision"]
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -128,8 +142,8 @@ def test_what_was_not_trained_on_is_refused_or_named(command: Callable, model: P
         (["--angles", "0..90"], "angles: must be between 0 and 180 degrees"),
         (["--layout", "fixed-angle"], "layout: is not written"),
         (["--runtime", "torch"], "runtime: is not known"),
-        (["--precision", "int8"], "--runtime openvino for bfloat16 or int8"),
-        (["--precision", "bfloat16"], "--runtime openvino"),
+        (["--precision", "int8"], "--runtime openvino, or --precision bfloat16"),
+        (["--precision", "int4"], "precision: is not known"),
         (["--count", "0"], "count"),
         (["--batch", "0"], "batch"),
         (["--seed", "-1"], "seed"),

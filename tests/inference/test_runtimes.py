@@ -17,15 +17,19 @@ import pytest
 import tensorflow as tf
 
 from caloscale.errors import CheckpointError, InputError
-from caloscale.inference import load_generator, open_runtime
+from caloscale.inference import load_generator, open_fastest, open_runtime
+from caloscale.inference import runtime as runtime_module
 from caloscale.inference.export import runtimes
 from caloscale.inference.export.formats import last_convolutions
 from caloscale.inference.export.runtimes import exported, is_exported
-from caloscale.inference.runtime import cores
+from caloscale.inference.runtime import Runtime, cores
 from caloscale.installation import install_command
 from caloscale.models import build
+from caloscale.models.card import read_card
 from caloscale.random import latent_noise
 from caloscale.spec import build_run
+
+from .model_folders import COMPACT, shared_model
 
 ROUNDING = 1e-5
 """Of a shower's largest cell; measured: 2e-6 in a thousand showers of the trained compact network."""
@@ -61,18 +65,50 @@ def test_the_same_showers_in_all_runtimes(request, model, count, runtime):
     assert 0 <= record["deviation"] < ROUNDING
 
 
-@pytest.mark.skipif(not HAS_BFLOAT16, reason="this processor has no bfloat16")
-def test_bfloat16_changes_cells_but_not_the_physics(folder):
+@pytest.mark.parametrize(
+    "runtime",
+    [
+        "tensorflow",
+        pytest.param("openvino", marks=pytest.mark.skipif(not HAS_BFLOAT16, reason="this processor has no bfloat16")),
+    ],
+)
+def test_bfloat16_changes_cells_but_not_the_physics(folder, runtime):
     """Cells are exponentials of numbers of up to about eight, of which eight bits are left: 2^-9 of them is 1.6%.
 
     A trained network is nearer (docs/generation.md); this one has random weights, which differ between machines.
     """
-    exact, rough = (open_runtime(folder, "openvino", precision=p) for p in ("float32", "bfloat16"))
+    exact, rough = (open_runtime(folder, runtime, precision=p) for p in ("float32", "bfloat16"))
+    assert (exact.precision, rough.precision) == ("float32", "bfloat16")
     batch = fed(exact, 400)
     ours, truth = rough.generate_batch(*batch), exact.generate_batch(*batch)
     assert not np.allclose(ours, truth, rtol=1e-4)
     assert ours.sum() == pytest.approx(truth.sum(), rel=0.03)
     np.testing.assert_allclose(ours.sum((0, 1, 2)), truth.sum((0, 1, 2)), rtol=0.03)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("preset", ["fixed-angle", "variable-angle"])
+def test_bfloat16_of_the_published_networks(tmp_path_factory, preset):
+    """In all runtimes that have it: an instruction of one processor may be used wrongly by one of them."""
+    model = shared_model(tmp_path_factory, preset, ("model.latentSize=8",))
+    exact = open_runtime(model)
+    (low, high), count = exact.card.energy_gev, 3
+    energy, angle = np.linspace(low, high, count, dtype=np.float32), np.full(count, 1.5, np.float32)
+    batch = (latent_noise(7, 0, count, exact.noise_size), energy, angle)
+    truth = exact.generate_batch(*batch)
+    for runtime in ("tensorflow", *["openvino"] * HAS_BFLOAT16):
+        ours = open_runtime(model, runtime, precision="bfloat16").generate_batch(*batch)
+        assert 1e-4 < np.abs(ours - truth).max() / truth.max() < 0.05, runtime
+        np.testing.assert_allclose(ours.sum((1, 2, 3)), truth.sum((1, 2, 3)), rtol=0.03)
+
+
+def test_an_export_of_another_version_is_made_again(copy):
+    record = copy / "exports" / "openvino" / "export.json"
+    text = json.loads(record.read_text())
+    assert is_exported(copy, "openvino") and text["graph"] == 2
+    for changed in ({**text, "graph": 1}, {name: value for name, value in text.items() if name != "graph"}):
+        record.write_text(json.dumps(changed))
+        assert not is_exported(copy, "openvino")
 
 
 def test_int8_rounds_convolutions_and_keeps_the_sum_of_a_shower(folder):
@@ -131,7 +167,6 @@ def test_what_does_not_belong_together(folder, runtime):
         ({"precision": "int4"}, "precision: is not known.*[\\s\\S]*int8"),
         ({"precision": "int8"}, "TensorFlow.*[\\s\\S]*openvino"),
         ({"runtime": "onnx", "precision": "int8"}, "ONNX Runtime.*[\\s\\S]*openvino"),
-        ({"precision": "bfloat16"}, "TensorFlow.*[\\s\\S]*openvino"),
         ({"runtime": "onnx", "precision": "bfloat16"}, "ONNX Runtime.*[\\s\\S]*openvino"),
         ({"streams": 0}, "streams: must be at least 1"),
         ({"threads": 0}, "threads: must be at least 1"),
@@ -144,6 +179,50 @@ def test_what_cannot_be_had(folder, options, problem):
         open_runtime(folder, **options)
     assert error.value.exit_code == 2
     assert error.value.remedy
+
+
+def test_a_network_that_cannot_be_merged_is_not_rounded(tmp_path_factory):
+    conditions = shared_model(tmp_path_factory, "compact", (*COMPACT, "data.azimuthDeg=[-90, 90]"))
+    with pytest.raises(InputError, match=r"precision: is not offered for this network.*further condition"):
+        open_runtime(conditions, precision="bfloat16")
+    chosen, reason = open_fastest(conditions, "tensorflow", {}, batches=1000)
+    assert chosen.precision == "float32" and "is not offered for this network" in reason
+
+
+class Clocked(Runtime):
+    """Showers that take so many seconds by the clock of the test; the first batch takes longer."""
+
+    def __init__(self, card, precision, seconds, clock):
+        super().__init__(card, 4, precision=precision, streams=1, threads=None)
+        self.seconds, self.clock, self.batches = seconds, clock, 0
+
+    def _compute(self, inputs):
+        self.clock[0] += self.seconds + (5 if self.batches == 0 else 0)
+        self.batches += 1
+        return np.ones((len(inputs["noise"]), *self.card.shape), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "batches", "chosen", "reason"),
+    [
+        ((0.8, 0.5), 100, "bfloat16", "200 ms a shower in float32, 125 ms a shower in bfloat16"),
+        ((0.8, 0.75), 100, "float32", "188 ms a shower in bfloat16; bfloat16 is taken where float32 takes 1.1 times"),
+        ((0.8, 1.6), 100, "float32", "400 ms a shower in bfloat16"),
+        ((0.8, 0.1), 3, "float32", "3 batches are too few"),
+    ],
+)
+def test_the_faster_precision(folder, monkeypatch, seconds, batches, chosen, reason):
+    clock = [0.0]
+    made = dict(zip(("float32", "bfloat16"), seconds))
+
+    def open_clocked(folder, runtime, *, precision="float32", **_):
+        return Clocked(read_card(folder), precision, made[precision], clock)
+
+    monkeypatch.setattr(runtime_module, "open_runtime", open_clocked)
+    monkeypatch.setattr(runtime_module.time, "perf_counter", lambda: clock[0])
+    primaries = {"energy_gev": np.full(4, 10.0, np.float32), "angle_rad": np.full(4, 1.5, np.float32)}
+    runtime, why = open_fastest(folder, "tensorflow", primaries, batches=batches)
+    assert runtime.precision == chosen and reason in why
 
 
 @pytest.mark.parametrize("runtime", ["onnx", "openvino"])

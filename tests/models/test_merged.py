@@ -63,6 +63,21 @@ def test_the_published_generators(preset, options, batch):
     ours = merged(before)(latent).numpy()
     assert ours.shape == truth.shape and np.abs(truth).max() > 0
     np.testing.assert_allclose(ours, truth, rtol=0, atol=3e-5 * np.abs(truth).max())
+    rounded = tf.function(merged(before, "bfloat16"), autograph=False)(latent).numpy()
+    assert rounded.dtype == np.float32
+    # Six convolutions, whose inputs, weights and results have a relative error of 2^-9 each.
+    assert 1e-4 < np.abs(rounded - truth).max() / np.abs(truth).max() < 0.05
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_graph_with_biases_of_zero(precision):
+    """As before the first step. TensorFlow leaves them out, and then loses slopes behind zeros and a convolution."""
+    run = load_run(preset="fixed-angle", overrides=["model.latentSize=8"])
+    network = build(run.model, run.data).generator
+    latent = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+    truth = network(latent).numpy()
+    ours = tf.function(merged(network, precision, rounded_later=True), autograph=False)(latent).numpy()
+    assert np.abs(ours - truth).max() < (3e-5 if precision == "float32" else 0.05) * truth.max()
 
 
 @pytest.mark.parametrize("preset", ["compact", "par04"])
@@ -87,3 +102,7 @@ def test_the_compact_generator(preset, form, batch):
     largest = truth.max(axis=(1, 2, 3), keepdims=True)
     assert ours.shape == truth.shape and (largest > 0).all()
     assert (np.abs(ours - truth) / largest).max() < 1e-4
+    rounded = merged_compact(network, run.data, replace(FORMS[form], channels_first=False), "bfloat16")(latent).numpy()
+    assert 1e-4 < (np.abs(rounded - truth) / largest).max() < 0.05
+    sums = truth.sum(axis=(1, 2, 3))
+    np.testing.assert_allclose(rounded.sum(axis=(1, 2, 3)), sums, rtol=1e-5)  # no result of a convolution

@@ -19,6 +19,7 @@ from caloscale.tensorflow_import import load_tensorflow_quietly
 SECONDS = 60.0
 RUNTIMES = (
     ("tensorflow", "float32"),
+    ("tensorflow", "bfloat16"),
     ("onnx", "float32"),
     ("openvino", "float32"),
     ("openvino", "bfloat16"),

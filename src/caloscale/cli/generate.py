@@ -40,7 +40,13 @@ def command(
     ] = None,
     layout: Annotated[str, typer.Option(help="variable-angle or calochallenge.")] = "variable-angle",
     runtime: Annotated[str, typer.Option(help="tensorflow, onnx or openvino.")] = "tensorflow",
-    precision: Annotated[str, typer.Option(help="float32 or, with openvino, bfloat16 or int8.")] = "float32",
+    precision: Annotated[
+        str,
+        typer.Option(
+            help="float32; with tensorflow and openvino also bfloat16, with openvino int8; auto: bfloat16 where that "
+            "is faster here, otherwise float32."
+        ),
+    ] = "float32",
     streams: Annotated[
         int | None,
         typer.Option(help="Batches that are computed at the same time. Absent: up to 4, by the threads.", min=1),
@@ -85,10 +91,13 @@ def command(
     )
     for warning in record.warnings:
         typer.echo(f"warning: {warning}", err=True)
+    if precision == "auto":
+        typer.echo(f"precision {record.precision}: {record.precision_reason}", err=True)
     if as_json:
         typer.echo(record.model_dump_json(by_alias=True, indent=2))
     else:
         typer.echo(
-            f"{record.showers} showers in {record.file} ({record.bytes / 1e6:.1f} MB): {record.showers_per_second:.0f} "
-            f"showers/s, {record.milliseconds_per_shower:.2f} ms each, {record.peak_memory_mib:.0f} MiB of memory"
+            f"{record.showers} showers in {record.file} ({record.bytes / 1e6:.1f} MB) in {record.precision}: "
+            f"{record.showers_per_second:.0f} showers/s, {record.milliseconds_per_shower:.2f} ms each, "
+            f"{record.peak_memory_mib:.0f} MiB of memory"
         )

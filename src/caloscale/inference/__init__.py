@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from caloscale.inference.primaries import Primaries, parse_primaries
-from caloscale.inference.runtime import Runtime, open_runtime, suitable_streams
+from caloscale.inference.runtime import Runtime, open_fastest, open_runtime, suitable_streams
 from caloscale.inference.stream import stream, suitable_batch
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ __all__ = [
     "Primaries",
     "Runtime",
     "load_generator",
+    "open_fastest",
     "open_runtime",
     "parse_primaries",
     "stream",

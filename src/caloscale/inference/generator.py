@@ -29,9 +29,17 @@ class Generator(Runtime):
     """A trained generator in TensorFlow: network and preprocessing as one compiled graph (`models.merged`)."""
 
     def __init__(
-        self, network: Any, card: ModelCard, run: Run, *, streams: int = 1, threads: int | None = None
+        self,
+        network: Any,
+        card: ModelCard,
+        run: Run,
+        *,
+        precision: str = "float32",
+        streams: int = 1,
+        threads: int | None = None,
     ) -> None:
-        super().__init__(card, noise_size(run.model, run.data), streams=streams, threads=threads)
+        noise = noise_size(run.model, run.data)
+        super().__init__(card, noise, precision=precision, streams=streams, threads=threads)
         self.network, self.run = network, run
 
     @classmethod
@@ -93,15 +101,22 @@ class Generator(Runtime):
 
     def _merged(self, runtime: RuntimeName) -> Callable[[Any], Any]:
         """From the latent vector to GeV; layer by layer for a network that cannot be merged."""
-        preprocessing = self.card.preprocessing
+        preprocessing, precision = self.card.preprocessing, self.precision if runtime == "tensorflow" else "float32"
         try:
             if not self.run.model.is_compact:
-                in_network_units = merged(self.network)
+                in_network_units = merged(self.network, precision, rounded_later=runtime == "openvino")
                 return lambda inputs: to_gev(in_network_units(inputs)[..., 0], preprocessing)
             if self.run.data.spans:
                 raise ValueError("the layers of a further condition cannot be merged")
-            in_gev = merged_compact(self.network, self.run.data, FORMS[runtime])
-        except ValueError:
+            in_gev = merged_compact(self.network, self.run.data, FORMS[runtime], precision)
+        except ValueError as error:
+            if precision != "float32":
+                raise InputError(
+                    f"is not offered for this network: {error}",
+                    field="precision",
+                    value=precision,
+                    remedy="use --precision float32",
+                ) from error
             return lambda inputs: to_gev(self.network(inputs, training=False)[..., 0], preprocessing)
         smallest = max(np.float32(preprocessing.threshold_gev), np.finfo(np.float32).tiny)
 
@@ -129,12 +144,12 @@ class Generator(Runtime):
 
 def open_generator(folder: Path, *, precision: str, streams: int, threads: int | None) -> Generator:
     """The generator of a model folder as a runtime with its options. Raises CheckpointError and InputError."""
-    if precision != "float32":
+    if precision == "int8":
         raise InputError(
-            "TensorFlow computes released generators in float32",
+            "TensorFlow computes released generators in float32 or bfloat16",
             field="precision",
             value=precision,
-            remedy="use --runtime openvino for bfloat16 or int8, or --precision float32",
+            remedy="use --runtime openvino, or --precision bfloat16",
         )
     if threads is not None:
         limit_threads(threads, streams)
@@ -142,7 +157,9 @@ def open_generator(folder: Path, *, precision: str, streams: int, threads: int |
         with suppress(InputError):  # TensorFlow has started: the streams share what it has
             limit_threads(cores(), streams)
     loaded = load_generator(folder)
-    return Generator(loaded.network, loaded.card, loaded.run, streams=streams, threads=threads)
+    opened = Generator(loaded.network, loaded.card, loaded.run, precision=precision, streams=streams, threads=threads)
+    _ = opened.cells_gev  # refuses what cannot be had before any shower is generated
+    return opened
 
 
 def limit_threads(threads: int, streams: int = 1) -> None:

@@ -21,7 +21,7 @@ class OnnxRuntime(Runtime):
                 "is not offered with ONNX Runtime, which computes released generators in float32",
                 field="precision",
                 value=precision,
-                remedy="use --runtime openvino for bfloat16 or int8, or --precision float32",
+                remedy="use --runtime openvino, --runtime tensorflow for bfloat16, or --precision float32",
             )
         load("onnxruntime")
         card, path = read_card(folder), exported(folder, "onnx")

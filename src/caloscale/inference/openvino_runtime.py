@@ -47,7 +47,7 @@ class OpenVinoRuntime(Runtime):
         self._initialised = False
         self._requests: dict[int, SimpleQueue[Any]] = {}
         noise_size = self._model.input("noise").get_partial_shape()[1].get_length()
-        super().__init__(card, noise_size, streams=streams, threads=threads)
+        super().__init__(card, noise_size, precision=precision, streams=streams, threads=threads)
 
     def _compute(self, inputs: dict[str, Floats]) -> Floats:
         if not self._initialised:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,6 +23,12 @@ Precision = Literal["float32", "bfloat16", "int8"]
 Floats = NDArray[np.float32]
 
 _MOST_STREAMS = 4
+PAYS_FROM = 1.1
+"""How many times faster bfloat16 must be to be taken: less is within the error of a short measurement."""
+_TIMED = 3
+"""Batches of each stream that are timed, behind one that is not."""
+_WORTH_TIMING = 32
+"""Batches of each stream from which on both precisions are timed: it takes as long as about 8."""
 
 _MODULES: dict[RuntimeName, tuple[str, str]] = {
     "tensorflow": ("caloscale.inference.generator", "open_generator"),
@@ -31,10 +40,14 @@ _MODULES: dict[RuntimeName, tuple[str, str]] = {
 class Runtime(ABC):
     """A generator that is ready to compute. `generate_batch` may be called by `streams` threads at once."""
 
-    def __init__(self, card: ModelCard, noise_size: int, *, streams: int, threads: int | None) -> None:
+    def __init__(
+        self, card: ModelCard, noise_size: int, *, precision: str = "float32", streams: int, threads: int | None
+    ) -> None:
         self.card = card
         self.noise_size = noise_size
         """Random numbers a shower takes."""
+        self.precision = precision
+        """Arithmetic of the convolutions."""
         self.streams = streams
         """Batches that are computed at the same time."""
         self.threads = threads
@@ -97,6 +110,42 @@ def open_runtime(
     opener: Any = getattr(import_module(module), name)
     opened: Runtime = opener(Path(folder), precision=precision, streams=streams, threads=threads)
     return opened
+
+
+def open_fastest(
+    folder: str | Path,
+    runtime: str,
+    primaries: Mapping[str, Floats],
+    *,
+    batches: int,
+    streams: int = 1,
+    threads: int | None = None,
+) -> tuple[Runtime, str]:
+    """The generator in bfloat16 where that is faster on this machine, otherwise in float32; and why, in words.
+
+    Both compute some batches of the table ``primaries`` in turn. batches: how many are to be generated; for a few it
+    is not measured. Raises as `open_runtime`.
+    """
+    exact = open_runtime(folder, runtime, streams=streams, threads=threads)
+    if batches < _WORTH_TIMING * streams:
+        return exact, f"{batches} batches are too few for a measurement"
+    try:
+        rounded = open_runtime(folder, runtime, precision="bfloat16", streams=streams, threads=threads)
+    except InputError as error:
+        return exact, f"bfloat16: {error.problem}"
+    count = len(primaries["energy_gev"])
+    noise = np.random.default_rng(1).standard_normal((count, exact.noise_size), np.float32)
+    seconds: dict[str, list[float]] = {"float32": [], "bfloat16": []}
+    with ThreadPoolExecutor(streams) as pool:
+        for _ in range(1 + _TIMED):
+            for opened in (exact, rounded):
+                begun = time.perf_counter()
+                list(pool.map(lambda _, one=opened: one.generate_batch(noise, **primaries), range(streams)))
+                seconds[opened.precision].append(time.perf_counter() - begun)
+    milliseconds = {precision: 1e3 * min(taken[1:]) / (streams * count) for precision, taken in seconds.items()}
+    chosen = rounded if milliseconds["float32"] >= PAYS_FROM * milliseconds["bfloat16"] else exact
+    figures = ", ".join(f"{taken:.3g} ms a shower in {precision}" for precision, taken in milliseconds.items())
+    return chosen, f"{figures}; bfloat16 is taken where float32 takes {PAYS_FROM:g} times as long"
 
 
 def cores() -> int:

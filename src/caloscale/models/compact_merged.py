@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -55,20 +55,21 @@ FORMS = {
 """By runtime, measured with AVX-512; on other processors they are not wrong, only perhaps not the fastest."""
 
 
-def merged_compact(network: Any, data: Data, form: Form) -> Callable[[Any], Any]:
+def merged_compact(network: Any, data: Data, form: Form, precision: str = "float32") -> Callable[[Any], Any]:
     """From latent (B, latentSize) to cells before the threshold, GeV, (B, X, Y, Z), with the weights of now.
 
+    precision: float32 or bfloat16, of the convolutions: sines, exponentials and sums stay in float32.
     Raises ValueError for a network with other layers.
     """
     try:
-        return _Compact(network, data, form)
+        return _Compact(network, data, form, precision)
     except KeyError as missing:
         raise ValueError(f"a network without a layer {missing} cannot be merged") from missing
 
 
 class _Compact:
-    def __init__(self, network: Any, data: Data, form: Form) -> None:
-        self.form, self.shape = form, tuple(data.shape)
+    def __init__(self, network: Any, data: Data, form: Form, precision: str) -> None:
+        self.form, self.shape, self.dtype = form, tuple(data.shape), tf.as_dtype(precision)
         self.units_per_gev = data.preprocessing.units_per_gev
         self._layers = {layer.name: layer for layer in network.layers}
         self._weights = {
@@ -221,7 +222,12 @@ class _Compact:
         layout = "NCHW" if self.form.channels_first else "NHWC"
         channels, whole = int(kernel.shape[2]), self.form.whole_channels
         rest = channels % whole if channels > whole else 0
-        convolve = partial(tf.nn.conv2d, strides=1, padding="VALID" if around else "SAME", data_format=layout)
+
+        def convolve(cells: Any, weights: NDArray[np.float32]) -> Any:
+            cells, of_cells = tf.cast(cells, self.dtype), weights.astype(self.dtype.as_numpy_dtype)
+            x = tf.nn.conv2d(cells, of_cells, 1, "VALID" if around else "SAME", data_format=layout)
+            return tf.cast(x, tf.float32)
+
         if not rest:
             return tf.nn.bias_add(convolve(x, kernel), bias, data_format=layout)
         parts = tf.split(x, (channels - rest, rest), axis=1 if self.form.channels_first else 3)

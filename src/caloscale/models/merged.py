@@ -17,8 +17,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from caloscale.models.convolution import inference_block
+from caloscale.models.convolution_ways import needs_plane, with_own_zeros
 from caloscale.models.depth_blocks import BlockConvolution, Blocks, UpsampledBlocks
-from caloscale.models.folding import Triple, UpsampledConv3D, activated
+from caloscale.models.folding import Triple, UpsampledConv3D, activated, triple
 
 
 @dataclass
@@ -55,26 +56,28 @@ class Stage:
         return activated(x, self.slope)
 
 
-def merged(network: Any) -> Callable[[Any], Any]:
+def merged(network: Any, precision: str = "float32", *, rounded_later: bool = False) -> Callable[[Any], Any]:
     """The function of a published generator, latent (B, latentSize) -> (B, X, Y, Z, 1), with the weights it has now.
 
+    precision: float32 or bfloat16, of all that is behind the dense layer. Results are float32.
+    rounded_later: whether a runtime may compute it in bfloat16 (`needs_plane`).
     Raises ValueError for a network that is not a dense layer and a chain of convolutions.
     """
     dense, shape, stages = _stages(network)
     weights, bias = (np.asarray(one) for one in dense.get_weights())
 
     def generate(latent: Any) -> Any:
-        x = tf.reshape(tf.matmul(latent, weights) + bias, (-1, *shape))
+        x = tf.cast(tf.reshape(tf.matmul(latent, weights) + bias, (-1, *shape)), precision)
         blocks: Blocks | None = None
         for number, stage in enumerate(stages):
             behind = stages[number + 1 :]
             if stage.upsampling != (1, 1, 1):
                 x, blocks = _upsampled(x if blocks is None else _volume(x, blocks), stage, behind)
             elif blocks is None:
-                x = _plain(x, stage)
+                x = _plain(x, stage, rounded_later)
             else:
                 x, blocks = _in_blocks(x, blocks, stage, behind)
-        return x if blocks is None else _volume(x, blocks)
+        return tf.cast(x if blocks is None else _volume(x, blocks), tf.float32)
 
     return generate
 
@@ -133,10 +136,10 @@ def _upsampled(x: Any, stage: Stage, behind: list[Stage]) -> tuple[Any, Blocks]:
     starts = [int(first) + before for first in form.depths[:, 0]]
     patches = tf.stack([patches[:, :, :, :, first : first + form.taps] for first in starts], axis=0)
     kernel = form.kernel(stage.kernel)
-    product = tf.matmul(tf.reshape(patches, (len(kernel), -1, kernel.shape[1])), _single(kernel))
-    x = stage.activated(product + _single(form.columns(stage.bias)))
+    product = tf.matmul(tf.reshape(patches, (len(kernel), -1, kernel.shape[1])), _like(x, kernel))
+    x = stage.activated(product + _like(x, form.columns(stage.bias)))
     if stage.scale is not None and stage.shift is not None:
-        x = x * _single(form.columns(stage.scale)) + _single(form.columns(stage.shift))
+        x = x * _like(x, form.columns(stage.scale)) + _like(x, form.columns(stage.shift))
     inner = form.y.factor * size * stage.filters
     x = tf.reshape(x, (len(kernel), -1, rows, columns, form.x.factor, inner))
     x = tf.transpose(x, (1, 0, 2, 4, 3, 5))
@@ -152,15 +155,15 @@ def _in_blocks(x: Any, blocks: Blocks, stage: Stage, behind: list[Stage]) -> tup
     zeros = [[form.before, max(0, form.behind)], *([n, n] for n in stage.pad[:2])]
     if any(map(any, zeros)):
         x = tf.pad(x, [[0, 0], *zeros, [0, 0]])
-    x = tf.nn.conv3d(x, _single(form.kernel(stage.kernel)), [1] * 5, "VALID")
-    x = stage.activated(tf.nn.bias_add(x, _single(np.tile(stage.bias, blocks.size))))
+    x = tf.nn.conv3d(x, _like(x, form.kernel(stage.kernel)), [1] * 5, "VALID")
+    x = stage.activated(tf.nn.bias_add(x, _like(x, np.tile(stage.bias, blocks.size))))
     mask = form.output.mask()
     if not behind or behind[0].upsampling != (1, 1, 1) or not behind[0].pad[2]:
         mask = np.ones((1, blocks.size))  # nothing reads the other places
     one = stage.scale is None and bool(mask.all())
 
     def of_channels(values: NDArray[np.floating]) -> Any:
-        return _single((mask[:, :, None] * values).reshape(1, len(mask), 1, 1, -1))
+        return _like(x, (mask[:, :, None] * values).reshape(1, len(mask), 1, 1, -1))
 
     if not one:
         x = x * of_channels(np.ones(stage.filters) if stage.scale is None else stage.scale)
@@ -169,13 +172,18 @@ def _in_blocks(x: Any, blocks: Blocks, stage: Stage, behind: list[Stage]) -> tup
     return x, form.output
 
 
-def _plain(x: Any, stage: Stage) -> Any:
-    if any(stage.pad):
-        x = tf.pad(x, [[0, 0], *([n, n] for n in stage.pad), [0, 0]])
-    x = tf.nn.conv3d(x, _single(stage.kernel), [1] * 5, "SAME" if stage.same else "VALID")
-    x = stage.activated(tf.nn.bias_add(x, _single(stage.bias)))
+def _plain(x: Any, stage: Stage, rounded_later: bool) -> Any:
+    before = behind = stage.pad
+    if stage.same:
+        before, behind = (triple((width - more) // 2 for width in stage.sizes) for more in (1, 0))
+    kernel = stage.kernel
+    if (rounded_later or x.dtype == tf.bfloat16) and needs_plane(int(x.shape[-1]), stage.sizes[2]):
+        behind = (*behind[:2], behind[2] + 1)
+        kernel = np.pad(kernel, [(0, 0), (0, 0), (0, 1), (0, 0), (0, 0)])
+    x = tf.nn.conv3d(with_own_zeros(x, before, behind), _like(x, kernel), [1] * 5, "VALID")
+    x = stage.activated(tf.nn.bias_add(x, _like(x, stage.bias)))
     if stage.scale is not None and stage.shift is not None:
-        x = x * _single(stage.scale) + _single(stage.shift)
+        x = x * _like(x, stage.scale) + _like(x, stage.shift)
     return x
 
 
@@ -198,5 +206,6 @@ def _phase(size: int, behind: list[Stage]) -> int:
     return min(size - 1, zeros)
 
 
-def _single(values: NDArray[np.floating]) -> NDArray[np.float32]:
-    return np.asarray(values, np.float32)
+def _like(x: Any, values: NDArray[np.floating]) -> NDArray[Any]:
+    """In the precision of x."""
+    return np.asarray(values, x.dtype.as_numpy_dtype)

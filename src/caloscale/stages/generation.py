@@ -15,6 +15,7 @@ from caloscale.errors import CaloscaleError, CheckpointError, InputError, Storag
 from caloscale.inference import (
     Primaries,
     Runtime,
+    open_fastest,
     open_runtime,
     parse_primaries,
     stream,
@@ -57,7 +58,7 @@ class Generation:
     runtime: str = "tensorflow"
     """What computes."""
     precision: str = "float32"
-    """What it computes in."""
+    """Arithmetic of the convolutions; auto: bfloat16 where that is faster on this machine, otherwise float32."""
     streams: int | None = None
     """Batches at the same time; absent: at most 4, by the threads and the number of batches."""
     threads: int | None = None
@@ -94,7 +95,9 @@ class GenerationRecord(Block):
     runtime: str
     """What computed."""
     precision: str
-    """What it computed in."""
+    """What it computed in: float32, bfloat16 or int8."""
+    precision_reason: str
+    """Why: what was asked for, or what `auto` measured."""
     streams: int
     """Batches at the same time."""
     threads: int | None
@@ -153,9 +156,7 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
                 load_tensorflow_quietly()
             batch = suitable_batch(card.shape) if wanted.batch is None else wanted.batch
             streams = wanted.streams or suitable_streams(wanted.threads, math.ceil(count / batch))
-            runtime = open_runtime(
-                model, wanted.runtime, precision=wanted.precision, streams=streams, threads=wanted.threads
-            )
+            runtime, reason = _open(model, wanted, primaries, min(batch, count), math.ceil(count / batch), streams)
             opened = time.perf_counter()
             with StopRequest() as stop:
                 _write(runtime, primaries, wanted, count, batch, stop)
@@ -171,7 +172,8 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
                 angle_deg=primaries.angle_range_deg,
                 further={name: primaries.range_of(name) for name in card.spans},
                 runtime=wanted.runtime,
-                precision=wanted.precision,
+                precision=runtime.precision,
+                precision_reason=reason,
                 streams=streams,
                 threads=wanted.threads,
                 batch=batch,
@@ -205,6 +207,16 @@ def _primaries(card: ModelCard, wanted: Generation) -> tuple[Primaries, int]:
     return primaries, count
 
 
+def _open(
+    model: Path, wanted: Generation, primaries: Primaries, batch: int, batches: int, streams: int
+) -> tuple[Runtime, str]:
+    """The runtime, and why it computes in its precision."""
+    options: dict[str, Any] = {"streams": streams, "threads": wanted.threads}
+    if wanted.precision == "auto":
+        return open_fastest(model, wanted.runtime, primaries.of(wanted.first, batch), batches=batches, **options)
+    return open_runtime(model, wanted.runtime, precision=wanted.precision, **options), "as asked for"
+
+
 def _write(
     runtime: Runtime, primaries: Primaries, wanted: Generation, count: int, batch: int, stop: StopRequest
 ) -> None:
@@ -218,7 +230,7 @@ def _write(
         "seed": wanted.seed,
         "firstShower": wanted.first,
         "runtime": wanted.runtime,
-        "precision": wanted.precision,
+        "precision": runtime.precision,
         "rebin": "x".join(map(str, card.preprocessing.rebin)),
         "caloscale": caloscale.__version__,
     }
