@@ -13,7 +13,7 @@ Runtimes compute sines, softplus and layouts at different speeds (`Form`). Each 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -30,7 +30,9 @@ SLOPE = 0.2
 SATURATION = 12.0
 """Largest logarithm of a cell, as in `Speckle`."""
 OVERFLOW = 80.0
-"""exp of it is finite in single precision, and softplus of larger numbers is the number itself."""
+"""Largest width of the noise, as in a training: exp of it is finite in single precision."""
+KINK = 0.3
+"""Noise from which on `bend` counts, as in `Speckle`."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +98,11 @@ class _Compact:
 
         maps = self._maps(primary, of_x, amplitude) + tf.reshape(offset, self._of_layers)
         speckle = self._speckle(noise)
-        axis = 1 if self.form.channels_first else 3
-        x = tf.concat([maps, speckle], axis)
-        x = self._convolution(x, "conv1") + tf.reshape(of_channels, self._of_channels)
-        x = tf.nn.leaky_relu(self._convolution(tf.nn.leaky_relu(x, SLOPE), "conv2"), SLOPE)
-        shift, width, bend = (self._convolution(x, name) for name in ("shift", "width", "bend"))
-        value = maps + shift + self._softplus(width) * speckle + bend * tf.nn.relu(speckle - 0.3)
-        powers = tf.exp(tf.clip_by_value(value, 0.0, SATURATION))
+        x = self._convolution([maps, speckle], "conv1") + tf.reshape(of_channels, self._of_channels)
+        x = tf.nn.leaky_relu(self._convolution([tf.nn.leaky_relu(x, SLOPE)], "conv2"), SLOPE)
+        shift, width, bend = (self._convolution([x], name) for name in ("shift", "width", "bend"))
+        value = maps + shift + self._softplus(width) * speckle + bend * tf.maximum(speckle, KINK)
+        powers = tf.exp(tf.raw_ops.ClipByValue(t=value, clip_value_min=0.0, clip_value_max=SATURATION))
 
         faintest = self._deposit.faintest
         response = self._response([mean, fluctuations, latent])
@@ -135,8 +135,8 @@ class _Compact:
     _shift: NDArray[np.float32] | None = None
 
     def _functions_of_x(self) -> None:
-        """The first dense layer along x as a product of [cos k a, sin k a, a, style] with a constant matrix."""
-        rows, _, depth = self.shape
+        """The first dense layer along x as a product of [cos k a, sin k a, a, 1, style] with a constant matrix."""
+        rows = self.shape[0]
         weights, bias = self._weights["x1"]
         of_layer = self._weights["x1_layer"][0]
         hidden = len(bias)
@@ -146,15 +146,21 @@ class _Compact:
             waves = 2 * np.pi / np.array(layer.wavelengths)
             count, middles = len(waves), np.asarray(centred(rows), float)
             sines, cosines, slope = weights[:count], weights[count : 2 * count], weights[2 * count] * 2 / rows
+            constant = middles[:, None] * slope + bias
             sin, cos = (wave(np.outer(middles, waves))[:, :, None] for wave in (np.sin, np.cos))
-            parts = [sin * sines + cos * cosines, sin * cosines - cos * sines, np.tile(-slope, (rows, 1, 1)), style]
-            constant = (middles[:, None] * slope + bias)[None] + of_layer[:, None]
-            self._waves, self._shift = _single(waves), _single(np.array([layer.shift]))
+            parts = [
+                sin * sines + cos * cosines,
+                sin * cosines - cos * sines,
+                np.tile(-slope, (rows, 1, 1)),
+                constant[:, None],
+                style,
+            ]
+            self._waves, self._shift = _single(waves), _single(np.array(layer.shift)[:, None])
         else:
-            parts = [style]
-            constant = self._layers["azimuth"].values @ weights + bias + of_layer[:, None]
+            constant = self._layers["azimuth"].values[0] @ weights + bias
+            parts = [constant[:, None], style]
         self._x1 = _single(np.concatenate(parts, axis=1).transpose(1, 0, 2).reshape(-1, rows * hidden))
-        self._x1_constant = _single(constant.reshape(depth, rows * hidden))
+        self._of_layer = _single(of_layer[:, None])
 
     def _functions_of_y(self) -> None:
         """Constant: (Z, terms, Y)."""
@@ -166,26 +172,25 @@ class _Compact:
         self._along_y = _single(y.transpose(0, 2, 1) * y.shape[2] ** -0.5)
 
     def _maps(self, primary: Any, of_x: Any, amplitude: Any) -> Any:
+        """Layer by layer, so that each product of matrices is large."""
         rows, columns, depth = self.shape
-        repeated = tf.tile(of_x[:, None], (1, depth, 1))
+        features = of_x + self._of_layer
         if self._waves is None:
-            features = repeated
+            features = tf.concat([tf.ones_like(features[:, :, :1]), features], axis=2)
         else:
-            axis = (primary[:, 1:2] * self._shift)[:, :, None]
+            axis = (tf.reshape(primary[:, 1], (1, -1)) * self._shift)[:, :, None]
             phase = axis * self._waves
-            features = tf.concat([tf.cos(phase), tf.sin(phase), axis, repeated], axis=2)
+            features = tf.concat([tf.cos(phase), tf.sin(phase), axis, tf.ones_like(axis), features], axis=2)
         x = tf.matmul(tf.reshape(features, (-1, self._x1.shape[0])), self._x1)
-        hidden = self._x1.shape[1] // rows
-        x = tf.nn.leaky_relu(tf.reshape(x, (-1, *self._x1_constant.shape)) + self._x1_constant, SLOPE)
-        x = tf.nn.leaky_relu(self._dense(tf.reshape(x, (-1, hidden)), "x2"), SLOPE)
-        x = tf.reshape(self._dense(x, "x3"), (-1, depth, rows, self._along_y.shape[1]))
-        x = x * tf.reshape(amplitude, (-1, depth, 1, x.shape[3]))
-        if self.form.channels_first:
-            return tf.matmul(x, self._along_y)
-        # Layer by layer, so that each product of matrices is large.
-        x = tf.reshape(tf.transpose(x, (1, 0, 2, 3)), (depth, -1, x.shape[3]))
-        x = tf.reshape(tf.matmul(x, self._along_y), (depth, -1, rows, columns))
-        return tf.transpose(x, (1, 2, 3, 0))
+        x = tf.nn.leaky_relu(x, SLOPE)
+        x = tf.nn.leaky_relu(self._dense(tf.reshape(x, (-1, self._x1.shape[1] // rows)), "x2"), SLOPE)
+        terms = self._along_y.shape[1]
+        x = tf.reshape(self._dense(x, "x3"), (depth, -1, rows, terms))
+        amplitude = tf.transpose(tf.reshape(amplitude, (-1, depth, terms)), (1, 0, 2))
+        x = tf.reshape(x * amplitude[:, :, None], (depth, -1, terms))
+        maps = tf.reshape(tf.matmul(x, self._along_y), (depth, -1, rows * columns))
+        maps = tf.transpose(maps, (1, 0, 2) if self.form.channels_first else (1, 2, 0))
+        return tf.reshape(maps, (-1, depth, rows, columns) if self.form.channels_first else (-1, *self.shape))
 
     def _cell_noise(self) -> None:
         """Directions and phases of each sine, in turns for the polynomial, in the order of the layout."""
@@ -210,29 +215,33 @@ class _Compact:
         return tf.reshape(total, (-1, depth, rows, columns) if self.form.channels_first else (-1, *self.shape))
 
     def _filter(self, name: str) -> tuple[Any, Any]:
-        """Kernel and bias; `width` includes the 1/2 of its softplus."""
+        """Kernel and bias; `width` includes the 1/2 of its softplus, `shift` the part of `bend` that the noise does not
+        change: bend relu(noise - KINK) = bend max(noise, KINK) - KINK bend."""
         kernel, bias = self._weights[name]
+        if name == "shift":
+            kernel, bias = (one - KINK * other for one, other in zip((kernel, bias), self._weights["bend"]))
         return _single(kernel), _single(bias + (0.5 if name == "width" else 0.0))
 
-    def _convolution(self, x: Any, name: str) -> Any:
+    def _convolution(self, inputs: Sequence[Any], name: str) -> Any:
+        """Of the inputs side by side."""
         kernel, bias = self._filters[name]
         around = f"{name}_around" in self._layers
-        if around:
-            x = self._around(x)
-        layout = "NCHW" if self.form.channels_first else "NHWC"
+        layout, axis = ("NCHW", 1) if self.form.channels_first else ("NHWC", 3)
         channels, whole = int(kernel.shape[2]), self.form.whole_channels
         rest = channels % whole if channels > whole else 0
+        *front, last = inputs
+        if rest:
+            last, left_over = tf.split(last, (int(last.shape[axis]) - rest, rest), axis=axis)
 
         def convolve(cells: Any, weights: NDArray[np.float32]) -> Any:
-            cells, of_cells = tf.cast(cells, self.dtype), weights.astype(self.dtype.as_numpy_dtype)
-            x = tf.nn.conv2d(cells, of_cells, 1, "VALID" if around else "SAME", data_format=layout)
+            cells = tf.cast(self._around(cells) if around else cells, self.dtype)
+            weights = weights.astype(self.dtype.as_numpy_dtype)
+            x = tf.nn.conv2d(cells, weights, 1, "VALID" if around else "SAME", data_format=layout)
             return tf.cast(x, tf.float32)
 
-        if not rest:
-            return tf.nn.bias_add(convolve(x, kernel), bias, data_format=layout)
-        parts = tf.split(x, (channels - rest, rest), axis=1 if self.form.channels_first else 3)
-        total = tf.nn.bias_add(convolve(parts[0], kernel[:, :, :-rest]), bias, data_format=layout)
-        return total + convolve(parts[1], kernel[:, :, -rest:])
+        x = convolve(tf.concat([*front, last], axis) if front else last, kernel[:, :, : channels - rest])
+        x = tf.nn.bias_add(x, bias, data_format=layout)
+        return x + convolve(left_over, kernel[:, :, channels - rest :]) if rest else x
 
     def _around(self, cells: Any) -> Any:
         """`CylinderPadding`, in the layout of the form."""
@@ -243,7 +252,7 @@ class _Compact:
     def _softplus(self, x: Any) -> Any:
         if not self.form.softplus_logarithm:
             return tf.nn.softplus(x)
-        return tf.maximum(tf.math.log(1 + tf.exp(tf.minimum(x, OVERFLOW))), x)
+        return tf.math.log(1 + tf.exp(tf.minimum(x, OVERFLOW)))
 
     def _depth_last(self, cells: Any) -> Any:
         rows, columns, depth = self.shape
