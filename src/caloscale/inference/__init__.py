@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from caloscale.inference.primaries import Primaries, parse_primaries
-from caloscale.inference.runtime import Runtime, open_fastest, open_runtime, suitable_streams
-from caloscale.inference.stream import stream, suitable_batch
+from caloscale.inference.runtime import Runtime, open_fastest, open_runtime, suitable_batch, suitable_streams
+from caloscale.inference.stream import stream
 
 if TYPE_CHECKING:
     from caloscale.inference.generator import Generator, load_generator

@@ -5,15 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from caloscale.errors import InputError
-from caloscale.inference.export.runtimes import exported
+from caloscale.inference.export.runtimes import BATCH, exported
 from caloscale.inference.packages import load
-from caloscale.inference.runtime import Floats, Runtime, cores
+from caloscale.inference.runtime import Floats, PerBatch, Runtime, cores, suitable_batch
 from caloscale.models.card import read_card
+
+_CELLS_AT_ONCE = 2**17
+"""Cells of the showers that a call computes: its intermediate results stay in the cache of a core."""
 
 
 class OnnxRuntime(Runtime):
-    """An ONNX file on the CPU."""
+    """An ONNX file on the CPU, with sessions for each number of showers: known shapes let ONNX Runtime merge operators.
+
+    A batch is computed in parts.
+    """
 
     def __init__(self, folder: Path, *, precision: str, streams: int, threads: int | None) -> None:
         if precision != "float32":
@@ -25,17 +33,35 @@ class OnnxRuntime(Runtime):
             )
         load("onnxruntime")
         card, path = read_card(folder), exported(folder, "onnx")
-        self._session = open_session(path, threads=threads, streams=streams)
-        super().__init__(card, self._session.get_inputs()[0].shape[1], streams=streams, threads=threads)
+        noise_size = open_session(path, threads=1, optimise=False).get_inputs()[0].shape[1]
+
+        def sessions(batch: int) -> list[Any]:
+            return [open_session(path, threads=threads, streams=streams, batch=batch) for _ in range(streams)]
+
+        self._sessions = PerBatch(sessions)
+        self._part = suitable_batch(card.shape, _CELLS_AT_ONCE)
+        super().__init__(card, noise_size, streams=streams, threads=threads)
 
     def _compute(self, inputs: dict[str, Floats]) -> Floats:
-        cells: Floats = self._session.run(["cells_gev"], inputs)[0]
+        count = len(inputs["noise"])
+        cells = np.empty((count, *self.card.shape), np.float32)
+        for start in range(0, count, self._part):
+            part = cells[start : start + self._part]
+            with self._sessions.idle(len(part)) as session:
+                binding = session.io_binding()
+                for name, values in inputs.items():
+                    binding.bind_cpu_input(name, values[start : start + len(part)])
+                binding.bind_output("cells_gev", "cpu", 0, np.float32, part.shape, part.ctypes.data)
+                session.run_with_iobinding(binding)
         return cells
 
 
-def open_session(path: Path, *, threads: int | None, streams: int = 1, optimise: bool = True) -> Any:
-    """A session on the CPU; several streams share the threads, each calling `run` from a thread of its own.
+def open_session(
+    path: Path, *, threads: int | None, streams: int = 1, batch: int | None = None, optimise: bool = True
+) -> Any:
+    """A session on the CPU, with its share of the threads where there are several streams.
 
+    batch: the number of showers of each call; absent: any.
     optimise: False as in simulations that compute the graph as it is.
     """
     onnxruntime = load("onnxruntime")
@@ -43,6 +69,8 @@ def open_session(path: Path, *, threads: int | None, streams: int = 1, optimise:
     if threads is not None or streams > 1:
         options.intra_op_num_threads = max(1, (threads or cores()) // streams)
     # else one thread per core, each pinned: the default of ONNX Runtime
+    if batch is not None:
+        options.add_free_dimension_override_by_name(BATCH, batch)
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from caloscale.errors import InputError
 from caloscale.inference.export.runtimes import exported
 from caloscale.inference.packages import openvino_core
-from caloscale.inference.runtime import Floats, Runtime
+from caloscale.inference.runtime import Floats, PerBatch, Runtime
 from caloscale.models.card import read_card
 
 _HINTS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}
 """Arithmetic of what is not quantised."""
 _CAPABILITIES = {"float32": "FP32", "bfloat16": "BF16", "int8": "INT8"}
-_KEPT = 4
-"""Batch sizes that stay compiled."""
 
 
 class OpenVinoRuntime(Runtime):
@@ -42,10 +39,9 @@ class OpenVinoRuntime(Runtime):
         }
         if threads is not None:
             self._settings["INFERENCE_NUM_THREADS"] = threads
-        self._lock = threading.Lock()
+        self._requests = PerBatch(self._requests_for)
         self._first = threading.Lock()
         self._initialised = False
-        self._requests: dict[int, SimpleQueue[Any]] = {}
         noise_size = self._model.input("noise").get_partial_shape()[1].get_length()
         super().__init__(card, noise_size, precision=precision, streams=streams, threads=threads)
 
@@ -60,27 +56,15 @@ class OpenVinoRuntime(Runtime):
         return self._infer(inputs)
 
     def _infer(self, inputs: dict[str, Floats]) -> Floats:
-        idle = self._requests_for(len(inputs["noise"]))
-        request = idle.get()
-        try:
+        with self._requests.idle(len(inputs["noise"])) as request:
             request.start_async(inputs)
             request.wait()
             cells: Floats = request.get_tensor("cells_gev").data.copy()
             return cells
-        finally:
-            idle.put(request)
 
-    def _requests_for(self, batch: int) -> SimpleQueue[Any]:
-        """As many idle requests as there are streams, of the model compiled for this size of batch."""
-        with self._lock:
-            if batch not in self._requests:
-                while len(self._requests) >= _KEPT:
-                    self._requests.pop(next(iter(self._requests)))
-                model = self._model.clone()
-                model.reshape({"noise": [batch, self.noise_size], **{name: [batch] for name in self.card.columns}})
-                compiled = self._core.compile_model(model, "CPU", self._settings)
-                queue: SimpleQueue[Any] = SimpleQueue()
-                for _ in range(self.streams):
-                    queue.put(compiled.create_infer_request())
-                self._requests[batch] = queue
-            return self._requests[batch]
+    def _requests_for(self, batch: int) -> list[Any]:
+        """Of the model compiled for this size of batch."""
+        model = self._model.clone()
+        model.reshape({"noise": [batch, self.noise_size], **{name: [batch] for name in self.card.columns}})
+        compiled = self._core.compile_model(model, "CPU", self._settings)
+        return [compiled.create_infer_request() for _ in range(self.streams)]

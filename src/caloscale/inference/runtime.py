@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, get_args
+from queue import LifoQueue
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +25,12 @@ from caloscale.models.card import ModelCard
 RuntimeName = Literal["tensorflow", "onnx", "openvino"]
 Precision = Literal["float32", "bfloat16", "int8"]
 Floats = NDArray[np.float32]
+T = TypeVar("T")
 
 _MOST_STREAMS = 4
+_CELLS_IN_BATCH = 2**19
+"""Cells of the showers of a batch that no one chose: 8 of 51 x 51 x 25."""
+_LARGEST_BATCH = 128
 PAYS_FROM = 1.1
 """How many times faster bfloat16 must be to be taken: less is within the error of a short measurement."""
 _TIMED = 3
@@ -82,6 +90,37 @@ class Runtime(ABC):
     @abstractmethod
     def _compute(self, inputs: dict[str, Floats]) -> Floats:
         """Cells of noise and columns, by the names that exported models have too."""
+
+
+class PerBatch(Generic[T]):
+    """What computes batches of one size, as many as there are streams. That of the last sizes is kept.
+
+    make: for a size of batch. Each one computes one batch at a time: its memory stays with the core that used it last.
+    """
+
+    _KEPT = 4
+
+    def __init__(self, make: Callable[[int], Iterable[T]]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._idle: dict[int, LifoQueue[T]] = {}
+
+    @contextmanager
+    def idle(self, batch: int) -> Iterator[T]:
+        """One that is idle, for a batch of this size; waits until there is one."""
+        with self._lock:
+            if batch not in self._idle:
+                while len(self._idle) >= self._KEPT:
+                    self._idle.pop(next(iter(self._idle)))
+                self._idle[batch] = LifoQueue()
+                for one in self._make(batch):
+                    self._idle[batch].put(one)
+            queue = self._idle[batch]
+        one = queue.get()
+        try:
+            yield one
+        finally:
+            queue.put(one)
 
 
 def open_runtime(
@@ -162,3 +201,8 @@ def suitable_streams(threads: int | None = None, batches: int | None = None) -> 
     threads = threads or cores()
     most = min(threads, batches or threads, _MOST_STREAMS)
     return next(streams for streams in range(most, 0, -1) if threads % streams == 0)
+
+
+def suitable_batch(shape: tuple[int, int, int], cells: int = _CELLS_IN_BATCH) -> int:
+    """A number of showers of this shape with at most so many cells: a power of two, at most 128."""
+    return min(_LARGEST_BATCH, 2 ** max(0, math.floor(math.log2(cells / math.prod(shape)))))

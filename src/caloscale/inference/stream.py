@@ -14,14 +14,11 @@ from numpy.typing import NDArray
 
 from caloscale.errors import GenerationError, InputError
 from caloscale.inference.primaries import Primaries, check_columns, check_trained
-from caloscale.inference.runtime import Floats, Runtime
+from caloscale.inference.runtime import Floats, Runtime, suitable_batch
 from caloscale.progress import bar
 from caloscale.random import latent_noise
 from caloscale.showers.arrays import Showers
 
-_CELLS_IN_BATCH = 2**19
-"""Cells of the showers of a batch that no one chose: 8 of 51 x 51 x 25."""
-_LARGEST_BATCH = 128
 BATCH_SECONDS = 600.0
 """Longest time for a batch, s; a runtime that takes longer has stalled."""
 CHECK_SECONDS = 0.2
@@ -30,11 +27,6 @@ _WORTH_A_BAR = 20_000
 """Showers from which on progress of `generate_table` is shown."""
 CLOSING_SECONDS = 30.0
 """Longest wait for the batches in progress when the generation ends early, s."""
-
-
-def suitable_batch(shape: tuple[int, int, int]) -> int:
-    """A size of batch for showers of this shape: a power of two, so that intermediate results stay small."""
-    return min(_LARGEST_BATCH, 2 ** max(0, math.floor(math.log2(_CELLS_IN_BATCH / math.prod(shape)))))
 
 
 def stream(
