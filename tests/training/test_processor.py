@@ -9,7 +9,7 @@ import pytest
 
 from caloscale.errors import ConfigurationError
 from caloscale.spec import load_run
-from caloscale.training.processor import processor_variables, set_processor
+from caloscale.training.processor import processor_variables, set_processor, set_suitable_threads
 
 COUNT = """
 import os
@@ -20,7 +20,7 @@ from caloscale.tensorflow_import import load_tensorflow_quietly
 from caloscale.training.processor import set_processor
 
 run = load_run(preset="compact", overrides=["train.threads.inter=3", "train.threads.intra=5"])
-set_processor(run.train, os.environ)
+set_processor(run, os.environ)
 load_tensorflow_quietly()
 import tensorflow as tf
 
@@ -48,12 +48,29 @@ def test_only_what_is_set_becomes_a_variable():
 
 
 def test_settings_that_come_too_late_are_refused():
-    train = train_with("train.threads.inter=2")
+    run = load_run(preset="variable-angle", overrides=["train.threads.inter=2"])
     environment = {"A": "1"}
     with pytest.raises(ConfigurationError, match=r"train\.threads"):
-        set_processor(train, environment, {"tensorflow": object()})
+        set_processor(run, environment, {"tensorflow": object()})
     assert environment == {"A": "1"}
-    set_processor(train, environment, {})
+    set_processor(run, environment, {})
     assert environment == {"A": "1", "TF_NUM_INTEROP_THREADS": "2"}
-    set_processor(train, environment, {"tensorflow": object()})
-    set_processor(train_with(), {}, {"tensorflow": object()})
+    set_processor(run, environment, {"tensorflow": object()})
+    set_processor(load_run(preset="compact"), {}, {"tensorflow": object()})
+
+
+@pytest.mark.parametrize(
+    ("preset", "cores", "before", "after"),
+    [
+        ("compact", 2, {}, "1"),
+        ("par04", 2, {}, "1"),
+        ("compact", 2, {"TF_NUM_INTRAOP_THREADS": "2"}, "2"),
+        ("compact", 1, {}, None),
+        ("compact", 4, {}, None),
+        ("variable-angle", 2, {}, None),
+    ],
+)
+def test_threads_that_nobody_set(preset, cores, before, after):
+    environment = dict(before)
+    set_suitable_threads(load_run(preset=preset), environment, cores)
+    assert environment.get("TF_NUM_INTRAOP_THREADS") == after

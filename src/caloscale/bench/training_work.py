@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from caloscale.showers.primaries import draw_table
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.spec import Run, build_run, parse_solver_run
 from caloscale.training.input import TrainingShowers
+from caloscale.training.processor import set_suitable_threads
 from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, compile_step
 
@@ -55,6 +57,7 @@ def synthetic_batch(run: Run, size: int) -> dict[str, Any]:
 def our_step(configuration: dict[str, Any], batch: int) -> tuple[Work, dict[str, Any]]:
     """The step that trains, on one device."""
     run = build_run(configuration)
+    set_suitable_threads(run, os.environ)
     state = TrainingState(run)
     step = compile_step(state, Schedule(0, "constant"))
     showers, over = synthetic_batch(run, batch), tf.constant(0.0)

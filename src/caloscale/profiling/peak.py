@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import statistics
 import time
 
@@ -36,14 +37,19 @@ class Peak(Block):
 
 
 def measure_peak(precision: str = "float32", *, size: int = SIZE, rounds: int = ROUNDS) -> Peak:
-    """Multiply two matrices of ``size`` rows and columns ``rounds`` times, about a second on two cores."""
-    dtype = tf.as_dtype(precision)
-    left, right = (tf.cast(tf.random.stateless_normal((size, size), (1, seed)), dtype) for seed in (1, 2))
+    """Multiply matrices of ``size`` rows and columns ``rounds`` times, about a second on two cores.
+
+    Where an operation has only some of the cores, several products are computed at the same time.
+    """
+    dtype, number = tf.as_dtype(precision), _at_once()
+    left, *right = (
+        tf.cast(tf.random.stateless_normal((size, size), (1, seed)), dtype) for seed in range(1, 2 + number)
+    )
 
     @tf.function(autograph=False)
     def product() -> tf.Tensor:
-        # One number comes back: on an accelerator reading it waits for the product.
-        return tf.reduce_sum(tf.cast(tf.matmul(left, right)[0, :8], tf.float32))
+        # One number comes back: on an accelerator reading it waits for the products.
+        return tf.add_n([tf.reduce_sum(tf.cast(tf.matmul(left, one)[0, :8], tf.float32)) for one in right])
 
     float(product())
     seconds = []
@@ -51,24 +57,35 @@ def measure_peak(precision: str = "float32", *, size: int = SIZE, rounds: int = 
         clock = time.perf_counter()
         float(product())
         seconds.append(time.perf_counter() - clock)
-    work = 2e-9 * size**3
+    work = 2e-9 * number * size**3
     return Peak(precision=precision, gflops=work / min(seconds), median_gflops=work / statistics.median(seconds))
 
 
 def measure_bandwidth(*, size: int = BANDWIDTH_BYTES, rounds: int = ROUNDS) -> float:
-    """GB/s of adding a number to an array of ``size`` bytes, which is read and written once; the fastest round."""
-    array = tf.zeros(size // 4)
+    """GB/s of adding a number to arrays of ``size`` bytes together, which are read and written once; the fastest round.
+
+    As many arrays as operations are needed to use all cores.
+    """
+    arrays = [tf.zeros(size // 4 // _at_once()) for _ in range(_at_once())]
 
     @tf.function(autograph=False)
-    def add(number: tf.Tensor) -> tf.Tensor:
-        return array + number
+    def add(number: tf.Tensor) -> list[tf.Tensor]:
+        return [array + number for array in arrays]
 
     seconds = []
     for turn in range(rounds + 1):
         clock = time.perf_counter()
-        float(add(tf.constant(float(turn)))[0])
+        for result in add(tf.constant(float(turn))):
+            float(result[0])
         seconds.append(time.perf_counter() - clock)
     return 2e-9 * size / min(seconds[1:])
+
+
+def _at_once() -> int:
+    """Operations that are needed to use all cores."""
+    threads = tf.config.threading.get_intra_op_parallelism_threads() or int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // threads) if threads else 1
 
 
 def with_measured_precision(run: Run, workers: int = 1) -> Run:

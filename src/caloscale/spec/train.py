@@ -45,7 +45,7 @@ class Threads(Block):
     inter: int | None = Field(None, ge=1)
     """Operations that are computed at the same time; absent: as many as cores."""
     intra: int | None = Field(None, ge=1)
-    """Threads of one operation; absent: as many as cores."""
+    """Threads of one operation; absent: as many as cores, but one for the compact network on two cores."""
 
 
 class Train(Block):

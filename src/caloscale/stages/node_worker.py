@@ -24,7 +24,7 @@ def work(order: dict[str, Any]) -> None:
         os.sched_setaffinity(0, order["cores"])
     run = load_run(order["configuration"])
     choose_keras(run, os.environ)
-    set_processor(run.train, os.environ)
+    set_processor(run, os.environ)
     load_tensorflow_quietly()
     from caloscale.training.loop import train
 

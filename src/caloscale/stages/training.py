@@ -47,7 +47,7 @@ def train(
         train_networks: Callable[[Run, str | Path | ShardFolder, Path], TrainingRecord] = train_on_this_node
     else:
         choose_keras(run, os.environ)
-        set_processor(run.train, os.environ)
+        set_processor(run, os.environ)
         load_tensorflow_quietly()
         from caloscale.training.loop import train as train_networks
     if worker_of(os.environ)[0] > 0:

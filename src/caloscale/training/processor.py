@@ -6,24 +6,25 @@ import sys
 from collections.abc import Mapping, MutableMapping
 
 from caloscale.errors import ConfigurationError
-from caloscale.spec import Train
+from caloscale.spec import Run, Train
+from caloscale.training.cores import available_cores
+
+_INTRA = "TF_NUM_INTRAOP_THREADS"
 
 
 def processor_variables(train: Train) -> dict[str, str]:
     """Environment variables of TensorFlow for what the run configuration sets."""
     wanted = {
         "TF_NUM_INTEROP_THREADS": train.threads.inter,
-        "TF_NUM_INTRAOP_THREADS": train.threads.intra,
+        _INTRA: train.threads.intra,
         "TF_ENABLE_ONEDNN_OPTS": None if train.one_dnn is None else int(train.one_dnn),
     }
     return {name: str(value) for name, value in wanted.items() if value is not None}
 
 
-def set_processor(
-    train: Train, environment: MutableMapping[str, str], modules: Mapping[str, object] = sys.modules
-) -> None:
+def set_processor(run: Run, environment: MutableMapping[str, str], modules: Mapping[str, object] = sys.modules) -> None:
     """Set the variables in ``environment``. Raises ConfigurationError when TensorFlow is loaded with others."""
-    wanted = processor_variables(train)
+    wanted = processor_variables(run.train)
     differing = {name: value for name, value in wanted.items() if environment.get(name) != value}
     if differing and "tensorflow" in modules:
         raise ConfigurationError(
@@ -33,3 +34,16 @@ def set_processor(
             remedy="start `caloscale train` in a process of its own, or set these variables before",
         )
     environment.update(wanted)
+    set_suitable_threads(run, environment)
+
+
+def set_suitable_threads(run: Run, environment: MutableMapping[str, str], cores: int | None = None) -> None:
+    """Set how many threads an operation has, where neither the run configuration nor the environment does.
+
+    On two cores the compact network computes two operations at the same time, with a thread each: its operations are
+    short, and threads that share one wait for each other. On more cores it was not measured. Without an effect once
+    TensorFlow has begun. cores: absent: those that this process may use.
+    """
+    cores = len(available_cores()) if cores is None else cores
+    if run.model.is_compact and cores == 2:
+        environment.setdefault(_INTRA, "1")
