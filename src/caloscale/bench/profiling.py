@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -19,7 +18,6 @@ from caloscale.profiling.trace import Trace
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.spec import Run
 from caloscale.training.input import TrainingShowers, check_manifest
-from caloscale.training.processor import set_suitable_threads
 from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, make_steps
 
@@ -45,7 +43,6 @@ def break_down_step(
 
 
 def _record(run: Run, batch: int, steps: int, dataset: Path | None) -> tuple[Trace, TrainingState]:
-    set_suitable_threads(run, os.environ)
     with TemporaryDirectory(prefix="caloscale-profile-") as temporary:
         folder = dataset or sample_shards(run, Path(temporary), showers=max(256, 2 * batch))
         manifest = read_manifest(folder)

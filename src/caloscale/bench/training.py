@@ -13,6 +13,7 @@ from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.simulation import simulate
 from caloscale.spec import Run
 from caloscale.tensorflow_import import load_tensorflow_quietly
+from caloscale.training.processor import processor_variables
 
 STEP_SECONDS = 110.0
 """Approximate time of measuring the step, without start and compilation, s."""
@@ -35,11 +36,11 @@ def bench_step(run: Run, batch: int, *, rounds: int | None = None, seconds: floa
     plain = run.model_copy(update={"train": run.train.model_copy(update={"precision": "float32"})})
     with ExitStack() as stack:
         ours, reference, product = (
-            stack.enter_context(Contender(name, name, settings))
-            for name, settings in (
-                ("step", {"configuration": configuration, "batch": batch}),
-                ("reference-step", {"configuration": plain.model_dump(mode="json", by_alias=True), "batch": batch}),
-                (PRODUCT, {"precision": precision}),
+            stack.enter_context(Contender(name, name, settings, environment=environment))
+            for name, settings, environment in (
+                ("step", {"configuration": configuration, "batch": batch}, processor_variables(run.train)),
+                ("reference-step", {"configuration": plain.model_dump(mode="json", by_alias=True), "batch": batch}, {}),
+                (PRODUCT, {"precision": precision}, {}),
             )
         )
         interleave([ours, reference, product], f"bench step {run.model.preset}", seconds, rounds)
@@ -87,7 +88,9 @@ def bench_input(
         folder = dataset or sample_shards(run, Path(temporary))
         settings = {"configuration": configuration, "folder": str(folder), "batch": batch}
         pipeline = stack.enter_context(Contender("input", "input", settings))
-        step = stack.enter_context(Contender("step", "step", {"configuration": configuration, "batch": batch}))
+        order = {"configuration": configuration, "batch": batch}
+        environment = processor_variables(run.train)
+        step = stack.enter_context(Contender("step", "step", order, environment=environment))
         interleave([pipeline, step], f"bench input {run.model.preset}", seconds, rounds)
     per_epoch = pipeline.facts["showers"]
     per_shower, consumed = pipeline.timing(1 / per_epoch), step.timing(1 / batch)

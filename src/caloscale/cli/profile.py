@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -116,6 +117,7 @@ def _measured(
     from caloscale.errors import ConfigurationError
     from caloscale.spec import load_run
     from caloscale.tensorflow_import import load_tensorflow_quietly
+    from caloscale.training.processor import set_processor
 
     if source is not None and source.is_dir():
         raise ConfigurationError(
@@ -125,6 +127,7 @@ def _measured(
             remedy=f"give {source}/run.yaml, or --preset, to measure some steps now",
         )
     run = load_run(source, preset=preset or (None if source else "compact"), overrides=overrides or ())
+    set_processor(run, os.environ)
     load_tensorflow_quietly()
     return run, batch or (32 if run.model.is_compact else 8)
 
