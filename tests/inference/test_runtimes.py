@@ -89,7 +89,8 @@ def test_bfloat16_changes_cells_but_not_the_physics(folder, runtime):
 @pytest.mark.integration
 @pytest.mark.parametrize("preset", ["fixed-angle", "variable-angle"])
 def test_bfloat16_of_the_published_networks(tmp_path_factory, preset):
-    """In all runtimes that have it: an instruction of one processor may be used wrongly by one of them."""
+    """In all runtimes that have it: an instruction of one processor may be used wrongly by one of them. And in
+    float32 in the others."""
     model = shared_model(tmp_path_factory, preset, ("model.latentSize=8",))
     exact = open_runtime(model)
     (low, high), count = exact.card.energy_gev, 3
@@ -100,6 +101,8 @@ def test_bfloat16_of_the_published_networks(tmp_path_factory, preset):
         ours = open_runtime(model, runtime, precision="bfloat16").generate_batch(*batch)
         assert 1e-4 < np.abs(ours - truth).max() / truth.max() < 0.05, runtime
         np.testing.assert_allclose(ours.sum((1, 2, 3)), truth.sum((1, 2, 3)), rtol=0.03)
+    for runtime in ("onnx", "openvino"):
+        assert_same(open_runtime(model, runtime).generate_batch(*batch), truth, exact.card.preprocessing.threshold_gev)
 
 
 def test_an_export_of_another_version_is_made_again(copy):

@@ -83,7 +83,8 @@ def measure_bandwidth(*, size: int = BANDWIDTH_BYTES, rounds: int = ROUNDS) -> f
 
 def _at_once() -> int:
     """Operations that are needed to use all cores."""
-    threads = tf.config.threading.get_intra_op_parallelism_threads() or int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0))
+    threads = tf.config.threading.get_intra_op_parallelism_threads()
+    threads = threads or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // threads) if threads else 1
 
