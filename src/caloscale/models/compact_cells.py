@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from caloscale.detector.geometry import cylinder_mm
-from caloscale.models.compact_merged import OVERFLOW, SATURATION
+from caloscale.models.compact_merged import KINK, OVERFLOW, SATURATION
 from caloscale.models.compiled import compiled, differentiable, exponential, logarithm
 from caloscale.models.plain_layer import ABOVE_ROUNDING, SMALLEST_CELL
 
@@ -97,7 +97,7 @@ class Cells:
 
     def _split_heads(self, maps: Any, noise: Any, heads: Any, bias: Any) -> Any:
         shift, width, bend = tf.split(tf.cast(heads, tf.float32) + bias, 3, axis=3)
-        return maps + shift + bend * tf.nn.relu(tf.reshape(noise, (-1, *self.shape)) - 0.3), width + 0.5
+        return maps + shift + bend * tf.nn.relu(tf.reshape(noise, (-1, *self.shape)) - KINK), width + 0.5
 
     def _one_plus(self, width: Any) -> Any:
         return 1 + exponential(tf.clip_by_value(width, -OVERFLOW, OVERFLOW))
@@ -169,7 +169,7 @@ class Cells:
 
     def _noise_gradients(self, of_value: Any, noise: Any, grown: Any) -> Any:
         """Of width and bend; the derivative of softplus is 1 - 1 / (1 + exp)."""
-        return of_value * noise * (1 - 1 / grown), of_value * tf.nn.relu(noise - 0.3)
+        return of_value * noise * (1 - 1 / grown), of_value * tf.nn.relu(noise - KINK)
 
 
 def _seen(results: Any) -> Seen:

@@ -148,18 +148,14 @@ class _Compact:
             sines, cosines, slope = weights[:count], weights[count : 2 * count], weights[2 * count] * 2 / rows
             constant = middles[:, None] * slope + bias
             sin, cos = (wave(np.outer(middles, waves))[:, :, None] for wave in (np.sin, np.cos))
-            parts = [
-                sin * sines + cos * cosines,
-                sin * cosines - cos * sines,
-                np.tile(-slope, (rows, 1, 1)),
-                constant[:, None],
-                style,
-            ]
+            parts = [sin * sines + cos * cosines, sin * cosines - cos * sines, np.tile(-slope, (rows, 1, 1))]
             self._waves, self._shift = _single(waves), _single(np.array(layer.shift)[:, None])
         else:
             constant = self._layers["azimuth"].values[0] @ weights + bias
-            parts = [constant[:, None], style]
-        self._x1 = _single(np.concatenate(parts, axis=1).transpose(1, 0, 2).reshape(-1, rows * hidden))
+            parts = []
+        self._x1 = _single(
+            np.concatenate([*parts, constant[:, None], style], axis=1).transpose(1, 0, 2).reshape(-1, rows * hidden)
+        )
         self._of_layer = _single(of_layer[:, None])
 
     def _functions_of_y(self) -> None:
@@ -174,14 +170,13 @@ class _Compact:
     def _maps(self, primary: Any, of_x: Any, amplitude: Any) -> Any:
         """Layer by layer, so that each product of matrices is large."""
         rows, columns, depth = self.shape
-        features = of_x + self._of_layer
-        if self._waves is None:
-            features = tf.concat([tf.ones_like(features[:, :, :1]), features], axis=2)
-        else:
+        of_layers = of_x + self._of_layer
+        features = [tf.ones_like(of_layers[:, :, :1]), of_layers]
+        if self._waves is not None:
             axis = (tf.reshape(primary[:, 1], (1, -1)) * self._shift)[:, :, None]
             phase = axis * self._waves
-            features = tf.concat([tf.cos(phase), tf.sin(phase), axis, tf.ones_like(axis), features], axis=2)
-        x = tf.matmul(tf.reshape(features, (-1, self._x1.shape[0])), self._x1)
+            features = [tf.cos(phase), tf.sin(phase), axis, *features]
+        x = tf.matmul(tf.reshape(tf.concat(features, axis=2), (-1, self._x1.shape[0])), self._x1)
         x = tf.nn.leaky_relu(x, SLOPE)
         x = tf.nn.leaky_relu(self._dense(tf.reshape(x, (-1, self._x1.shape[1] // rows)), "x2"), SLOPE)
         terms = self._along_y.shape[1]
