@@ -162,8 +162,8 @@ def open_fastest(
 ) -> tuple[Runtime, str]:
     """The generator in bfloat16 where that is faster on this machine, otherwise in float32; and why, in words.
 
-    Both compute some batches of the table ``primaries`` in turn. batches: how many are to be generated; for a few it
-    is not measured. Raises as `open_runtime`.
+    Batches of the showers of ``primaries`` (one table for each batch) are timed in both precisions, alternately.
+    batches: number of batches to be generated; few are made in float32 without a measurement. Raises as `open_runtime`.
     """
     exact = open_runtime(folder, runtime, streams=streams, threads=threads)
     if batches < _WORTH_TIMING * streams:

@@ -52,8 +52,6 @@ _MEANING = {
     "pdg": "Monte Carlo number of the primary",
 }
 """Further columns of the table of primaries."""
-GRAPH: Literal[2] = 2
-"""An export of another version is made again. 2: right in bfloat16 with AMX (`convolution_ways.needs_plane`)."""
 BATCH = "batch"
 """Name of the first dimension of all inputs and outputs: the number of showers."""
 
@@ -63,8 +61,9 @@ class ExportRecord(Block):
 
     format: Format
     """Format of the model."""
-    graph: Literal[2] = GRAPH
-    """Version of the operations by which the network is exported."""
+    graph: Literal[2]
+    """Version of the operations; an export of another one is made again. 2: right in bfloat16 with AMX
+    (`convolution_ways.needs_plane`)."""
     source: str
     """SHA-256 of the network and its card."""
     content: str
@@ -111,15 +110,10 @@ def is_exported(folder: Path, format: Format) -> bool:
     """Whether an export is there and belongs to the network: then TensorFlow is not needed."""
     target = export_folder(folder, format)
     try:
-        text = (target / RECORD).read_bytes()
-        record = ExportRecord.model_validate_json(text, by_alias=True, by_name=False)
+        record = ExportRecord.model_validate_json((target / RECORD).read_bytes(), by_alias=True, by_name=False)
     except (OSError, ValidationError):
         return False
-    return (
-        "graph" in record.model_fields_set
-        and record.source == source_sha256(folder)
-        and record.content == _content(target)
-    )
+    return record.source == source_sha256(folder) and record.content == _content(target)
 
 
 def _export(folder: Path, format: Format, target: Path) -> None:
@@ -143,6 +137,7 @@ def _export(folder: Path, format: Format, target: Path) -> None:
             )
         record = ExportRecord(
             format=format,
+            graph=2,
             source=source_sha256(folder),
             content=_content(temporary),
             deviation=deviation,
