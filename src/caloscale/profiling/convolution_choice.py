@@ -32,6 +32,7 @@ from caloscale.profiling.convolutions import (
     random_operands,
     seconds_by_turns,
 )
+from caloscale.profiling.peak import cores, threads_of_operation
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.cache import cache_root
@@ -154,14 +155,12 @@ def _is_complete(chosen: Chosen, convolution: Convolution) -> bool:
 
 def _key(convolution: Convolution, precision: str, batch: int) -> str:
     """All that the times depend on."""
-    threads = tf.config.threading.get_intra_op_parallelism_threads() or os.environ.get("TF_NUM_INTRAOP_THREADS")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     one_dnn = "/".join(os.environ.get(name, "default") for name in ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA"))
     shape = convolution.shape
     sizes = (shape.inputs, shape.kernel, shape.before, shape.behind)
     return " ".join(
         [
-            f"{_processor()}, {threads or 'all'} threads on {cores} cores, oneDNN {one_dnn},",
+            f"{_processor()}, {threads_of_operation() or 'all'} threads on {cores()} cores, oneDNN {one_dnn},",
             f"TensorFlow {tf.__version__}, {precision}, {batch} showers:",
             *("x".join(map(str, size)) for size in sizes),
             f"{convolution.channels}-{convolution.filters} bias {convolution.bias} slope {convolution.slope:g}",

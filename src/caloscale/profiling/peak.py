@@ -83,10 +83,19 @@ def measure_bandwidth(*, size: int = BANDWIDTH_BYTES, rounds: int = ROUNDS) -> f
 
 def _at_once() -> int:
     """Operations that are needed to use all cores."""
-    threads = tf.config.threading.get_intra_op_parallelism_threads()
-    threads = threads or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // threads) if threads else 1
+    threads = threads_of_operation()
+    return max(1, cores() // threads) if threads else 1
+
+
+def threads_of_operation() -> int:
+    """Threads that an operation of TensorFlow has; 0: one for each core."""
+    threads: int = tf.config.threading.get_intra_op_parallelism_threads()
+    return threads or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def with_measured_precision(run: Run, workers: int = 1) -> Run:
