@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
+from kubernetes.config import kube_config
 from kubernetes.config.config_exception import ConfigException
 from kubernetes.dynamic import DynamicClient
 from kubernetes.watch.watch import iter_resp_lines
+from urllib3.util import make_headers, parse_url
 
 from caloscale.cluster import names
 from caloscale.errors import ClusterError
@@ -67,12 +71,16 @@ RESOURCES: dict[str, Resource] = {
     "MPIJob": Resource("kubeflow.org/v2beta1", "mpijobs"),
     "Workload": Resource(f"{names.QUEUE_GROUP}/v1beta2", "workloads"),
     "Lease": Resource("coordination.k8s.io/v1", "leases"),
+    "SelfSubjectAccessReview": Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews", namespaced=False),
 }
 """Kinds that we read or write."""
 
 
 class Connection:
-    """A connection to one cluster; may be used by several threads."""
+    """A connection to one cluster; may be used by several threads.
+
+    An answer that is none of an API server raises ApiException with the status 0, as a failure of TLS does.
+    """
 
     def __init__(self, api: client.ApiClient, *, seconds: float = REQUEST_SECONDS) -> None:
         """``seconds``: time-out of a request, s."""
@@ -90,20 +98,20 @@ class Connection:
         self._count = count
 
     def get(self, kind: str, namespace: str | None, name: str) -> Object | None:
-        """An object; None when there is none."""
+        """An object; None when there is none. Raises ApiException 404 where the cluster does not know the kind."""
         try:
             return self._call("GET", kind, RESOURCES[kind].path(namespace, name))
         except ApiException as error:
-            if error.status == NOT_FOUND:
+            if error.status == NOT_FOUND and status_of(error):
                 return None
             raise
 
     def serves(self, group: str) -> bool:
-        """Whether the cluster has an API group, "kueue.x-k8s.io" for example."""
+        """Whether the cluster has an API group, or a version of one: "kueue.x-k8s.io", "kueue.x-k8s.io/v1beta2"."""
         try:
-            self._call("GET", "APIGroup", f"/apis/{group}")
+            self._call("GET", "", f"/apis/{group}")
         except ApiException as error:
-            if error.status == NOT_FOUND:
+            if is_unknown(error):
                 return False
             raise
         return True
@@ -111,7 +119,7 @@ class Connection:
     def each(
         self, kind: str, namespace: str | None = None, *, selector: str = "", fields: str = ""
     ) -> Iterator[Object]:
-        """All objects of a kind, by labels or fields; none where the cluster does not know the kind."""
+        """All objects of a kind, by labels or fields. Raises ApiException 404 where the cluster does not know it."""
         for page in self._pages(kind, namespace, selector, fields):
             yield from _items(page)
 
@@ -121,9 +129,13 @@ class Connection:
         """All objects of a kind, and the version of the cluster that they are of; 0: it does not know the kind."""
         objects: list[Object] = []
         version = 0
-        for page in self._pages(kind, namespace, selector, fields):
-            objects += _items(page)
-            version = int(page["metadata"]["resourceVersion"])
+        try:
+            for page in self._pages(kind, namespace, selector, fields):
+                objects += _items(page)
+                version = int(page["metadata"]["resourceVersion"])
+        except ApiException as error:
+            if not is_unknown(error):
+                raise
         return objects, version
 
     def watch(
@@ -150,12 +162,7 @@ class Connection:
         token = ""
         while True:
             query = {"limit": PAGE, "labelSelector": selector, "fieldSelector": fields, "continue": token}
-            try:
-                page = self._call("GET", kind, RESOURCES[kind].path(namespace), query)
-            except ApiException as error:
-                if error.status == NOT_FOUND:
-                    return
-                raise
+            page = self._call("GET", kind, RESOURCES[kind].path(namespace), query)
             yield page
             token = page["metadata"].get("continue", "")
             if not token:
@@ -224,7 +231,7 @@ class Connection:
                 _request_timeout=(seconds, SILENT_SECONDS) if stream else seconds,
             )
             status = 200
-            return answer if stream else json.loads(answer.data)
+            return answer if stream else self._document(method, kind, answer.data)
         except ApiException as error:
             status = error.status
             if isinstance(error.body, bytes):
@@ -233,6 +240,25 @@ class Connection:
         finally:
             if self._count is not None:
                 self._count(method, kind, status)
+
+    def _document(self, method: str, kind: str, content: bytes) -> Object:
+        """The object or list of an answer. kind: empty for one of the API itself, which has no metadata."""
+        try:
+            found = json.loads(content)
+            if method == "DELETE" or not kind:
+                sound = isinstance(found["kind"], str)
+            elif found["kind"] == f"{kind}List":
+                sound = isinstance(found["metadata"], dict) and all(item["metadata"]["name"] for item in found["items"])
+            else:
+                sound = found["kind"] == kind and isinstance(found["metadata"], dict)
+        except (ValueError, KeyError, TypeError):
+            sound = False
+        if not sound:
+            host = self.api.configuration.host
+            raise ApiException(
+                status=0, reason=f"the server at {host} does not answer as an API server (a proxy or its login page?)"
+            )
+        return dict(found)
 
 
 def _items(page: Object) -> list[Object]:
@@ -252,20 +278,75 @@ def connect(context: str | None = None, *, kubeconfig: str | None = None, second
     if seconds is not None:
         settings.retries = False  # urllib3 would repeat requests beyond the time-out
         settings.connection_pool_maxsize = 64
+    if context is None and kubeconfig is None:
+        try:
+            config.load_incluster_config(settings)
+            return Connection(client.ApiClient(settings), seconds=seconds or REQUEST_SECONDS)
+        except (ConfigException, OSError):
+            pass
+    files = kubeconfig or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
     try:
-        if context is None and kubeconfig is None:
-            try:
-                config.load_incluster_config(settings)
-                return Connection(client.ApiClient(settings), seconds=seconds or REQUEST_SECONDS)
-            except ConfigException:
-                pass
-        config.load_kube_config(kubeconfig, context=context, client_configuration=settings)
-        return Connection(client.ApiClient(settings), seconds=seconds or REQUEST_SECONDS)
-    except (ConfigException, OSError) as error:
+        proxy = _read_kubeconfig(settings, files, context)
+        return Connection(_client(settings, proxy), seconds=seconds or REQUEST_SECONDS)
+    except Exception as error:  # the loader passes on whatever a file that is no kubeconfig leads to
+        structure = isinstance(error, (TypeError, KeyError, AttributeError, IndexError))
+        why = "it does not have the structure of a kubeconfig" if structure else " ".join(str(error).split())
         raise ClusterError(
-            f"no cluster is configured: {error}",
-            remedy="name a context of your kubeconfig (kubectl config get-contexts)",
+            f"no cluster is configured: {why}",
+            file=files,
+            remedy="name a context of your kubeconfig (kubectl config get-contexts), or correct the file",
         ) from error
+
+
+def _read_kubeconfig(settings: client.Configuration, files: str, context: str | None) -> str:
+    """Read server and credentials of a context into the settings; returns its proxy, empty: none."""
+    merger = kube_config.KubeConfigMerger(files)
+    if merger.config is None:
+        raise ConfigException("there is no such file")
+    loader = kube_config.KubeConfigLoader(
+        merger.config, active_context=context, config_base_path=None, config_persister=merger.save_changes
+    )
+    chosen = loader.current_context["context"]
+    cluster = merger.config["clusters"].get_with_name(chosen["cluster"])["cluster"]
+    if not str(cluster["server"]).startswith(("https://", "http://")):
+        raise ConfigException(f"server {cluster['server']!r} of cluster {chosen['cluster']!r} is no URL")
+    user: Object = {}
+    if chosen.get("user"):
+        user = merger.config["users"].get_with_name(chosen["user"]).value["user"] or {}
+        name = (user.get("auth-provider") or {}).get("name")
+        if name is not None and name != "oidc":
+            raise ConfigException(
+                f"user {chosen['user']!r} has the auth-provider {name!r}, which Kubernetes has removed; a plugin "
+                "replaces it (GKE: gcloud container clusters get-credentials, AKS: kubelogin convert-kubeconfig)"
+            )
+    for field, text in (*cluster.value.items(), *user.items()):
+        try:
+            if field.endswith("-data"):
+                base64.b64decode("".join(text.split()), validate=True)
+        except ValueError as error:
+            raise ConfigException(f"{field} of context {loader.current_context['name']!r} is not base64") from error
+    loader.load_and_set(settings)
+    return str(cluster.safe_get("proxy-url") or "")
+
+
+def _client(settings: client.Configuration, proxy: str) -> client.ApiClient:
+    """A client through a proxy, for all hosts as kubectl does, whatever NO_PROXY is; proxy: empty for none."""
+    url = parse_url(proxy)
+    if not proxy:
+        return client.ApiClient(settings)
+    if url.scheme not in ("http", "https", "socks5") or not url.host:
+        raise ConfigException(f"proxy-url {proxy!r} begins with none of http://, https:// and socks5://")
+    if url.scheme != "socks5":
+        settings.proxy, settings.no_proxy = proxy, None
+        settings.proxy_headers = make_headers(proxy_basic_auth=unquote(url.auth)) if url.auth else None
+        return client.ApiClient(settings)
+    from urllib3.contrib.socks import SOCKSProxyManager
+
+    api = client.ApiClient(settings)
+    options = api.rest_client.pool_manager.connection_pool_kw
+    # the proxy resolves the name of the server, as in Go
+    api.rest_client.pool_manager = SOCKSProxyManager(proxy.replace("socks5", "socks5h", 1), **options)
+    return api
 
 
 def active_namespace(context: str | None = None) -> str:
@@ -277,7 +358,7 @@ def active_namespace(context: str | None = None) -> str:
     except (ConfigException, OSError):
         return "default"
     chosen = next((c for c in contexts if c["name"] == context), active)
-    return str(chosen["context"].get("namespace", "default"))
+    return str(chosen["context"].get("namespace") or "default")
 
 
 def is_passing(error: ApiException) -> bool:
@@ -285,11 +366,25 @@ def is_passing(error: ApiException) -> bool:
     return error.status == TOO_MANY or (error.status or 0) >= SERVER_ERROR
 
 
+def is_unknown(error: ApiException) -> bool:
+    """Whether an API server does not know the kind that was asked for; what stands before it has other pages."""
+    said = status_of(error)
+    page = str(error.body).strip() == "404 page not found"
+    return error.status == NOT_FOUND and (page or (said.get("kind") == "Status" and not said.get("details")))
+
+
 def message_of(error: Exception) -> str:
     """The message of an API server's answer; of another error, its own."""
     if not isinstance(error, ApiException):
         return str(error)
+    page = "" if error.body is None or status_of(error) else ", on a page that is no answer of an API server"
+    return str(status_of(error).get("message") or f"{error.status or ''} {error.reason}{page}".strip())
+
+
+def status_of(error: ApiException) -> Object:
+    """The Status that an API server answers with; empty where the answer is none, but a page."""
     try:
-        return str(json.loads(error.body)["message"])
-    except (TypeError, ValueError, KeyError):
-        return f"{error.status} {error.reason}"
+        found = json.loads(error.body)
+    except (TypeError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -44,7 +44,7 @@ class Server:
                 self.send_response(code)
                 self.send_header("Content-Type", "application/json")
                 self.end_headers()
-                self.wfile.write(b"{}")
+                self.wfile.write(json.dumps({"kind": "ConfigMap", "metadata": {"name": "p"}}).encode())
 
             def log_message(self, *_: object) -> None:
                 pass

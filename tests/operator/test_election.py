@@ -111,7 +111,7 @@ def test_nobody_writes_after_the_deadline(server: Server, clock: Clock) -> None:
 
     def request(method: str, path: str, body: Any, **options: Any) -> SimpleNamespace:
         asked.append((method, options["_request_timeout"]))
-        return SimpleNamespace(data=b"{}")
+        return SimpleNamespace(data=b'{"kind": "TFJob", "metadata": {}}')
 
     connection = Connection(ApiClient())
     connection._client.request = request

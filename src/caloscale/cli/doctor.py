@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 
@@ -88,47 +89,31 @@ def _packages() -> list[Check]:
 
 def _cluster(context: str | None, namespace: str | None) -> list[Check]:
     """Whether a cluster answers, and what its user may do with training runs."""
-    from kubernetes import client
-    from kubernetes.client.exceptions import ApiException
-    from urllib3.exceptions import HTTPError
-
-    from caloscale.cluster.names import GROUP, PLURAL
+    from caloscale.client.runs import ask
+    from caloscale.cluster.names import API_VERSION, GROUP, PLURAL
     from caloscale.connection import active_namespace, connect
 
     try:
         connection = connect(context, seconds=CLUSTER_SECONDS)
         where = namespace or active_namespace(context)
     except CaloscaleError as error:
-        return [Check("cluster", "", error.remedy or "")]
+        return [Check("cluster", "", f"{error.problem}; {error.remedy}")]
     server = connection.api.configuration.host
-    api = client.AuthorizationV1Api(connection.api)
     allowed: list[str] = []
     refused: list[str] = []
-    for verb in ("create", "get", "delete"):
-        attributes = {"group": GROUP, "resource": PLURAL, "verb": verb, "namespace": where}
-        review = {"spec": {"resourceAttributes": attributes}}
-        try:
-            answer = api.create_self_subject_access_review(review, _request_timeout=CLUSTER_SECONDS)
-        except (ApiException, HTTPError) as error:
-            return [Check("cluster", "", f"kubectl cluster-info ({server}: {' '.join(str(error).split())[:60]})")]
-        (allowed if answer.status.allowed else refused).append(verb)
+    review: dict[str, Any] = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    try:
+        for verb in ("create", "get", "delete"):
+            attributes = {"group": GROUP, "resource": PLURAL, "verb": verb, "namespace": where}
+            question = {**review, "metadata": {}, "spec": {"resourceAttributes": attributes}}
+            answer = ask(partial(connection.create, question), server)
+            (allowed if answer["status"]["allowed"] else refused).append(verb)
+        known = ask(lambda: connection.serves(API_VERSION), server)
+    except CaloscaleError as error:
+        return [Check("cluster", "", f"kubectl cluster-info ({error.problem})")]
     right = f"kubectl create rolebinding caloscale --clusterrole=edit --user=YOU -n {where}" if refused else ""
     return [
         Check("cluster", server),
         Check("rights", f"{', '.join(allowed) or 'none'} {PLURAL} in {where}", right),
-        _operator(connection.api),
+        Check("operator", API_VERSION if known else "", "" if known else "make deploy OVERLAY=... CONTEXT=..."),
     ]
-
-
-def _operator(api: object) -> Check:
-    """Whether the cluster has the custom resource."""
-    from kubernetes import client
-    from kubernetes.client.exceptions import ApiException
-
-    from caloscale.cluster.names import GROUP, VERSION
-
-    try:
-        client.CustomObjectsApi(api).get_api_resources(GROUP, VERSION, _request_timeout=CLUSTER_SECONDS)
-    except ApiException:
-        return Check("operator", "", "make deploy OVERLAY=... CONTEXT=...")
-    return Check("operator", f"{GROUP}/{VERSION}")

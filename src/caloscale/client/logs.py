@@ -12,7 +12,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from caloscale.client.runs import find_run
+from caloscale.client.runs import ask, find_run
 from caloscale.cluster import names
 from caloscale.connection import Connection
 from caloscale.status import FINISHED
@@ -60,7 +60,8 @@ def logs(
 
 
 def _pods(connection: Connection, namespace: str, run_uid: str) -> list[dict[str, Any]]:
-    found = list(connection.each("Pod", namespace, selector=f"{names.UID_LABEL}={run_uid}"))
+    selector = f"{names.UID_LABEL}={run_uid}"
+    found = ask(lambda: list(connection.each("Pod", namespace, selector=selector)), "its workers cannot be listed")
     return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 from kubernetes.client.exceptions import ApiException
+from pydantic import ValidationError
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
 from caloscale.cluster.workload.mpijob import require_shared_folder
-from caloscale.connection import NOT_FOUND, Connection, is_passing, message_of
+from caloscale.connection import FORBIDDEN, Connection, is_passing, is_unknown, message_of, status_of
 from caloscale.errors import ClusterError, ConfigurationError, InputError
 from caloscale.spec import AnyRun, SolverRun
 from caloscale.status import FINISHED, MENDABLE, RunStatus
@@ -22,6 +23,12 @@ MANAGER = "caloscale-submit"
 """Owner of the fields of the run configuration: not the operator."""
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 POLL_SECONDS = 2.0
+_REMEDIES = {
+    0: "see whether the server of the context is the API server, and what stands before it (kubectl cluster-info)",
+    401: "log in to the cluster again, or name another --context",
+    FORBIDDEN: "ask for the right (kubectl auth can-i --list), or name another --namespace",
+}
+_Answer = TypeVar("_Answer")
 
 
 class RunOnCluster(NamedTuple):
@@ -75,10 +82,7 @@ def submit(connection: Connection, manifest: dict[str, Any], *, dry_run: bool = 
 
     Returns it as it is then. Raises ClusterError.
     """
-    try:
-        return connection.apply(manifest, manager=MANAGER, dry_run=dry_run)
-    except ApiException as error:
-        raise _refused(error, f"the cluster refuses the run: {message_of(error)}") from error
+    return ask(lambda: connection.apply(manifest, manager=MANAGER, dry_run=dry_run), "the run cannot be submitted")
 
 
 def refuse_finished(connection: Connection, manifest: dict[str, Any]) -> None:
@@ -110,7 +114,7 @@ def find_run(connection: Connection, namespace: str, name: str) -> RunOnCluster:
 
 def list_runs(connection: Connection, namespace: str | None) -> list[RunOnCluster]:
     """All runs of a namespace, or of the cluster; the newest last. Raises ClusterError."""
-    found = _try(lambda: list(connection.each(names.KIND, namespace)), "runs cannot be listed")
+    found = ask(lambda: list(connection.each(names.KIND, namespace)), "runs cannot be listed")
     return sorted((_run_of(raw) for raw in found), key=lambda run: run.created)
 
 
@@ -125,7 +129,7 @@ def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnC
             raw = connection.get(names.KIND, namespace, name)
         except (ApiException, HTTPError, OSError) as error:
             if isinstance(error, ApiException) and not is_passing(error):
-                raise _refused(error, f"{name} cannot be followed: {message_of(error)}") from error
+                raise refused(error, f"{name} cannot be followed") from error
             time.sleep(POLL_SECONDS)
             continue
         if raw is None:
@@ -158,12 +162,12 @@ def suspend(connection: Connection, namespace: str, name: str, *, on: bool = Tru
     change: dict[str, Any] = {"spec": {"cluster": {"suspend": on}}}
     if not on:
         change["metadata"] = {"annotations": {names.CLIENT_HEARTBEAT: None}}
-    _try(lambda: connection.merge(names.KIND, namespace, name, change), "the run cannot be changed")
+    ask(lambda: connection.merge(names.KIND, namespace, name, change), "the run cannot be changed")
 
 
 def delete(connection: Connection, namespace: str, name: str) -> None:
     """Delete a run with everything that it made on the cluster; its workers save a checkpoint. Raises ClusterError."""
-    _try(lambda: connection.delete(names.KIND, namespace, name), "the run cannot be deleted")
+    ask(lambda: connection.delete(names.KIND, namespace, name), "the run cannot be deleted")
 
 
 def describe(run: RunOnCluster) -> str:
@@ -186,11 +190,19 @@ def describe(run: RunOnCluster) -> str:
 
 def _run_of(raw: dict[str, Any]) -> RunOnCluster:
     metadata = raw["metadata"]
+    try:
+        status = RunStatus.model_validate(raw.get("status") or {})
+    except ValidationError as error:
+        raise ClusterError(
+            f"the status of run {metadata['name']} cannot be read: {error.errors()[0]['msg']}",
+            field=".".join(["status", *map(str, error.errors()[0]["loc"])]),
+            remedy="use the version of caloscale that its operator has",
+        ) from error
     return RunOnCluster(
         metadata["name"],
-        metadata["namespace"],
+        metadata.get("namespace", ""),
         raw.get("spec") or {},
-        RunStatus.model_validate(raw.get("status") or {}),
+        status,
         metadata.get("creationTimestamp", ""),
         metadata.get("uid", ""),
     )
@@ -211,22 +223,26 @@ def _after_the_end(run: RunOnCluster) -> str:
 
 
 def _look(connection: Connection, namespace: str, name: str) -> RunOnCluster | None:
-    raw = _try(lambda: connection.get(names.KIND, namespace, name), "the run cannot be read")
+    raw = ask(lambda: connection.get(names.KIND, namespace, name), "the run cannot be read")
     return None if raw is None else _run_of(raw)
 
 
-def _try(ask: Any, problem: str) -> Any:
+def ask(question: Callable[[], _Answer], problem: str) -> _Answer:
+    """The answer of a cluster. Raises ClusterError with the problem and why it is one."""
     try:
-        return ask()
+        return question()
     except ApiException as error:
-        raise _refused(error, f"{problem}: {message_of(error)}") from error
+        raise refused(error, problem) from error
     except (OSError, HTTPError) as error:
         raise ClusterError(f"{problem}: {error}", remedy="see whether the cluster is reachable") from error
 
 
-def _refused(error: ApiException, problem: str) -> ClusterError:
-    if error.status == NOT_FOUND and not str(error.body or "").startswith("{"):  # a page, not an answer
+def refused(error: ApiException, problem: str) -> ClusterError:
+    """What a cluster answers instead of what was asked for."""
+    if is_unknown(error):
         return ClusterError(
             "the cluster does not know TrainingRun", remedy="install the operator: make deploy CONTEXT=... OVERLAY=..."
         )
-    return ClusterError(problem)
+    return ClusterError(
+        f"{problem}: {message_of(error)}", remedy=_REMEDIES.get(error.status if status_of(error) else 0)
+    )

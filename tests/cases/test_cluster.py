@@ -1,0 +1,189 @@
+"""Kubeconfigs and answers of servers from which nothing right can follow: refused with exit code 4."""
+
+from __future__ import annotations
+
+import json
+import re
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Done, command  # noqa: F401 (a fixture)
+
+INPUTS = Path(__file__).parent / "inputs"
+Command = Callable[..., Done]
+EMPTY = {"kind": "TrainingRunList", "apiVersion": "caloscale.dev/v1alpha1", "metadata": {}, "items": []}
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[object], Path]:
+    """Makes a file the kubeconfig; what is no text is written as YAML."""
+
+    def use(content: object) -> Path:
+        file = tmp_path / "config"
+        file.write_bytes(content if isinstance(content, bytes) else yaml.safe_dump(content).encode())
+        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+        return file
+
+    return use
+
+
+def config(server: object = "https://127.0.0.1:1", user: object = None, **cluster: object) -> dict[str, Any]:
+    return {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user or {"token": "abc"}}],
+    }
+
+
+@contextmanager
+def served(server: socketserver.BaseServer) -> Iterator[Any]:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def answering(code: int, body: object) -> Iterator[Any]:
+    """A server that gives every request the same answer; ``asked``: the requests."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            asked.append(f"{self.command} {self.path} {self.headers.get('Proxy-Authorization')}")
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_PATCH = do_DELETE = _answer
+
+        def log_message(self, *_: object) -> None:
+            """Stay quiet."""
+
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        server.asked = asked
+        yield server
+
+
+def test_a_kubeconfig_that_is_none_is_named(command: Command, kubeconfig: Callable[[object], Path]) -> None:  # noqa: F811
+    """Case kubeconfig-traceback."""
+    here = config()
+    broken: list[tuple[object, str]] = [
+        *[(file.read_bytes(), "") for file in sorted((INPUTS / "kubeconfig-traceback").iterdir())],
+        (config(user={"auth-provider": {"name": "gcp"}}), "auth-provider 'gcp'"),
+        (config(user={"client-certificate-data": "!!!notb64"}), "client-certificate-data .* not base64"),
+        (config(**{"certificate-authority-data": "YQ==YQ"}), "certificate-authority-data .* not base64"),
+        ({**here, "users": []}, "object with name u in .*users"),
+        ({**here, "contexts": "c"}, ""),
+        ({**here, "clusters": [{"name": "k", "cluster": {}}]}, "server"),
+        ({**here, "clusters": [{"name": "k", "cluster": None}]}, ""),
+        ({**here, "current-context": "elsewhere"}, "elsewhere"),
+        (config(server="127.0.0.1:1"), "no URL"),
+        (config(server=7), "no URL"),
+        (config(**{"proxy-url": "ftp://127.0.0.1:9"}), "proxy-url 'ftp"),
+        ({}, "current-context"),
+        (b"", "empty"),
+    ]
+    for content, problem in broken:
+        file = kubeconfig(content)
+        done = command("status")
+        assert done.code == 4 and not done.out, content
+        assert f"{file}: no cluster is configured" in done.err and "remedy" in done.err
+        assert re.search(problem, done.err), done.err
+
+
+PAGE = "does not answer as an API server"
+ANSWERS: dict[str, tuple[int, object, str]] = {
+    "a login page": (200, b"<html><body>Please log in</body></html>", PAGE),
+    "cut off": (200, b'{"kind":"TrainingRunList","items":[{"metadata"', PAGE),
+    "items null": (200, {**EMPTY, "items": None}, PAGE),
+    "items without names": (200, {**EMPTY, "items": [{"metadata": {}}]}, PAGE),
+    "a Status": (200, {"kind": "Status", "apiVersion": "v1", "status": "Success"}, PAGE),
+    "a list": (200, [], PAGE),
+    "not UTF-8": (200, b"\xff\xfe", PAGE),
+    "of another kind": (200, {**EMPTY, "kind": "PodList"}, PAGE),
+    "a page that refuses": (403, b"<html>Blocked by policy</html>", "403 Forbidden, on a page"),
+    "a page that is not found": (404, b"<html>Not found</html>", "404 Not Found, on a page"),
+    "no TrainingRun": (404, b"404 page not found\n", "does not know TrainingRun"),
+    "no rights": (403, {"kind": "Status", "message": "u cannot list trainingruns"}, "u cannot list.*\n.*auth can-i"),
+    "no login": (401, {"kind": "Status", "message": "Unauthorized"}, "Unauthorized\n.*log in"),
+    "a status of another version": (
+        200,
+        {**EMPTY, "items": [{"metadata": {"name": "a", "namespace": "b"}, "status": {"phase": "Dreaming"}}]},
+        "status of run a cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_what_is_no_answer_of_an_api_server_is_an_error(
+    command: Command,  # noqa: F811
+    kubeconfig: Callable[[object], Path],
+    answer: str,
+) -> None:
+    """Case cluster-html, for each command that asks a cluster: no traceback, no empty table with exit code 0."""
+    code, body, problem = ANSWERS[answer]
+    with answering(code, body) as server:
+        kubeconfig(config(f"http://127.0.0.1:{server.server_port}"))
+        submit = ("submit", "--preset", "compact", "--set", "hardware={}", "--name", "a", "-y")
+        found = [command("status")]
+        if answer != "a status of another version":
+            found += [command(*one) for one in (("status", "a"), ("logs", "a"), ("stop", "a"), ("fetch", "a"), submit)]
+    for done in found:
+        assert (done.code, done.out) == (4, ""), done
+        assert "Traceback" not in done.err and "remedy" in done.err
+    assert re.search(problem, found[0].err), found[0].err
+
+
+class Socks(socketserver.StreamRequestHandler):
+    """SOCKS5 that answers itself instead of the server; ``server.asked``: the names that were asked for."""
+
+    def handle(self) -> None:
+        self.rfile.read(self.rfile.read(2)[1])
+        self.wfile.write(b"\x05\x00")
+        *_, kind, length = self.rfile.read(5)
+        assert kind == 3, "a name, not an address"
+        self.server.asked.append(self.rfile.read(length).decode())  # type: ignore[attr-defined]
+        self.rfile.read(2)
+        self.wfile.write(b"\x05\x00\x00\x01" + bytes(6))
+        while self.rfile.readline().strip():
+            pass
+        content = json.dumps(EMPTY).encode()
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(content) + content)
+
+
+def test_the_proxy_of_a_kubeconfig_is_used(
+    command: Command,  # noqa: F811
+    kubeconfig: Callable[[object], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Case kubeconfig-proxy-url; as kubectl does, whatever NO_PROXY is, and names are resolved by the proxy."""
+    monkeypatch.setenv("NO_PROXY", "*")
+    with answering(200, EMPTY) as proxy:
+        kubeconfig(config("http://api.invalid", **{"proxy-url": f"http://me:p%40ss@127.0.0.1:{proxy.server_port}"}))
+        assert command("status").code == 0
+        (asked,) = proxy.asked
+        assert asked.startswith("GET http://api.invalid/apis/caloscale.dev/") and asked.endswith(" Basic bWU6cEBzcw==")
+    with served(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Socks)) as proxy:
+        proxy.asked = []
+        kubeconfig(config("http://api.invalid", **{"proxy-url": f"socks5://127.0.0.1:{proxy.server_address[1]}"}))
+        assert command("status").code == 0 and proxy.asked == ["api.invalid"]
+    kubeconfig((INPUTS / "kubeconfig-proxy-url/proxy").read_bytes())
+    done = command("status")
+    assert done.code == 4 and "SOCKS" in done.err
