@@ -25,12 +25,20 @@ def test_events_of_the_truth_have_the_distribution_of_the_truth() -> None:
     assert not np.array_equal(events, measured_events(data(events=20_500), 0, 2))
 
 
-def test_events_are_read_from_hdf5(tmp_path: Path) -> None:
-    written = np.random.default_rng(1).normal(size=(50, 1)).astype(np.float32)
+def test_events_are_read_from_hdf5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a sorted file: a sample of all events, in random order, the same for the same seed."""
+    monkeypatch.setattr("caloscale.sagips.data._BLOCK", 300)
+    written = np.arange(2000, dtype=np.float32)[:, np.newaxis]
     with h5py.File(tmp_path / "events.h5", "w") as file:
         file["measured"] = written
-    found = measured_events(data(source=str(tmp_path / "events.h5"), dataset="measured", events=40), 0, 1)
-    np.testing.assert_array_equal(found, written[:40])
+    source = {"source": str(tmp_path / "events.h5"), "dataset": "measured"}
+    some, every = (measured_events(data(**source, events=events), 0, 1)[:, 0] for events in (400, None))
+    np.testing.assert_array_equal(np.sort(every), written[:, 0])
+    assert len(np.unique(some)) == 400
+    for part in (some, some[:100], every[:100], every[1::4]):
+        assert stats.kstest(part, stats.uniform(0, 2000).cdf).pvalue > 0.01
+    np.testing.assert_array_equal(measured_events(data(**source, events=400), 0, 1)[:, 0], some)
+    assert not np.array_equal(measured_events(data(**source, events=400), 0, 2)[:, 0], some)
 
 
 @pytest.mark.parametrize(

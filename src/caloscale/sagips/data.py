@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +16,8 @@ from caloscale.sagips.saves import require_events
 from caloscale.spec import DataSet, Solver
 
 DEFAULT_EVENTS = 1_000_000
+_BLOCK = 1_000_000
+"""Events of a file that are in memory at a time, beside those that are used."""
 _PER_ROW = 1000
 """Events that are made from the truth in one row of parameters."""
 _SECTION = 255
@@ -29,7 +32,8 @@ def measured_events(data: DataSet, index: int, seed: int) -> NDArray[np.float32]
     field = f"solver.dataSets.{index}"
     environment = make_environment(data.environment, data.options, _PER_ROW, f"{field}.environment")
     if data.source != "truth":
-        return _read(Path(data.source), data, len(environment.observables), f"{field}.source")
+        random = np.random.default_rng([seed, index])
+        return _read(Path(data.source), data, len(environment.observables), f"{field}.source", random)
     truth = _truth(environment, data, f"{field}.source")
     wanted = data.events or DEFAULT_EVENTS
     rows = -(-wanted // _PER_ROW)
@@ -58,7 +62,8 @@ def _truth(environment: Environment, data: DataSet, field: str) -> tf.Tensor:
     return tf.constant([environment.truth], tf.float32)
 
 
-def _read(file: Path, data: DataSet, observables: int, field: str) -> NDArray[np.float32]:
+def _read(file: Path, data: DataSet, observables: int, field: str, random: np.random.Generator) -> NDArray[np.float32]:
+    """Events of a file, which may be sorted: at most ``data.events``, drawn from all, in random order."""
     import h5py
 
     require_events(file, field)
@@ -79,7 +84,7 @@ def _read(file: Path, data: DataSet, observables: int, field: str) -> NDArray[np
                     field=field,
                     remedy=f"write an array with {observables} columns: the observables of {data.environment}",
                 )
-            events = np.asarray(array[: data.events], np.float32)
+            events = _drawn(array, min(len(array), data.events or len(array)), random)
     except OSError as error:
         raise InputError(
             f"is not a readable HDF5 file: {error}", file=file, field=field, remedy="copy it again"
@@ -92,6 +97,18 @@ def _read(file: Path, data: DataSet, observables: int, field: str) -> NDArray[np
             remedy="remove these events",
         )
     return events
+
+
+def _drawn(array: Any, wanted: int, random: np.random.Generator) -> NDArray[np.float32]:
+    """Rows (wanted, observables) of an HDF5 dataset, each set of them equally likely; it is read block by block."""
+    events = np.empty((wanted, array.shape[1]), np.float32)
+    done = 0
+    for start in range(0, len(array), _BLOCK):
+        block, left = array[start : start + _BLOCK], len(array) - start
+        count = int(random.hypergeometric(wanted - done, left - (wanted - done), len(block)))
+        events[done : done + count] = block[random.choice(len(block), count, replace=False)]
+        done += count
+    return random.permutation(events)
 
 
 def share_of_rank(

@@ -25,8 +25,6 @@ from caloscale.storage.objects import download, is_remote
 log = logging.getLogger(__name__)
 
 HDF5_NAMES = ("*.h5", "*.hdf5")
-_FRACTION_FACTOR = 1.5
-"""Files are split as a whole where the validation fraction that results is within this factor of the requested one."""
 _LARGEST_DEPOSIT, _LARGEST_MEDIAN_DEPOSIT = 5.0, 1.5
 """Sum of cells over primary energy that one shower, and the median of a file, can have. Energy conservation allows 1;
 sums that are calibrated to the primary energy (CaloChallenge) fluctuate about 1."""
@@ -65,6 +63,8 @@ class FileSlice:
     split: Split
     members: NDArray[np.bool_]
     """Showers that belong to the split (N,)."""
+    places: NDArray[np.intp]
+    """Where each shower comes in the order of the data set (N,): the showers of a split are used in it."""
 
     @property
     def is_selected(self) -> NDArray[np.bool_]:
@@ -158,32 +158,30 @@ def _outside_ranges(primaries: Table, data: Data) -> dict[str, NDArray[np.bool_]
 
 
 def split_files(files: Sequence[SurveyedFile], data: Data) -> tuple[list[FileSlice], SplitMethod]:
-    """Training and validation showers, validation first, files in an order drawn from ``data.seed``.
+    """Training and validation showers, validation first, and the order in which each split uses them (``data.seed``).
 
-    Whole files go to validation (the published method): ``data.validationFraction`` of the files, rounded, at least
-    one. Where that misses the fraction of the selected showers by more than a factor of 1.5, as it does with few
-    files or with files of different lengths, single showers are drawn instead. Simulated data are always split by
-    file: the number of files is chosen for it.
+    Simulated showers are random: whole files go to validation, ``data.validationFraction`` of them, rounded, at least
+    one; the files come in an order that is drawn, with their showers as they are. Files of the user's own may be
+    sorted, within a file and from file to file: one permutation of all selected showers has those for validation first,
+    and gives the order of the others.
     """
     random = np.random.default_rng(data.seed)
     order = random.permutation(len(files))
-    by_file = min(len(files) - 1, max(1, round(data.validation_fraction * len(files))))
-    counts = np.array([int(files[index].is_selected.sum()) for index in order])
-    fraction = counts[:by_file].sum() / max(1, counts.sum())
-    is_near = 1 / _FRACTION_FACTOR <= fraction / data.validation_fraction <= _FRACTION_FACTOR
-    if len(files) > 1 and (is_near or data.source == "simulate"):
-        held_out = [np.full(len(files[index]), number < by_file) for number, index in enumerate(order)]
-        method: SplitMethod = "by file"
+    ends = np.cumsum([len(files[index]) for index in order])
+    places = np.arange(ends[-1])
+    held_out = np.zeros(ends[-1], bool)
+    method: SplitMethod = "by file" if data.source == "simulate" and len(files) > 1 else "by shower"
+    if method == "by file":
+        held_out[: ends[min(len(files) - 1, max(1, round(data.validation_fraction * len(files)))) - 1]] = True
     else:
         selected = np.concatenate([files[index].is_selected for index in order])
-        drawn = np.zeros(len(selected), bool)
-        drawn[
-            random.permutation(np.flatnonzero(selected))[: max(1, round(data.validation_fraction * selected.sum()))]
-        ] = True
-        held_out = np.split(drawn, np.cumsum([len(files[index]) for index in order])[:-1])
-        method = "by shower"
-    validation = [FileSlice(files[index], "validation", mask) for index, mask in zip(order, held_out)]
-    train = [FileSlice(files[index], "train", ~mask) for index, mask in zip(order, held_out)]
+        drawn = random.permutation(np.flatnonzero(selected))
+        held_out[drawn[: max(1, round(data.validation_fraction * selected.sum()))]] = True
+        if data.source != "simulate":
+            places[drawn] = np.arange(len(drawn))
+    of_files = list(zip(order, np.split(held_out, ends[:-1]), np.split(places, ends[:-1])))
+    validation = [FileSlice(files[index], "validation", mask, places) for index, mask, places in of_files]
+    train = [FileSlice(files[index], "train", ~mask, places) for index, mask, places in of_files]
     return [one for one in validation + train if one.members.any()], method
 
 

@@ -233,7 +233,7 @@ class Data(PrimaryRanges):
     """simulate, a path of HDF5 files (a file, a folder, a glob), or gs://bucket/prefix."""
     showers: int | None = Field(None, gt=0)
     """Training showers. source simulate: this many are simulated, and the validation showers beside them.
-    A path: at most this many are used; absent: all."""
+    A path: at most this many are used, drawn from all that are selected; absent: all."""
     particle: Particles = "e-"
     """The primary: e-, gamma, pi- or pi+, or a list such as [e-, gamma]: each has an equal share of the simulated
     showers, and is a condition of the generator. Charged pions need the hadronic datasets of Geant4
@@ -251,10 +251,10 @@ class Data(PrimaryRanges):
     both drawn uniformly or selected, and conditions of the generator. Half a (re-binned) cell to each side, such as
     [-7.65, 7.65] in the preset compact, covers all positions within a cell. Absent: 0."""
     seed: int = Field(1, ge=0)
-    """Seed of the simulation and of the split into training and validation."""
+    """Seed of the simulation, of the split into training and validation, and of the order of the showers of a path."""
     validation_fraction: float = Field(0.1, gt=0, lt=1)
-    """Fraction of the showers that is held out for validation: whole files (published: 0.1), or single showers where
-    whole files cannot give the fraction."""
+    """Fraction of the showers that is held out for validation (published: 0.1): whole files of simulated showers, or
+    single showers of a path, whose files may be sorted."""
     mirror: bool = False
     """Train on mirrored copies too: x -> -x with angle -> 180 degrees - angle, and y -> -y, which are
     exact symmetries of the detector; cells of a cylinder are turned around the axis by any number of cells too. Drawn

@@ -60,7 +60,8 @@ class DataSet(Block):
     dataset: str = "events"
     """Name of the array in the HDF5 file: (events, observables)."""
     events: int | None = Field(None, gt=0, le=10**9)
-    """Measured events. source truth: so many are made (absent: 1,000,000); a file: at most so many are read."""
+    """Measured events. source truth: so many are made (absent: 1,000,000); a file: at most so many are used,
+    drawn from all of it."""
 
     @field_validator("environment")
     @classmethod

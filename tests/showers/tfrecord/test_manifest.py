@@ -37,7 +37,7 @@ def raw(tmp_path: Path, geometry: Geometry) -> dict[str, Any]:
         "versions": {},
     }
     return {
-        "format": 2,
+        "format": 3,
         "shape": [6, 4, 5],
         "splits": {"train": 3, "validation": 1},
         "shards": shards,

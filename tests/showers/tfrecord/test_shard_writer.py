@@ -30,7 +30,7 @@ def test_training_shards_divide_among_workers(showers: int, shards: int) -> None
     [
         (ShardPlan(8, 3), 24, [3] * 8),
         (ShardPlan(8, 3), 22, [3] * 6 + [2] * 2),
-        (ShardPlan(20, 2), 40, [2] * 20),  # more than are open at a time
+        (ShardPlan(20, 2), 40, [2] * 20),  # more than a group
         (ShardPlan(20, 2), 35, [2] * 16 + [1] * 3),  # fewer came than planned
         (ShardPlan(8, 3), 5, [1] * 5),
     ],
@@ -39,11 +39,13 @@ def test_showers_are_spread_evenly(tmp_path: Path, plan: ShardPlan, count: int, 
     numbers = np.arange(count, dtype=np.float32)
     showers = Prepared(np.ones((count, 1, 1, 1), np.float32), dict.fromkeys(SCALARS, numbers))
     with ShardWriter(tmp_path, "train", plan) as writer:
-        writer.write(showers[: count // 2])
-        writer.write(showers[count // 2 :])
-    shards = writer.finish()
+        for part in np.array_split(np.random.default_rng(1).permutation(count), 2):
+            writer.write(showers[part], part)
+        shards = writer.finish()
     assert [shard.showers for shard in shards] == expected
     names = [f"train-{index:05d}-of-{len(expected):05d}.tfrecord" for index in range(len(expected))]
     assert [shard.file for shard in shards] == names == sorted(path.name for path in tmp_path.iterdir())
-    batches = [batch for shard in shards for batch in read_batches(tmp_path / shard.file, (1, 1, 1))]
-    assert sorted(number for batch in batches for number in batch["ecal_sum"]) == numbers.tolist()
+    found = [next(read_batches(tmp_path / shard.file, (1, 1, 1)))["ecal_sum"] for shard in shards]
+    assert sorted(np.concatenate(found)) == numbers.tolist()
+    group = np.concatenate(found[:16])
+    assert sorted(group) == list(range(len(group))), "the first group of shards holds the first showers"

@@ -9,16 +9,19 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from scipy.stats import ks_2samp
 
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.errors import ShowerFileError, StorageError
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.preprocessing import to_gev, to_network
+from caloscale.showers.tfrecord import shard_writer as shard_writer_module
 from caloscale.showers.tfrecord import shards as shards_module
 from caloscale.showers.tfrecord.records import read_batches
 from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest, read_split, verify_shards
 from caloscale.spec import Data, Geometry
+from caloscale.training.selection import selection_showers
 from tests.showers.conftest import make_showers, write_published
 
 MakeFolder = Callable[..., Path]
@@ -39,7 +42,7 @@ def test_counts_and_provenance_add_up_and_no_tensorflow_is_needed(
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     source = folder_of_showers(30, 20, 10, 25, 15)
-    manifest = preprocess_showers(data, source, tmp_path / "out")
+    manifest = preprocess_showers(data.model_copy(update={"source": "simulate"}), source, tmp_path / "out")
     monkeypatch.undo()
     assert manifest == read_manifest(tmp_path / "out")
     verify_shards(tmp_path / "out", manifest)
@@ -79,7 +82,8 @@ def test_examples_hold_what_the_networks_see(folder_of_showers: MakeFolder, data
 
 def test_splits_come_back_in_gev(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
     source = folder_of_showers(25, 25)
-    manifest = preprocess_showers(data.model_copy(update={"validation_fraction": 0.5}), source, tmp_path / "out")
+    by_file = data.model_copy(update={"source": "simulate", "validation_fraction": 0.5})
+    manifest = preprocess_showers(by_file, source, tmp_path / "out")
     train, held_out = (read_split(tmp_path / "out", part) for part in ("train", "validation"))
     assert (len(train), len(held_out)) == (manifest.splits["train"], manifest.splits["validation"])
     assert train.source == "geant4" and train.cells_gev.shape[1:] == data.shape
@@ -129,7 +133,9 @@ def test_dropped_showers_are_counted_by_reason(tmp_path: Path, data: Data) -> No
         showers.cells_gev[3:6] = 0
         write_showers(tmp_path / "in" / f"{index}.h5", showers, attributes={})
     manifest = preprocess_showers(
-        data.model_copy(update={"showers": 6, "validation_fraction": 1 / 3}), tmp_path / "in", tmp_path / "out"
+        data.model_copy(update={"source": "simulate", "showers": 6, "validation_fraction": 1 / 3}),
+        tmp_path / "in",
+        tmp_path / "out",
     )
     assert manifest.splits == {"train": 6, "validation": 4}
     assert manifest.dropped == {
@@ -173,18 +179,49 @@ def test_a_file_in_degrees_is_refused_by_name(
 
 def test_files_that_are_not_needed_are_not_read(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
     source = folder_of_showers(10, 10, 10, 10)
-    few = data.model_copy(update={"showers": 5, "validation_fraction": 0.25})
+    few = data.model_copy(update={"source": "simulate", "showers": 5, "validation_fraction": 0.25})
     manifest = preprocess_showers(few, source, tmp_path / "out")
     assert manifest.splits["train"] == 5 and len(manifest.provenance.files) == 2
     assert manifest.dropped["beyond data.showers"] > 20
+
+
+@pytest.mark.parametrize("files", [1, 8])
+@pytest.mark.parametrize("limit", [None, 150])
+def test_files_sorted_by_energy_give_samples_of_the_whole_range(
+    tmp_path: Path, data: Data, monkeypatch: pytest.MonkeyPatch, files: int, limit: int | None
+) -> None:
+    """Both splits, the first showers of each, those that select the epoch, and those that are used of too many."""
+    monkeypatch.setattr(shard_writer_module, "_SHARD_BYTES", 10 * 4 * 60)  # more shards than a group has
+    monkeypatch.setattr(shards_module, "_BLOCK_BYTES", 50 * 4 * 120)
+    showers = make_showers(800)
+    showers.cells_gev[::5] = 0  # too faint: others are used instead
+    showers = showers[np.argsort(showers.energy_gev)]
+    for index, part in enumerate(np.split(np.arange(800), files)):
+        write_showers(tmp_path / "in" / f"{index}.h5", showers[part], attributes={})
+    data = data.model_copy(update={"showers": limit, "validation_fraction": 0.25})
+    manifest = preprocess_showers(data, tmp_path / "in", tmp_path / "out")
+    assert manifest.splits["train"] == limit or limit is None
+    assert sum(manifest.splits.values()) + sum(manifest.dropped.values()) == 800
+    held_out = manifest.shards_of("validation")
+    bright = showers.energy_gev[showers.cells_gev.any(axis=(1, 2, 3))]
+    for split, numbers in {
+        ("train", None),
+        ("train", 50),
+        ("validation", None),
+        ("validation", 50),
+    }:
+        found = read_split(tmp_path / "out", split, None if numbers is None else np.arange(numbers)).energy_gev
+        assert len(set(found)) == len(found) and ks_2samp(found, bright).pvalue > 0.01, (split, numbers)
+    chosen = read_split(tmp_path / "out", "validation", selection_showers([shard.showers for shard in held_out]))
+    assert len(held_out) > 8 and ks_2samp(chosen.energy_gev, bright).pvalue > 0.01
 
 
 def test_same_input_same_shards(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
     source = folder_of_showers(10, 10, 10)
     first = preprocess_showers(data, source, tmp_path / "a")
     assert preprocess_showers(data, source, tmp_path / "b") == first
-    others = [preprocess_showers(data.model_copy(update={"seed": seed}), source, tmp_path / "c") for seed in (2, 3, 4)]
-    assert any(other.provenance.files != first.provenance.files for other in others)
+    other = preprocess_showers(data.model_copy(update={"seed": 2}), source, tmp_path / "c")
+    assert other.train_sha256 != first.train_sha256
 
 
 def test_blocks_do_not_show(

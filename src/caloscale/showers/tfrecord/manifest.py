@@ -74,8 +74,9 @@ class Provenance(Block):
 class Manifest(PrimaryRanges):
     """A folder of shards: ``manifest.json`` beside the TFRecord files."""
 
-    format: Literal[2] = 2
-    """Version of the manifest and of the records; incremented when older readers would misread them."""
+    format: Literal[3] = 3
+    """Version of the manifest and of the records; incremented when older ones would be misread. From 3 on, showers are
+    in random order: the first of a split are a sample of it."""
     shape: tuple[int, int, int]
     """Cells of a shower along x, y, z, after re-binning."""
     splits: dict[Split, int]

@@ -38,7 +38,7 @@ class Prepared:
     def __len__(self) -> int:
         return len(self.cells)
 
-    def __getitem__(self, index: slice | NDArray[np.bool_]) -> Prepared:
+    def __getitem__(self, index: slice | NDArray[np.bool_] | NDArray[np.intp]) -> Prepared:
         return Prepared(self.cells[index], rows(self.numbers, index))
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import ExitStack
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from caloscale.showers.tfrecord.gzip_members import member
 from caloscale.showers.tfrecord.manifest import Shard, Split, sha256_of
-from caloscale.showers.tfrecord.records import Prepared, serialise, shard_writer
+from caloscale.showers.tfrecord.records import Prepared, serialise
 
 _SHARD_BYTES = 128 * 1024 * 1024
 """Unpacked cells in a shard (about a twentieth of that on disk for 51 x 51 x 25 cells)."""
 _LEAST_TRAIN_SHARDS = 8
 _MULTIPLE = 64
-_OPEN_AT_ONCE = 16
-"""Shards that are written at the same time."""
+_GROUP = 16
+"""Shards among which consecutive showers are spread."""
 
 
 @dataclass(frozen=True)
@@ -44,57 +46,50 @@ def plan_shards(split: Split, showers: int, shape: tuple[int, int, int]) -> Shar
 
 
 class ShardWriter:
-    """Writes showers in turn to a group of open shards, group after group: no shard has showers of one source
-    file only, and the shards of a group differ by at most one shower.
+    """Keeps showers in the order in which they are read, and at the end writes them in theirs, spread over shards.
+
+    Consecutive showers of a group go to its shards in turn, group after group: the shards of a group differ by at most
+    one shower. The memory is some numbers for each shower: records are kept as they are written, in a file.
     """
 
     def __init__(self, folder: Path, split: Split, plan: ShardPlan) -> None:
         self._folder, self._split, self._plan = folder, split, plan
-        self._stack = ExitStack()
-        self._counts: list[int] = []
-        self._writers: list[Callable[[bytes], None]] = []
-        self._next = 0
+        self._kept = folder / f".{split}"
+        self._file = self._kept.open("w+b")
+        self._places: list[NDArray[np.intp]] = []
+        self._ends = [0]
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
-    def write(self, prepared: Prepared) -> None:
-        """Append showers. OSError when the disk refuses."""
+    def write(self, prepared: Prepared, places: NDArray[np.intp]) -> None:
+        """Keep showers and their places in the order of the split (N,). OSError when the disk refuses."""
         for index in range(len(prepared)):
-            if self._next == self._plan.showers_per_shard * len(self._writers):
-                self._open_group()
-            slot = self._next % len(self._writers)
-            self._writers[slot](serialise(prepared, index))
-            self._counts[slot - len(self._writers)] += 1
-            self._next += 1
+            self._ends.append(self._ends[-1] + self._file.write(member(serialise(prepared, index))))
+        self._places.append(places)
 
     def finish(self) -> list[Shard]:
-        """Give the closed shards their final names (``train-00000-of-00008.tfrecord``); their entries."""
-        counts = [count for count in self._counts if count]
+        """Write the shards (``train-00000-of-00008.tfrecord``); their entries. OSError when the disk refuses."""
+        self._file.flush()
+        order = np.argsort(np.concatenate(self._places))
+        dealt: list[NDArray[np.intp]] = []
+        while len(order):
+            fresh = max(1, min(_GROUP, self._plan.shards - len(dealt)))
+            group, order = np.split(order, [fresh * self._plan.showers_per_shard])
+            dealt += [group[first::fresh] for first in range(min(fresh, len(group)))]
         shards = []
-        for index, count in enumerate(counts):
-            path = self._folder / f"{self._split}-{index:05d}-of-{len(counts):05d}.tfrecord"
-            self._temporary(index).rename(path)
+        for index, records in enumerate(dealt):
+            path = self._folder / f"{self._split}-{index:05d}-of-{len(dealt):05d}.tfrecord"
+            with path.open("wb") as shard:
+                for record in records.tolist():
+                    begin, end = self._ends[record : record + 2]
+                    shard.write(os.pread(self._file.fileno(), end - begin, begin))
             size = path.stat().st_size
-            shards.append(Shard(file=path.name, split=self._split, showers=count, bytes=size, sha256=sha256_of(path)))
-        for index in range(len(counts), len(self._counts)):
-            self._temporary(index).unlink()
+            shards.append(
+                Shard(file=path.name, split=self._split, showers=len(records), bytes=size, sha256=sha256_of(path))
+            )
+        self._kept.unlink()
         return shards
-
-    def _open_group(self) -> None:
-        self._stack.close()
-        first = len(self._counts)
-        fresh = max(1, min(_OPEN_AT_ONCE, self._plan.shards - first))
-        self._writers = [
-            self._stack.enter_context(shard_writer(self._temporary(index))) for index in range(first, first + fresh)
-        ]
-        self._counts += [0] * fresh
-        self._next = 0
-
-    def _temporary(self, index: int) -> Path:
-        return self._folder / f".{self._split}-{index:05d}"

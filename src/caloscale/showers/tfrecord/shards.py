@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,54 +149,49 @@ class _Preprocessor:
 
     def _write_split(self, split: Split) -> list[Shard]:
         slices = [one for one in self.slices if one.split == split]
-        available = sum(one.selected for one in slices)
-        limit = min(available, self.data.showers or available) if split == "train" else available
-        plan = plan_shards(split, limit, self.data.shape)
-        written = 0
-        with ExitStack() as stack:
-            writer = stack.enter_context(ShardWriter(self.folder, split, plan))
-            progress = stack.enter_context(bar(f"preprocess {split}", limit, "showers"))
-            for one in slices:
-                if written == limit:
-                    self._count_dropped(one, slice(None), beyond=one.selected)
-                    continue
-                for prepared in self._prepare(one, limit - written):
-                    writer.write(prepared)
-                    progress.update(len(prepared))
-                    self.used[one.file.path][split] += len(prepared)
-                    written += len(prepared)
-        if written == 0:
-            raise empty_selection(split, self.slices, self.data, self.source)
-        return writer.finish()
+        for one in slices:
+            for reason, outside in one.file.outside.items():
+                self.dropped[reason] += int((outside & one.members).sum())
+        places = np.sort(np.concatenate([one.places[one.is_selected] for one in slices]))
+        limit = min(len(places), self.data.showers or len(places)) if split == "train" else len(places)
+        read = written = 0
+        with (
+            ShardWriter(self.folder, split, plan_shards(split, limit, self.data.shape)) as writer,
+            bar(f"preprocess {split}", limit, "showers") as progress,
+        ):
+            while written < limit and read < len(places):  # again for as many as were too faint
+                next_places = places[read : read + limit - written]
+                read += len(next_places)
+                for one in slices:
+                    wanted = one.is_selected & (one.places >= next_places[0]) & (one.places <= next_places[-1])
+                    for prepared, of_prepared in self._prepare(one, wanted):
+                        writer.write(prepared, of_prepared)
+                        progress.update(len(prepared))
+                        self.used[one.file.path][split] += len(prepared)
+                        written += len(prepared)
+            self.dropped["beyond data.showers"] += len(places) - read
+            if written == 0:
+                raise empty_selection(split, self.slices, self.data, self.source)
+            return writer.finish()
 
-    def _prepare(self, one: FileSlice, wanted: int) -> Iterator[Prepared]:
-        """The selected showers of a slice, at most ``wanted``, in blocks."""
+    def _prepare(self, one: FileSlice, wanted: NDArray[np.bool_]) -> Iterator[tuple[Prepared, NDArray[np.intp]]]:
+        """The wanted showers of a slice (N,) that are not too faint, and their places, in blocks of the file."""
         path = one.file.path
-        self._keep_checksum(path)
         size = max(1, _BLOCK_BYTES // (4 * int(np.prod(self.data.geometry.cells))))
         for start in range(0, len(one.file), size):
-            block = slice(start, min(start + size, len(one.file)))
-            selected = np.flatnonzero(one.is_selected[block])
-            self._count_dropped(one, block, beyond=0 if wanted else len(selected))
-            if wanted == 0 or len(selected) == 0:
+            selected = np.flatnonzero(wanted[start : start + size])
+            if len(selected) == 0:
                 continue
-            showers = read_showers(path, geometry=self.data.geometry, start=block.start, stop=block.stop)[selected]
+            self._keep_checksum(path)
+            stop = min(start + size, len(one.file))
+            showers = read_showers(path, geometry=self.data.geometry, start=start, stop=stop)[selected]
             # A file of one primary has no column of it.
             further = {name: one.file.primaries[name][start + selected] for name in self.data.spans}
             showers = replace(showers, further=further)
             check_deposits(one.file, showers, start + selected, self.data)
-            prepared, faint = prepare(showers, self.data)
-            self.dropped["sum below data.preprocessing.minimumSumGev"] += faint
-            self.dropped["beyond data.showers"] += max(0, len(prepared) - wanted)
-            prepared = prepared[:wanted]
-            wanted -= len(prepared)
-            yield prepared
-
-    def _count_dropped(self, one: FileSlice, block: slice, *, beyond: int) -> None:
-        members = one.members[block]
-        for reason, outside in one.file.outside.items():
-            self.dropped[reason] += int((outside[block] & members).sum())
-        self.dropped["beyond data.showers"] += beyond
+            prepared, is_bright = prepare(showers, self.data)
+            self.dropped["sum below data.preprocessing.minimumSumGev"] += int((~is_bright).sum())
+            yield prepared, one.places[start + selected][is_bright]
 
     def _keep_checksum(self, path: Path) -> None:
         """Remember the file; the same showers under two names could be in both splits."""
@@ -242,8 +236,8 @@ class _Preprocessor:
         )
 
 
-def prepare(showers: Showers, data: Data) -> tuple[Prepared, int]:
-    """Showers in network units, from GeV, and the number that was dropped because of a small sum."""
+def prepare(showers: Showers, data: Data) -> tuple[Prepared, NDArray[np.bool_]]:
+    """The showers in network units, from GeV, whose sum is not too small, and which of those given they are (N,)."""
     preprocessing = data.preprocessing
     cells = to_network(rebin(showers.cells_gev, preprocessing.rebin), preprocessing)
     cells_gev = to_gev(cells, preprocessing)
@@ -256,8 +250,8 @@ def prepare(showers: Showers, data: Data) -> tuple[Prepared, int]:
             "ecal_sum": (sums_gev * preprocessing.units_per_gev).astype(np.float32),
         },
     )
-    bright = sums_gev > preprocessing.minimum_sum_gev
-    return prepared[bright], int((~bright).sum())
+    is_bright = sums_gev > preprocessing.minimum_sum_gev
+    return prepared[is_bright], is_bright
 
 
 def _check_replaceable(output: Path, record: Path | None) -> None:
