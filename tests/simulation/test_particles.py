@@ -87,11 +87,10 @@ def test_pions_without_their_datasets_are_refused(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.integration
-def test_the_neutrons_count_in_the_identity_of_pions_alone(hadronic: Path) -> None:
-    before = [tables_identity(elements_of(Geometry()), hadrons=hadrons) for hadrons in (False, True)]
+def test_the_neutrons_count_in_the_identity(hadronic: Path) -> None:
+    before = tables_identity(elements_of(Geometry()))
     (hadronic / PARTICLE_FOLDER / "neutron" / "el74").write_text("0 1 2\n2\n0 0\n1 0\n")
-    after = [tables_identity(elements_of(Geometry()), hadrons=hadrons) for hadrons in (False, True)]
-    assert (before[0] == after[0], before[1] == after[1]) == (True, False)
+    assert tables_identity(elements_of(Geometry())) != before
 
 
 def test_a_primary_has_a_cache_of_its_own_and_electrons_keep_theirs() -> None:

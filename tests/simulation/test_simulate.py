@@ -370,6 +370,34 @@ def test_incomplete_datasets_of_the_users_own_are_named(
         simulate(document(), tmp_path / "out")
 
 
+@pytest.mark.parametrize("complete", ["geant4"], indirect=True)
+def test_variables_of_geant4_do_not_change_the_showers(
+    complete: tuple[Data, Path], cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Geant4 would read bremsstrahlung that is three times as strong from G4LEDATA, and abort at a missing folder."""
+    data, expected = complete
+    tables = data_folder(elements_of(data.geometry), {"CALOSCALE_CACHE": str(cache)})
+    monkeypatch.setenv("GEANT4_DATA_DIR", str(tables))
+    own = fingerprint(data)
+    other = copy(tables / LOW_ENERGY_FOLDER, tmp_path / "other")
+    for file in (other / "brem_SB").iterdir():
+        lines = file.read_text().splitlines()
+        tripled = [" ".join(str(3 * float(number)) for number in line.split()) for line in lines[3:]]
+        file.write_text("\n".join(lines[:3] + tripled) + "\n")
+    monkeypatch.setenv("G4LEDATA", str(other))
+    monkeypatch.setenv("G4PARTICLEXSDATA", str(tmp_path / "nowhere"))
+    simulate(data, tmp_path / "out")
+    assert fingerprint(data) == own
+    np.testing.assert_array_equal(
+        read_folder(tmp_path / "out", data).cells_gev, read_folder(expected, data).cells_gev, strict=True
+    )
+    monkeypatch.delenv("GEANT4_DATA_DIR")
+    assert fingerprint(data) not in (own, json.loads((expected / "simulation.json").read_text())["fingerprint"])
+    (tmp_path / "other" / "epics2017" / "rayl" / "re-cs-14.dat").write_text("no table")
+    with pytest.raises(SimulationError, match=r"ended by SIG(ABRT|SEGV)(.|\n)*remedy: .*complete the datasets"):
+        simulate(data, tmp_path / "broken")
+
+
 def test_geant4_stays_out_of_this_process(complete: tuple[Data, Path]) -> None:
     assert "calzone" not in sys.modules
     assert complete

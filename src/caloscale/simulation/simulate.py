@@ -76,7 +76,7 @@ def fingerprint(data: Data, accepted: Sequence[Acceptance] = ()) -> str:
     if engine == "geant4":
         identity["cutMm"] = data.simulation.cut_mm
         identity["calzone"] = wheel_version("calzone")
-        identity["tables"] = tables_identity(elements_of(data.geometry, data.front), hadrons=data.has_hadrons)
+        identity["tables"] = tables_identity(elements_of(data.geometry, data.front))
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -154,7 +154,7 @@ def _summarise(data: Data, folder: Path, identity: str, processes: int) -> Simul
     for line in log.lines():
         versions.update(line.get("versions", {}))
     if data.simulation.engine == "geant4":
-        versions["tables"] = tables_identity(elements_of(data.geometry, data.front), hadrons=data.has_hadrons)
+        versions["tables"] = tables_identity(elements_of(data.geometry, data.front))
     return SimulationRecord(
         source=data.simulation.engine,
         particle=data.particle,

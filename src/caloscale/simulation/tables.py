@@ -28,6 +28,15 @@ from caloscale.storage.cache import cache_root
 
 LOW_ENERGY_FOLDER = "G4EMLOW8.8"
 PARTICLE_FOLDER = "G4PARTICLEXS4.2"
+_STATES_FOLDER = "G4ENSDFSTATE3.0"
+_LOW_ENERGY_FILES = (
+    "brem_SB/br{}",
+    "epics2017/phot/pe-cs-{}.dat",
+    "epics2017/phot/pe-high-{}.dat",
+    "epics2017/phot/pe-low-{}.dat",
+    "epics2017/rayl/re-cs-{}.dat",
+)
+"""Files of the low-energy dataset that Geant4 reads for an element."""
 _NEUTRON = ("inel", "el", "cap")
 """Inelastic, elastic, capture: the first part of the names of the cross sections, which the atomic number ends."""
 _EMPTY_FOLDERS = (
@@ -42,6 +51,17 @@ _EMPTY_FOLDERS = (
     "G4CHANNELING2.0",
 )
 """Datasets that Geant4 11.4.0 asks for by these names and that electrons and photons do not read."""
+_READ_FOLDERS = (
+    PARTICLE_FOLDER,
+    _STATES_FOLDER,
+    "PhotonEvaporation6.1.2",
+    "G4PII1.3",
+    "G4SAIDDATA2.0",
+    "G4ABLA3.3",
+    "G4INCL1.3",
+)
+"""Datasets that nuclear reactions read, beside the low-energy one; the others are for slow neutrons, decays, optical
+photons and channeling."""
 
 _ASSEMBLY = 1
 """Raise it when the assembled tables change."""
@@ -86,19 +106,20 @@ def wheel_version(wheel: str) -> str:
         return "missing"
 
 
-def tables_identity(
-    elements: tuple[int, ...], environment: Mapping[str, str] = os.environ, *, hadrons: bool = False
-) -> str:
+def tables_identity(elements: tuple[int, ...], environment: Mapping[str, str] = os.environ) -> str:
     """What decides the physics of the tables: a hash of the files of the user's own, or the wheels' versions.
 
-    elements: atomic numbers, as `elements_of` gives them; hadrons: with the cross sections of neutrons.
+    elements: atomic numbers, as `elements_of` gives them.
     """
     low_energy = _own_low_energy_folder(environment)
     if low_energy is not None:
+        files = {file.relative_to(low_energy): file for file in _files_of_elements(low_energy, elements)}
+        if own := environment.get("GEANT4_DATA_DIR"):
+            folders = [Path(own, name) for name in _READ_FOLDERS]
+            files |= {f.relative_to(own): f for folder in folders for f in folder.rglob("*") if f.is_file()}
         digest = hashlib.sha256()
-        files = _files_of_elements(low_energy, elements)
-        for file in [*files, *(_neutron_files(environment, elements) if hadrons else ())]:
-            digest.update(file.name.encode() + file.read_bytes())
+        for name in sorted(files):
+            digest.update(f"{name} ".encode() + hashlib.sha256(files[name].read_bytes()).digest())
         return f"own tables {digest.hexdigest()[:16]}"
     return f"assembly {_ASSEMBLY} of xpecgen {wheel_version('xpecgen')} and ompmc {wheel_version('ompmc')}"
 
@@ -108,8 +129,9 @@ def data_folder(
 ) -> Path:
     """The folder that calzone is given as GEANT4_DATA_DIR; assembled in the user's cache when there is none.
 
-    GEANT4_DATA_DIR (a folder of datasets) and G4LEDATA (the low-energy dataset alone) come first. hadrons: the
-    primaries are hadrons; the datasets that these need are not assembled, they must be in GEANT4_DATA_DIR.
+    GEANT4_DATA_DIR (a folder of datasets) comes first, then G4LEDATA (the low-energy dataset alone). Geant4 itself
+    prefers variables such as G4LEDATA and G4PARTICLEXSDATA to GEANT4_DATA_DIR: `pool` keeps them from its process.
+    hadrons: the primaries are hadrons; the datasets that these need are not assembled, they must be in GEANT4_DATA_DIR.
     Raises SimulationError when either is not what it should be or a wheel is missing, StorageError when
     the cache cannot be written.
     """
@@ -148,8 +170,7 @@ def _own_low_energy_folder(environment: Mapping[str, str]) -> Path | None:
 
 
 def _files_of_elements(low_energy: Path, elements: tuple[int, ...]) -> list[Path]:
-    names = ("brem_SB/br{}", "epics2017/phot/pe-cs-{}.dat", "epics2017/rayl/re-cs-{}.dat")
-    files = [low_energy / name.format(z) for z in elements for name in names]
+    files = [low_energy / name.format(z) for z in elements for name in _LOW_ENERGY_FILES]
     return [file for file in files if file.is_file()]
 
 
@@ -162,7 +183,7 @@ def _neutron_files(environment: Mapping[str, str], elements: tuple[int, ...]) ->
 
 
 def _check_own(low_energy: Path, elements: tuple[int, ...], variable: str) -> None:
-    if len(_files_of_elements(low_energy, elements)) < 3 * len(elements):
+    if len(_files_of_elements(low_energy, elements)) < len(_LOW_ENERGY_FILES) * len(elements):
         raise SimulationError(
             f"{variable}: {low_energy} does not hold the tables of all elements {list(elements)} "
             "(brem_SB, epics2017/phot, epics2017/rayl)",
@@ -175,7 +196,7 @@ def _assemble(folder: Path, elements: tuple[int, ...], low_energy: Path | None) 
     for name in _EMPTY_FOLDERS:
         (folder / name).mkdir(parents=True)
     _write_photonuclear_zeros(folder / PARTICLE_FOLDER / "gamma")
-    states = folder / "G4ENSDFSTATE3.0"
+    states = folder / _STATES_FOLDER
     states.mkdir()
     (states / "ENSDFSTATE.dat").touch()
     if low_energy is not None:
