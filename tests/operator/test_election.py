@@ -161,3 +161,39 @@ def test_a_lease_that_is_given_back_is_free(server: Server, clock: Clock) -> Non
     first.release()
     assert not first.leads and second.renew() and second.leads
     assert server.lease is not None and server.lease["metadata"]["name"] == NAME
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_leader_that_is_asked_to_end_during_a_renewal_gives_the_lease_back(
+    server: Server, clock: Clock, answered: bool
+) -> None:
+    """Not an end by a lost lease, and no renewal after it; whether or not the server answers the renewal."""
+    leader, lost = clock.candidate(server, "a"), []
+    assert leader.renew()
+    asked, may_answer = threading.Event(), threading.Event()
+    get = server.get
+
+    def slow_get(*names: str) -> dict[str, Any] | None:
+        if threading.current_thread() is renewal and not asked.is_set():
+            found = get(*names)
+            asked.set()
+            may_answer.wait(10)
+            if not answered:
+                raise ApiException(status=503, reason="Unavailable")
+            return found
+        return get(*names)
+
+    server.get = slow_get  # type: ignore[method-assign]
+    stop_wait = leader._stop.wait
+    leader._stop.wait = lambda _: stop_wait(0)  # type: ignore[assignment, method-assign, misc]
+    renewal = threading.Thread(target=leader.keep, args=(lambda: lost.append(True),))
+    renewal.start()
+    assert asked.wait(10)
+    end = threading.Thread(target=leader.release)
+    end.start()
+    assert stop_wait(10)
+    may_answer.set()
+    for thread in (renewal, end):
+        thread.join(10)
+    assert lost == [] and not leader.leads and not leader.renew()
+    assert server.lease is not None and server.lease["spec"]["holderIdentity"] == ""

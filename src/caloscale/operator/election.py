@@ -46,6 +46,7 @@ class Election:
         self._connection, self._namespace, self._identity = connection, namespace, identity
         self._clock, self._now = clock, now
         self._stop = threading.Event()
+        self._requests = threading.Lock()
         self._seen: tuple[dict[str, Any], float] | None = None
         self._renewed = float("-inf")
 
@@ -70,24 +71,30 @@ class Election:
         while not self._stop.wait(RETRY_SECONDS):
             # checked first: whoever was stopped for long must not renew and proceed with what it knew before
             if not self.leads or not (self.renew() or self.leads):
-                lost()
+                if not self._stop.is_set():  # a lease that was given back is not lost
+                    lost()
                 return
 
     def release(self) -> None:
-        """Give the lease back, so that a successor need not wait."""
+        """Give the lease back, after a renewal that is on its way, so that a successor need not wait."""
         self._stop.set()
-        if not self.leads:
-            return
-        self._renewed = float("-inf")
-        try:
-            lease = self._connection.get("Lease", self._namespace, NAME)
-            if lease is not None and (lease.get("spec") or {}).get("holderIdentity") == self._identity:
-                self._change(lease, {"holderIdentity": "", "leaseDurationSeconds": 1})
-        except (ApiException, HTTPError, OSError) as error:
-            log.info("the lease was not given back: %s", error)
+        with self._requests:
+            if not self.leads:
+                return
+            self._renewed = float("-inf")
+            try:
+                lease = self._connection.get("Lease", self._namespace, NAME)
+                if lease is not None and (lease.get("spec") or {}).get("holderIdentity") == self._identity:
+                    self._change(lease, {"holderIdentity": "", "leaseDurationSeconds": 1})
+            except (ApiException, HTTPError, OSError) as error:
+                log.info("the lease was not given back: %s", error)
 
     def renew(self) -> bool:
-        """Take or renew the lease; False when another operator has it, or the API server does not answer."""
+        """Take or renew the lease; False when another operator has it, it was given back, or no answer comes."""
+        with self._requests:
+            return not self._stop.is_set() and self._renew()
+
+    def _renew(self) -> bool:
         begun = self._clock()
         try:
             lease = self._connection.get("Lease", self._namespace, NAME)
