@@ -117,8 +117,7 @@ def follow(
     """Until all runs are in one of these phases: runs by phase, and the operator's largest memory, MiB."""
     peak_mib = 0.0
     while True:
-        objects, _ = connection.snapshot(names.KIND)
-        phases = Counter(each.get("status", {}).get("phase", "none") for each in objects)
+        phases = Counter(each.get("status", {}).get("phase", "none") for each in connection.each(names.KIND))
         peak_mib = max(peak_mib, process.memory_info().rss / 2**20)
         seconds = time.monotonic() - begun
         print(f"{seconds:.0f} s {dict(phases)} {peak_mib:.0f} MiB", file=sys.stderr, flush=True)

@@ -56,6 +56,15 @@ class Resource(NamedTuple):
         return f"{root}{middle}/{self.plural}" + (f"/{name}" if name else "") + (f"/{part}" if part else "")
 
 
+class Page(NamedTuple):
+    """A part of a list."""
+
+    objects: list[Object]
+    """API objects, each with what it is."""
+    version: int
+    """Version of the cluster that the whole list is of."""
+
+
 RESOURCES: dict[str, Resource] = {
     names.KIND: Resource(names.API_VERSION, names.PLURAL),
     "Node": Resource("v1", "nodes", namespaced=False),
@@ -123,20 +132,17 @@ class Connection:
         for page in self._pages(kind, namespace, selector, fields):
             yield from _items(page)
 
-    def snapshot(
-        self, kind: str, namespace: str | None = None, *, selector: str = "", fields: str = ""
-    ) -> tuple[list[Object], int]:
-        """All objects of a kind, and the version of the cluster that they are of; 0: it does not know the kind."""
-        objects: list[Object] = []
-        version = 0
+    def pages(self, kind: str, namespace: str | None = None, *, selector: str = "", fields: str = "") -> Iterator[Page]:
+        """All objects of a kind, PAGE at a time; none where the cluster does not know the kind.
+
+        Whoever keeps what it needs of a page before the next one has no more than one page of objects in memory.
+        """
         try:
             for page in self._pages(kind, namespace, selector, fields):
-                objects += _items(page)
-                version = int(page["metadata"]["resourceVersion"])
+                yield Page(_items(page), int(page["metadata"]["resourceVersion"]))
         except ApiException as error:
             if not is_unknown(error):
                 raise
-        return objects, version
 
     def watch(
         self, kind: str, namespace: str | None, version: int, *, selector: str = "", fields: str = "", seconds: float
@@ -264,7 +270,9 @@ class Connection:
 def _items(page: Object) -> list[Object]:
     """The objects of a list, each with what it is."""
     kind = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
-    return [{**kind, **item} for item in page["items"]]
+    for item in page["items"]:
+        item.update(kind)
+    return page["items"]
 
 
 def connect(context: str | None = None, *, kubeconfig: str | None = None, seconds: float | None = None) -> Connection:

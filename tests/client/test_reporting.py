@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from caloscale.client.reporting import ProgressReporter, read_progress_file, trainer_status, worker_index
-from caloscale.operator.cache import read_progress
+from caloscale.operator.store import read_progress
 from caloscale.progress import PROGRESS_FILE_VARIABLE
 from caloscale.status import RunProgress
 from caloscale.training.progress_file import ProgressFile

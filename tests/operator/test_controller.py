@@ -16,7 +16,7 @@ from caloscale.operator.metrics import Metrics
 from caloscale.operator.settings import Settings
 from caloscale.status import RunStatus
 from tests.cluster import examples as ex
-from tests.operator.test_cache import pod
+from tests.operator.test_store import pod
 
 RUN = RunKey("physics", "gan", "u")
 HARDWARE = {"accelerator": "nvidia-tesla-v100", "count": 8, "capacityType": "spot", "region": "europe-west4"}
@@ -138,7 +138,7 @@ def test_warnings_are_watched_and_not_asked_for(controller: Controller, server: 
         "eventTime": (known.live.launched + dt.timedelta(seconds=1)).isoformat(),
     }
     live = known.live.model_copy(update={"launched": known.live.launched - dt.timedelta(seconds=20)})
-    version = controller.store.runs[RUN].raw["metadata"]["resourceVersion"]
+    version = controller.store.runs[RUN].version
     controller.store.assume(RUN, known.model_copy(update={"attempts": (live,)}), version)
     controller.notice("Event", warning)
     controller._reconcile(RUN)
@@ -159,7 +159,7 @@ def test_a_refusal_for_ever_gives_the_nodes_back(controller: Controller, server:
     conditions = tuple(
         each.model_copy(update={"last_transition_time": each.last_transition_time - hour}) for each in known.conditions
     )
-    version = controller.store.runs[RUN].raw["metadata"]["resourceVersion"]
+    version = controller.store.runs[RUN].version
     controller.store.assume(RUN, known.model_copy(update={"attempts": (live,), "conditions": conditions}), version)
     controller._reconcile(RUN)
     assert status(controller).phase == "Recovering" and status(controller).attempts[0].reason == "JobLost"
@@ -252,7 +252,7 @@ def test_a_run_is_deleted_as_it_was_decided_and_in_no_other_version(controller: 
     controller._reconcile(RUN)
     (*what, uid, version) = server.deleted[-1]
     assert what == ["TrainingRun", "physics", "gan"] and uid == "u"
-    assert version == controller.store.runs[RUN].raw["metadata"]["resourceVersion"] == str(server.version)
+    assert version == controller.store.runs[RUN].version == str(server.version)
 
 
 @pytest.mark.parametrize(("state", "phase"), [("Succeeded", "Succeeded"), ("Running", "Recovering")])
@@ -286,3 +286,17 @@ def test_a_worker_that_came_and_went_between_two_reconciles_used_its_node(contro
     (attempt,) = status(controller).attempts
     (total,) = attempt.node_totals
     assert attempt.reason == "WorkerLost" and total.nodes == 1 and total.node_seconds > 0
+
+
+def test_what_was_seen_does_not_change_while_events_come(controller: Controller) -> None:
+    """A decision iterates over it beside the threads of the watches."""
+    controller.store.put("Pod", pod("gan-1-worker-0", 50))
+    observed = controller._observe(RUN, dt.datetime.now(dt.UTC))
+    assert observed is not None
+    before = (dict(observed[0].gone_pods), dict(observed[0].nodes), len(observed[0].pods))
+    controller.store.put("Pod", pod("gan-1-worker-0", 61), gone=True)
+    for node in ("n1", "n2"):
+        controller.store.put(
+            "Node", ex.spot(node) | {"metadata": {**ex.spot(node)["metadata"], "resourceVersion": "9"}}
+        )
+    assert (dict(observed[0].gone_pods), dict(observed[0].nodes), len(observed[0].pods)) == before

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from caloscale.cluster.capacity.pods import Diagnostic, pod_of
+from caloscale.cluster.capacity.pods import Diagnostic, pod_of, warning_of
 from caloscale.operator.failures import PATIENCE_SECONDS, REFUSED, blocking, diagnostics_of, sentence, worst
 from caloscale.status import AttemptStatus
 
@@ -28,6 +28,10 @@ def event(name: str, seconds: int, kind: str = "Warning", **stamps: Any) -> dict
     }
 
 
+def found(events: list[dict[str, Any]], live: AttemptStatus, now: dt.datetime) -> list[Diagnostic]:
+    return diagnostics_of(filter(None, map(warning_of, events)), live, now)
+
+
 def pod(waiting: dict[str, str]) -> dict[str, Any]:
     status = {"phase": "Pending", "containerStatuses": [{"name": "tensorflow", "state": {"waiting": waiting}}]}
     return {"metadata": {"name": "gan-1-worker-0"}, "spec": {}, "status": status}
@@ -43,7 +47,7 @@ def test_only_new_warnings_about_this_attempt_count_the_newest_first() -> None:
         event("gan-1-worker-0", 8, "Normal"),
         event("gan-1-worker-0", 6, deprecatedLastTimestamp=None, eventTime=None),
     ]
-    assert [diagnostic.message for diagnostic in diagnostics_of(events, LIVE, LATER)] == ["at 9", "at 6", "at 5"]
+    assert [diagnostic.message for diagnostic in found(events, LIVE, LATER)] == ["at 9", "at 6", "at 5"]
 
 
 def test_a_queue_s_reason_is_that_of_the_workload_of_the_job() -> None:
@@ -51,8 +55,8 @@ def test_a_queue_s_reason_is_that_of_the_workload_of_the_job() -> None:
         return {**event(name, 5), "regarding": {"name": name, "kind": kind}}
 
     events = [about("tfjob-gan-1-0a1b2"), about("tfjob-gan-12-0a1b2"), about("tfjob-gan-1-0a1b2", "TFJob")]
-    (found,) = diagnostics_of(events, LIVE, LATER)
-    assert found.where == "gan-1" and found.message == "at 5"
+    (diagnostic,) = found(events, LIVE, LATER)
+    assert diagnostic.where == "gan-1" and diagnostic.message == "at 5"
 
 
 def test_a_warning_blocks_a_pod_that_has_its_node_while_it_is_repeated() -> None:
@@ -72,9 +76,9 @@ def test_a_warning_blocks_a_pod_that_has_its_node_while_it_is_repeated() -> None
 
 def test_warnings_count_when_workers_take_long() -> None:
     events = [event("gan-1-worker-0", 5)]
-    assert not diagnostics_of(events, LIVE, NOW + dt.timedelta(seconds=9))
-    assert diagnostics_of(events, LIVE, LATER)
-    assert not diagnostics_of(events, LIVE.model_copy(update={"running": NOW}), LATER)
+    assert not found(events, LIVE, NOW + dt.timedelta(seconds=9))
+    assert found(events, LIVE, LATER)
+    assert not found(events, LIVE.model_copy(update={"running": NOW}), LATER)
 
 
 def test_what_a_pod_says_of_itself_goes_before_warnings() -> None:

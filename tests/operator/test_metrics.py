@@ -11,10 +11,10 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from caloscale.operator.cache import Store
 from caloscale.operator.metrics import MOST_RUNS, Metrics, RunsCollector
+from caloscale.operator.store import Store
 from tests.cluster import examples as ex
-from tests.operator.test_cache import pod, run, versioned
+from tests.operator.test_store import pod, run, versioned
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 
@@ -143,4 +143,4 @@ def filled(text: str, values: dict[str, str]) -> str:
 def test_a_strangers_nonsense_is_left_aside() -> None:
     store = Store()
     broken = ex.node("odd", allocatable={"cpu": "many"})
-    assert store.put("Node", versioned(broken, 1)) == set() and "odd" not in store.nodes
+    assert store.put("Node", versioned(broken, 1)) == set() and "odd" not in store.capacity.nodes

@@ -6,10 +6,10 @@ import datetime as dt
 
 from caloscale.cluster import names
 from caloscale.cluster.accounting import summed
-from caloscale.cluster.capacity.nodes import Pool
-from caloscale.cluster.capacity.placement import choose_placement, shortage, verify_placement
+from caloscale.cluster.capacity.nodes import Pool, PoolKey
+from caloscale.cluster.capacity.placement import Need, choose_placement, fits, shortage, verify_placement
 from caloscale.cluster.capacity.pods import Job, Pod
-from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO, pool_of
+from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO, hardware_of, pool_of
 from caloscale.cluster.capacity.resizing import alternatives, move, resize, resize_down, shrink, worker_configuration
 from caloscale.cluster.capacity.scale_from_zero import scale_from_zero_pools
 from caloscale.cluster.workload.backends import render, render_progress
@@ -72,6 +72,7 @@ def _placement(draft: Draft, run: AnyRun) -> Placed | None:
             draft.condition("Planned", "False", "OverBudget", choice.message)
             draft.finish("Failed", "Budget", choice.message)
             return None
+        draft.awaits = choice.needs
         if choice.placed is None:
             message = "; ".join((choice.message, *refused))
             draft.condition("Planned", "False", "NoPool", message)
@@ -132,8 +133,20 @@ def _wait_for_capacity(draft: Draft, run: AnyRun, placed: Placed, missing: str) 
             return smaller
     elif draft.status.attempts:
         draft.times.append(due)
+    if draft.status.attempts:
+        draft.awaits = _needs(draft, run, placed, smaller=draft.now >= due)
     _wait(draft, missing)
     return None
+
+
+def _needs(draft: Draft, run: AnyRun, placed: Placed, *, smaller: bool) -> dict[PoolKey, Need]:
+    """What the pools would have to have for the next attempt; ``smaller``: on fewer nodes, too."""
+    pools = draft.seen.pools()[0]
+    own, hardware = pool_of(placed, pools), hardware_of(run)
+    needs = {pool.key: Need(placed.planned_nodes, True) for pool in pools if fits(hardware, pool)}
+    if own is not None:
+        needs[own.key] = Need(min(own.free + 1, placed.nodes) if smaller else placed.nodes, True)
+    return needs
 
 
 def _moved(draft: Draft, run: AnyRun, placed: Placed, *, same_price: bool = False) -> Placed | None:
@@ -185,6 +198,7 @@ def _launch(draft: Draft, run: AnyRun, placed: Placed) -> None:
     draft.condition("Launched", "True", "Launched", f"attempt {number}: {layout} in pool {placed.pool}")
     if number > 1:  # phase and condition state the first
         draft.event("Normal", "Launched", f"attempt {number}: {layout} on {placed.nodes} nodes of pool {placed.pool}")
+    draft.awaits = None
     make_objects(draft, run, attempt)
 
 
@@ -357,6 +371,8 @@ def _growth(draft: Draft, run: AnyRun, live: AttemptStatus) -> Outcome | None:
     full = resize(run, placed, placed.planned_nodes)
     if full is None or shortage(full, draft.seen.pools()[0]) is not None:
         draft.put(capacity_since=None)
+        if full is not None and (pool := pool_of(full, draft.seen.pools()[0])) is not None:
+            draft.awaits = {pool.key: Need(full.nodes - placed.nodes, True)}
         return None
     since = draft.status.capacity_since or draft.now
     draft.put(capacity_since=since)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from caloscale.cluster.capacity.nodes import Pool
+from caloscale.cluster.capacity.nodes import Pool, PoolKey
+from caloscale.cluster.capacity.placement import Need
 from caloscale.cluster.capacity.pods import Diagnostic, Job, Pod
 from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.names import RunKey
@@ -48,7 +49,7 @@ class Snapshot:
     solver_image: str
     """The same of a solver run."""
     gone_pods: Mapping[str, Pod] = field(default_factory=dict)
-    """By uid: pods that are gone, as they were last; they ended when they were seen to go, if not before."""
+    """By uid: pods of the run that are gone, as they were last; they ended when they were seen to go, if not before."""
     namesakes: Sequence[Pod] = ()
     """Pods of an earlier run of this name."""
     has_queues: bool = True
@@ -144,6 +145,8 @@ class Decision:
     """What to do once it is written."""
     again: dt.datetime | None = None
     """When to look again even if nothing happens."""
+    awaits: Mapping[PoolKey, Need] | None = None
+    """What the pools would have to have for another decision; None: it does not wait for capacity."""
 
 
 ACTED_ON = ("hardware", "cluster", "recovery", "budget", "checkpoint")
@@ -181,6 +184,7 @@ class Draft:
         self.seen, self.now, self.status = seen, now, seen.status
         self.actions: list[Action] = []
         self.times: list[dt.datetime] = []
+        self.awaits: Mapping[PoolKey, Need] | None = None
         self.run, self.problem = _read(seen.spec)
         if self.problem is not None:
             self.condition(PARSED, "False", "NotUnderstood", self.problem)

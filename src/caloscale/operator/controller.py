@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,18 +17,21 @@ from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
 from caloscale.cluster.capacity.labels import load_labels
+from caloscale.cluster.capacity.nodes import PoolKey
+from caloscale.cluster.capacity.placement import Need
 from caloscale.cluster.capacity.pods import Diagnostic, owner_of
 from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.names import RunKey
 from caloscale.cluster.workload.launch import Manifest
-from caloscale.connection import CONFLICT, FORBIDDEN, Connection, FencedError, is_passing, message_of
+from caloscale.connection import CONFLICT, FORBIDDEN, Connection, FencedError, Page, is_passing, message_of
 from caloscale.errors import InputError
-from caloscale.operator.cache import Store, Watches, client_pod_of
 from caloscale.operator.context import Action, Boost, Create, Decision, Delete, RunEvent, Snapshot
 from caloscale.operator.failures import NAME_TAKEN, REFUSED, diagnostics_of, job_in_doubt
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
+from caloscale.operator.store import Store
+from caloscale.operator.watches import Watches
 from caloscale.operator.workqueue import RETRY_SECONDS, WorkQueue
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices, today
@@ -66,10 +69,12 @@ class Controller:
             self._first_event.setdefault(run, time.monotonic())
             self.queue.add(run, self.settings.debounce_seconds)
 
-    def listed(self, kind: str, namespace: str, objects: Iterable[dict[str, Any]], version: int) -> None:
-        """Take in all objects of a kind, in a namespace (empty: in all), as they were at a version."""
-        for run in self.store.resync(kind, objects, version, namespace):
+    def listed(self, kind: str, namespace: str, pages: Iterable[Page]) -> int:
+        """Take in all objects of a kind, in a namespace (empty: in all); returns the version of the list."""
+        concerned, version = self.store.resync(kind, pages, namespace)
+        for run in concerned:
             self.queue.add(run)
+        return version
 
     def _refresh(self) -> None:
         """Read what has no event, new prices and whether Kueue is installed, and forget what is not needed any more."""
@@ -133,16 +138,20 @@ class Controller:
         """One reconcile: decide, write the status, act. Returns in how many seconds to look again."""
         first = self._first_event.pop(run, None)
         confirmed = False
+        if run in self.store.runs and self.store.waits_behind_others(run):
+            return None
         while True:
             with self._deciding:  # two runs must not take the same node
                 now = dt.datetime.now(dt.UTC)
                 observed = self._observe(run, now)
                 if observed is None:
+                    self._park(run, None)
                     return None
                 seen, version = observed
                 decision = reconcile(seen, now)
                 if confirmed or (job := job_in_doubt(seen, decision.status)) is None:
                     self.store.assume(run, decision.status, version)
+                    self._park(run, decision.awaits)
                     break
             confirmed = True
             for newest in self.connection.each(job.kind, run.namespace, fields=f"metadata.name={job.name}"):
@@ -160,29 +169,34 @@ class Controller:
             return None
         return max((decision.again - now).total_seconds(), 0.05)
 
+    def _park(self, run: RunKey, needs: Mapping[PoolKey, Need] | None) -> None:
+        following = self.store.park(run, needs)
+        if following is not None:
+            self.queue.add(following, self.settings.debounce_seconds if following == run else 0.0)
+
     def _observe(self, run: RunKey, now: dt.datetime) -> tuple[Snapshot, str] | None:
         """A run and its resource version; None when it is gone or going."""
         store = self.store
         with store.lock:
             known = store.runs.get(run)
-            if known is None or "deletionTimestamp" in known.raw["metadata"]:
+            if known is None or known.deleting:
                 return None
-            metadata, client_pod, live = known.raw["metadata"], client_pod_of(known.raw), known.status.live
+            client_pod, live = known.client_pod, known.status.live
             seen = Snapshot(
                 run=run,
-                generation=metadata.get("generation", 1),
-                spec=known.raw.get("spec") or {},
+                generation=known.generation,
+                spec=known.spec,
                 status=known.status,
                 pods=store.pods_of(run),
                 jobs=store.jobs_of(run),
                 progress=store.progress.get(run),
                 has_progress=run in store.progress,
-                nodes={name: node.ready for name, node in store.nodes.items()},
+                nodes=store.ready_nodes(),
                 pools=lambda: store.pools_for(run),
                 catalogue=self.catalogue(),
                 image=self.settings.image,
                 solver_image=self.settings.solver_image,
-                gone_pods=store.went,
+                gone_pods=store.went_of(run),
                 has_queues=self._has_queues,
                 namesakes=store.namesakes_of(run),
                 client_pod=client_pod,
@@ -192,7 +206,7 @@ class Controller:
                     *([] if live is None else diagnostics_of(store.warnings.get(run, {}).values(), live, now)),
                 ],
             )
-            return seen, metadata["resourceVersion"]
+            return seen, known.version
 
     def _write(self, run: RunKey, version: str, status: RunStatus) -> str:
         """The one write of a reconcile, refused when the run has changed since it was seen; returns its version."""

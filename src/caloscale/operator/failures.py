@@ -7,12 +7,11 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from caloscale.cluster import names
 from caloscale.cluster.accounting import COUNTED, HOUR, first_usage, settle, with_cost, with_steps
 from caloscale.cluster.capacity.placement import shortage
-from caloscale.cluster.capacity.pods import ENDED, IMAGE_REASONS, Diagnostic, Job, Pod, subject_of
+from caloscale.cluster.capacity.pods import ENDED, IMAGE_REASONS, Diagnostic, Job, Pod
 from caloscale.errors import PeerLostError, with_remedy
 from caloscale.operator.context import Delete, Draft, Snapshot
 from caloscale.spec import AnyRun, seconds_of
@@ -34,24 +33,20 @@ CONDITION = "Blocked"
 """Type of the condition with the reason why workers do not start."""
 
 
-def diagnostics_of(events: Iterable[Mapping[str, Any]], live: AttemptStatus, now: dt.datetime) -> list[Diagnostic]:
-    """Warnings about the job of an attempt that takes long to start, its pods and what is between them, newest first.
+def diagnostics_of(warnings: Iterable[Diagnostic], live: AttemptStatus, now: dt.datetime) -> list[Diagnostic]:
+    """Of warnings those about the job of an attempt that takes long to start, its pods and what is between them.
 
-    ``events``: API objects.
+    The newest comes first.
     """
     if live.running is not None or (now - live.launched).total_seconds() < PATIENCE_SECONDS:
         return []
-    found = []
     # a run by the name of our job has jobs and pods that begin with it, too: after ours comes a letter
     ours = re.compile(rf"{re.escape(live.job)}(-[a-z].*)?")
-    for event in events:
-        name = subject_of(event)
-        series = event.get("series") or {}  # kubelet and scheduler still write the fields of the older API
-        times = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"), event.get("eventTime"))
-        moment = next(filter(None, times), None) or event["metadata"].get("creationTimestamp")
-        last = dt.datetime.fromisoformat(moment) if moment else None
-        if event.get("type") == "Warning" and ours.fullmatch(name) and last is not None and last >= live.launched:
-            found.append((last, Diagnostic(name, event.get("reason", ""), event.get("note", ""), last)))
+    found = [
+        (each.last, each)
+        for each in warnings
+        if ours.fullmatch(each.where) and each.last is not None and each.last >= live.launched
+    ]
     return [diagnostic for _, diagnostic in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
 

@@ -13,7 +13,7 @@ from caloscale.cluster.names import RunKey
 from caloscale.status import FINISHED, WITH_WORKERS, Phase
 
 if TYPE_CHECKING:
-    from caloscale.operator.cache import KnownRun, Store
+    from caloscale.operator.store import KnownRun, Store
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 MOST_RUNS = 200
@@ -57,9 +57,9 @@ class RunsCollector(Collector):
         with self._store.lock:
             statuses = [known.status for known in self._store.runs.values()]
             unfinished = [each for each in self._store.runs.items() if each[1].status.phase not in FINISHED]
-            uses = [pod.use for pod in self._store.pods.values() if pod.run is not None and pod.use is not None]
-            there = {use.node for use in uses} & self._store.nodes.keys()
-            on_nodes = sum(self._store.nodes[name].key.per_node for name in there)
+            uses = [pod.use for pod in self._store.pods.values() if pod.use is not None]
+            nodes = self._store.capacity.nodes
+            on_nodes = sum(nodes[name].key.per_node for name in {use.node for use in uses} & nodes.keys())
         launched = [s.placement for s in statuses if s.phase in WITH_WORKERS and s.placement is not None]
         planned = sum(placed.workers * placed.accelerators_per_worker for placed in launched)
         used = sum(use.accelerators for use in uses)
@@ -112,6 +112,6 @@ def _run_metrics(runs: Sequence[tuple[RunKey, KnownRun]]) -> Iterator[Metric]:
 def _budget_usd(known: KnownRun) -> float | None:
     """budget.maxUsd of a specification that the operator need not understand."""
     try:
-        return float(known.raw["spec"]["budget"]["maxUsd"])
+        return float(known.spec["budget"]["maxUsd"])
     except (KeyError, TypeError, ValueError):
         return None

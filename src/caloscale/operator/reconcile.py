@@ -10,7 +10,6 @@ import datetime as dt
 import math
 
 from caloscale.cluster.accounting import preempted_usd, settle, track, with_cost, with_steps
-from caloscale.cluster.capacity.pods import Pod
 from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.operator.attempts import start, watch
 from caloscale.operator.context import Boost, Decision, Draft, Snapshot
@@ -55,7 +54,7 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
     _keep_old_progress(draft)
     _put_off(draft)
     _account(draft, run)
-    return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None))
+    return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None), draft.awaits)
 
 
 def _is_left(draft: Draft) -> bool:
@@ -114,17 +113,13 @@ def _observe(draft: Draft) -> None:
     attempts = []
     for attempt in draft.status.attempts:
         if attempt.ended is None or attempt.node_usage:
-            went = {uid: pod for uid, pod in draft.seen.gone_pods.items() if _belongs(pod, draft, attempt)}
+            went = {uid: pod for uid, pod in draft.seen.gone_pods.items() if pod.attempt == attempt.number}
             usage = track(attempt.node_usage, draft.pods_of(attempt), gone, draft.now, went)
             attempt = attempt.model_copy(update={"node_usage": usage})
             if attempt.ended is not None:
                 attempt = settle(_stepped(draft, attempt), draft.status.placement, draft.now)
         attempts.append(attempt)
     draft.put(attempts=tuple(attempts))
-
-
-def _belongs(pod: Pod, draft: Draft, attempt: AttemptStatus) -> bool:
-    return pod.run == draft.seen.run and pod.attempt == attempt.number
 
 
 def _stepped(draft: Draft, attempt: AttemptStatus) -> AttemptStatus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubernetes.utils import parse_quantity
@@ -51,6 +51,12 @@ class PoolKey:
     def workers_per_node(self) -> int:
         """Accelerators of a node, or 1 on processors."""
         return max(self.per_node, 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def quantity_of(text: str | int) -> float:
+    """A quantity of Kubernetes such as 500m or 15Gi; few different ones occur."""
+    return float(parse_quantity(text))
 
 
 def kind_of(of: PoolKey | Placed | NodeTotals) -> dict[str, Any]:
@@ -108,7 +114,7 @@ def node_of(raw: Mapping[str, Any], table: NodeLabels | None = None) -> Node:
     key = PoolKey(
         name=said["pool"].means if "pool" in said else " ".join(filter(None, kinds)) or "nodes",
         accelerator=accelerator,
-        per_node=int(parse_quantity(allocatable.get(resource, 0))) if resource else 0,
+        per_node=int(quantity_of(allocatable.get(resource, 0))) if resource else 0,
         machine_type=machine_type,
         topology=topology,
         region=said["region"].means if "region" in said else "",
@@ -119,8 +125,8 @@ def node_of(raw: Mapping[str, Any], table: NodeLabels | None = None) -> Node:
         name=raw["metadata"]["name"],
         key=key,
         selector=tuple({one.row.label: one.value for one in said.values() if one.row.selects}.items()),
-        cpus=float(parse_quantity(allocatable.get("cpu", 0))),
-        memory_gib=float(parse_quantity(allocatable.get("memory", 0))) / 2**30,
+        cpus=quantity_of(allocatable.get("cpu", 0)),
+        memory_gib=quantity_of(allocatable.get("memory", 0)) / 2**30,
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
         open=not spec.get("unschedulable", False)
         and all(_is_tolerated(taint, tolerations) for taint in spec.get("taints") or ()),
@@ -157,7 +163,7 @@ def _accelerator(said: Mapping[Concept, Meaning], allocatable: Mapping[str, Any]
         return _generation(said["tpu"].means), TPU, said["topology"].means if "topology" in said else None
     if "accelerator" in said:
         return said["accelerator"].means, GPU, None
-    if parse_quantity(allocatable.get(GPU, 0)):
+    if quantity_of(allocatable.get(GPU, 0)):
         return UNKNOWN, GPU, None
     return CPU, "", None
 
@@ -212,14 +218,14 @@ class Use:
 
 @dataclass(frozen=True)
 class Pool:
-    """The nodes of a pool that our pods may use, and which of them are free."""
+    """The nodes of a pool that our pods may use, and how many of them are free."""
 
     key: PoolKey
     """What they have in common."""
     nodes: tuple[Node, ...]
     """Nodes that are ready and open to us, by name."""
-    left: Mapping[str, tuple[int, float, float]]
-    """Per node: accelerators, processors and GiB that no pod requests."""
+    whole: int
+    """Nodes of which no pod requests what a worker with a whole node asks for."""
     coming: int = 0
     """Workers of launched runs that will take a node and are not bound to one yet."""
 
@@ -233,19 +239,10 @@ class Pool:
         """Memory that a worker with a whole node asks for, GiB."""
         return _share(min((node.memory_gib for node in self.nodes), default=1.0))
 
-    @functools.cached_property
+    @property
     def free(self) -> int:
         """How many nodes a worker can have whole."""
-        counted = sum(self._is_free(node) for node in self.nodes)
-        return max(counted - self.coming, 0)
-
-    def _is_free(self, node: Node) -> bool:
-        accelerators, cpus, memory_gib = self.left[node.name]
-        return (
-            accelerators == node.key.per_node
-            and cpus >= self.worker_cpus - 1e-6
-            and memory_gib >= self.worker_memory_gib - 1e-6
-        )
+        return max(self.whole - self.coming, 0)
 
 
 _PART = 0.6
@@ -256,30 +253,154 @@ def _share(whole: float) -> float:
     return max(int(whole * _PART * 10) / 10, 0.1)
 
 
+@dataclass
+class _Members:
+    """Nodes of a pool that are open to us, and those of them that a worker can have whole."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)
+    pool: Pool | None = None
+    """As it was asked for last; None: its nodes have changed since."""
+
+
+class Capacity:
+    """The pools of a cluster, kept up to date by nodes and pods that come and go one by one."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        """All nodes, by name."""
+        self._taken: dict[str, tuple[int, int, float, float]] = {}
+        self._members: dict[PoolKey, _Members] = {}
+        self._grown: dict[PoolKey, bool] = {}
+
+    def put(self, node: Node) -> None:
+        """A node has come or changed."""
+        if self.nodes.get(node.name) != node:
+            self.remove(node.name)
+            self.nodes[node.name] = node
+            if self._open(node.name) is not None:
+                self._members.setdefault(node.key, _Members()).nodes[node.name] = node
+                self._regroup(node.key)
+
+    def remove(self, name: str) -> None:
+        """A node has gone."""
+        node = self.nodes.pop(name, None)
+        if node is not None and (members := self._members.get(node.key)) and members.nodes.pop(name, None):
+            self._regroup(node.key)
+
+    def take(self, use: Use) -> None:
+        """A pod is bound to a node."""
+        self._add(use, 1)
+
+    def give(self, use: Use) -> None:
+        """A pod uses its node no more."""
+        self._add(use, -1)
+
+    def grown(self) -> dict[PoolKey, bool]:
+        """Pools in which there is more room than when this was asked last, or (True) whose nodes are others."""
+        grown, self._grown = self._grown, {}
+        return grown
+
+    def free(self, key: PoolKey, coming: int = 0) -> int:
+        """How many nodes of a pool a worker can have whole."""
+        return max(self._pool(key).whole - coming, 0) if key in self._members else 0
+
+    def has(self, key: PoolKey) -> bool:
+        """Whether a node of a pool is there."""
+        return key in self._members
+
+    def keys_of(self, name: str) -> list[PoolKey]:
+        """The pools of a name."""
+        return [key for key in self._members if key.name == name]
+
+    def pools(self, own: Iterable[Use] = (), coming: Mapping[str, int] | None = None) -> tuple[list[Pool], list[str]]:
+        """The pools as they are without some pods, and why nodes were refused, a sentence a pool.
+
+        ``coming``: by pool name, workers that are launched and not bound.
+        """
+        returned: dict[PoolKey, set[str]] = {}
+        own = list(own)
+        before = {use.node: self._taken[use.node] for use in own}
+        for use in own:
+            self._count(use, -1)
+        for name in before:
+            node = self._open(name)
+            if node is None or not self._is_whole(node, self._pool(node.key)):
+                continue
+            if name not in self._members[node.key].whole:
+                returned.setdefault(node.key, set()).add(name)
+        self._taken |= before
+        found = []
+        for key in sorted(self._members, key=lambda key: (key.name, key.per_node)):
+            pool, more = self._pool(key), len(returned.get(key, ()))
+            expected = (coming or {}).get(key.name, 0)
+            found.append(replace(pool, whole=pool.whole + more, coming=expected) if more or expected else pool)
+        return found, list(dict.fromkeys(node.refused for node in self.nodes.values() if node.refused))
+
+    def _pool(self, key: PoolKey) -> Pool:
+        members = self._members[key]
+        if members.pool is None:
+            nodes = tuple(members.nodes[name] for name in sorted(members.nodes))
+            pool = Pool(key, nodes, 0)
+            # what a worker asks for depends on the smallest node
+            members.whole = {node.name for node in nodes if self._is_whole(node, pool)}
+            members.pool = replace(pool, whole=len(members.whole))
+        return members.pool
+
+    def _regroup(self, key: PoolKey) -> None:
+        """After a change of a pool's nodes."""
+        self._grown[key] = True
+        self._members[key].pool = None
+        if not self._members[key].nodes:
+            del self._members[key]
+
+    def _open(self, name: str) -> Node | None:
+        node = self.nodes.get(name)
+        return node if node is not None and node.ready and node.open and not node.refused else None
+
+    def _add(self, use: Use, sign: int) -> None:
+        self._count(use, sign)
+        if (node := self._open(use.node)) is None:
+            return
+        members = self._members[node.key]
+        if (pool := members.pool) is None:
+            self._grown.setdefault(node.key, False)  # not known before it is asked for
+            return
+        is_whole = self._is_whole(node, pool)
+        if is_whole != (node.name in members.whole):
+            (members.whole.add if is_whole else members.whole.discard)(node.name)
+            members.pool = replace(pool, whole=len(members.whole))
+            if is_whole:
+                self._grown.setdefault(node.key, False)
+
+    def _count(self, use: Use, sign: int) -> None:
+        pods, accelerators, cpus, memory_gib = self._taken.get(use.node, (0, 0, 0.0, 0.0))
+        if pods + sign:
+            self._taken[use.node] = (
+                pods + sign,
+                accelerators + sign * use.accelerators,
+                cpus + sign * use.cpus,
+                memory_gib + sign * use.memory_gib,
+            )
+        else:  # sums of fractions would not be zero again
+            self._taken.pop(use.node, None)
+
+    def _is_whole(self, node: Node, pool: Pool) -> bool:
+        _, accelerators, cpus, memory_gib = self._taken.get(node.name, (0, 0, 0.0, 0.0))
+        return (
+            accelerators == 0
+            and node.cpus - cpus >= pool.worker_cpus - 1e-6
+            and node.memory_gib - memory_gib >= pool.worker_memory_gib - 1e-6
+        )
+
+
 def pools_of(
     nodes: Iterable[Node], uses: Iterable[Use], coming: Mapping[str, int] | None = None
 ) -> tuple[list[Pool], list[str]]:
-    """The pools of the cluster, and why nodes were refused, a sentence a pool.
-
-    ``uses``: pods that are bound and have not ended; ``coming``: by pool name, workers that are launched and not bound.
-    """
-    taken: dict[str, tuple[int, float, float]] = {}
-    for use in uses:
-        accelerators, cpus, memory_gib = taken.get(use.node, (0, 0.0, 0.0))
-        taken[use.node] = (accelerators + use.accelerators, cpus + use.cpus, memory_gib + use.memory_gib)
-    members: dict[PoolKey, list[Node]] = {}
-    refused: dict[str, None] = {}
+    """The pools of a cluster with these nodes and bound pods (`Capacity.pools`)."""
+    capacity = Capacity()
     for node in nodes:
-        if node.refused:
-            refused[node.refused] = None
-        elif node.ready and node.open:
-            members.setdefault(node.key, []).append(node)
-    pools = []
-    for key, found in sorted(members.items(), key=lambda item: (item[0].name, item[0].per_node)):
-        found.sort(key=lambda node: node.name)
-        left = {}
-        for node in found:
-            accelerators, cpus, memory_gib = taken.get(node.name, (0, 0.0, 0.0))
-            left[node.name] = (key.per_node - accelerators, node.cpus - cpus, node.memory_gib - memory_gib)
-        pools.append(Pool(key, tuple(found), left, (coming or {}).get(key.name, 0)))
-    return pools, list(refused)
+        capacity.put(node)
+    for use in uses:
+        capacity.take(use)
+    return capacity.pools(coming=coming)

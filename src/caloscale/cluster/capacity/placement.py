@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from caloscale.cluster.capacity.nodes import Pool
+from caloscale.cluster.capacity.nodes import Pool, PoolKey
 from caloscale.cluster.capacity.pool_plan import Catalogue, cloud_of, hardware_of, plan_on, pool_of
 from caloscale.cluster.names import CPU
 from caloscale.errors import InputError
 from caloscale.spec import AnyRun, Hardware
 from caloscale.status import Placed
+
+
+class Need(NamedTuple):
+    """When a pool would have to be looked at again for a run that it cannot hold now."""
+
+    nodes: int | None
+    """When so many nodes are free; None: free nodes do not help."""
+    changed: bool
+    """Whether also when its nodes are others: the plan depends on how many there are."""
+
+    def is_met(self, free: int, changed: bool) -> bool:
+        """Whether it is to be looked at with so many free nodes."""
+        return (self.nodes is not None and self.nodes <= free) or (changed and self.changed)
 
 
 @dataclass(frozen=True)
@@ -23,6 +37,8 @@ class PoolChoice:
     """Why there is none, or what it costs."""
     over_budget: bool = False
     """Whether it is the budget that is in the way, which no machine will mend."""
+    needs: Mapping[PoolKey, Need] = field(default_factory=dict)
+    """What the pools of its kind would have to have."""
 
 
 def choose_placement(run: AnyRun, pools: Sequence[Pool], catalogue: Catalogue) -> PoolChoice:
@@ -34,8 +50,11 @@ def choose_placement(run: AnyRun, pools: Sequence[Pool], catalogue: Catalogue) -
     options: list[Placed] = []
     refused: dict[str, None] = {}
     over_budget: list[str] = []
+    counted = hardware.nodes is not None or hardware.count is not None
+    needs: dict[PoolKey, Need] = {}
     for pool in filter(lambda pool: fits(hardware, pool), pools):
         planned = plan_on(run, hardware, pool, catalogue)
+        needs[pool.key] = Need(planned.nodes if isinstance(planned, Placed) else None, not counted)
         if isinstance(planned, InputError):
             refused[planned.sentence] = None
         elif isinstance(planned, str):
@@ -54,11 +73,11 @@ def choose_placement(run: AnyRun, pools: Sequence[Pool], catalogue: Catalogue) -
                 placed.pool,
             ),
         )
-        return PoolChoice(best)
+        return PoolChoice(best, needs=needs)
     if over_budget:
         return PoolChoice(message=min(over_budget, key=len), over_budget=True)
     if refused:
-        return PoolChoice(message="; ".join(refused))
+        return PoolChoice(message="; ".join(refused), needs=needs)
     return PoolChoice(message=_nothing(hardware, pools))
 
 

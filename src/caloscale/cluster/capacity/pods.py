@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from kubernetes.utils import parse_quantity
-
-from caloscale.cluster.capacity.nodes import Use
+from caloscale.cluster.capacity.nodes import Use, quantity_of
 from caloscale.cluster.names import (
     ATTEMPT_LABEL,
     COMPONENT,
@@ -98,7 +96,6 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     labels = metadata.get("labels") or {}
     phase, node, namespace = status.get("phase", "Pending"), spec.get("nodeName") or "", metadata.get("namespace", "")
-    accelerators, cpus, memory_gib = _requests(spec)
     ended = _terminated(status)
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
     bound = conditions.get("PodScheduled", {})
@@ -111,7 +108,7 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
         run=RunKey(namespace, labels[RUN_LABEL], labels.get(UID_LABEL, "")) if labels.get(RUN_LABEL) else None,
         attempt=int(labels.get(ATTEMPT_LABEL, 0)),
         works=labels.get(COMPONENT) != LAUNCHER,
-        use=Use(node, accelerators, cpus, memory_gib) if node and phase not in ENDED else None,
+        use=use_of(raw),
         node=node,
         phase=phase,
         ready=phase == "Running" and conditions.get("Ready", {}).get("status") == "True",
@@ -125,10 +122,19 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
         or reason in RETRYABLE_REASONS
         or _was_deleted(metadata, _moment(ended.get("finishedAt")) if phase in ENDED else None),
         deleting=_moment(metadata.get("deletionTimestamp")),
-        accelerators=accelerators,
+        accelerators=_requests(spec)[0],
         diagnostic=_diagnostic(metadata["name"], status),
         mounted=conditions.get("PodReadyToStartContainers", {}).get("status") == "True",
     )
+
+
+def use_of(raw: Mapping[str, Any]) -> Use | None:
+    """What a pod takes of its node; None: it is not bound, or has ended."""
+    spec = raw.get("spec") or {}
+    node = spec.get("nodeName")
+    if not node or (raw.get("status") or {}).get("phase") in ENDED:
+        return None
+    return Use(node, *_requests(spec))
 
 
 def _was_deleted(metadata: Mapping[str, Any], ended: dt.datetime | None) -> bool:
@@ -146,7 +152,7 @@ def _requests(spec: Mapping[str, Any]) -> tuple[int, float, float]:
         resources = container.get("resources") or {}
         asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
         for name in total.keys() & asked:
-            total[name] += float(parse_quantity(asked[name]))
+            total[name] += quantity_of(asked[name])
     return int(total[GPU] + total[TPU]), total["cpu"], total["memory"] / 2**30
 
 
@@ -252,6 +258,16 @@ def _pods_of(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
             pod = ((job.get("template") or {}).get("spec") or {}).get("template") or {}
             found.append(pod.get("spec") or {})
     return found
+
+
+def warning_of(event: Mapping[str, Any]) -> Diagnostic | None:
+    """The warning of an API object of kind Event; None: it is none."""
+    series = event.get("series") or {}  # kubelet and scheduler still write the fields of the older API
+    times = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"), event.get("eventTime"))
+    last = _moment(next(filter(None, times), None) or event["metadata"].get("creationTimestamp"))
+    if event.get("type") != "Warning" or last is None:
+        return None
+    return Diagnostic(subject_of(event), event.get("reason", ""), event.get("note", ""), last)
 
 
 def subject_of(event: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ def scale_from_zero_pools(run: AnyRun, pools: Sequence[Pool]) -> list[Pool]:
         if hardware.capacity_type in (None, kind.capacity_type)
         and (kind.accelerator, kind.per_node, kind.topology, kind.capacity_type) not in there
     ]
-    return [Pool(node.key, (node,), {node.name: (0, 0.0, 0.0)}) for node in nodes]
+    return [Pool(node.key, (node,), whole=0) for node in nodes]
 
 
 def _node(kind: NodePool, region: str) -> Node:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from caloscale.cluster.capacity.placement import Need
 from caloscale.cluster.names import RunKey
-from caloscale.operator.cache import Store
+from caloscale.connection import Page
+from caloscale.operator.store import Store
 from caloscale.status import RunStatus
 from tests.cluster import examples as ex
 from tests.operator.world import World
@@ -59,7 +61,8 @@ def test_a_warning_concerns_the_run_of_its_pod(about: str) -> None:
     status = {"phase": "Starting", "attempts": [attempt]}
     store.put("TrainingRun", {"metadata": {**metadata, "name": run.name, "uid": run.uid}, "status": status})
     store.put("TrainingRun", {"metadata": {**metadata, "name": "gan", "uid": "other"}, "status": {"phase": "Starting"}})
-    concerned = store.put("Event", {"metadata": {**metadata, "name": "e"}, "regarding": {"name": about}})
+    event = {"type": "Warning", "regarding": {"name": about}, "eventTime": "2026-11-21T10:00:00Z"}
+    concerned = store.put("Event", {"metadata": {**metadata, "name": "e"}, **event})
     assert concerned == ({run} if about.startswith("gan-2-x") else set())
 
 
@@ -79,12 +82,13 @@ def test_events_in_any_order_end_in_the_same_state() -> None:
         store = Store()
         for kind, raw in shuffled:
             store.put(kind, raw)
-        assert store.pods[("physics", "a")].phase == "Failed" and not store.nodes["n0"].ready
+        assert store.pods[("physics", "a")].phase == "Failed" and not store.capacity.nodes["n0"].ready
 
 
 def test_a_heartbeat_concerns_nobody() -> None:
     store = Store()
     store.put("TrainingRun", run(1, phase="Waiting"))
+    store.park(GAN, {})
     assert store.put("Node", versioned(ex.node("n0"), 2)) == {GAN}
     assert store.put("Node", versioned(ex.node("n0"), 3)) == set()
 
@@ -96,6 +100,7 @@ def test_more_room_concerns_those_who_wait() -> None:
     store.put("Pod", pod("stranger", 3, run=""))
     (pool,) = store.pools_for(GAN)[0]
     assert pool.free == 0
+    store.park(GAN, {pool.key: Need(1, changed=False)})
     assert store.put("Pod", pod("stranger", 4, "Succeeded", run="")) == {GAN}
     (pool,) = store.pools_for(GAN)[0]
     assert pool.free == 1
@@ -146,6 +151,7 @@ def test_what_a_queue_keeps_back_takes_no_room() -> None:
     other = RunKey("physics", "other", "u-other")
     assert store.pools_for(other)[0][0].free == 0  # nobody knows yet that it is kept back
     store.put("TrainingRun", {**run(10), "metadata": {**run(10)["metadata"], "name": "other", "uid": "u-other"}})
+    store.park(other, {store.pools_for(other)[0][0].key: Need(4, changed=False)})
     job = w.jobs["gan-1"]
     assert store.put("TFJob", versioned(job, 11)) == {GAN, other}
     assert store.pools_for(other)[0][0].free == 4
@@ -158,7 +164,7 @@ def test_when_a_pod_went_is_remembered() -> None:
     store = Store()
     store.put("Pod", pod("a", 1))
     assert store.put("Pod", pod("a", 2, "Failed"), gone=True) == {GAN}
-    last = store.went["u-a"]
+    last = store.went_of(GAN)["u-a"]
     assert (last.phase, last.ended) == ("Failed", dt.datetime(2026, 11, 21, 10, 0, 5, tzinfo=dt.UTC))
     assert store.pods_of(GAN) == []
 
@@ -172,7 +178,7 @@ def test_how_a_pod_ended_is_known_when_another_has_its_name(order: str) -> None:
     for raw in (ended, successor) if order == "end first" else (successor, ended):
         store.put("Pod", raw, gone=raw is ended)
     assert [known.uid for known in store.pods_of(GAN)] == ["u-b"]
-    assert store.went["u-a"].phase == "Failed"
+    assert store.went_of(GAN)["u-a"].phase == "Failed"
 
 
 def test_what_a_run_left_is_not_its_successors() -> None:
@@ -203,7 +209,9 @@ def test_a_report_that_vanished_concerns_its_run() -> None:
         made = versioned(w.others["ConfigMap/gan-progress"], 3)
         store.put("ConfigMap", made)
         gone = store.put("ConfigMap", versioned(made, 4), gone=True) if how == "event" else None
-        assert (store.resync("ConfigMap", [], 9) if gone is None else gone) == {GAN} and GAN not in store.progress
+        assert (store.resync("ConfigMap", [Page([], 9)])[0] if gone is None else gone) == {
+            GAN
+        } and GAN not in store.progress
 
 
 def test_a_write_without_an_answer_does_not_undo_what_the_watch_says() -> None:
@@ -214,7 +222,7 @@ def test_a_write_without_an_answer_does_not_undo_what_the_watch_says() -> None:
     assert store.runs[GAN].status == written
     store.put("TrainingRun", run(2, phase="Starting"))  # it was carried out, and the answer did not come
     store.assume(GAN, before, "1")
-    assert store.runs[GAN].status.phase == "Starting" and store.runs[GAN].raw["metadata"]["resourceVersion"] == "2"
+    assert store.runs[GAN].status.phase == "Starting" and store.runs[GAN].version == "2"
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Node", "TrainingRun"])
@@ -225,15 +233,19 @@ def test_a_list_ends_what_went_while_nobody_watched(kind: str) -> None:
         store.put(name, raw)
     others = {"Pod": pod("b", 9), "Node": versioned(ex.node("n1"), 9), "TrainingRun": run(9)}
     others["TrainingRun"]["metadata"]["name"] = "other"
-    store.resync(kind, [others[kind]], 9)
-    known = {"Pod": ("physics", "a") in store.pods, "Node": "n0" in store.nodes, "TrainingRun": GAN in store.runs}
+    store.resync(kind, [Page([others[kind]], 9)])
+    known = {
+        "Pod": ("physics", "a") in store.pods,
+        "Node": "n0" in store.capacity.nodes,
+        "TrainingRun": GAN in store.runs,
+    }
     assert {name for name, there in known.items() if not there} == {kind}
 
 
 def test_what_is_newer_than_the_list_stays() -> None:
     store = Store()
     store.put("Pod", pod("new", 12))
-    store.resync("Pod", [pod("old", 9)], 10)
+    store.resync("Pod", [Page([pod("old", 9)], 10)])
     assert ("physics", "new") in store.pods
 
 

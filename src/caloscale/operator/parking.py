@@ -1,0 +1,70 @@
+"""Runs that wait for capacity, in classes, as Kueue does it: what one of a class cannot have now, none of it can."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from caloscale.cluster.capacity.nodes import PoolKey
+from caloscale.cluster.capacity.placement import Need
+from caloscale.cluster.names import RunKey
+
+
+class Parking:
+    """The first of each class is tried when a pool has what it needs; the next one follows when that one has left."""
+
+    def __init__(self) -> None:
+        self._members: dict[Hashable, dict[RunKey, None]] = {}
+        self._needs: dict[Hashable, Mapping[PoolKey, Need]] = {}
+        self._class_of: dict[RunKey, Hashable] = {}
+        self._pools: set[PoolKey] = set()
+
+    def park(self, run: RunKey, group: Hashable, needs: Mapping[PoolKey, Need]) -> None:
+        """The run waits; ``needs``: what each pool of its kind would have to have free."""
+        if self._class_of.get(run, group) != group:
+            self.leave(run)
+        self._class_of[run] = group
+        self._members.setdefault(group, {}).setdefault(run)
+        self._needs[group] = needs
+
+    def joins(self, run: RunKey, group: Hashable) -> bool:
+        """Whether the run waits behind others of its class, which need not be tried for it."""
+        members = self._members.get(group)
+        if not members or next(iter(members)) == run:
+            return False
+        if self._class_of.get(run, group) != group:
+            self.leave(run)
+        self._class_of[run] = group
+        members.setdefault(run)
+        return True
+
+    def leave(self, run: RunKey) -> RunKey | None:
+        """The run waits no more; returns the one of its class that is to be tried now, where it was the first."""
+        group = self._class_of.pop(run, None)
+        if group is None:
+            return None
+        members = self._members[group]
+        first = next(iter(members))
+        del members[run]
+        if not members:
+            del self._members[group], self._needs[group]
+            return None
+        return next(iter(members)) if first == run else None
+
+    def wake(self, key: PoolKey, free: int, *, exists: bool = True, changed: bool = False) -> set[RunKey]:
+        """The runs to try after a pool has got more room; ``changed``: its nodes are others, or it is new or gone."""
+        is_new = exists and key not in self._pools
+        (self._pools.add if exists else self._pools.discard)(key)
+        woken = set()
+        for group, needs in self._needs.items():
+            need = needs.get(key)
+            if is_new or (need is not None and need.is_met(free, changed)):
+                woken.add(next(iter(self._members[group])))
+        return woken
+
+    def firsts(self) -> set[RunKey]:
+        """The first run of each class."""
+        return {next(iter(members)) for members in self._members.values()}
+
+    def __contains__(self, run: RunKey) -> bool:
+        """Whether the run waits here."""
+        return run in self._class_of

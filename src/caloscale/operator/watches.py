@@ -1,0 +1,122 @@
+"""Lists and watches of the kinds that the operator follows, a thread each."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from caloscale.cluster import names
+from caloscale.connection import GONE, Connection, Page, is_passing, message_of
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 2.0
+"""Pause after an error, s."""
+MOST_RESUMED = 3
+"""So many errors in a row a watch is resumed; after them everything is listed, as after GONE."""
+NOT_INSTALLED_SECONDS = 30.0
+"""A kind that the cluster does not know is looked for so often, s."""
+OURS = names.RUN_LABEL
+WATCHED: dict[str, dict[str, str]] = {
+    names.KIND: {},
+    "Node": {},
+    "Pod": {},
+    "ConfigMap": {"selector": OURS},
+    "TFJob": {"selector": OURS},
+    "JobSet": {"selector": OURS},
+    "TrainJob": {"selector": OURS},
+    "MPIJob": {"selector": OURS},
+    "Event": {"fields": "type=Warning"},
+}
+"""Kinds that are followed, and which of their objects."""
+WHOLE_CLUSTER = ("Node", "Pod")
+"""Kinds that are watched in all namespaces: all pods use capacity."""
+
+Notice = Callable[[str, dict[str, Any], bool], None]
+Listed = Callable[[str, str, Iterator[Page]], int]
+
+
+class Watches:
+    """A thread for each kind and namespace: one list, then watches, each from where the one before ended."""
+
+    def __init__(
+        self, connection: Connection, notice: Notice, listed: Listed, namespaces: tuple[str, ...], seconds: float
+    ) -> None:
+        """``notice``: called with each event (kind, object, whether it is gone); ``listed``: with each list (kind,
+        namespace (empty: all), pages), returns its version. ``namespaces``: those of the runs, empty for all.
+        ``seconds``: a watch lasts so long, s.
+        """
+        self._connection, self._notice, self._listed, self._seconds = connection, notice, listed, seconds
+        self._stop = threading.Event()
+        scopes = [(kind, "") for kind in WHOLE_CLUSTER]
+        scopes += [(kind, name) for kind in WATCHED if kind not in WHOLE_CLUSTER for name in namespaces or ("",)]
+        self._unlisted = set(scopes)
+        self._threads = [
+            threading.Thread(target=self._follow, args=scope, name=f"watch {' '.join(scope)}", daemon=True)
+            for scope in scopes
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Inform nobody any more."""
+        self._stop.set()
+
+    def are_listed(self) -> bool:
+        """Whether everything was listed once."""
+        return not self._unlisted
+
+    def are_alive(self) -> bool:
+        """Whether all threads run, or none was started yet."""
+        return all(thread.ident is None or thread.is_alive() for thread in self._threads)
+
+    def _follow(self, kind: str, namespace: str) -> None:
+        while kind == "Event" and any(other != "Event" for other, _ in self._unlisted) and not self._stop.is_set():
+            self._stop.wait(0.1)  # a warning is kept where its run is known
+        version = errors = 0
+        while not self._stop.is_set():
+            before, pause = version, 0.0
+            try:
+                if version:
+                    for newer in self._watch(kind, namespace, version):
+                        version, errors = newer, 0
+                    pause = RETRY_SECONDS if version == before else 0.0  # not even a bookmark came
+                else:
+                    version, errors = self._list(kind, namespace), 0
+                    pause = 0.0 if version else NOT_INSTALLED_SECONDS
+            except (ApiException, HTTPError, OSError) as error:
+                pause, errors = RETRY_SECONDS, errors + 1
+                if isinstance(error, ApiException) and error.status == GONE:
+                    version, pause = 0, RETRY_SECONDS if not before else 0.0
+                else:
+                    log.warning("%s cannot be watched: %s", kind, message_of(error))
+                    refused = isinstance(error, ApiException) and not is_passing(error)
+                    version = 0 if refused or errors > MOST_RESUMED else version
+            except Exception:
+                log.exception("%s: an error of ours", kind)
+                version, pause = 0, RETRY_SECONDS
+            self._stop.wait(pause)
+
+    def _list(self, kind: str, namespace: str) -> int:
+        """The version of the list; 0: the cluster does not know the kind."""
+        version = self._listed(kind, namespace, self._connection.pages(kind, namespace or None, **WATCHED[kind]))
+        self._unlisted.discard((kind, namespace))
+        return version
+
+    def _watch(self, kind: str, namespace: str, version: int) -> Iterator[int]:
+        """The version of each event, once it is taken in; bookmarks have nothing else."""
+        chosen = WATCHED[kind]
+        for event in self._connection.watch(kind, namespace or None, version, seconds=self._seconds, **chosen):
+            if self._stop.is_set():
+                return
+            if event["type"] != "BOOKMARK":
+                self._notice(kind, event["object"], event["type"] == "DELETED")
+            yield int(event["object"]["metadata"]["resourceVersion"])

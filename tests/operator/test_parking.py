@@ -1,0 +1,188 @@
+"""Waiting runs: those that can be launched are tried, and only those of whom it is not known that they cannot."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caloscale.cluster.capacity.nodes import Use, pools_of
+from caloscale.cluster.names import RunKey
+from caloscale.operator import controller as module
+from caloscale.operator.controller import Controller
+from caloscale.operator.metrics import Metrics
+from caloscale.operator.reconcile import reconcile
+from caloscale.operator.settings import Settings
+from tests.cluster import examples as ex
+from tests.operator.test_controller import Server
+from tests.operator.test_store import pod, versioned
+
+HARDWARE: dict[str, Any] = {"accelerator": "nvidia-tesla-v100", "region": "europe-west4"}
+
+
+class Crowd(Server):
+    """Many runs, one-node pools and pods of others."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.now = 100
+        self.raw: dict[str, dict[str, Any]] = {}
+        self.decided: list[str] = []
+        self.controller = Controller(self, Settings(prices=folder, debounce_seconds=0.0), Metrics())  # type: ignore[arg-type]
+
+        def decide(seen: Any, now: dt.datetime) -> Any:
+            self.decided.append(seen.run.name)
+            return reconcile(seen, now)
+
+        monkeypatch.setattr(module, "reconcile", decide)
+
+    def apply(self, manifest: dict[str, Any], part: str = "") -> dict[str, Any]:
+        self.now += 1
+        name = manifest["metadata"]["name"]
+        if part == "status":
+            manifest = self.raw[name] = {**self.raw[name], "status": manifest["status"]}
+        metadata = {**manifest["metadata"], "resourceVersion": str(self.now)}
+        return {**manifest, "metadata": {"uid": f"u-{name}", **metadata}}
+
+    def put(self, kind: str, raw: dict[str, Any], *, gone: bool = False) -> None:
+        self.now += 1
+        self.controller.notice(kind, versioned(raw, self.now), gone)
+
+    def submit(self, name: str, **hardware: Any) -> None:
+        metadata = {"namespace": "physics", "name": name, "uid": f"u-{name}", "generation": 1}
+        spec = {"model": {"preset": "variable-angle"}, "hardware": {**HARDWARE, **hardware}}
+        self.raw[name] = {
+            "apiVersion": "caloscale.dev/v1alpha1",
+            "kind": "TrainingRun",
+            "metadata": metadata,
+            "spec": spec,
+        }
+        self.put("TrainingRun", self.raw[name])
+
+    def settle(self) -> list[str]:
+        """Reconcile until nothing is due; returns what was decided about."""
+        self.decided.clear()
+        while (run := self.controller.queue.get(0.0)) is not None:
+            self.controller._reconcile(run)
+            self.controller.queue.done(run)
+        return list(self.decided)
+
+    @property
+    def phases(self) -> Counter[str]:
+        return Counter(known.status.phase for known in self.controller.store.runs.values())
+
+
+@pytest.fixture
+def crowd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Crowd:
+    return Crowd(tmp_path, monkeypatch)
+
+
+def stranger(number: int, node: str) -> dict[str, Any]:
+    return pod(f"stranger-{number}", 1, node=node, run="")
+
+
+def test_a_pod_of_others_that_ends_has_one_run_of_each_class_tried(crowd: Crowd) -> None:
+    for number in range(4):
+        crowd.put("Node", ex.spot(f"n{number}"))
+        crowd.put("Pod", stranger(number, f"n{number}"))
+    for number in range(10):
+        crowd.submit(f"two-{number}", count=16, capacityType="spot")
+        crowd.submit(f"one-{number}", count=8, capacityType="spot")
+        crowd.submit(f"none-{number}", count=8, capacityType="on-demand")
+    assert sorted(crowd.settle()) == sorted(f"{kind}-{n}" for kind in ("two", "one", "none") for n in range(10))
+    crowd.put("Pod", stranger(0, "n0"), gone=True)
+    assert crowd.settle() == ["one-0", "one-1"] and crowd.phases["Starting"] == 1
+    crowd.put("Node", ex.spot("n4"))
+    assert Counter(name.split("-")[0] for name in crowd.settle()) == {"one": 2} and crowd.phases["Starting"] == 2
+    crowd.put("Node", ex.node("d0", "on-demand"))  # a pool that was not there
+    crowd.settle()
+    assert (
+        crowd.phases["Starting"] == 3
+        and crowd.controller.store.runs[RunKey("physics", "none-0", "u-none-0")].status.live
+    )
+
+
+def test_who_was_listed_after_a_change_of_the_leader_waits_without_a_decision_of_its_own(crowd: Crowd) -> None:
+    crowd.put("Node", ex.spot("n0"))
+    crowd.put("Pod", stranger(0, "n0"))
+    for number in range(10):
+        crowd.submit(f"one-{number}", count=8)
+    crowd.settle()
+    store = crowd.controller.store
+    again = Crowd.__new__(Crowd)
+    again.__dict__ |= crowd.__dict__ | {"controller": Controller(crowd, Settings(debounce_seconds=0.0), Metrics())}  # type: ignore[arg-type]
+    again.put("Node", ex.spot("n0"))
+    again.put("Pod", stranger(0, "n0"))
+    for name in store.runs:
+        again.put("TrainingRun", crowd.raw[name.name])
+    assert len(again.settle()) == 1 and len(again.controller.store.parking.firsts()) == 1
+    again.put("Pod", stranger(0, "n0"), gone=True)
+    again.settle()
+    assert again.phases == {"Starting": 1, "Waiting": 9}
+    first = next(key for key, known in again.controller.store.runs.items() if known.status.phase == "Waiting")
+    crowd.raw[first.name]["metadata"]["generation"] = 2  # an edit is looked at
+    again.put("TrainingRun", crowd.raw[first.name])
+    assert again.settle()[0] == first.name
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nobody_waits_who_could_be_launched(crowd: Crowd, seed: int) -> None:
+    """Against a decision about each waiting run after each event."""
+    drawn, names, pods = random.Random(seed), 0, {}
+    nodes = [(ex.spot if number % 2 else ex.node)(f"n{number}", f"pool-{number % 3}") for number in range(9)]
+    for step in range(60):
+        match drawn.randrange(6):
+            case 0:
+                crowd.put("Node", drawn.choice(nodes))
+            case 1 if crowd.controller.store.capacity.nodes:
+                name = drawn.choice(sorted(crowd.controller.store.capacity.nodes))
+                crowd.put("Node", next(n for n in nodes if n["metadata"]["name"] == name), gone=True)
+            case 2 | 3:
+                names += 1
+                kind = drawn.choice([{"count": 8}, {"count": 16}, {"count": 24}, {"maxNodes": 3}])
+                crowd.submit(f"r{names}", **kind, **drawn.choice([{}, {"capacityType": "spot"}]))
+            case 4:
+                pods[step] = stranger(step, f"n{drawn.randrange(9)}")
+                crowd.put("Pod", pods[step])
+            case 5 if pods:
+                crowd.put("Pod", pods.pop(drawn.choice(sorted(pods))), gone=True)
+        crowd.settle()
+        now = dt.datetime.now(dt.UTC)
+        for run, known in crowd.controller.store.runs.items():
+            if known.status.phase == "Waiting":
+                observed = crowd.controller._observe(run, now)
+                assert observed is not None
+                assert reconcile(observed[0], now).status.live is None, (step, run, known.status.message)
+
+
+def test_pools_are_kept_up_to_date_as_if_they_were_counted_anew() -> None:
+    """Incrementally and from nothing: the same pools, for a run's own view, too."""
+    from caloscale.cluster.capacity.nodes import Capacity, node_of
+
+    drawn, kept = random.Random(1), Capacity()
+    nodes, uses = {}, []
+    sizes = [(0, 0.5, 1.0), (8, 30.0, 100.0), (0, 40.0, 10.0), (1, 0.1, 230.0)]
+    for _ in range(400):
+        name = f"n{drawn.randrange(8)}"
+        match drawn.randrange(5):
+            case 0:
+                nodes[name] = node_of(ex.node(name, drawn.choice("ab"), ready=drawn.choice(["True", "True", "False"])))
+                kept.put(nodes[name])
+            case 1:
+                nodes.pop(name, None)
+                kept.remove(name)
+            case 2 | 3:
+                uses.append(Use(name, *drawn.choice(sizes)))
+                kept.take(uses[-1])
+            case 4 if uses:
+                kept.give(uses.pop(drawn.randrange(len(uses))))
+        own = drawn.sample(uses, min(3, len(uses)))
+        others = list(uses)
+        for use in own:
+            others.remove(use)
+        assert kept.pools(coming={"a": 1}) == pools_of(nodes.values(), uses, {"a": 1})
+        assert kept.pools(own) == pools_of(nodes.values(), others)

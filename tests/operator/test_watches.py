@@ -1,0 +1,227 @@
+"""Lists and watches: pages, bookmarks, versions that are too old, errors. The API server is a list of answers."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kubernetes.client import ApiClient
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import ReadTimeoutError
+
+from caloscale.connection import PAGE, Connection
+from caloscale.operator.controller import Controller
+from caloscale.operator.metrics import Metrics
+from caloscale.operator.settings import Settings
+from caloscale.operator.watches import MOST_RESUMED, NOT_INSTALLED_SECONDS, RETRY_SECONDS, WATCHED, Watches
+from tests.operator.test_store import pod
+
+Answer = dict[str, Any] | list[dict[str, Any]] | Exception
+
+
+def page(version: int, *names: str, token: str = "") -> dict[str, Any]:
+    metadata = {"resourceVersion": str(version), "continue": token}
+    items = [{"metadata": {"name": name, "resourceVersion": "1"}} for name in names]
+    return {"apiVersion": "v1", "kind": "NodeList", "metadata": metadata, "items": items}
+
+
+def event(kind: str, version: int, name: str = "n") -> dict[str, Any]:
+    return {"type": kind, "object": {"metadata": {"name": name, "resourceVersion": str(version)}}}
+
+
+BROKEN = {"type": "ERROR", "object": {"code": 500}}
+EXPIRED = {"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}
+
+
+class Cluster:
+    """Answers requests one after another, and ends the watches when it has no more answers."""
+
+    def __init__(self, *answers: Answer, kind: str = "Node", namespace: str = "") -> None:
+        self.answers, self.asked, self.pauses = list(answers), [], []
+        self.noticed: list[tuple[str, bool]] = []
+        self.lists: list[list[str]] = []
+        connection = Connection(ApiClient())
+        connection._client.request = self._request
+        self.watches = Watches(connection, self._notice, self._listed, (), 300.0)
+        self.watches._stop.wait = self._wait  # type: ignore[assignment, method-assign]
+        self.watches._follow(kind, namespace)
+
+    def _request(self, method: str, path: str, body: Any, query_params: Any, **options: Any) -> Any:
+        if not self.answers:
+            self.watches.stop()
+            raise ApiException(status=500)
+        self.asked.append(dict(query_params))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, dict):
+            return SimpleNamespace(data=json.dumps(answer))
+        lines = "".join(json.dumps(line) + "\n" for line in answer).encode()
+        return SimpleNamespace(stream=lambda **_: iter([lines]), close=lambda: None)
+
+    def _notice(self, kind: str, raw: dict[str, Any], gone: bool) -> None:
+        self.noticed.append((raw["metadata"]["name"], gone))
+
+    def _listed(self, kind: str, namespace: str, pages: Any) -> int:
+        version = 0
+        self.lists.append([])
+        for each in pages:
+            version = each.version
+            self.lists[-1] += [raw["metadata"]["name"] for raw in each.objects]
+        return version
+
+    def _wait(self, seconds: float) -> bool:
+        if self.answers or not self.watches._stop.is_set():
+            self.pauses.append(seconds)
+        return self.watches._stop.is_set()
+
+    @property
+    def versions(self) -> list[str | None]:
+        """The version that each watch began at; None for a page of a list."""
+        return [query.get("resourceVersion") for query in self.asked]
+
+
+def test_a_list_is_taken_in_page_by_page_and_watched_from_its_version() -> None:
+    seen = Cluster(page(7, "a", "b", token="t"), page(7, "c"), [event("ADDED", 8, "d"), event("DELETED", 9, "a")])
+    assert seen.lists == [["a", "b", "c"]] and seen.noticed == [("d", False), ("a", True)]
+    first, second, watch = seen.asked
+    assert first == {"limit": PAGE} and second == {"limit": PAGE, "continue": "t"}
+    assert watch == {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "7",
+        "timeoutSeconds": "300",
+    }
+
+
+@pytest.mark.parametrize(
+    ("end", "pauses"),
+    [
+        ([event("ADDED", 8), event("BOOKMARK", 12)], [0.0, 0.0]),
+        ([event("BOOKMARK", 12)], [0.0, 0.0]),
+        ([event("ADDED", 12)], [0.0, 0.0]),
+    ],
+)
+def test_a_watch_goes_on_from_the_last_event_or_bookmark(end: list[dict[str, Any]], pauses: list[float]) -> None:
+    """Its end is nothing that anything has to be listed for."""
+    seen = Cluster(page(7), end, [event("ADDED", 13, "late")])
+    assert seen.versions == [None, "7", "12"] and seen.pauses[:2] == pauses
+    assert ("late", False) in seen.noticed and len(seen.noticed) == sum(e["type"] != "BOOKMARK" for e in end) + 1
+
+
+def test_a_watch_that_ends_at_once_is_not_begun_again_at_once() -> None:
+    assert Cluster(page(7), [], [event("BOOKMARK", 8)]).pauses[:2] == [0.0, RETRY_SECONDS]
+
+
+@pytest.mark.parametrize("expired", [ApiException(status=410), [event("ADDED", 8, "a"), EXPIRED]])
+def test_after_gone_everything_is_listed(expired: Answer) -> None:
+    seen = Cluster(page(7, "a"), expired, page(20, "b"), [event("ADDED", 21, "c")])
+    assert seen.lists == [["a"], ["b"]] and seen.versions == [None, "7", None, "20"]
+    assert seen.pauses[:3] == [0.0, 0.0, 0.0]
+
+
+def test_a_list_whose_next_page_has_expired_is_begun_again_after_a_pause() -> None:
+    seen = Cluster(page(7, "a", token="t"), ApiException(status=410), page(9, "b"), [event("BOOKMARK", 10)])
+    assert seen.versions == [None, None, None, "9"] and seen.pauses[0] == RETRY_SECONDS
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ApiException(status=500), ApiException(status=429), ReadTimeoutError(None, "", ""), ConnectionError()],  # type: ignore[arg-type]
+)
+def test_a_passing_error_resumes_the_watch_and_many_in_a_row_list_anew(error: Exception) -> None:
+    seen = Cluster(page(7), error, [event("ADDED", 8), BROKEN], *[error] * MOST_RESUMED, page(9))
+    assert seen.versions == [None, "7", "7", *["8"] * MOST_RESUMED, None]
+    assert seen.pauses[: len(seen.asked) - 1] == [0.0, *[RETRY_SECONDS] * (MOST_RESUMED + 2)]
+
+
+@pytest.mark.parametrize("error", [ApiException(status=403), ApiException(status=400)])
+def test_what_the_server_refuses_is_listed_anew(error: Exception) -> None:
+    assert Cluster(page(7), error, page(9)).versions == [None, "7", None]
+
+
+def test_a_kind_that_the_cluster_does_not_know_is_looked_for_later() -> None:
+    unknown = ApiException(status=404)
+    unknown.body = "404 page not found\n"
+    seen = Cluster(unknown, page(3), [event("BOOKMARK", 4)], kind="TFJob")
+    assert seen.pauses[0] == NOT_INSTALLED_SECONDS and seen.versions == [None, None, "3"]
+    assert seen.asked[0]["labelSelector"] == seen.asked[2]["labelSelector"] == "caloscale.dev/run"
+
+
+def test_an_error_of_ours_lists_anew_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    seen = Cluster(page(7), [{"type": "ADDED", "object": {}}], page(9))
+    assert seen.versions == [None, "7", None] and "an error of ours" in caplog.text
+
+
+def test_warnings_are_listed_when_the_runs_are_known() -> None:
+    begun = Watches(None, None, None, ("a", "b"), 1.0)  # type: ignore[arg-type]
+    scopes = {
+        ("Node", ""),
+        ("Pod", ""),
+        *((kind, name) for kind in WATCHED if kind not in ("Node", "Pod") for name in "ab"),
+    }
+    assert begun._unlisted == scopes and not begun.are_listed() and begun.are_alive()
+    steps: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        steps.append(seconds)
+        begun._unlisted = {("Event", "a"), ("Event", "b")} if len(steps) == 2 else begun._unlisted
+        return False
+
+    def stop(*_: object) -> int:
+        begun.stop()
+        return 5
+
+    begun._stop.wait, begun._list = wait, stop  # type: ignore[assignment, method-assign]
+    begun._follow("Event", "a")
+    assert len(steps) == 3 and begun._unlisted == {("Event", "a"), ("Event", "b")}
+
+
+def test_everything_is_listed_once_each_scope_was() -> None:
+    seen = Cluster(page(7), [event("BOOKMARK", 8)])
+    assert ("Node", "") not in seen.watches._unlisted and not seen.watches.are_listed()
+    seen.watches._unlisted.clear()
+    assert seen.watches.are_listed()
+
+
+def test_nothing_is_noticed_after_the_stop() -> None:
+    seen: list[str] = []
+    cluster = Cluster()
+    cluster.watches._notice = lambda *_: (seen.append("event"), cluster.watches.stop())  # type: ignore[assignment, return-value, func-returns-value]
+    cluster.watches._stop.clear()
+    cluster.answers = [page(7), [event("ADDED", 8), event("ADDED", 9)], [event("ADDED", 10)]]
+    cluster.watches._follow("Node", "")
+    assert seen == ["event"] and len(cluster.answers) == 1
+
+
+def peak_bytes(pages: int) -> int:
+    """Most memory while so many pages of pods of others are taken in."""
+    filler = {"name": "f", "image": "x" * 4000, "env": [{"name": f"V{i}", "value": "v" * 20} for i in range(20)]}
+
+    def pod_of_others(name: str) -> dict[str, Any]:
+        raw = pod(name, 1, run="")
+        return {**raw, "spec": {**raw["spec"], "volumes": [filler]}}
+
+    def request(method: str, path: str, body: Any, query_params: Any, **_: Any) -> SimpleNamespace:
+        number = int(dict(query_params).get("continue", 0))
+        token = str(number + 1) if number + 1 < pages else ""
+        items = [pod_of_others(f"p{number}-{i}") for i in range(PAGE)]
+        made = {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "9", "continue": token}}
+        return SimpleNamespace(data=json.dumps({**made, "items": items}))
+
+    connection = Connection(ApiClient())
+    connection._client.request = request
+    controller = Controller(connection, Settings(), Metrics())
+    tracemalloc.start()
+    version = controller.watches._list("Pod", "")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert version == 9 and len(controller.store.others) == pages * PAGE
+    return peak
+
+
+def test_memory_for_many_pods_of_others_is_that_of_a_page() -> None:
+    assert peak_bytes(5) < 1.5 * peak_bytes(1)
