@@ -25,7 +25,7 @@ Answer = dict[str, Any] | list[dict[str, Any]] | Exception
 def page(version: int, *names: str, token: str = "") -> dict[str, Any]:
     metadata = {"resourceVersion": str(version), "continue": token}
     items = [{"metadata": {"name": name, "resourceVersion": "1"}} for name in names]
-    return {"apiVersion": "v1", "kind": "NodeList", "metadata": metadata, "items": items}
+    return {"apiVersion": "v1", "metadata": metadata, "items": items}
 
 
 def event(kind: str, version: int, name: str = "n") -> dict[str, Any]:
@@ -41,6 +41,7 @@ class Cluster:
 
     def __init__(self, *answers: Answer, kind: str = "Node", namespace: str = "") -> None:
         self.answers, self.asked, self.pauses = list(answers), [], []
+        self.kind = kind
         self.noticed: list[tuple[str, bool]] = []
         self.lists: list[list[str]] = []
         connection = Connection(ApiClient())
@@ -58,7 +59,7 @@ class Cluster:
         if isinstance(answer, Exception):
             raise answer
         if isinstance(answer, dict):
-            return SimpleNamespace(data=json.dumps(answer))
+            return SimpleNamespace(data=json.dumps(answer | {"kind": f"{self.kind}List"}))
         lines = "".join(json.dumps(line) + "\n" for line in answer).encode()
         return SimpleNamespace(stream=lambda **_: iter([lines]), close=lambda: None)
 
