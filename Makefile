@@ -19,6 +19,9 @@ NAMESPACE ?= caloscale-system
 FORCE     ?=
 CLUSTER   ?=
 ON        ?=
+PART      ?= spec
+SAMPLE    ?=
+PROCESSES ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help
@@ -123,6 +126,10 @@ test-integration: $(VENV)/.dev ## Tests of several parts together, which continu
 .PHONY: test-long
 test-long: $(VENV)/.dev ## All that `make test` leaves out: the integration tests and those that take minutes each
 	@$(BIN)/pytest -m 'integration or long' --timeout 3600 --durations=15
+
+.PHONY: test-mutants
+test-mutants: $(VENV)/.dev ## Mutation tests: PART=spec, billing, physics or operator; SAMPLE=300 mutants; resumable
+	@$(BIN)/python -m tools.mutants '$(PART)' $(if $(SAMPLE),--sample '$(SAMPLE)') --processes '$(PROCESSES)'
 
 .PHONY: lint
 lint: $(VENV)/.dev ## ruff, mypy, import-linter, words

@@ -1,0 +1,141 @@
+"""Mutation tests of the parts that decide: mutmut changes the source, and a test has to fail.
+
+    python -m tools.mutants PART [--sample N] [--processes N]
+
+Sources and tests of each part, and what is not changed, are in pyproject.toml. mutmut runs in a copy of the tree,
+build/mutants/PART. A run that was interrupted resumes. After a change, mutants of the changed functions are tested
+again, and those that survived if a test has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import filecmp
+import io
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+from scipy.stats import binomtest
+
+ROOT = Path(__file__).resolve().parent.parent
+SEED = 34
+KILLED = ("killed", "timeout", "segfault")
+
+
+def main() -> None:
+    """Test the mutants of a part; print the score and the survivors."""
+    parts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mutants"]
+    parser = argparse.ArgumentParser(description="Mutation tests of a part")
+    parser.add_argument("part", choices=parts)
+    parser.add_argument("--sample", type=int, help="test this many mutants, chosen with a fixed seed")
+    parser.add_argument("--processes", type=int, default=1)
+    options = parser.parse_args()
+    copy = ROOT / "build" / "mutants" / options.part
+    tests_changed = _copy_tree(copy, parts[options.part])
+    os.chdir(copy)  # mutmut reads its settings here
+    if tests_changed:
+        _forget_survivors()
+    _generate(options.processes)
+    mutants = sorted(_results())
+    if options.sample and options.sample < len(mutants):
+        mutants = sorted(random.Random(SEED).sample(mutants, options.sample))  # noqa: S311
+    results = _results()
+    pending = [name for name in mutants if results[name] == "not checked"]
+    if pending:
+        chosen = pending if len(mutants) < len(results) else []
+        mutmut = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", str(options.processes)]
+        subprocess.run([*mutmut, *chosen], check=True)
+    _print(options.part, mutants, total=len(results))
+
+
+def _copy_tree(copy: Path, part: dict[str, list[str]]) -> bool:
+    """Copy what differs; has a test changed?"""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout.split("\n")  # fmt: skip
+    files = {name for name in listed if name and (ROOT / name).is_file()}
+    changed = set()
+    for name in sorted(files - {"pyproject.toml"}):
+        if not (copy / name).is_file() or not filecmp.cmp(ROOT / name, copy / name, shallow=False):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
+            changed.add(name)
+    gone = {
+        str(p.relative_to(copy)) for top in ("src", "tests") for p in (copy / top).rglob("*") if p.is_file()
+    } - files
+    for name in changed | gone:
+        if not name.endswith(".py") or name in gone:
+            (copy / "mutants" / name).unlink(missing_ok=True)  # mutmut copies it anew
+    for name in gone:
+        (copy / name).unlink()
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    selection = {"only_mutate": part["sources"], "pytest_add_cli_args_test_selection": part["tests"]}
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in selection.items())
+    (copy / "pyproject.toml").write_text(settings.replace("[tool.mutmut]\n", f"[tool.mutmut]\n{lines}"), "utf-8")
+    return any(name.startswith("tests/") for name in changed | gone)
+
+
+def _forget_survivors() -> None:
+    """And which tests reach which function."""
+    from mutmut.stats import status_by_exit_code
+
+    Path("mutants/mutmut-stats.json").unlink(missing_ok=True)
+    for path in Path("mutants/src").rglob("*.meta"):
+        meta = json.loads(path.read_text(encoding="utf-8"))
+        codes = meta["exit_code_by_key"]
+        meta["exit_code_by_key"] = {k: v if status_by_exit_code[v] in KILLED else None for k, v in codes.items()}
+        path.write_text(json.dumps(meta), encoding="utf-8")
+
+
+def _generate(processes: int) -> None:
+    from mutmut.__main__ import copy_src_dir, create_mutants
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        copy_src_dir()
+        create_mutants(processes)
+
+
+def _results() -> dict[str, str]:
+    """Mutants and their states."""
+    from mutmut.mutation.data import SourceFileMutationData
+    from mutmut.stats import status_by_exit_code
+    from mutmut.utils.file_utils import walk_mutatable_files
+
+    results = {}
+    for path in walk_mutatable_files():
+        data = SourceFileMutationData(path=path)
+        data.load()
+        results.update({name: status_by_exit_code[code] for name, code in data.exit_code_by_key.items()})
+    return results
+
+
+def _print(part: str, mutants: list[str], total: int) -> None:
+    from mutmut.mutation.diff_apply import get_diff_for_mutant
+
+    results = _results()
+    for name in mutants:
+        if results[name] not in KILLED:
+            diff = get_diff_for_mutant(name).splitlines()
+            changes = [line for line in diff if line.startswith(("-", "+")) and not line.startswith(("---", "+++"))]
+            print(f"{results[name]}: {name}", *changes, sep="\n    ")
+    states = Counter(results[name] for name in mutants)
+    killed = sum(states[state] for state in KILLED)
+    counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    print(f"{part}: {killed} of {len(mutants)} mutants killed ({counts}), score {killed / len(mutants):.1%}", end="")
+    if len(mutants) < total:
+        interval = binomtest(killed, len(mutants)).proportion_ci(method="wilson")
+        print(f"; sample of {total}, 95% interval {interval.low:.1%} to {interval.high:.1%}", end="")
+    print()
+
+
+if __name__ == "__main__":
+    main()
