@@ -75,6 +75,10 @@ class NodeTotals(StatusBlock):
     """How many different nodes."""
     node_seconds: float = 0.0
     """Seconds of all of them together."""
+    disk_gib: float = 0.0
+    """Boot disk of a node, GiB, that is billed beside it."""
+    control_plane_seconds: float = 0.0
+    """Seconds in which at least one of them was used, for which the control plane is billed; 0: it is not."""
 
 
 class Placed(StatusBlock):
@@ -118,8 +122,14 @@ class Placed(StatusBlock):
     """Processors that a worker asks for."""
     worker_memory_gib: float = 1.0
     """Memory that a worker asks for, GiB."""
+    disk_gib: float = 0.0
+    """Boot disk of a node that is billed, GiB."""
+    control_plane: bool = False
+    """Whether the cluster's control plane is billed."""
+    control_plane_usd_per_hour: Usd = 0.0
+    """Its part of usdPerHour."""
     usd_per_hour: Usd | None = None
-    """All nodes, US dollars per hour; null: no price is known."""
+    """All nodes, with what is billed beside them, US dollars per hour; null: no price is known."""
     estimate_usd: Usd | None = None
     """Estimate of the whole run, US dollars, or the upper limit that solver.maxMinutes sets; null: none could be
     made."""

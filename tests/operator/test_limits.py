@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from caloscale.client.usage import use_of
+from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.operator.reconcile import boost_of
+from caloscale.planning.billing.bill import bill
 from caloscale.planning.catalogue.prices import Prices, load_prices
+from caloscale.status import RunStatus
 from tests.cluster import examples as ex
 from tests.operator.world import START, World, ended, settled, world
 
@@ -387,3 +392,41 @@ def test_a_budget_is_kept_when_the_price_goes_away(monkeypatch: pytest.MonkeyPat
     w.tick(8300)
     w.until(lambda w: w.phase == "Failed", most_seconds=200)
     assert w.attempts[0]["reason"] == "Budget"
+
+
+BESIDE = {"hardware": {"diskGib": 500, "controlPlane": True}}
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Catalogue:
+    """With prices of boot disks and of the control plane."""
+    (tmp_path / "beside.csv").write_text(ex.BESIDE)
+    return replace(ex.CATALOGUE, prices=load_prices([tmp_path / "beside.csv"]))
+
+
+def test_disks_and_the_control_plane_are_in_estimate_cost_and_bill(beside: Catalogue) -> None:
+    w = world(BESIDE, steps=3000, catalogue=beside).until(lambda w: w.phase == "Running" and w.step > 1500)
+    w.lose_node("n0")
+    w.nodes["m0"] = ex.spot("m0")
+    w.until(settled)
+    status = RunStatus.model_validate(w.status)
+    spans = [
+        (max(until for _, _, until in some) - min(since for _, since, _ in some)).total_seconds()
+        for some in (w.ledger[:4], w.ledger[4:])
+    ]
+    node_usd = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443 + 500 * 0.0002
+    usd = (w.node_seconds() * node_usd + sum(spans) * 0.25) / 3600
+    assert len(w.attempts) == 2 and float(w.status["cost"]["usd"]) == round(usd, 2)
+    use = use_of("gan", status, w.now)
+    assert use is not None and bill(use, beside.prices).usd == round(usd, 2)
+    placed = status.placement
+    assert placed is not None and placed.usd_per_hour == pytest.approx(4 * node_usd + 0.25)
+    assert placed.control_plane_usd_per_hour == 0.25
+
+
+def test_what_has_no_price_beside_the_nodes_is_no_cost() -> None:
+    """No price of the control plane is known: the cost is unknown, not that of the nodes alone."""
+    w = world(BESIDE, steps=100).until(settled)
+    assert "usd" not in w.status["cost"] and w.status["cost"]["nodeHours"] > 0
+    (priced,) = (c for c in w.status["conditions"] if c["type"] == "Priced")
+    assert (priced["status"], priced["reason"]) == ("False", "NoPrice") and "disk_gib" in priced["message"]

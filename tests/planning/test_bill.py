@@ -4,7 +4,7 @@ import datetime as dt
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -17,6 +17,7 @@ from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.catalogue.slices import load_slices
 from caloscale.planning.search.plan import plan
 from caloscale.spec import load_run
+from tests.cluster.examples import BESIDE
 
 TODAY = dt.date(2026, 11, 21)
 PRICES = load_prices()
@@ -301,3 +302,44 @@ def test_calibration_refuses_nonsense():
     with pytest.raises(InputError, match="does not add up") as error:
         calibrate([odd], MEASURED)
     assert error.value.exit_code == 2
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory):
+    """Prices with rows for boot disks and the control plane."""
+    file = tmp_path_factory.mktemp("prices") / "beside.csv"
+    file.write_text(BESIDE)
+    return load_prices([file])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    count=st.integers(1, 8),
+    disk_gib=st.sampled_from([0, 100, 250.5]),
+    control_plane=st.booleans(),
+    spot=st.booleans(),
+    showers=st.integers(20_000, 400_000),
+)
+def test_the_estimate_of_what_was_used_is_the_bill(beside, count, disk_gib, control_plane, spot, showers):
+    fields = [
+        f"hardware.count={8 * count}",
+        "hardware.perNode=8",
+        f"hardware.diskGib={disk_gib}",
+        f"data.showers={showers}",
+    ]
+    fields += [f"hardware.controlPlane={str(control_plane).lower()}", "hardware.interruptionsPerNodeHour=0"]
+    fields += [f"hardware.capacityType={'spot' if spot else 'on-demand'}", "hardware.region=europe-west4"]
+    run = load_run(preset="variable-angle", overrides=["hardware.accelerator=nvidia-tesla-v100", *fields])
+    chosen = plan(run, beside, MEASURED, TODAY).chosen
+    held = nodes(chosen.total_seconds, count, "spot" if spot else "on-demand").model_copy(
+        update={"disk_gib": disk_gib, "control_plane_seconds": chosen.total_seconds if control_plane else 0.0}
+    )
+    made = bill(run_use(Attempt(nodes=(held,))), beside)
+    node_usd = NODE_USD if spot else 64 * 0.034802 + 240 * 0.004664 + 8 * 2.604
+    hours = chosen.total_seconds / 3600
+    by_hand = hours * (count * (node_usd + 0.0002 * disk_gib) + (0.25 if control_plane else 0.0))
+    assert chosen.usd == pytest.approx(by_hand, rel=1e-9)
+    assert made.usd == pytest.approx(by_hand, abs=0.005001)
+    assert sum(Decimal(str(part.usd)) for part in made.nodes) == Decimal(str(made.usd))
+    clusters = [part.node_hours for part in made.nodes if part.title.startswith("control plane")]
+    assert clusters == pytest.approx([hours] if control_plane else [])

@@ -9,9 +9,9 @@ from caloscale.cluster.capacity.nodes import kind_of, node_use
 from caloscale.cluster.capacity.pods import Pod
 from caloscale.cluster.names import CPU
 from caloscale.errors import InputError
-from caloscale.planning.billing.bill import SMALL_BILL_USD, rate_of_use
+from caloscale.planning.billing.bill import SMALL_BILL_USD, rates_of_use, usd_of_use
 from caloscale.planning.catalogue.prices import Prices
-from caloscale.planning.money import CENT, SMALL_UNIT, split_exactly, usd_of
+from caloscale.planning.money import CENT, SMALL_UNIT, split_exactly
 from caloscale.status import AttemptStatus, NodeTotals, NodeUsage, Placed, RunCost, RunProgress, RunStatus
 
 HOUR = 3600.0
@@ -73,6 +73,8 @@ def node_totals(attempt: AttemptStatus, placed: Placed | None, now: dt.datetime)
             **(kind_of(placed) | {"accelerator": "" if placed.accelerator == CPU else placed.accelerator}),
             nodes=len(_nodes(attempt)),
             node_seconds=seconds,
+            disk_gib=placed.disk_gib,
+            control_plane_seconds=_covered(attempt.node_usage, now) if placed.control_plane else 0.0,
         ),
     )
 
@@ -249,7 +251,7 @@ def preempted_usd(status: RunStatus) -> float:
 def _kinds(totals: Iterable[NodeTotals]) -> tuple[NodeTotals, ...]:
     summed: dict[tuple[object, ...], NodeTotals] = {}
     for one in totals:
-        key = tuple(kind_of(one).values())
+        key = (*kind_of(one).values(), one.disk_gib)
         there = summed.get(key)
         summed[key] = (
             one
@@ -258,6 +260,7 @@ def _kinds(totals: Iterable[NodeTotals]) -> tuple[NodeTotals, ...]:
                 update={
                     "nodes": max(there.nodes, one.nodes),
                     "node_seconds": there.node_seconds + one.node_seconds,
+                    "control_plane_seconds": there.control_plane_seconds + one.control_plane_seconds,
                 }
             )
         )
@@ -267,7 +270,8 @@ def _kinds(totals: Iterable[NodeTotals]) -> tuple[NodeTotals, ...]:
 def _usd(totals: NodeTotals, prices: Prices, day: dt.date) -> float:
     if not totals.nodes:
         return 0.0
-    return usd_of(rate_of_use(node_use(totals, totals.nodes, 0), prices, day).usd_per_hour, totals.node_seconds)
+    use = node_use(totals, totals.nodes, totals.node_seconds / totals.nodes)
+    return usd_of_use(use, rates_of_use(use, prices, day))
 
 
 def _covered(usages: Sequence[NodeUsage], now: dt.datetime) -> float:

@@ -21,6 +21,13 @@ def usd_of(usd_per_hour: MoneyT, seconds: MoneyT) -> MoneyT:
     return usd_per_hour * seconds / SECONDS_PER_HOUR
 
 
+def held_usd(
+    usd_per_node_hour: MoneyT, node_seconds: MoneyT, usd_per_cluster_hour: MoneyT, cluster_seconds: MoneyT
+) -> MoneyT:
+    """US dollars of nodes that are held and of their cluster's control plane: estimates and bills price both by it."""
+    return usd_of(usd_per_node_hour, node_seconds) + usd_of(usd_per_cluster_hour, cluster_seconds)
+
+
 def split_exactly(amounts: Sequence[float], unit: Decimal = CENT) -> tuple[Decimal, list[Decimal]]:
     """The total of non-negative amounts, rounded to ``unit``, and parts, rounded too, that add up to it exactly.
 

@@ -64,7 +64,7 @@ def kind_of(of: PoolKey | Placed | NodeTotals) -> dict[str, Any]:
     return {name: getattr(of, name) for name in KIND}
 
 
-def node_use(of: PoolKey | Placed | NodeTotals, nodes: int, seconds: float) -> NodeUse:
+def node_use(of: NodeTotals, nodes: int, seconds: float) -> NodeUse:
     """So many nodes of a kind, each used so long (s), as bills and prices take them."""
     known = {
         "provider": provider_of(of.machine_type, of.topology),
@@ -72,7 +72,8 @@ def node_use(of: PoolKey | Placed | NodeTotals, nodes: int, seconds: float) -> N
         "accelerator": "" if of.accelerator == CPU else of.accelerator,
         "region": of.region or OWN,
     }
-    return NodeUse(**(kind_of(of) | known), nodes=nodes, seconds=seconds)
+    beside = {"disk_gib": of.disk_gib, "control_plane_seconds": of.control_plane_seconds}
+    return NodeUse(**(kind_of(of) | known | beside), nodes=nodes, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,17 @@ from caloscale.cluster.capacity.labels import NodeLabels, load_labels
 from caloscale.cluster.capacity.nodes import Pool, PoolKey, kind_of, node_use
 from caloscale.cluster.names import CPU
 from caloscale.errors import InputError, InvalidValueError, PriceError, with_remedy
-from caloscale.planning.billing.bill import rate_of_use
+from caloscale.planning.billing.bill import rates_of_use
 from caloscale.planning.catalogue.accelerators import replicas_of
 from caloscale.planning.catalogue.machines import provider_of
 from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.catalogue.prices import Prices
 from caloscale.planning.catalogue.slices import hosts_of
+from caloscale.planning.search.offers import cluster_rate
 from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import AnyRun, Hardware, Run, SolverRun
 from caloscale.spec.cluster import Backend
-from caloscale.status import Placed
+from caloscale.status import NodeTotals, Placed
 
 SCALE_FROM_ZERO = "scale-from-zero: "
 """Prefix of the names of pools that have no node yet (`scale_from_zero_pools`)."""
@@ -106,9 +107,9 @@ def _for_ranks(run: SolverRun, hardware: Hardware, pool: Pool, catalogue: Catalo
             field="solver.ranks",
             remedy="change solver.ranks, or hardware.nodes or count",
         )
-    usd_per_hour, reasons = None, ["no estimate: the time of an epoch was not measured"]
+    cluster_usd, usd_per_hour, reasons = 0.0, None, ["no estimate: the time of an epoch was not measured"]
     try:
-        usd_per_hour = usd_per_node_hour(pool, catalogue) * nodes
+        usd_per_hour, cluster_usd = usd_per_hour_of(hardware, pool, nodes, catalogue)
     except InputError as error:
         if run.budget.max_usd is not None:
             return error
@@ -126,6 +127,7 @@ def _for_ranks(run: SolverRun, hardware: Hardware, pool: Pool, catalogue: Catalo
         batch_per_replica=solver.events_per_rank,
         global_batch=solver.events_per_rank * solver.ranks,
         usd_per_hour=usd_per_hour,
+        control_plane_usd_per_hour=cluster_usd,
         estimate_seconds=seconds,
         estimate_usd=None if seconds is None or usd_per_hour is None else usd_per_hour * seconds / 3600,
         reasons=tuple(reasons),
@@ -181,7 +183,7 @@ def _planned(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue, mos
         return _unpriced(run, hardware, pool, error)
     if made.chosen is None:
         return _over(run, made.nearest, made.notes)
-    return _from_candidate(run, pool, made.chosen, made.prices.warnings)
+    return _from_candidate(run, pool, made.chosen, made.prices.warnings, catalogue)
 
 
 def _over(run: Run, nearest: Candidate | None, notes: Sequence[str]) -> str:
@@ -199,7 +201,11 @@ def _over(run: Run, nearest: Candidate | None, notes: Sequence[str]) -> str:
     )
 
 
-def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[str]) -> Placed:
+def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[str], catalogue: Catalogue) -> Placed:
+    cluster_usd = 0.0
+    if hardware_of(run).control_plane:
+        provider = provider_of(pool.key.machine_type, pool.key.topology)
+        cluster_usd = cluster_rate(catalogue.prices, provider, best.region, catalogue.as_of).usd_per_hour
     return _placed(
         run,
         pool,
@@ -209,6 +215,7 @@ def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[st
         batch_per_replica=best.batch_per_replica,
         region=best.region,
         usd_per_hour=best.usd_per_hour,
+        control_plane_usd_per_hour=cluster_usd,
         estimate_usd=best.usd,
         estimate_seconds=best.total_seconds,
         reasons=(*best.reasons, *dict.fromkeys(warnings)),
@@ -218,7 +225,10 @@ def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[st
 def _placed(run: AnyRun, pool: Pool, *, nodes: int, batch_per_replica: int, **fields: Any) -> Placed:
     """A placement in a pool; `plan_on` adds what the workers request."""
     replicas = replicas_of(pool.key.accelerator, nodes * pool.key.workers_per_node)
+    hardware = hardware_of(run)
     values = {
+        "disk_gib": hardware.disk_gib,
+        "control_plane": hardware.control_plane,
         **kind_of(pool.key),
         "backend": backend_of(run, pool.key.topology),
         "pool": pool.key.name,
@@ -276,14 +286,22 @@ def _on_processors(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogu
     problem = PriceError("training on processors of a cluster was not measured")
     placed = _unpriced(run, counted, pool, problem)
     try:
-        return placed.model_copy(update={"usd_per_hour": usd_per_node_hour(pool, catalogue) * placed.nodes})
+        usd_per_hour, cluster_usd = usd_per_hour_of(hardware, pool, placed.nodes, catalogue)
+        priced = {"usd_per_hour": usd_per_hour, "control_plane_usd_per_hour": cluster_usd}
+        return placed.model_copy(update=priced)
     except InputError as error:
         return placed.model_copy(update={"reasons": (*placed.reasons, error.problem)})
 
 
-def usd_per_node_hour(pool: Pool, catalogue: Catalogue) -> float:
-    """Price of a node of a pool, US dollars per hour; raises InputError where there is none."""
-    return rate_of_use(node_use(pool.key, 1, 0), catalogue.prices, catalogue.as_of).usd_per_hour
+def usd_per_hour_of(hardware: Hardware, pool: Pool, nodes: int, catalogue: Catalogue) -> tuple[float, float]:
+    """Price of nodes of a pool with what is billed beside them, and the control plane's part, US dollars per hour.
+
+    Raises PriceError, an InputError, where there is none.
+    """
+    kind = {**kind_of(pool.key), "disk_gib": hardware.disk_gib, "control_plane_seconds": float(hardware.control_plane)}
+    node, cluster = rates_of_use(node_use(NodeTotals(**kind), 1, 0), catalogue.prices, catalogue.as_of)
+    cluster_usd = cluster.usd_per_hour if cluster is not None else 0.0
+    return nodes * node.usd_per_hour + cluster_usd, cluster_usd
 
 
 def _given_nodes(hardware: Hardware, pool: Pool) -> int | None:

@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from caloscale.cluster.capacity.nodes import Pool, PoolKey, kind_of
 from caloscale.cluster.capacity.placement import fits
-from caloscale.cluster.capacity.pool_plan import Catalogue, hardware_of, pool_of, requests_of, usd_per_node_hour
+from caloscale.cluster.capacity.pool_plan import Catalogue, hardware_of, pool_of, requests_of, usd_per_hour_of
 from caloscale.errors import InputError
 from caloscale.planning.catalogue.accelerators import load_accelerators, load_networks, replicas_of
 from caloscale.planning.step_time.layout import memory_problem
@@ -93,14 +93,15 @@ def _elsewhere(
         if not alike or pool is own:
             continue
         try:
-            usd: float | None = usd_per_node_hour(pool, catalogue) * placed.nodes
+            usd, cluster_usd = usd_per_hour_of(hardware_of(run), pool, placed.nodes, catalogue)
         except InputError:
-            usd = None
+            usd, cluster_usd = None, 0.0
         ratio = usd / placed.usd_per_hour if usd and placed.usd_per_hour else None
         changes = {
             "pool": key.name,
             **kind_of(key),
             "usd_per_hour": usd,
+            "control_plane_usd_per_hour": cluster_usd,
             "estimate_usd": placed.estimate_usd * ratio if ratio and placed.estimate_usd is not None else None,
             **requests_of(pool, placed.workers // placed.nodes),
         }
@@ -130,14 +131,17 @@ def resize(run: AnyRun, placed: Placed, nodes: int) -> Placed | None:
     accumulate = next((n for n in pieces if fits_memory(share // n)), None)
     if accumulate is None:
         return None
-    part = nodes / placed.nodes
+    usd_per_hour = placed.usd_per_hour
+    if usd_per_hour is not None:
+        fixed_usd = placed.control_plane_usd_per_hour
+        usd_per_hour = (usd_per_hour - fixed_usd) * nodes / placed.nodes + fixed_usd
     return placed.model_copy(
         update={
             "nodes": nodes,
             "workers": nodes * (placed.workers // placed.nodes),
             "batch_per_replica": share // accumulate,
             "accumulate": accumulate,
-            "usd_per_hour": None if placed.usd_per_hour is None else placed.usd_per_hour * part,
+            "usd_per_hour": usd_per_hour,
         }
     )
 

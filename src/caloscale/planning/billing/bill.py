@@ -15,8 +15,8 @@ from caloscale.planning.catalogue.machines import Machine, find_machine, own_mac
 from caloscale.planning.catalogue.prices import Prices
 from caloscale.planning.catalogue.rates import Rate, RatePart
 from caloscale.planning.catalogue.slices import Slice, find_slices
-from caloscale.planning.money import CENT, SECONDS_PER_HOUR, SMALL_UNIT, split_exactly, usd_of
-from caloscale.planning.search.offers import node_rate
+from caloscale.planning.money import CENT, SECONDS_PER_HOUR, SMALL_UNIT, held_usd, split_exactly, usd_of
+from caloscale.planning.search.offers import cluster_rate, node_rate
 from caloscale.planning.search.plan import Plan
 from caloscale.spec.block import Block
 
@@ -138,7 +138,7 @@ class Bill(Block):
     usd: float
     """US dollars."""
     nodes: tuple[BilledNodes, ...]
-    """Node hours by kind and capacity type."""
+    """Node hours by kind and capacity type; the control plane, where it is billed, in hours of the cluster."""
     parts: tuple[BillPart, ...]
     """The bill by purpose."""
     attempts: int
@@ -176,17 +176,17 @@ def bill(
     seconds of the activities, what is left of the time that nodes were held is idle, and training is divided into
     what the aligned layout would have taken and misalignment. Raises PriceError naming the row to add.
     """
-    rates = {held: rate_of_use(held, prices, use.day) for attempt in use.attempts for held in attempt.nodes}
+    rates = {held: rates_of_use(held, prices, use.day) for attempt in use.attempts for held in attempt.nodes}
     money = dict.fromkeys(PURPOSES, 0.0)
     for attempt in use.attempts:
-        _spend(attempt, sum(_usd(held, rates[held]) for held in attempt.nodes), use.slower_than_aligned, money)
+        _spend(attempt, sum(usd_of_use(held, rates[held]) for held in attempt.nodes), use.slower_than_aligned, money)
     unit = SMALL_UNIT if sum(money.values()) < SMALL_BILL_USD else CENT
     total, parts = split_exactly(list(money.values()), unit)
     run_usd = float(total)
     return Bill(
         name=use.name,
         as_of=use.day,
-        prices_observed_on=min(rate.observed_on for rate in rates.values()),
+        prices_observed_on=min(rate.observed_on for pair in rates.values() for rate in pair if rate is not None),
         usd=run_usd,
         nodes=_nodes(use, rates, total, unit),
         parts=tuple(
@@ -201,23 +201,35 @@ def bill(
         per_million_showers=_per_million(run_usd, generation, monte_carlo, prices, use.day),
         co2_kg=_co2_kg(use),
         against_estimate=None if plan is None else _against(use, total, plan, unit),
-        warnings=tuple(dict.fromkeys(w for rate in rates.values() for w in rate.warnings)),
+        warnings=tuple(dict.fromkeys(w for pair in rates.values() for rate in pair if rate for w in rate.warnings)),
     )
 
 
-def rate_of_use(held: NodeUse, prices: Prices, day: dt.date) -> Rate:
-    """The rate of a node that was held, a slice divided among its hosts; raises PriceError naming the row to add."""
+Rates = tuple[Rate, Rate | None]
+"""Of a node, and of the control plane of its cluster where that is billed."""
+
+
+def rates_of_use(held: NodeUse, prices: Prices, day: dt.date) -> Rates:
+    """The rate of a node that was held, a slice divided among its hosts, and that of the control plane.
+
+    Raises PriceError naming the row to add.
+    """
     if held.provider == "none":
         kind: Machine | Slice = own_machine(held.machine_type, held.accelerator, held.per_node)
     elif held.topology is None:
         kind = find_machine(held.machine_type, accelerator=held.accelerator, per_node=held.per_node)
     else:
         kind = find_slices(held.accelerator, topology=held.topology, machine_type=held.machine_type)[0]
-    return node_rate(prices, kind, held.region, held.capacity_type, day)[0]
+    rate, _ = node_rate(prices, kind, held.region, held.capacity_type, day, held.disk_gib)
+    counted = held.control_plane_seconds > 0
+    return rate, cluster_rate(prices, held.provider, held.region, day) if counted else None
 
 
-def _usd(held: NodeUse, rate: Rate) -> float:
-    return usd_of(rate.usd_per_hour, held.nodes * held.seconds)
+def usd_of_use(held: NodeUse, rates: Rates) -> float:
+    """What nodes that were held cost, US dollars, with their disks and the control plane."""
+    rate, cluster = rates
+    per_cluster_hour = cluster.usd_per_hour if cluster is not None else 0.0
+    return held_usd(rate.usd_per_hour, held.nodes * held.seconds, per_cluster_hour, held.control_plane_seconds)
 
 
 def _spend(attempt: Attempt, usd: float, slower: float, money: dict[Purpose, float]) -> None:
@@ -242,12 +254,15 @@ def _spend(attempt: Attempt, usd: float, slower: float, money: dict[Purpose, flo
         money[purpose] += used * max(part, 0.0) / whole
 
 
-def _nodes(use: RunUse, rates: dict[NodeUse, Rate], total: Decimal, unit: Decimal) -> tuple[BilledNodes, ...]:
+def _nodes(use: RunUse, rates: dict[NodeUse, Rates], total: Decimal, unit: Decimal) -> tuple[BilledNodes, ...]:
     kinds: dict[tuple[Rate, str, Literal["spot", "on-demand"]], float] = {}
-    for attempt in use.attempts:
-        for held in attempt.nodes:
-            key = (rates[held], held.region, held.capacity_type)
-            kinds[key] = kinds.get(key, 0.0) + held.nodes * held.seconds / SECONDS_PER_HOUR
+    for held in (held for attempt in use.attempts for held in attempt.nodes):
+        rate, cluster = rates[held]
+        billed = [(rate, held.capacity_type, held.nodes * held.seconds)]
+        billed += [(cluster, "on-demand", held.control_plane_seconds)] if cluster is not None else []
+        for priced, capacity_type, seconds in billed:
+            key = (priced, held.region, capacity_type)
+            kinds[key] = kinds.get(key, 0.0) + seconds / SECONDS_PER_HOUR
     _, parts = split_exactly([hours * rate.usd_per_hour for (rate, *_), hours in kinds.items()], unit)
     return tuple(
         BilledNodes(

@@ -39,6 +39,10 @@ class NodeUse(Block):
     """How many."""
     seconds: float = Field(ge=0)
     """How long each was held and paid, s."""
+    disk_gib: float = Field(default=0, ge=0)
+    """Boot disk of a node, GiB, that is billed beside it; 0: none is."""
+    control_plane_seconds: float = Field(default=0, ge=0)
+    """How long the control plane of their cluster was paid for them, s; 0: it is not billed."""
 
 
 class Attempt(Block):

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.planning.catalogue.measurements import Measurement, interruption_rate
-from caloscale.planning.catalogue.prices import Key, Prices
+from caloscale.planning.catalogue.prices import Prices
 from caloscale.planning.catalogue.slices import Slice
-from caloscale.planning.money import usd_of
-from caloscale.planning.search.offers import Offer, find_offers
+from caloscale.planning.money import held_usd
+from caloscale.planning.search.offers import Offer, cluster_rate, find_offers
 from caloscale.planning.search.spot import NEVER_SECONDS, expected
 from caloscale.planning.step_time.forms import Setups
 from caloscale.planning.step_time.layout import divisions, memory_problem
@@ -231,9 +231,10 @@ class _Money:
             provisioning_seconds=self.provisioning,
         )
         seconds = start_up + run.seconds
-        missing = np.where(self._is_slice[index], setups.nodes, 1.0) * self._usd_per_node_hour[index]
+        missing = np.where(self._is_slice[index], setups.nodes, 1.0)
         with np.errstate(invalid="ignore"):
-            usd = usd_of(self.usd_per_hour(index, setups), seconds) - usd_of(missing, run.waiting_seconds)
+            node_seconds = setups.nodes * seconds - missing * run.waiting_seconds
+            usd = held_usd(self._usd_per_node_hour[index], node_seconds, self._control_plane[index], seconds)
         unknown = np.isnan(self.rate[index]) & np.isinf(np.where(spot, self._life, np.inf))
         return _Spent(
             seconds=seconds,
@@ -263,10 +264,7 @@ def _provisioning_seconds(run: Run, hardware: Hardware, measurements: Sequence[M
 
 
 def _control_plane(hardware: Hardware, prices: Prices, offer: Offer, as_of: dt.date) -> float:
-    if not hardware.control_plane:
-        return 0.0
-    key = Key(offer.provider, offer.region, "control_plane", "cluster", "on-demand")
-    return prices.find(key, as_of).usd_per_unit_hour
+    return cluster_rate(prices, offer.provider, offer.region, as_of).usd_per_hour if hardware.control_plane else 0.0
 
 
 def _divide(

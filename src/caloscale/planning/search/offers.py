@@ -209,35 +209,51 @@ def rate_of(
 
     Raises PriceError naming the row to add.
     """
-    rate, whole = node_rate(prices, kind, region, capacity_type, as_of)
+    rate, whole = node_rate(prices, kind, region, capacity_type, as_of, hardware.disk_gib)
     if isinstance(kind, Machine):
         notes = [f"priced as {kind.title}" + (f" ({kind.note})" if kind.note else "")]
-        provider = kind.provider
     else:
         notes = [f"priced as {kind.title}" + ("" if whole else ", without the user VM that TPU nodes of 2020 needed")]
-        provider = "gcp"
     if hardware.disk_gib:
-        disk = prices.find(Key(provider, region, "disk_gib", "boot", "on-demand"), as_of)
-        rate = _with(rate, disk, hardware.disk_gib, prices.added)
         notes.append(f"with a boot disk of {hardware.disk_gib:g} GiB a node")
     return rate, tuple(notes)
 
 
 def node_rate(
-    prices: Prices, kind: Machine | Slice, region: str, capacity_type: CapacityType, as_of: dt.date
+    prices: Prices,
+    kind: Machine | Slice,
+    region: str,
+    capacity_type: CapacityType,
+    as_of: dt.date,
+    disk_gib: float = 0.0,
 ) -> tuple[Rate, bool]:
-    """The rate of a node, a slice divided among its hosts, and whether the host is in it.
+    """The rate of a node with its boot disk, a slice divided among its hosts, and whether the host is in it.
 
     Estimates and bills price nodes by it. Raises PriceError naming the row to add.
     """
     if isinstance(kind, Machine):
-        return machine_rate(prices, kind, region, capacity_type, as_of), True
-    rate, whole = slice_rate(prices, kind, region, capacity_type, as_of)
-    parts = tuple(
-        part.model_copy(update={"quantity": part.quantity / kind.hosts, "usd_per_hour": part.usd_per_hour / kind.hosts})
-        for part in rate.parts
-    )
-    return rate.model_copy(update={"usd_per_hour": rate.usd_per_hour / kind.hosts, "parts": parts}), whole
+        rate, whole = machine_rate(prices, kind, region, capacity_type, as_of), True
+    else:
+        rate, whole = slice_rate(prices, kind, region, capacity_type, as_of)
+        each = {"usd_per_hour": rate.usd_per_hour / kind.hosts}
+        parts = tuple(
+            part.model_copy(
+                update={"quantity": part.quantity / kind.hosts, "usd_per_hour": part.usd_per_hour / kind.hosts}
+            )
+            for part in rate.parts
+        )
+        rate = rate.model_copy(update={**each, "parts": parts})
+    if disk_gib:
+        provider = kind.provider if isinstance(kind, Machine) else "gcp"
+        disk = prices.find(Key(provider, region, "disk_gib", "boot", "on-demand"), as_of)
+        rate = _with(rate, disk, disk_gib, prices.added)
+    return rate, whole
+
+
+def cluster_rate(prices: Prices, provider: str, region: str, as_of: dt.date) -> Rate:
+    """The rate of a cluster's control plane; raises PriceError naming the row to add."""
+    row = prices.find(Key(provider, region, "control_plane", "cluster", "on-demand"), as_of)
+    return add_up("control plane of the cluster", [(row, 1)], as_of, prices.added)
 
 
 def slice_rate(
