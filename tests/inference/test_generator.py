@@ -89,6 +89,36 @@ def test_primaries_that_do_not_exist(generator, energy, angle, problem):
         generator.generate(np.array(energy), np.array(angle), seed=1)
 
 
+@pytest.mark.parametrize(
+    ("energy_gev", "angle_rad", "problem", "may_extrapolate"),
+    [
+        (200.0, 1.5, r"energies: go beyond the 5 to 40 GeV .*extrapolate=True", True),
+        (20.0, 0.5, r"angles: go beyond the 60 to 120 degrees", True),
+        (20.0, 90.0, r"angle_rad: must be within 0 and pi \(got 90.0\).*convert degrees", False),
+    ],
+)
+def test_what_was_not_trained_is_refused_unless_it_is_asked_for(
+    generator, caplog, energy_gev, angle_rad, problem, may_extrapolate
+):
+    """As `caloscale generate` does, in each Python call."""
+    table = {"energy_gev": np.full(2, energy_gev, np.float32), "angle_rad": np.full(2, angle_rad, np.float32)}
+    noise = np.zeros((2, generator.noise_size), np.float32)
+    refused = f"(?s){problem}"
+    for call in (generator.generate, lambda **given: generator.generate_table(given, seed=1)):
+        with pytest.raises(InputError, match=refused):
+            call(**table, **({"seed": 1} if call == generator.generate else {}))
+    with pytest.raises(InputError, match="go beyond"):
+        generator.generate_batch(noise, **table)
+    with pytest.raises(InputError, match="go beyond"):
+        next(stream(generator, Primaries(table, 1, paired=True), seed=1, count=2))
+    if may_extrapolate:
+        assert len(generator.generate(**table, seed=1, extrapolate=True)) == 2
+        assert "go beyond" in caplog.text and len(generator.generate_batch(noise, **table, extrapolate=True)) == 2
+    else:
+        with pytest.raises(InputError, match=refused):
+            generator.generate(**table, seed=1, extrapolate=True)
+
+
 def test_a_batch_of_nothing(generator):
     with pytest.raises(InputError, match="at least 1"):
         generator.generate(*primaries(2), seed=1, batch=0)

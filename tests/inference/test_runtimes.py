@@ -380,7 +380,7 @@ from caloscale.inference import open_runtime
 first, second = (open_runtime(Path({str(folder)!r}), "openvino") for _ in range(2))
 one = np.ones(1, np.float32)
 for runtime in (first, second):
-    runtime.generate_batch(np.zeros((1, runtime.noise_size), np.float32), one, one)
+    runtime.generate_batch(np.zeros((1, runtime.noise_size), np.float32), 9 * one, 1.5 * one)
 del first, runtime
 gc.collect()
 del second
@@ -426,7 +426,7 @@ from caloscale.inference import open_runtime
 one = np.ones(1, np.float32)
 for threads in (1, None):
     runtime = open_runtime(Path({str(folder)!r}), "openvino", threads=threads)
-    runtime.generate_batch(np.zeros((1, runtime.noise_size), np.float32), one, one)
+    runtime.generate_batch(np.zeros((1, runtime.noise_size), np.float32), 9 * one, 1.5 * one)
     print(min(len(os.sched_getaffinity(int(thread))) for thread in os.listdir("/proc/self/task")))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -57,21 +57,29 @@ class Generator(Runtime):
         *,
         seed: int,
         batch: int = 128,
+        extrapolate: bool = False,
         **further: NDArray[np.floating],
     ) -> Showers:
         """Showers of these primaries (N,), in GeV, re-binned; the same for the same seed and any batch.
 
-        further: the other columns of the model's table of primaries (`ModelCard.columns`). Raises InputError for
-        energies that are not positive, numbers that are not finite or not of equal length, and further columns that
-        are missing or go beyond what was trained.
+        further: the other columns of the model's table of primaries (`ModelCard.columns`). extrapolate: also energies
+        and angles that the model was not trained with, where no verdict holds, with a warning. Raises InputError for
+        these otherwise, for energies that are not positive, angles that are not within 0 and pi, numbers that are not
+        finite or not of equal length, and further columns that are missing or go beyond what was trained.
         """
-        return self.generate_table(
-            {"energy_gev": energy_gev, "angle_rad": angle_rad, **further}, seed=seed, batch=batch
-        )
+        table = {"energy_gev": energy_gev, "angle_rad": angle_rad, **further}
+        return self.generate_table(table, seed=seed, batch=batch, extrapolate=extrapolate)
 
-    def generate_table(self, primaries: Mapping[str, NDArray[np.floating]], *, seed: int, batch: int = 128) -> Showers:
+    def generate_table(
+        self,
+        primaries: Mapping[str, NDArray[np.floating]],
+        *,
+        seed: int,
+        batch: int = 128,
+        extrapolate: bool = False,
+    ) -> Showers:
         """`generate` for a table of primaries."""
-        return generate_table(self, primaries, seed=seed, batch=batch)
+        return generate_table(self, primaries, seed=seed, batch=batch, extrapolate=extrapolate)
 
     def _compute(self, inputs: dict[str, Floats]) -> Floats:
         cells: Floats = self.cells_gev(*inputs.values()).numpy()

@@ -90,6 +90,11 @@ class Primaries:
         return (of.low, of.high) if isinstance(of, Span) else (float(of.min()), float(of.max()))
 
     @property
+    def ends(self) -> dict[str, NDArray[np.float64]]:
+        """Lowest and highest energy and angle, (2,) each."""
+        return {name: np.array(self.range_of(name)) for name in ("energy_gev", "angle_rad")}
+
+    @property
     def energy_range_gev(self) -> tuple[float, float]:
         """Lowest and highest energy, GeV."""
         return self.range_of("energy_gev")
@@ -140,6 +145,32 @@ def check_trained(table: Table, trained: PrimaryRanges) -> None:
                 value=float(column[bad][0]),
                 remedy=f"give {_known(name, trained)}, or a model that was trained with it ({_FIELDS[name]})",
             )
+
+
+def check_ranges(
+    table: Mapping[str, NDArray[np.floating]], trained: PrimaryRanges, *, extrapolate: bool = False
+) -> tuple[str, ...]:
+    """InputError for energies, GeV, and angles, rad, that were not trained; with ``extrapolate`` warnings."""
+    warnings = []
+    angles_deg = np.degrees(np.asarray(table["angle_rad"], np.float64))
+    for name, values, (low, high), unit in (
+        ("energies", np.asarray(table["energy_gev"], np.float64), trained.energy_gev, "GeV"),
+        ("angles", angles_deg, trained.angle_deg, "degrees"),
+    ):
+        rounding = 1e-5 * high
+        if not len(values) or (values.min() >= low - rounding and values.max() <= high + rounding):
+            continue
+        asked = f"{values.min():g} to {values.max():g} {unit}"
+        if not extrapolate:
+            raise InputError(
+                f"go beyond the {low:g} to {high:g} {unit} that the generator was trained on",
+                field=name,
+                value=asked,
+                remedy="stay within them, train a generator with these, or add --extrapolate (in Python "
+                "extrapolate=True, with angles in rad): no verdict holds there",
+            )
+        warnings.append(f"{name} {asked} go beyond the {low:g} to {high:g} that the generator was trained on")
+    return tuple(warnings)
 
 
 def _known(name: str, trained: PrimaryRanges) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
-from caloscale.inference.primaries import check_columns
+from caloscale.inference.primaries import check_columns, check_ranges
 from caloscale.models.card import ModelCard
 
 RuntimeName = Literal["tensorflow", "onnx", "openvino"]
@@ -66,12 +66,15 @@ class Runtime(ABC):
         noise: NDArray[np.floating],
         energy_gev: NDArray[np.floating],
         angle_rad: NDArray[np.floating],
+        *,
+        extrapolate: bool = False,
         **further: NDArray[np.floating],
     ) -> Floats:
         """Deposited energy per cell, GeV, float32 (B, X, Y, Z), re-binned, nothing below the threshold.
 
         noise: normal, (B, noise_size); energy_gev, angle_rad, and the further columns of the model's table of primaries
-        (`ModelCard.columns`): (B,). Raises InputError for other columns and other shapes.
+        (`ModelCard.columns`): (B,). Raises InputError for other columns and other shapes, and for energies and angles
+        that were not trained, unless ``extrapolate``.
         """
         given = {"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad, **further}
         check_columns(further, self.card)
@@ -85,6 +88,7 @@ class Runtime(ABC):
                 value=shapes,
                 remedy=f"give (B, {self.noise_size}), and (B,) for each of the others",
             )
+        check_ranges(inputs, self.card, extrapolate=extrapolate)
         return self._compute(inputs) if count else np.empty((0, *self.card.shape), np.float32)
 
     @abstractmethod
@@ -174,12 +178,13 @@ def open_fastest(
         return exact, f"bfloat16: {error.problem}"
     count = len(primaries["energy_gev"])
     noise = np.random.default_rng(1).standard_normal((count, exact.noise_size), np.float32)
+    given: dict[str, Any] = {**primaries, "extrapolate": True}
     seconds: dict[str, list[float]] = {"float32": [], "bfloat16": []}
     with ThreadPoolExecutor(streams) as pool:
         for _ in range(1 + _TIMED):
             for opened in (exact, rounded):
                 begun = time.perf_counter()
-                list(pool.map(lambda _, one=opened: one.generate_batch(noise, **primaries), range(streams)))
+                list(pool.map(lambda _, one=opened: one.generate_batch(noise, **given), range(streams)))
                 seconds[opened.precision].append(time.perf_counter() - begun)
     milliseconds = {precision: 1e3 * min(taken[1:]) / (streams * count) for precision, taken in seconds.items()}
     chosen = rounded if milliseconds["float32"] >= PAYS_FROM * milliseconds["bfloat16"] else exact

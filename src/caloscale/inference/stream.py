@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import deque
@@ -13,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import GenerationError, InputError
-from caloscale.inference.primaries import Primaries, check_columns, check_trained
+from caloscale.inference.primaries import Primaries, check_columns, check_ranges, check_trained
 from caloscale.inference.runtime import Floats, Runtime, suitable_batch
 from caloscale.progress import bar
 from caloscale.random import latent_noise
 from caloscale.showers.arrays import Showers
+
+log = logging.getLogger(__name__)
 
 BATCH_SECONDS = 600.0
 """Longest time for a batch, s; a runtime that takes longer has stalled."""
@@ -37,6 +40,7 @@ def stream(
     count: int,
     first: int = 0,
     batch: int | None = None,
+    extrapolate: bool = False,
     check: Callable[[], object] = lambda: None,
 ) -> Generator[Showers, None, None]:
     """Batches of the showers first, first + 1, ... (count in all), in order.
@@ -44,19 +48,23 @@ def stream(
     ``runtime.streams`` batches are computed at the same time and one waits; more are not begun before they are
     taken, so memory does not grow. A shower depends on the seed and its number alone. ``check`` is called before and
     while a batch is waited for; what it raises ends the generation.
-    Raises InputError for a batch below 1 and negative numbers, GenerationError when no batch is finished within
+    Raises InputError for a batch below 1, negative numbers, and energies and angles that were not trained, unless
+    ``extrapolate``; GenerationError when no batch is finished within
     `BATCH_SECONDS`.
     """
     batch = suitable_batch(runtime.card.shape) if batch is None else batch
     for field, value, least in (("batch", batch, 1), ("count", count, 0), ("first", first, 0)):
         if value < least:
             raise InputError(f"must be at least {least}", field=field, value=value, remedy=f"give {least} or more")
+    if count:
+        check_ranges(primaries.ends, runtime.card, extrapolate=extrapolate)
     batch = min(batch, max(count, 1))
 
     def make(start: int) -> Showers:
         # The last batch is filled up: a runtime need not prepare for another size.
         table = primaries.of(start, batch)
-        cells = runtime.generate_batch(latent_noise(seed, start, batch, runtime.noise_size), **table)
+        noise = latent_noise(seed, start, batch, runtime.noise_size)
+        cells = runtime.generate_batch(noise, **table, extrapolate=True)  # checked above
         return Showers.of(cells, table, "generated")[: min(batch, first + count - start)]
 
     def result(batch_in_progress: Future[Showers]) -> Showers:
@@ -90,22 +98,30 @@ def stream(
 
 
 def generate_table(
-    runtime: Runtime, primaries: Mapping[str, NDArray[np.floating]], *, seed: int, batch: int = 128
+    runtime: Runtime,
+    primaries: Mapping[str, NDArray[np.floating]],
+    *,
+    seed: int,
+    batch: int = 128,
+    extrapolate: bool = False,
 ) -> Showers:
     """Showers of a table of primaries (N,) each, in GeV, re-binned; the same for the same seed and any batch.
 
-    Raises InputError for energies that are not positive, numbers that are not finite or not of equal length, and
-    further columns that are missing or go beyond what was trained.
+    extrapolate: also energies and angles that were not trained, with a warning. Raises InputError for these otherwise,
+    for energies that are not positive, angles that are not within 0 and pi, numbers that are not finite or not of equal
+    length, and further columns that are missing or go beyond what was trained.
     """
     card = runtime.card
     check_columns(primaries.keys() - {"energy_gev", "angle_rad"}, card)
     table = _checked({name: primaries[name] for name in card.columns})
     check_trained(table, card)
+    for warning in check_ranges(table, card, extrapolate=extrapolate):
+        log.warning(warning)
     cells = np.empty((len(table["energy_gev"]), *card.shape), np.float32)
     numbered = Primaries(table, seed, paired=True)
     done = 0
     with bar("generate", len(cells), "showers", disable=len(cells) < _WORTH_A_BAR) as shown:
-        for part in stream(runtime, numbered, seed=seed, count=len(cells), batch=batch):
+        for part in stream(runtime, numbered, seed=seed, count=len(cells), batch=batch, extrapolate=extrapolate):
             cells[done : done + len(part)] = part.cells_gev
             done += len(part)
             shown.update(len(part))
@@ -124,6 +140,14 @@ def _checked(given: dict[str, Any]) -> dict[str, Floats]:
         )
     if not (all(np.isfinite(column).all() for column in table.values()) and (table["energy_gev"] > 0).all()):
         raise InputError("must be finite, energies above 0", field=names, remedy="remove the others")
+    angle_rad = table["angle_rad"]
+    if (bad := ~((angle_rad > 0) & (angle_rad < np.pi))).any():
+        raise InputError(
+            "must be within 0 and pi",
+            field="angle_rad",
+            value=float(angle_rad[bad][0]),
+            remedy="give rad, between direction and face; convert degrees",
+        )
     return table
 
 

@@ -23,6 +23,7 @@ from caloscale.inference import (
     suitable_streams,
 )
 from caloscale.inference.export.runtimes import format_of, is_exported, verdict
+from caloscale.inference.primaries import check_ranges
 from caloscale.models.card import ModelCard, read_card
 from caloscale.profiling.memory import peak_memory_mib
 from caloscale.progress import bar
@@ -235,7 +236,14 @@ def _write(
         "caloscale": caloscale.__version__,
     }
     batches = stream(
-        runtime, primaries, seed=wanted.seed, count=count, first=wanted.first, batch=batch, check=stop.check
+        runtime,
+        primaries,
+        seed=wanted.seed,
+        count=count,
+        first=wanted.first,
+        batch=batch,
+        extrapolate=wanted.extrapolate,
+        check=stop.check,
     )
     with (
         closing(batches),
@@ -259,24 +267,7 @@ def _write(
 
 def _warnings(card: ModelCard, primaries: Primaries, wanted: Generation) -> Iterator[str]:
     """What the user must know. Raises InputError for what was not trained, unless that is wanted."""
-    for name, asked, known, unit in (
-        ("energies", primaries.energy_range_gev, card.energy_gev, "GeV"),
-        ("angles", primaries.angle_range_deg, card.angle_deg, "degrees"),
-    ):
-        rounding = 1e-5 * known[1]
-        if asked[0] < known[0] - rounding or asked[1] > known[1] + rounding:
-            if not wanted.extrapolate:
-                raise InputError(
-                    f"go beyond the {known[0]:g} to {known[1]:g} {unit} that the generator was trained on",
-                    field=name,
-                    value=f"{asked[0]:g} to {asked[1]:g} {unit}",
-                    remedy="stay within them, train a generator with these, or add --extrapolate: no verdict holds "
-                    "there",
-                )
-            yield (
-                f"{name} {asked[0]:g} to {asked[1]:g} {unit} go beyond the {known[0]:g} to {known[1]:g} "
-                "that the generator was trained on"
-            )
+    yield from check_ranges(primaries.ends, card, extrapolate=wanted.extrapolate)
     if wanted.layout == "calochallenge":
         yield "the CaloChallenge layout has no angles: they are in the dataset theta, which its own tools do not read"
 
