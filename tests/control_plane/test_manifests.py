@@ -169,7 +169,8 @@ def test_every_overlay_is_valid_before_the_server(overlay: str, deployed: Contro
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_samples_are_valid_before_the_server(path: Path, deployed: ControlPlane, namespace: str) -> None:
-    deployed.kubectl("create", "--dry-run=server", "--validate=strict", "-n", namespace, "-f", str(path))
+    told = deployed.kubectl("create", "--dry-run=server", "--validate=strict", "-n", namespace, "-f", str(path))
+    assert "created (server dry run)" in told
 
 
 def test_kubectl_explain_teaches(deployed: ControlPlane) -> None:
@@ -314,7 +315,10 @@ def test_what_the_operator_renders_is_valid_before_the_server(
     # A job is let in whatever its pods are: they are asked about as pods.
     items += [pod for manifest in items if manifest["kind"] in JOB_KINDS for pod in pods_of(manifest)]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    deployed.kubectl("create", "--dry-run=server", "--validate=strict", "-n", namespace, "--filename=-", stdin=text)
+    told = deployed.kubectl(
+        "create", "--dry-run=server", "--validate=strict", "-n", namespace, "--filename=-", stdin=text
+    )
+    assert told.count("created (server dry run)") == len(items)
 
 
 def pods_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:

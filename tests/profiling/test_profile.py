@@ -246,12 +246,15 @@ def test_what_limits():
     assert limit([operation(10, 50), operation(50, 95, kind="CollectiveReduceV2")]) == "communication"
 
 
-def test_a_loop_that_ends_early_leaves_the_profiler_free():
-    for _ in range(2):
-        profiler = StepProfiler(pytest.fail, first=0, count=5)
-        profiler.batch_ready()
-        profiler.step_done()
-        profiler.close()
+def test_a_loop_that_ends_early_leaves_the_profiler_free(tmp_path):
+    profiler = StepProfiler(pytest.fail, first=0, count=5)
+    profiler.batch_ready()
+    profiler.step_done()
+    with pytest.raises(tf.errors.AlreadyExistsError):
+        tf.profiler.experimental.start(str(tmp_path))
+    profiler.close()
+    tf.profiler.experimental.start(str(tmp_path))
+    tf.profiler.experimental.stop(save=False)
 
 
 def test_a_profile_that_cannot_be_made_ends_no_training(tmp_path, caplog):

@@ -129,6 +129,8 @@ def test_a_line_that_crosses_zero_has_no_relative_deviation_there(undistorted, p
     steep = line.model_copy(update={"generated": line.generated.model_copy(update={"value": -1e6})})
     linearity = evaluation.linearity.model_copy(update={"line_mev": steep})
     figure = response(evaluation.model_copy(update={"linearity": linearity}), perfect_data)
+    reference, generated = (points.lines[0].get_ydata() for points in figure.page.axes[2].containers)
+    assert np.isfinite(reference).all() and np.isnan(generated).all()
     draw_without_layout([figure])
 
 

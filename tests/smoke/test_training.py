@@ -112,10 +112,15 @@ def test_a_run_from_apply_to_report(undisturbed: dict[str, np.ndarray]) -> None:
 
 
 def lose_a_node(runs: Runs, name: str) -> None:
-    """Kubelet and containers are killed without notice; the machine is back after 30 s."""
+    """Kubelet and containers are killed without notice; the machine is back once the cluster misses it."""
     node = runs.pods(name)[1]["spec"]["nodeName"]
+
+    def is_missed() -> bool:
+        conditions = runs.cluster.get("node", node)["status"]["conditions"]
+        return any(each["type"] == "Ready" and each["status"] == "Unknown" for each in conditions)
+
     runs.cluster.lose_node(node)
-    time.sleep(30)
+    runs.cluster.wait_until(is_missed, "the node is missed")
     runs.cluster.return_node(node)
 
 

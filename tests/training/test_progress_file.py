@@ -34,7 +34,10 @@ def test_the_file_is_replaced_whole(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["progress.json"]
 
 
-def test_a_disk_that_is_full_does_not_end_a_training(tmp_path: Path) -> None:
+def test_a_progress_file_that_cannot_be_written_does_not_end_a_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "folder").write_text("a file is in the way")
     path = tmp_path / "folder" / "progress.json"
     ProgressFile(steps=1, steps_per_epoch=1, batch=1, environment={PROGRESS_FILE_VARIABLE: str(path)}).step(1, now=True)
+    assert "progress is not written" in caplog.text and (tmp_path / "folder").read_text() == "a file is in the way"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -277,8 +276,7 @@ def preempt(runs: Runs, patient: list[str], times: int, *, published: bool) -> f
     rng, saved, lost = random.Random(2), dict.fromkeys(patient, 0), dict.fromkeys(patient, 0)
     for number in range(1, times + 1):
         for name in patient:
-            runs.phase(name, "Running")
-        time.sleep(PERIOD_S)
+            runs.until(name, has_run_a_period, "it has been running for a period")
         for name in patient:
             reached = saved[name] + lost[name] + INTERVAL_STEPS
             lost[name] = rng.randrange(INTERVAL_STEPS)
@@ -301,6 +299,13 @@ def preempt(runs: Runs, patient: list[str], times: int, *, published: bool) -> f
     assert sum(counts) == times
     assert all(status["restarts"] == 0 for status in ends)
     return sum(lost_usd(status) for status in ends)
+
+
+def has_run_a_period(status: dict[str, Any]) -> bool:
+    if status.get("phase") != "Running" or not status["attempts"][-1].get("running"):
+        return False
+    since = dt.datetime.fromisoformat(status["attempts"][-1]["running"])
+    return dt.datetime.now(dt.UTC) - since >= dt.timedelta(seconds=PERIOD_S)
 
 
 def has_reported(step: int, status: dict[str, Any]) -> bool:

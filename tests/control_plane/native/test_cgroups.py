@@ -76,4 +76,9 @@ def test_processes_can_enter_a_group_of_this_machine(group: str) -> None:
 
 
 def test_a_group_that_is_not_there_needs_not_be_removed(group: str) -> None:
+    make_group(MACHINE, f"{group}/neighbour")
+    remove_group(MACHINE, f"{group}/absent")
+    assert all((folder / "neighbour").is_dir() for folder in MACHINE.folders(group))
     remove_group(MACHINE, group)
+    remove_group(MACHINE, group)
+    assert not any(folder.exists() for folder in MACHINE.folders(group))

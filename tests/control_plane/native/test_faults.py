@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from tests.control_plane.native.pods import SLEEP, SPOT, SYSTEM, Core, is_ready, node_ready, phase, pod
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import NativeCluster
+from tools.cluster.readiness import is_ready as reports_ready
 from tools.cluster.readiness import offered
 from tools.cluster.real import DEFAULT_POOLS, SHARED
 
@@ -64,10 +66,13 @@ def test_accelerators_survive_a_kubelet(cluster: NativeCluster, core: Core, name
     cluster.apply([pod("stays", SLEEP, node=SPOT[0], gpus=1)], namespace=namespace)
     cluster.wait_until(lambda: is_ready(core, "stays", namespace), "the pod is ready")
     (before,) = core.read_namespaced_pod("stays", namespace).status.container_statuses
-    kubelet = cluster.node_logs(SPOT[0]) / "machine.log"
+    kubelet, since = cluster.node_logs(SPOT[0]) / "machine.log", dt.datetime.now(dt.UTC)
     cluster.end_program(SPOT[0], "kubelet")
     cluster.wait_until(lambda: "kubelet ended with -9; started again" in kubelet.read_text(encoding="utf-8"), "again")
-    time.sleep(10)
+    cluster.wait_until(lambda: reports_ready(cluster.client(), SPOT[0], since), "the new kubelet reports its node")
+    # A kubelet takes up the pods that it finds before it starts another one.
+    cluster.apply([pod("comes", SLEEP, node=SPOT[0])], namespace=namespace)
+    cluster.wait_until(lambda: is_ready(core, "comes", namespace), "the new kubelet starts a pod")
     assert offered(cluster.client(), SPOT[0], DEFAULT_POOLS[1]) == 1
     (after,) = core.read_namespaced_pod("stays", namespace).status.container_statuses
     assert (after.container_id, after.restart_count) == (before.container_id, 0)

@@ -14,6 +14,7 @@ from caloscale.cluster import names
 from caloscale.cluster.workload.mpijob import SSH_FOLDER
 from tests.control_plane.operator.conftest import Runs
 from tools.cluster import machines
+from tools.cluster.errors import ClusterError
 
 SAMPLE = Path(__file__).parents[3] / "manifests" / "samples" / "solver.yaml"
 SOLVER: dict[str, dict[str, Any]] = yaml.safe_load(SAMPLE.read_text(encoding="utf-8"))["spec"]
@@ -113,5 +114,5 @@ def test_a_job_that_was_changed_is_refused(solver: Runs) -> None:
         ('{"spec": {"slotsPerWorker": 3}}', "each accelerator of a worker has a rank"),
         ('{"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 3}}}}', "the plan has 2 workers"),
     ):
-        with pytest.raises(Exception, match=message):
+        with pytest.raises(ClusterError, match=message):
             solver.plane.kubectl("patch", *path, change)
