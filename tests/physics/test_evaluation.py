@@ -9,6 +9,7 @@ import pytest
 from caloscale.detector.axes import axes_of
 from caloscale.errors import InputError
 from caloscale.physics import Evaluation, compare, evaluate
+from caloscale.physics.multivariate import compare_layers
 from caloscale.physics.observables import choose_cuts
 from caloscale.physics.samples import mean_shower, observe_baseline
 from caloscale.report.physics_sections import verdict_markdown
@@ -56,6 +57,41 @@ def test_showers_that_are_deeper_are_seen_in_layers():
     found = evaluate(compare(reference, deeper, training=few, untrained=None, data=data, validation=QUICK))
     deepest = max(m.depth_x0.reference.value for m in found.shower_maximum)
     assert found.largest_maximum_difference == pytest.approx(0.2 * deepest / 1.375, abs=0.15)
+
+
+def test_what_no_sample_can_show_is_not_measurable(undistorted):
+    """A detector that ends before the shower maximum, and one energy: gates that any generator would meet."""
+    geometry = DATA.geometry.model_copy(
+        update={"layers": (LayerGroup(count=6, absorber_mm=1.6),), "depth_mm": 40.0, "cells": (18, 18, 6)}
+    )
+    data = DATA.model_copy(update={"geometry": geometry, "energy_gev": (20.0, 20.0)})
+    gates = (Gate(quantity="showerMaximum", tolerance=1), Gate(quantity="linearity", tolerance=5))
+    reference, training, generated = (make_showers(100, seed, data=data) for seed in (1, 2, 3))
+    generated.cells_gev[..., -1] *= 1.5
+    validation = QUICK.model_copy(update={"gates": gates})
+    found = evaluate(compare(reference, generated, training=training, untrained=None, data=data, validation=validation))
+    maximum, linearity = found.gates
+    assert (maximum.decision, maximum.value, linearity.decision, linearity.value) == ("undecided", None) * 2
+    assert "not measurable here: the fitted maximum" in maximum.statement
+    assert "not measurable here: there is one range of energy" in linearity.statement
+    assert found.largest_maximum_difference is None
+
+
+def test_layers_that_belong_to_other_showers_are_found_by_the_layers_alone(undistorted):
+    """Layers of different showers put together: each observable of one layer stays, their correlation is lost."""
+    generated = make_showers(600, 21)
+    order = np.argsort(generated.energy_gev)
+    shuffled = generated.cells_gev.copy()
+    for layer in range(0, DATA.shape[2], 2):  # with those of the next higher energies
+        shuffled[order[:-5], :, :, layer] = generated.cells_gev[order[5:], :, :, layer]
+    broken = Showers(shuffled, generated.energy_gev, generated.angle_rad, source="generated")
+    options = {"training": undistorted.training, "untrained": None, "data": DATA, "validation": QUICK}
+    right, wrong = (
+        compare_layers(compare(undistorted.reference, sample, **options).samples, QUICK)
+        for sample in (generated, broken)
+    )
+    assert abs(right.value - 0.5) < 3 * right.uncertainty
+    assert wrong.value - 0.5 > 4 * wrong.uncertainty
 
 
 def test_it_beats_the_untrained_network_and_the_baseline(undistorted):
@@ -137,7 +173,7 @@ def test_a_gate_without_a_value_is_undecided(undistorted):
     )
     assert found.decision == "undecided" and {gate.decision for gate in found.gates} == {"undecided"}
     assert "Hits: undecided: needs 8 showers of each kind, there are 5" in found.reasons[0]
-    assert "fewer than 8 showers" in found.reasons[1]
+    assert "showers, fewer than 8: there are 5 and 5" in found.reasons[1]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])

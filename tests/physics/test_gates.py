@@ -7,7 +7,9 @@ from scipy.stats import norm
 from caloscale import spec
 from caloscale.errors import ConfigurationError
 from caloscale.physics.gates import Sizes, decide, holm
-from caloscale.physics.result import Difference, QuantityResult
+from caloscale.physics.quantities import of_separation
+from caloscale.physics.resampling import Sample, draw_resampling, separate
+from caloscale.physics.result import Difference, ObservableResult, QuantityResult
 from caloscale.spec import Gate
 
 SIZES = Sizes(400, 5000)
@@ -115,6 +117,57 @@ def test_separations_and_aucs_have_one_bad_side():
     }
     separation, auc = decide(gates, found, SIZES, [])[0]
     assert (separation.decision, auc.decision, auc.value) == ("accepted", "rejected", 0.9)
+
+
+@pytest.mark.parametrize(
+    ("value", "decision"),
+    [(30, "undecided"), (13.9, "accepted"), (48.7, "rejected"), (-22, "undecided"), (-45, "rejected")],
+)
+def test_ratios_are_compared_on_their_logarithm(value, decision):
+    """Tolerance 30%, uncertainty 8% of the ratio: accepted below 1.3 / exp(1.645 x .08) = 1.140 and above .7 x
+    exp(.1316) = .798, rejected above 1.3 x exp(.1316) = 1.483 and below .7 / exp(.1316) = .614."""
+    sigma = 0.08 * (100 + value)
+    difference = Difference(where="", scale="ratio", value=value, uncertainty=sigma)
+    found = {"response": QuantityResult(title="", unit="%", differences=(difference,))}
+    (result,), *_ = decide([Gate(quantity="response", tolerance=30)], found, SIZES, [])
+    assert result.decision == decision
+    ends = [abs((100 + value) * np.exp(side * norm.ppf(0.95) * 0.08) - 100) for side in (-1, 1)]
+    assert (result.low, result.high) == pytest.approx(sorted(ends) if abs(value) > 15 else (result.low, max(ends)))
+
+
+def test_nothing_at_all_is_beyond_a_tolerance_without_an_uncertainty_and_no_difference_is_not_measured():
+    nothing = Difference(where="", scale="ratio", value=-100.0, uncertainty=0.0)
+    equal = Difference(where="", scale="ratio", value=0.0, uncertainty=0.0)
+    perfect = Difference(where="500 showers", value=1.0, uncertainty=0.0)
+    gates = [Gate(quantity=name, tolerance=20) for name in ("hits", "depthSpread")]
+    gates.append(Gate(quantity="layerAuc", tolerance=0.8, showers=500))
+    found = {
+        gate.quantity: QuantityResult(title="", unit="", differences=(difference,))
+        for gate, difference in zip(gates, (nothing, equal, perfect))
+    }
+    results, *_ = decide(gates, found, SIZES, [])
+    assert [result.decision for result in results] == ["rejected", "undecided", "rejected"]
+    assert "not measurable here: the uncertainty is zero" in results[1].statement
+
+
+def test_a_separation_at_the_tolerance_is_accepted_as_rarely_as_stated():
+    """Separations of drawn showers with a true value at the tolerance: ten equal bins, of which five have 10% more."""
+    distorted = np.repeat([0.11, 0.09], 5)
+    true = float(np.sum((distorted - 0.1) ** 2 / (distorted + 0.1)) / 2)
+    gate = Gate(quantity="hitsSeparation", tolerance=true)
+    accepted = 0
+    for seed in range(250):
+        rng = np.random.default_rng([seed, 7])
+        reference, generated = (
+            rng.multinomial(1, share, size=size).astype(float)[:, None, :]
+            for share, size in ((np.full(10, 0.1), 100), (distorted, 600))
+        )
+        drawn = draw_resampling({"a": rng.uniform(size=(100, 2)), "b": rng.uniform(size=(600, 2))}, 40, seed)
+        samples = [Sample(one, weights) for one, weights in zip((reference, generated), drawn.weights.values())]
+        separation, _ = separate(samples[0], drawn.halves, samples[1], None, None)
+        quantity = of_separation(ObservableResult(title="Hits", **separation.model_dump()))
+        accepted += decide([gate], {"hitsSeparation": quantity}, SIZES, [])[0][0].decision == "accepted"
+    assert 0 < accepted / 250 < 0.05 + 0.028  # two standard deviations of 250 draws
 
 
 def test_an_auc_at_another_size_does_not_decide():

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from scipy.optimize import curve_fit
 
-from caloscale.physics.response import bin_of_energy, binned_moments, fit_line, fit_resolution, gamma_maximum
+from caloscale.physics.response import (
+    bin_of_energy,
+    binned_moments,
+    central_widths,
+    fit_line,
+    fit_resolution,
+    gamma_maximum,
+    relative_widths,
+)
 
 EDGES = np.linspace(5, 40, 7)
 
@@ -29,6 +37,32 @@ def test_moments_are_those_of_the_drawn_showers():
             inside = values[chosen][bins[chosen, k] > 0]
             assert found.mean[row, k] == pytest.approx(inside.mean())
             assert found.sigma[row, k] == pytest.approx(inside.std(ddof=1))
+
+
+def test_central_widths_are_half_distances_of_quantiles():
+    """Against numpy's quantiles by the same rule; of drawn showers, whose weights are counts, to a step of them."""
+    rng = np.random.default_rng(3)
+    values, energy = rng.normal(26, 2, 3000), rng.uniform(5, 40, 3000)
+    bins = bin_of_energy(energy, EDGES)
+    draws = rng.integers(0, 3000, 3000)
+    weights = np.stack([np.ones(3000), np.bincount(draws, minlength=3000)])
+    found = central_widths(weights, values, bins)
+    for k in range(6):
+        low, high = np.quantile(values[bins[:, k] > 0], [0.16, 0.84], method="hazen")
+        assert found[0, k] == pytest.approx((high - low) / 2)
+        low, high = np.quantile(values[draws][bins[draws, k] > 0], [0.16, 0.84], method="hazen")
+        assert found[1, k] == pytest.approx((high - low) / 2, rel=0.02)
+    mean = values[bins[:, 2] > 0].mean()
+    assert relative_widths(weights, values, bins)[0, 2] == pytest.approx(found[0, 2] / mean)
+
+
+def test_central_widths_do_not_follow_tails():
+    values = np.r_[np.linspace(-1, 1, 100), 1e6]
+    assert central_widths(np.ones((1, 101)), values, np.ones((101, 1))) == pytest.approx(0.68, rel=0.03)
+    few = np.zeros((101, 2))
+    few[:7, 0], few[7:15, 1] = 1, 1
+    found = central_widths(np.stack([np.ones(101), np.zeros(101)]), values, few)
+    assert np.isnan(found[:, 0]).all() and np.isfinite(found[0, 1]) and np.isnan(found[1, 1])
 
 
 def test_a_bin_with_few_showers_has_no_moments():

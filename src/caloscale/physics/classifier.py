@@ -82,6 +82,12 @@ def classifier_features(observed: Observed) -> Floats:
     return np.column_stack([*columns, shares, observed.moments_z, observed.moments_x, observed.moments_y])
 
 
+def layer_features(observed: Observed) -> Floats:
+    """The primary and the energy of each layer over its energy (N, D)."""
+    layers = observed.longitudinal / observed.energy_gev[:, None]
+    return np.column_stack([observed.energy_gev, observed.angle_rad, observed.further, layers])
+
+
 def distance_features(observed: Observed) -> Floats:
     """What FPD and KPD see (N, 16): no column is a sum of others; an empty shower has 0 where it has no value."""
     columns = [

@@ -9,11 +9,13 @@ from caloscale.physics.comparison import Weighted
 from caloscale.physics.observables import Observed
 from caloscale.physics.resampling import Resampling, measured, over_halves, sigmas
 from caloscale.physics.response import (
+    FEWEST,
     Line,
     binned_moments,
     fit_line,
     fit_resolution,
     gamma_maximum,
+    relative_widths,
 )
 from caloscale.physics.result import (
     Compared,
@@ -45,8 +47,11 @@ def compare_maxima(reference: Weighted, generated: Weighted, depth_x0: Floats) -
 
 
 def fitted_maxima(sample: Weighted, depth_x0: Floats) -> Floats:
-    """Layer (not rounded) of the fitted maximum of the mean profile in each range of energy: (1 + B, R)."""
-    return np.interp(gamma_maximum(_range_profiles(sample), depth_x0), depth_x0, np.arange(len(depth_x0)))
+    """Layer (not rounded) of the fitted maximum of the mean profile in each range of energy: (1 + B, R); NaN where it
+    is not within the layers, and where there are fewer than FEWEST showers."""
+    depth = gamma_maximum(_range_profiles(sample), depth_x0)
+    depth = np.where(sample.ranges.sum(axis=0) >= FEWEST, depth, np.nan)
+    return np.interp(depth, depth_x0, np.arange(len(depth_x0)), left=np.nan, right=np.nan)
 
 
 def compare_response(reference: Weighted, generated: Weighted) -> tuple[Response, ...]:
@@ -96,7 +101,7 @@ def compare_resolution(
 
     def widths(sample: Weighted, weights: Floats | None = None) -> Floats:
         rows = sample.weights if weights is None else weights
-        return binned_moments(rows, _fraction(sample.observed, weighted), sample.ranges).relative
+        return relative_widths(rows, _fraction(sample.observed, weighted), sample.ranges)
 
     monte_carlo, from_generator, from_baseline = widths(reference), widths(generated), widths(baseline)
     deviation, of_baseline = _deviation(from_generator, monte_carlo), _deviation(from_baseline, monte_carlo)
@@ -141,7 +146,7 @@ def _line(sample: Weighted) -> Line:
 
 
 def _fit(sample: Weighted, weighted: bool) -> tuple[Floats, Floats]:
-    relative = binned_moments(sample.weights, _fraction(sample.observed, weighted), sample.bins).relative
+    relative = relative_widths(sample.weights, _fraction(sample.observed, weighted), sample.bins)
     count = sample.bins.sum(axis=0)
     inverse = ((1 / sample.observed.energy_gev) @ sample.bins) / np.where(count > 0, count, 1)
     return fit_resolution(relative, np.where(inverse > 0, inverse, 1.0), count)

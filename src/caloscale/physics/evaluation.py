@@ -21,7 +21,7 @@ from caloscale.physics.energy_response import (
     compare_response,
 )
 from caloscale.physics.gates import Sizes, decide
-from caloscale.physics.multivariate import compare_features, compare_regression, compare_with_classifier
+from caloscale.physics.multivariate import compare_features, compare_layers, compare_regression, compare_with_classifier
 from caloscale.physics.quantities import measure_quantities
 from caloscale.physics.resampling import FEWEST, Resampling, Sample, separate, summarise
 from caloscale.physics.result import (
@@ -54,6 +54,7 @@ def evaluate(comparison: Comparison) -> Evaluation:
         progress.update(1)
         distances: dict[str, Any] = {
             "classifier": compare_with_classifier(samples, validation),
+            "layer_classifier": compare_layers(samples, validation),
             "fpd": compare_features(samples, fpd, validation.seed),
             "kpd": compare_features(samples, kpd, validation.seed),
         }
@@ -66,7 +67,7 @@ def evaluate(comparison: Comparison) -> Evaluation:
             [r.label for r in ranges],
             samples.axes.depth_x0,
             observables,
-            distances["classifier"],
+            {"classifierAuc": distances["classifier"], "layerAuc": distances["layer_classifier"]},
         )
         gates, decision, reasons = decide(
             validation.gates, quantities, Sizes(len(samples.reference), len(samples.generated)), _faults(samples)

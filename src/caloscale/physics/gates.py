@@ -17,7 +17,7 @@ from typing import Literal
 from scipy.special import ndtr, ndtri
 
 from caloscale.physics.result import Difference, GateResult, QuantityResult
-from caloscale.spec.validation import Gate
+from caloscale.spec.validation import AUCS, Gate
 
 Decision = Literal["accepted", "rejected", "undecided", "not assessed"]
 
@@ -77,28 +77,59 @@ def _differences(gate: Gate, quantity: QuantityResult) -> list[Difference]:
     return list(quantity.differences)
 
 
-def _size(gate: Gate, difference: Difference) -> float:
-    """What is compared with the tolerance: separations and AUCs have one bad side, the others two."""
-    assert difference.value is not None
-    return difference.value if _is_one_sided(gate) else abs(difference.value)
-
-
 def _is_one_sided(gate: Gate) -> bool:
-    return gate.quantity == "classifierAuc" or gate.quantity.endswith("Separation")
+    """Separations and AUCs have one bad side, the others two."""
+    return gate.quantity in AUCS or gate.quantity.endswith("Separation")
 
 
-def _is_measured(difference: Difference) -> bool:
-    return difference.value is not None and difference.uncertainty is not None
+def exceeding_sigmas(gate: Gate, difference: Difference) -> float | None:
+    """Standard deviations by which a difference exceeds the tolerance, negative where it is within; None: it is not
+    measurable.
+
+    The uncertainty is that of a difference at the tolerance: the observed one is too small where the difference is too
+    small by chance, which would accept too often. Without any uncertainty only a difference beyond the tolerance
+    decides.
+    """
+    if difference.value is None or difference.uncertainty is None:
+        return None
+    sides = (1.0,) if _is_one_sided(gate) else (1.0, -1.0)
+    return max((s for side in sides if (s := _beyond(difference, gate.tolerance, side)) is not None), default=None)
+
+
+def _beyond(difference: Difference, tolerance: float, side: float) -> float | None:
+    """The same on the side of larger (1) or smaller (-1) values."""
+    value, sigma = difference.value or 0.0, difference.uncertainty or 0.0
+    if difference.scale == "ratio":
+        if value <= -100:  # nothing is generated: no uncertainty is needed
+            return -side * math.inf
+        excess, sigma = side * math.log((100 + value) / (100 + side * tolerance)), sigma / (100 + value)
+    else:
+        excess = side * value - tolerance
+        if difference.scale == "squared":
+            sigma = math.sqrt(difference.null_uncertainty**2 + difference.slope * tolerance)
+    if not sigma:
+        return math.inf if excess > 0 else None
+    return excess / sigma
+
+
+def interval(difference: Difference) -> tuple[float, float]:
+    """Ends of the 90% interval of a measured difference: the values that the test does not exclude on either side."""
+    value, sigma = difference.value or 0.0, difference.uncertainty or 0.0
+    if difference.scale == "ratio" and value > -100:
+        width = Z * sigma / (100 + value)
+        return (100 + value) * math.exp(-width) - 100, (100 + value) * math.exp(width) - 100
+    if difference.scale == "squared":  # (value - t)^2 = Z^2 (null variance + slope t), solved for t
+        middle = value + Z**2 * difference.slope / 2
+        square = difference.slope * value + difference.null_uncertainty**2 + (Z * difference.slope / 2) ** 2
+        half = Z * math.sqrt(max(square, 0.0))
+        return middle - half, middle + half
+    return value - Z * sigma, value + Z * sigma
 
 
 def _exceeding_probability(gate: Gate, differences: Sequence[Difference]) -> float:
     """p of the hypothesis that all differences are within the tolerance."""
-    p = [
-        float(ndtr((gate.tolerance - _size(gate, d)) / max(d.uncertainty or 0.0, 1e-12)))
-        for d in differences
-        if _is_measured(d)
-    ]
-    return min(1.0, len(p) * min(p)) if p else 1.0
+    sigmas = [s for d in differences if (s := exceeding_sigmas(gate, d)) is not None]
+    return min(1.0, len(sigmas) * float(ndtr(-max(sigmas)))) if sigmas else 1.0
 
 
 def _result(
@@ -109,53 +140,58 @@ def _result(
     gates: int,
     sizes: Sizes,
 ) -> GateResult:
-    measured = [d for d in differences if _is_measured(d)]
-    if not measured:
-        reason = quantity.reason or (
+    measured = [(s, d) for d in differences if (s := exceeding_sigmas(gate, d)) is not None]
+    reason = next((_missing(d) for d in differences if exceeding_sigmas(gate, d) is None), quantity.reason)
+    if not differences and not reason:
+        reason = (
             f"there are too few showers to train a classifier on {gate.showers} of each kind: it has "
             f"{', '.join(d.where.split()[0] for d in quantity.differences)}"
         )
+    if not measured:
         return _named(gate, quantity, decision="undecided", reason=reason)
-
-    def low(d: Difference) -> float:
-        return _size(gate, d) - Z * (d.uncertainty or 0.0)
-
-    def high(d: Difference) -> float:
-        return _size(gate, d) + Z * (d.uncertainty or 0.0)
-
-    decisive = max(measured, key=low if is_rejected else high)
+    sigmas, decisive = max(measured, key=lambda pair: pair[0])
+    is_complete = len(measured) == len(differences)
     decision: Decision = "rejected" if is_rejected else "undecided"
-    if not is_rejected and len(measured) == len(differences) and high(decisive) <= gate.tolerance:
+    if not is_rejected and is_complete and sigmas <= -Z:
         decision = "accepted"
     further = None
-    if decision == "undecided" and len(measured) == len(differences):
-        further = _further_showers(gate, decisive, gates * len(measured), sizes)
+    if decision == "undecided" and is_complete:
+        further = _further_showers(sigmas, gates * len(measured), sizes)
+    low, high = interval(decisive)
+    if not _is_one_sided(gate):
+        low, high = (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
     return _named(
         gate,
         quantity,
         decision=decision,
         where=decisive.where,
-        value=_size(gate, decisive),
+        value=decisive.value if _is_one_sided(gate) else abs(decisive.value or 0.0),
         uncertainty=decisive.uncertainty,
-        low=low(decisive) if _is_one_sided(gate) else max(low(decisive), 0.0),
-        high=high(decisive),
+        low=low,
+        high=high,
         sigmas=decisive.sigmas,
         further_showers=further,
-        reason=quantity.reason if len(measured) < len(differences) else None,
+        reason=None if is_complete else reason,
     )
 
 
-def _further_showers(gate: Gate, difference: Difference, tests: int, sizes: Sizes) -> int | None:
+def _missing(difference: Difference) -> str:
+    """Why a difference is not measurable."""
+    where = f"at {difference.where}: " if difference.where else ""
+    if difference.reason is None:
+        return f"{where}not measurable here: the uncertainty is zero"
+    return where + difference.reason
+
+
+def _further_showers(sigmas: float, tests: int, sizes: Sizes) -> int | None:
     """Held-out Monte Carlo showers that would decide if the difference is what it seems; None: it is so near the
-    tolerance that no number is foreseen, or it is generated showers that lack."""
-    distance = abs(_size(gate, difference) - gate.tolerance)
-    above = _size(gate, difference) > gate.tolerance
-    needed = distance / (float(ndtri(1 - ERROR / tests)) if above else Z)
-    uncertainty = difference.uncertainty or 0.0
-    if needed <= 0 or not uncertainty:
-        return None
+    tolerance that no number is foreseen, or it is generated showers that lack.
+
+    sigmas: standard deviations by which it exceeds the tolerance now.
+    """
+    needed = float(ndtri(1 - ERROR / tests)) if sigmas > 0 else Z
     # Both samples contribute to the variance in proportion to the inverse of their size.
-    scaled = (1 / sizes.reference + 1 / sizes.generated) * (needed / uncertainty) ** 2 - 1 / sizes.generated
+    scaled = (1 / sizes.reference + 1 / sizes.generated) * (sigmas / needed) ** 2 - 1 / sizes.generated
     if scaled <= 0:
         return None
     further = math.ceil(1 / scaled) - sizes.reference

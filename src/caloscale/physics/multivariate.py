@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.detector.axes import Floats
 from caloscale.physics.classifier import (
+    REPEATS,
     Point,
     TwoSampleTest,
     classifier_features,
@@ -16,6 +18,7 @@ from caloscale.physics.classifier import (
     distance_features,
     energy_regression,
     extrapolate,
+    layer_features,
     learning_curve,
     measure_auc,
     split_by_primary,
@@ -47,10 +50,9 @@ def compare_with_classifier(samples: Samples, validation: Validation) -> Classif
     """AUC of generated showers against the number of training showers; of untrained and baseline showers, and of Monte
     Carlo against itself."""
     seed = validation.seed
-    asked = next((gate.showers for gate in validation.gates if gate.showers is not None), None)
     test = _two_sample_test(samples, samples.training, samples.generated, seed)
     try:
-        curve = learning_curve(test, seed=seed, also=asked)
+        curve = learning_curve(test, seed=seed, also=_asked("classifierAuc", validation))
         found = discriminate(test, seed=seed)
     except ValueError as error:
         return Classifier(reason=str(error))
@@ -71,10 +73,7 @@ def compare_with_classifier(samples: Samples, validation: Validation) -> Classif
         showers=last.showers,
         test_reference=len(test.real_test),
         test_generated=len(test.fake_test),
-        learning_curve=tuple(
-            LearningPoint(showers=p.showers, value=round(p.auc.value, 5), uncertainty=round(p.auc.uncertainty, 5))
-            for p in curve
-        ),
+        learning_curve=_points(curve),
         limit=Measured()
         if limit is None
         else Measured(value=number(limit.value), uncertainty=number(limit.uncertainty)),
@@ -90,11 +89,48 @@ def compare_with_classifier(samples: Samples, validation: Validation) -> Classif
     )
 
 
-def _two_sample_test(samples: Samples, real: Observed, generated: Observed, seed: int) -> TwoSampleTest:
+def compare_layers(samples: Samples, validation: Validation) -> Classifier:
+    """AUC by the energies of the layers alone, trained on as many showers as the gate states and on all."""
+    test = _two_sample_test(samples, samples.training, samples.generated, validation.seed, layer_features)
+    sizes = {test.largest} | {min(_asked("layerAuc", validation) or test.largest, test.largest)}
+    try:
+        curve = [measure_auc(test, size, seed=validation.seed, repeats=REPEATS) for size in sorted(sizes)]
+    except ValueError as error:
+        return Classifier(reason=str(error))
+    last = curve[-1]
+    return Classifier(
+        value=number(last.auc.value),
+        uncertainty=number(last.auc.uncertainty),
+        showers=last.showers,
+        test_reference=len(test.real_test),
+        test_generated=len(test.fake_test),
+        learning_curve=_points(curve),
+    )
+
+
+def _asked(quantity: str, validation: Validation) -> int | None:
+    """Training showers of the gate on this AUC."""
+    return next((gate.showers for gate in validation.gates if gate.quantity == quantity), None)
+
+
+def _points(curve: Sequence[Point]) -> tuple[LearningPoint, ...]:
+    return tuple(
+        LearningPoint(showers=p.showers, value=round(p.auc.value, 5), uncertainty=round(p.auc.uncertainty, 5))
+        for p in curve
+    )
+
+
+def _two_sample_test(
+    samples: Samples,
+    real: Observed,
+    generated: Observed,
+    seed: int,
+    features: Callable[[Observed], Floats] = classifier_features,
+) -> TwoSampleTest:
     observed = (real, samples.reference, generated)
     groups = group_by_primary(np.concatenate([o.primaries for o in observed]))
     parts: list[NDArray[np.intp]] = np.split(groups, np.cumsum([len(o) for o in observed])[:-1])
-    pairs = [(classifier_features(o), part) for o, part in zip(observed, parts)]
+    pairs = [(features(o), part) for o, part in zip(observed, parts)]
     return split_by_primary(pairs[0], pairs[1], pairs[2], seed)
 
 

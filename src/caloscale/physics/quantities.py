@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import scipy
@@ -13,7 +13,7 @@ from caloscale.physics.comparison import Weighted
 from caloscale.physics.energy_response import fitted_maxima
 from caloscale.physics.observables import Observed
 from caloscale.physics.resampling import FEWEST, summarise
-from caloscale.physics.response import binned_moments
+from caloscale.physics.response import binned_moments, central_widths, relative_widths
 from caloscale.physics.result import Classifier, Difference, ObservableResult, QuantityResult, number
 from caloscale.spec.validation import scale_of
 
@@ -21,16 +21,27 @@ TITLES = {
     "response": "Mean response",
     "linearity": "Non-linearity",
     "resolution": "Energy resolution",
+    "weightedResolution": "Energy resolution with layers weighted by absorber",
     "responseSpread": "Spread of the response",
     "showerMaximum": "Shower maximum",
     "depthSpread": "Spread of the depth",
     "transverseWidth": "Transverse width",
+    "widthSpread": "Spread of the transverse width",
     "hits": "Hits",
+    "hitsSpread": "Spread of the hits",
     "diversity": "Diversity",
     "classifierAuc": "Classifier AUC",
+    "layerAuc": "Classifier AUC of the layer energies",
 }
-BY_PARTICLE = ("response", "resolution", "showerMaximum", "hits")
+BY_PARTICLE = ("response", "resolution", "weightedResolution", "showerMaximum", "hits")
 """Quantities that are also measured for each primary of a list: a generator must not make one of them for all."""
+AXES = ("x", "y")
+WHERE = {"transverseWidth": AXES, "widthSpread": AXES} | dict.fromkeys(
+    ("responseSpread", "depthSpread", "hitsSpread"), ("",)
+)
+"""What the differences of a quantity are called that are not those of the ranges of energy."""
+MEASURABLE = 0.9
+"""Share of the bootstraps that must have a value: without one the scatter of the others is too small."""
 NEIGHBOURS_AMONG = 2000
 """Showers among which nearest neighbours are searched, at most: seconds."""
 
@@ -41,58 +52,51 @@ def measure_quantities(
     labels: Sequence[str],
     depth_x0: Floats,
     observables: Mapping[str, ObservableResult],
-    classifier: Classifier,
+    classifiers: Mapping[str, Classifier],
 ) -> dict[str, QuantityResult]:
     """All quantities by name, each as differences of generated from Monte Carlo showers with their uncertainty.
 
-    labels: of the ranges of energy.
+    labels: of the ranges of energy; classifiers: by the name of the quantity that is their AUC.
     """
-    pair = reference, generated
     differences = measure_differences(reference, generated, depth_x0)
     named = names_of_differences(differences, labels, tuple(reference.particles))
+    counts = [sample.ranges.sum(axis=0) for sample in (reference, generated)]
     results = {
-        name: _result(name, [_difference(values[:, k], where) for k, where in enumerate(named[name])], pair)
+        name: _result(name, [_difference(values[:, k], where, name, counts) for k, where in enumerate(named[name])])
         for name, values in differences.items()
     }
-    results["diversity"] = _result("diversity", [_diversity(reference.observed, generated.observed)], pair)
-    results["classifierAuc"] = QuantityResult(
-        title=TITLES["classifierAuc"],
-        unit="",
-        differences=tuple(
-            Difference(
-                where=f"{point.showers} showers of each kind",
-                value=point.value,
-                uncertainty=point.uncertainty,
-                sigmas=number((point.value - 0.5) / point.uncertainty) if point.uncertainty else None,
-            )
-            for point in classifier.learning_curve
-        ),
-        reason=classifier.reason,
-    )
-    return results | {f"{name}Separation": _of_separation(result) for name, result in observables.items()}
+    results["diversity"] = _result("diversity", [_diversity(reference.observed, generated.observed)])
+    results |= {name: _of_classifier(name, classifier) for name, classifier in classifiers.items()}
+    return results | {f"{name}Separation": of_separation(result) for name, result in observables.items()}
 
 
 def measure_differences(reference: Weighted, generated: Weighted, depth_x0: Floats) -> dict[str, Floats]:
     """Differences of generated from Monte Carlo showers by quantity, in its unit: (1 + B, K), row 0 the value.
 
     K: the ranges of energy, x and y, or 1; of the mean response the ranges and all energies. Of `BY_PARTICLE`, each
-    primary over all energies comes last where there are several.
+    primary over all energies comes last where there are several. Widths of distributions are half of their central 68%.
     """
     pair = reference, generated
-    sampled = [s.observed.sampling_fraction for s in pair]
-    widths = [binned_moments(s.weights, f, s.ranges) for s, f in zip(pair, sampled)]
-    response = _ratio(*(w.mean for w in widths))
+    means = [binned_moments(s.weights, s.observed.sampling_fraction, s.ranges).mean for s in pair]
+    plain = [relative_widths(s.weights, s.observed.sampling_fraction, s.ranges) for s in pair]
+    weighted = [relative_widths(s.weights, s.observed.weighted_fraction, s.ranges) for s in pair]
+    response = _ratio(*means)
     with np.errstate(invalid="ignore"):
         linearity = response / response.mean(axis=1, keepdims=True)
     found = {
-        "response": _per_cent(np.concatenate([response, _pooled(reference, *(w.mean for w in widths))], axis=1)),
-        "linearity": _per_cent(linearity),
-        "resolution": _per_cent(_ratio(*(w.relative for w in widths))),
-        "responseSpread": _per_cent(_pooled(reference, *(w.relative for w in widths))),
+        "response": _per_cent(np.concatenate([response, _pooled(reference, *means)], axis=1)),
+        "linearity": _per_cent(linearity if linearity.shape[1] > 1 else np.full_like(linearity, np.nan)),
+        "resolution": _per_cent(_ratio(*plain)),
+        "weightedResolution": _per_cent(_ratio(*weighted)),
+        "responseSpread": _per_cent(_pooled(reference, *plain)),
         "showerMaximum": fitted_maxima(generated, depth_x0) - fitted_maxima(reference, depth_x0),
-        "depthSpread": _per_cent(_spread_of_depth(*pair)),
+        "depthSpread": _per_cent(_spread(*pair, lambda o: o.moments_z[:, 0])),
         "transverseWidth": _per_cent(_transverse_widths(*pair)),
+        "widthSpread": _per_cent(
+            np.column_stack([_spread(*pair, lambda o: o.moments_x[:, 1]), _spread(*pair, lambda o: o.moments_y[:, 1])])
+        ),
         "hits": _per_cent(_ratio(*(binned_moments(s.weights, s.observed.hits, s.ranges).mean for s in pair))),
+        "hitsSpread": _per_cent(_spread(*pair, lambda o: o.hits)),
     }
     if reference.particles:
         of_each = measure_differences(reference.by_particle(), generated.by_particle(), depth_x0)
@@ -108,48 +112,79 @@ def names_of_differences(
 
     labels: of the ranges of energy; particles: names of the primaries where there are several.
     """
-    one = {"responseSpread": ("",), "depthSpread": ("",), "transverseWidth": ("x", "y")}
-    named = {name: one.get(name, tuple(labels)) for name in differences} | {"response": (*labels, "all energies")}
+    named = {name: WHERE.get(name, tuple(labels)) for name in differences} | {"response": (*labels, "all energies")}
     return {name: (*wheres, *particles) if name in BY_PARTICLE else wheres for name, wheres in named.items()}
 
 
-def _result(name: str, differences: Sequence[Difference], pair: tuple[Weighted, Weighted]) -> QuantityResult:
-    missing = any(d.value is None or d.uncertainty is None for d in differences)
-    counts = " and ".join(str(len(sample.observed)) for sample in pair)
-    reason = (
-        f"a range of energy has fewer than {FEWEST} showers, or no response: there are {counts} Monte Carlo and "
-        "generated showers"
-    )
-    return QuantityResult(
-        title=TITLES[name],
-        unit=scale_of(name).unit,
-        differences=tuple(differences),
-        reason=reason if missing else None,
-    )
+def _result(name: str, differences: Sequence[Difference]) -> QuantityResult:
+    return QuantityResult(title=TITLES[name], unit=scale_of(name).unit, differences=tuple(differences))
 
 
-def _of_separation(result: ObservableResult) -> QuantityResult:
-    """The excess over the expected null; overall and in the ranges of energy it is one number each: overall counts."""
-    return QuantityResult(
-        title=f"Separation: {result.title}",
-        unit="",
-        differences=(
-            Difference(
-                where="", value=result.excess, uncertainty=result.excess_uncertainty, sigmas=result.excess_sigmas
-            ),
-        ),
-        reason=result.reason,
-    )
-
-
-def _difference(bootstraps: Floats, where: str) -> Difference:
+def _difference(bootstraps: Floats, where: str, name: str, counts: Sequence[Floats]) -> Difference:
+    """counts: showers of both samples in the ranges of energy."""
     value, uncertainty = summarise(bootstraps)
+    if not np.isfinite(bootstraps[1:]).mean() >= MEASURABLE or not np.isfinite(uncertainty):
+        return Difference(where=where, value=number(value), reason=_reason(name, counts))
     return Difference(
         where=where,
+        scale="ratio" if scale_of(name).unit == "%" else "linear",
         value=number(value),
         uncertainty=number(uncertainty),
         sigmas=number(abs(value) / uncertainty) if uncertainty > 0 else None,
     )
+
+
+def _reason(name: str, counts: Sequence[Floats]) -> str:
+    """Why a difference of this quantity has no value, from the showers of both samples in the ranges of energy."""
+    fewest = min(float(count.min()) for count in counts)
+    if fewest < FEWEST:
+        return (
+            f"a range of energy has {fewest:.0f} showers, fewer than {FEWEST}: there are "
+            f"{' and '.join(f'{count.sum():.0f}' for count in counts)} Monte Carlo and generated showers"
+        )
+    if name == "linearity" and len(counts[0]) < 2:
+        return "not measurable here: there is one range of energy"
+    if name == "showerMaximum":
+        return "not measurable here: the fitted maximum of the mean profile is not within the layers"
+    return "not measurable here: a sample has no response, or the same value in all showers"
+
+
+def _of_classifier(name: str, classifier: Classifier) -> QuantityResult:
+    return QuantityResult(
+        title=TITLES[name],
+        unit="",
+        differences=tuple(
+            Difference(
+                where=f"{point.showers} showers of each kind",
+                value=point.value,
+                uncertainty=point.uncertainty,
+                sigmas=number((point.value - 0.5) / point.uncertainty) if point.uncertainty else None,
+            )
+            for point in classifier.learning_curve
+        ),
+        reason=classifier.reason,
+    )
+
+
+def of_separation(result: ObservableResult) -> QuantityResult:
+    """The excess over the expected null; overall and in the ranges of energy it is one number each: overall counts.
+
+    A separation is a squared distance D^2: the variance of its estimate is 4 D^2 s^2 on top of that of the null, and
+    that of its bootstraps has S = D^2 + the null in the place of D^2 (`resampling.excess_uncertainty`).
+    """
+    null = result.null_uncertainty or 0.0
+    slope = max((result.uncertainty or 0.0) ** 2 - null**2, 0.0) / result.separation if result.separation else 0.0
+    difference = Difference(
+        where="",
+        scale="squared",
+        value=result.excess,
+        uncertainty=result.excess_uncertainty,
+        null_uncertainty=null,
+        slope=slope,
+        sigmas=result.excess_sigmas,
+        reason=result.reason,
+    )
+    return QuantityResult(title=f"Separation: {result.title}", unit="", differences=(difference,), reason=result.reason)
 
 
 def _ratio(reference: Floats, generated: Floats) -> Floats:
@@ -173,11 +208,29 @@ def _filled(sample: Weighted) -> Weighted:
     return Weighted(sample.observed[keep], sample.weights[:, keep], sample.ranges[keep], sample.bins[keep])
 
 
-def _spread_of_depth(reference: Weighted, generated: Weighted) -> Floats:
-    """Ratio of the standard deviations of the barycentre in depth within a range of energy, pooled."""
+def _spread(reference: Weighted, generated: Weighted, quantity: Callable[[Observed], Floats]) -> Floats:
+    """Ratio of the widths of a quantity about what Monte Carlo has at the same energy and angle, pooled: (1 + B, 1).
+
+    quantity: its values (N,). What the primary determines is a polynomial in log(E) and cos^2(angle) that is fitted to
+    the Monte Carlo showers, whose widths are corrected for its terms.
+    """
     filled = [_filled(s) for s in (reference, generated)]
-    sigmas = [binned_moments(s.weights, s.observed.moments_z[:, 0], s.ranges).sigma for s in filled]
-    return _pooled(reference, *sigmas)
+    designs = [_of_primaries(s.observed) for s in filled]
+    values = [quantity(s.observed) for s in filled]
+    coefficients, _, terms, _ = np.linalg.lstsq(designs[0], values[0])
+    widths = [
+        central_widths(s.weights, value - design @ coefficients, s.ranges)
+        for s, value, design in zip(filled, values, designs)
+    ]
+    count = len(filled[0].observed)
+    return _pooled(reference, widths[0] * np.sqrt(count / max(count - terms, 1)), widths[1])
+
+
+def _of_primaries(observed: Observed) -> Floats:
+    logarithm, inclined = np.log(observed.energy_gev), np.cos(observed.angle_rad) ** 2
+    return np.column_stack(
+        [np.ones_like(logarithm), logarithm, logarithm**2, inclined, inclined**2, inclined * logarithm]
+    )
 
 
 def _transverse_widths(reference: Weighted, generated: Weighted) -> Floats:
@@ -199,7 +252,7 @@ def _diversity(reference: Observed, generated: Observed) -> Difference:
     """
     among = min(len(reference), len(generated), NEIGHBOURS_AMONG)
     if among < 5 * FEWEST:
-        return Difference(where="")
+        return Difference(where="", reason=f"needs {5 * FEWEST} showers of each kind, there are {among}")
     features = distance_features(reference)
     scale = features.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
@@ -212,6 +265,7 @@ def _diversity(reference: Observed, generated: Observed) -> Difference:
     spread = max(ratio, relative[0] ** 0.5) * np.sqrt(sum(relative))
     return Difference(
         where="",
+        scale="ratio",
         value=number(100 * (ratio - 1)),
         uncertainty=number(100 * spread),
         sigmas=number(abs(ratio - 1) / spread) if spread > 0 else None,

@@ -119,6 +119,7 @@ def separate(
         self_separation=number(null.halves),
         self_separation_uncertainty=number(null.halves_scatter),
         expected_null=number(null.expected),
+        null_uncertainty=number(null.scatter),
         excess=number(excess),
         excess_uncertainty=number(excess_uncertainty(uncertainty, null.scatter)),
         excess_sigmas=number(excess / null.scatter) if null.scatter > 0 else None,

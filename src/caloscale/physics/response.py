@@ -11,6 +11,9 @@ from caloscale.detector.axes import Floats
 
 FEWEST = 8
 """Fewest showers in a bin of energy for a mean or a width."""
+CENTRAL = (0.16, 0.84)
+"""Quantiles whose half distance is the width of a distribution: one standard deviation of Gaussian numbers. A standard
+deviation follows the tails: that of the response of two Geant4 samples of 1,500 showers differs by 11%."""
 
 
 def bin_of_energy(energy_gev: Floats, edges_gev: Floats) -> Floats:
@@ -28,12 +31,6 @@ class BinnedMoments:
     sigma: Floats
     count: Floats
 
-    @property
-    def relative(self) -> Floats:
-        """sigma / mean."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.mean > 0, self.sigma / self.mean, np.nan)
-
 
 def binned_moments(weights: Floats, values: Floats, bins: Floats) -> BinnedMoments:
     """Moments of values (N,) in bins (N, K) for each row of weights (B, N)."""
@@ -47,6 +44,44 @@ def binned_moments(weights: Floats, values: Floats, bins: Floats) -> BinnedMomen
         variance = (square - mean**2).clip(min=0) * count / (count - 1)
     filled = enough & (count > 1)
     return BinnedMoments(np.where(filled, mean + centre, np.nan), np.where(filled, np.sqrt(variance), np.nan), count)
+
+
+def central_widths(weights: Floats, values: Floats, bins: Floats) -> Floats:
+    """Half of the central 68% interval of values (N,) in bins (N, K) for each row of weights (B, N): (B, K).
+
+    A quantile is interpolated between the values, each at the middle of its weight (Hazen). NaN where a bin has fewer
+    than FEWEST showers.
+    """
+    widths = np.full((len(weights), bins.shape[1]), np.nan)
+    order = np.argsort(values, kind="stable")
+    for k in range(bins.shape[1]):
+        inside = order[bins[order, k] > 0]
+        if len(inside) < FEWEST:
+            continue
+        drawn = weights[:, inside]
+        reached = drawn.cumsum(axis=1)
+        with np.errstate(invalid="ignore"):
+            middle = (reached - drawn / 2) / reached[:, -1:]
+        low, high = (_interpolated(values[inside], middle, quantile) for quantile in CENTRAL)
+        widths[:, k] = np.where(reached[:, -1] > 1, (high - low) / 2, np.nan)
+    return widths
+
+
+def _interpolated(values: Floats, middle: Floats, quantile: float) -> Floats:
+    """Values (N,), ascending, at a quantile of each row of their cumulative weights (B, N): (B,)."""
+    after = (middle < quantile).sum(axis=1).clip(1, len(values) - 1)
+    rows = np.arange(len(middle))
+    below, above = middle[rows, after - 1], middle[rows, after]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        part = np.where(above > below, (quantile - below) / (above - below), 0.0).clip(0, 1)
+    return values[after - 1] + part * (values[after] - values[after - 1])
+
+
+def relative_widths(weights: Floats, values: Floats, bins: Floats) -> Floats:
+    """Half of the central 68% interval over the mean, arguments and result as `central_widths`."""
+    mean = binned_moments(weights, values, bins).mean
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(mean > 0, central_widths(weights, values, bins) / mean, np.nan)
 
 
 @dataclass(frozen=True)

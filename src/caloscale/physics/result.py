@@ -56,6 +56,8 @@ class Separation(Block):
     expected_null: float | None = None
     """Separation that is expected of two samples of one distribution, of the sizes that are compared: the
     self-separation, scaled from halves."""
+    null_uncertainty: float | None = None
+    """Standard deviation of the separation of two such samples."""
     excess: float | None = None
     """separation - expected null: does not depend on the numbers of showers."""
     excess_uncertainty: float | None = None
@@ -137,7 +139,7 @@ class Linearity(Block):
 
 
 class ResolutionRange(Block):
-    """sigma/E in a range of energy: standard deviation of sum/E over its mean."""
+    """sigma/E in a range of energy: half of the central 68% interval of sum/E over its mean."""
 
     sigma: Compared
     ratio: Measured
@@ -258,12 +260,22 @@ class Difference(Block):
 
     where: str
     """Range of energy, axis or number of training showers; empty: all."""
+    scale: Literal["linear", "ratio", "squared"] = "linear"
+    """On which its estimate has about the same uncertainty whatever it is: the difference itself; the logarithm of the
+    ratio of which it is the per cent above 1; of a squared distance the variance is `nullUncertainty`^2 + `slope` x
+    value."""
     value: float | None = None
     """With its sign, in the unit of its quantity."""
     uncertainty: float | None = None
     """Standard deviation."""
+    null_uncertainty: float = 0.0
+    """Of a squared distance: standard deviation of its estimate where it is zero."""
+    slope: float = 0.0
+    """Of a squared distance: increase of the variance of its estimate with it."""
     sigmas: float | None = None
     """Evidence: standard deviations from no difference."""
+    reason: str | None = None
+    """Why it is not measurable."""
 
 
 class QuantityResult(Block):
@@ -354,6 +366,8 @@ class Evaluation(Block):
     particles: tuple[ParticleResult, ...] = ()
     """By primary, where there are several."""
     classifier: Classifier
+    layer_classifier: Classifier
+    """By the energies of the layers alone: its AUC and the learning curve."""
     fpd: Distance
     kpd: Distance
     regression: Regression

@@ -16,7 +16,7 @@ from caloscale.physics.comparison import Comparison, Weighted
 from caloscale.physics.correlation import NAMES, correlation_features, weighted_correlation
 from caloscale.physics.energy_response import mean_energy
 from caloscale.physics.observables import Observed
-from caloscale.physics.response import FEWEST, bin_of_energy, binned_moments, gamma_maximum
+from caloscale.physics.response import FEWEST, bin_of_energy, binned_moments, gamma_maximum, relative_widths
 from caloscale.physics.result import numbers
 from caloscale.physics.samples import Samples
 from caloscale.showers.arrays import Showers
@@ -244,7 +244,7 @@ def _resolution(weighted: Mapping[str, Weighted], value: Callable[[Observed], Fl
     curves = {}
     for name in ("reference", "generated"):
         sample = weighted[name]
-        relative = binned_moments(sample.weights, value(sample.observed), sample.bins).relative
+        relative = relative_widths(sample.weights, value(sample.observed), sample.bins)
         curves[name] = Curve(values=relative[0], errors=_scatter(relative), x=mean_energy(sample))
     return Panel(curves=curves)
 

@@ -13,13 +13,17 @@ Quantity = Literal[
     "response",
     "linearity",
     "resolution",
+    "weightedResolution",
     "responseSpread",
     "showerMaximum",
     "depthSpread",
     "transverseWidth",
+    "widthSpread",
     "hits",
+    "hitsSpread",
     "diversity",
     "classifierAuc",
+    "layerAuc",
     "longitudinalProfileSeparation",
     "transverseProfileXSeparation",
     "transverseProfileYSeparation",
@@ -35,7 +39,9 @@ Quantity = Literal[
     "radius90Separation",
 ]
 """Differences of generated from Monte Carlo showers that a gate can limit. Their expectation does not depend on the
-number of showers, the AUC excepted, whose gate states it. docs/physics.md defines them."""
+number of showers, that of an AUC excepted, whose gate states it. docs/physics.md defines them."""
+AUCS = ("classifierAuc", "layerAuc")
+"""Quantities that depend on the number of showers which a classifier is trained on."""
 
 
 class Scale(NamedTuple):
@@ -50,7 +56,7 @@ class Scale(NamedTuple):
 
 def scale_of(quantity: str) -> Scale:
     """The scale of a quantity."""
-    if quantity == "classifierAuc":
+    if quantity in AUCS:
         return Scale("", 1.0, 0.5)
     if quantity.endswith("Separation"):
         return Scale("", 1.0)
@@ -64,9 +70,10 @@ class Gate(Block):
     """The quantity that is limited. Its largest difference in the ranges of energy counts."""
     tolerance: float = Field(gt=0, allow_inf_nan=False)
     """Largest allowed difference: per cent; layers for showerMaximum; for a separation its excess over the value that
-    is expected of equal distributions, 0 to 1; for classifierAuc the AUC, 0.5 to 1."""
+    is expected of equal distributions, 0 to 1; for classifierAuc and layerAuc the AUC, 0.5 to 1."""
     showers: int | None = Field(None, ge=100)
-    """classifierAuc only: showers of each kind that the classifier is trained on. An AUC rises with them."""
+    """classifierAuc and layerAuc only: showers of each kind that the classifier is trained on; an AUC rises with
+    them."""
 
     @model_validator(mode="after")
     def _check_that_it_decides(self) -> Self:
@@ -83,10 +90,10 @@ class Gate(Block):
                 f"is {lowest:g}",
                 remedy=f"set a tolerance above {lowest:g}",
             )
-        if (self.showers is not None) != (self.quantity == "classifierAuc"):
+        if (self.showers is not None) != (self.quantity in AUCS):
             raise InvalidValueError(
                 "an AUC depends on the number of showers that the classifier is trained on, other quantities do not",
-                remedy="give `showers` with classifierAuc, such as 1000, and with no other quantity",
+                remedy=f"give `showers` with {' and '.join(AUCS)}, such as 1000, and with no other quantity",
             )
         return self
 
