@@ -63,3 +63,51 @@ def test_scaled_samples_divide_the_batch_by_the_ranks() -> None:
 
 def test_the_exchanges_of_the_configuration_are_those_of_the_solver() -> None:
     assert get_args(Exchange) == (*METHODS, *COMPARED)
+
+
+TRAINING, SOLVING = "model: {preset: compact}\ndata: {seed: 5}\n", "solver: {ranks: 3}\n"
+
+
+def test_either_workload_is_told_by_its_block_or_preset(tmp_path: Path) -> None:
+    train, solve = tmp_path / "train.yaml", tmp_path / "solve.yaml"
+    train.write_text(TRAINING)
+    solve.write_text(SOLVING)
+    assert spec.load_any_run(train) == spec.load_run(train) == spec.parse_any_run(TRAINING)
+    assert spec.load_any_run(solve) == spec.load_solver_run(solve) == spec.parse_any_run(SOLVING)
+    assert spec.parse_solver_run(SOLVING).solver.ranks == 3 and spec.parse_run(TRAINING).data.seed == 5
+    ranks, seed = ["solver.ranks=7"], ["data.seed=9"]
+    assert spec.load_any_run(solve, overrides=ranks) == spec.load_solver_run(solve, overrides=ranks)
+    assert spec.load_any_run(preset="proxy-paper", overrides=ranks).solver.preset == "proxy-paper"
+    assert spec.load_any_run(solve, preset="proxy-paper").solver.events_per_sample == 100
+    assert spec.load_any_run(train, preset="fixed-angle", overrides=seed).data.seed == 9
+    assert spec.load_any_run(preset="compact", overrides=["data.showers=3"]).data.showers == 3
+    with pytest.raises(ConfigurationError, match="not both"):
+        spec.parse_any_run(TRAINING + SOLVING)
+    with pytest.raises(ConfigurationError, match="solver or model, not both") as caught:
+        spec.load_any_run(train, preset="proxy")
+    assert caught.value.file == f"{train}:1" and caught.value.field == "model"
+
+
+def test_a_custom_resource_is_named_by_its_source() -> None:
+    for raw, field in (({"solver": {"ranks": 0}}, "solver.ranks"), ({"train": {"epochs": 0}}, "train.epochs")):
+        with pytest.raises(ConfigurationError) as caught:
+            spec.build_any_run(raw, file="trainingrun/gan")
+        assert (caught.value.file, caught.value.field) == ("trainingrun/gan", field)
+        with pytest.raises(ConfigurationError) as caught:
+            spec.build_any_run(raw)
+        assert (caught.value.file, caught.value.field) == (None, field)
+    with pytest.raises(ConfigurationError) as caught:
+        spec.parse_solver_run("solver: {ranks: 0}")
+    assert caught.value.file is None
+
+
+def test_a_preset_that_was_read_can_be_changed() -> None:
+    spec.load_preset("compact")["data"]["preprocessing"]["rebin"][0] = 99
+    spec.load_preset("compact")["model"]["preset"] = "other"
+    assert spec.load_run(preset="compact").data.preprocessing.rebin == (3, 3, 1)
+
+
+def test_a_dumped_run_has_its_blocks_in_order_and_its_letters_as_they_are() -> None:
+    text = spec.dump_run(spec.load_run(preset="compact", overrides=["data.source=/daten/Köln", "budget.maxUsd=9.5"]))
+    assert list(yaml.safe_load(text)) == [field.alias for field in spec.Run.model_fields.values()]
+    assert "/daten/Köln" in text and yaml.safe_load(text)["budget"]["maxUsd"] == "9.5"
