@@ -6,7 +6,15 @@ import datetime as dt
 import itertools
 from typing import Any
 
+import pytest
+
+from caloscale.cluster.accounting import KEPT_ATTEMPTS
+from caloscale.cluster.capacity.nodes import node_of, pools_of
 from caloscale.cluster.capacity.pods import Diagnostic
+from caloscale.errors import ConfigurationError
+from caloscale.spec import load_run
+from caloscale.spec.hardware import MOST_NODES, MOST_WORKERS
+from caloscale.status import AttemptStatus, NodeUsage, RunStatus
 from tests.cluster import examples as ex
 from tests.operator.world import START, World, ended, settled, world
 
@@ -132,3 +140,39 @@ def test_warnings_of_the_cluster_are_reported_while_workers_do_not_start() -> No
     w.warnings = []
     w.until(lambda w: w.phase == "Running")
     assert blocked(w)["status"] == "False"
+
+
+@pytest.mark.parametrize(
+    ("hardware", "said"),
+    [
+        ({"nodes": 1, "acceleratorsPerWorker": 8}, "workers with 8 accelerators each do not fill 1 nodes of pool own"),
+        ({"nodes": 1, "acceleratorsPerWorker": 3, "placement": "Free"}, "workers with 3 accelerators each do not fill"),
+        ({"nodes": 2, "workers": 3, "placement": "Free"}, "3 with 4 accelerators each do not fill 2 nodes of pool own"),
+    ],
+)
+def test_a_placement_that_cannot_be_is_a_condition_with_a_remedy(hardware: dict[str, Any], said: str) -> None:
+    """On nodes with four GPUs that the catalogue does not have."""
+    unknown = {"cloud.google.com/gke-accelerator": "", "nvidia.com/gpu.product": "Own-GPU-9000"}
+    own = ex.node("n0", "own", 4, labels={**unknown, "node.kubernetes.io/instance-type": "own-machine"})
+    w = World(own, spec={"model": {"preset": "variable-angle"}, "hardware": {"region": "europe-west4", **hardware}})
+    w.spec["hardware"]["accelerator"] = pools_of([node_of(own)], ())[0][0].key.accelerator
+    w.reconcile()
+    (planned,) = (c for c in w.status["conditions"] if c["type"] == "Planned")
+    assert planned["status"] == "False" and said in planned["message"] and "leave hardware" in planned["message"]
+    assert w.phase == "Waiting" and not w.jobs
+
+
+def test_the_largest_status_fits_the_api_server() -> None:
+    """The longest names that Kubernetes allows pods of jobs and usual nodes."""
+    moment = START
+    usage = [
+        NodeUsage(pod=f"{'p' * 58}-{i:04d}", uid="u" * 36, node=f"{'n' * 58}-{i:04d}", since=moment, until=moment)
+        for i in range(MOST_WORKERS)
+    ]
+    attempt = AttemptStatus(number=1, job="j", nodes=MOST_NODES, workers=MOST_WORKERS, launched=moment)
+    status = RunStatus(attempts=(*[attempt] * KEPT_ATTEMPTS, attempt.model_copy(update={"node_usage": tuple(usage)})))
+    assert len(status.model_dump_json(by_alias=True, exclude_none=True)) < 0.7 * 2**20
+    for field, most in (("nodes", MOST_NODES), ("workers", MOST_WORKERS), ("count", 16 * MOST_NODES)):
+        load_run(preset="variable-angle", overrides=[f"hardware.{field}={most}"])
+        with pytest.raises(ConfigurationError, match=field):
+            load_run(preset="variable-angle", overrides=[f"hardware.{field}={most + 1}"])

@@ -12,6 +12,10 @@ from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 from caloscale.spec.duration import Duration
 
+MOST_NODES = 1024
+MOST_WORKERS = 2048
+"""The status of a run has an entry for each worker, at most some 270 bytes, and the API server takes 1 MiB."""
+
 
 class Hardware(Block):
     """Where the run trains. Every field may be absent: then the planner chooses."""
@@ -26,9 +30,9 @@ class Hardware(Block):
     nodes without accelerators, count of them."""
     machine_type: str | None = None
     """Machine type of the nodes (n1-standard-64); absent: the usual host of the accelerator and perNode."""
-    count: int | None = Field(default=None, ge=1)
+    count: int | None = Field(default=None, ge=1, le=16 * MOST_NODES)
     """GPUs, or TPU chips (v2 and v3: two cores, so two replicas, a chip)."""
-    per_node: int | None = Field(default=None, ge=1)
+    per_node: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
     """Accelerators of a node."""
     topology: str | None = Field(default=None, pattern=r"^\d+(x\d+){1,2}$")
     """Topology of the TPU slice in chips, such as 2x2 or 4x4."""
@@ -38,16 +42,16 @@ class Hardware(Block):
     """Region of the machines and of the prices."""
     placement: Literal["Aligned", "Free"] = "Aligned"
     """Aligned: one worker a node with all its accelerators. Free: any division into workers."""
-    nodes: int | None = Field(default=None, ge=1)
+    nodes: int | None = Field(default=None, ge=1, le=MOST_NODES)
     """Nodes; absent: from count and perNode."""
-    workers: int | None = Field(default=None, ge=1)
+    workers: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
     """Workers; absent: one a node (Aligned), or the best (Free)."""
-    accelerators_per_worker: int | None = Field(default=None, ge=1)
+    accelerators_per_worker: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
     """Accelerators of a worker; absent: all of the node (Aligned), or the best (Free)."""
     advertised: bool = False
     """The accelerators are only advertised, as on a development cluster: train on the processor when TensorFlow does
     not see them. False: a worker that was given accelerators and does not see them ends with exit code 140."""
-    max_nodes: int = Field(default=16, ge=1, le=1024)
+    max_nodes: int = Field(default=16, ge=1, le=MOST_NODES)
     """Most nodes that the planner considers when it chooses the count."""
     queue: str | None = None
     """Kueue queue that admits the run."""

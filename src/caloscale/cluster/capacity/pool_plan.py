@@ -23,6 +23,7 @@ from caloscale.planning.search.offers import cluster_rate
 from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import AnyRun, Hardware, Run, SolverRun
 from caloscale.spec.cluster import Backend
+from caloscale.spec.hardware import MOST_WORKERS
 from caloscale.status import NodeTotals, Placed
 
 SCALE_FROM_ZERO = "scale-from-zero: "
@@ -91,6 +92,12 @@ def plan_on(run: AnyRun, hardware: Hardware, pool: Pool, catalogue: Catalogue) -
         planned = _on_more(run, hardware, pool, catalogue, there, planned)
     if not isinstance(planned, Placed):
         return planned
+    if planned.workers > MOST_WORKERS:
+        return InputError(
+            f"{planned.workers} workers are more than a run can have on a cluster, {MOST_WORKERS}",
+            field="hardware.acceleratorsPerWorker",
+            remedy="give each worker more accelerators (hardware.placement Aligned: all of its node)",
+        )
     workers_per_node = planned.workers // planned.nodes
     return planned.model_copy(update={"pool": pool.key.name, **requests_of(pool, workers_per_node)})
 
@@ -266,6 +273,14 @@ def _unpriced(run: Run, hardware: Hardware, pool: Pool, problem: InputError) -> 
         raise problem
     key = pool.key
     per_worker = hardware.accelerators_per_worker or key.workers_per_node
+    workers = nodes * (key.workers_per_node // per_worker)
+    if key.workers_per_node % per_worker or hardware.workers not in (None, workers):
+        raise InputError(
+            f"{hardware.workers or 'workers'} with {per_worker} accelerators each do not fill {nodes} nodes of pool "
+            f"{key.name} with {key.workers_per_node} each",
+            field="hardware.acceleratorsPerWorker" if hardware.workers is None else "hardware.workers",
+            remedy="leave hardware.acceleratorsPerWorker and hardware.workers out, or name values that fill the nodes",
+        )
     try:
         batch = run.train.replica_batch(replicas_of(key.accelerator, nodes * key.workers_per_node))
     except InvalidValueError as error:
@@ -274,7 +289,7 @@ def _unpriced(run: Run, hardware: Hardware, pool: Pool, problem: InputError) -> 
         run,
         pool,
         nodes=nodes,
-        workers=nodes * (key.workers_per_node // per_worker),
+        workers=workers,
         accelerators_per_worker=per_worker if key.per_node else 0,
         batch_per_replica=batch,
         reasons=(f"no estimate: {problem.problem}",),
