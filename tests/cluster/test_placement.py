@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from caloscale.cluster.capacity import pool_plan
 from caloscale.cluster.capacity.nodes import Use, node_of, pools_of
 from caloscale.cluster.capacity.placement import choose_placement, shortage, verify_placement
 from caloscale.cluster.capacity.resizing import resize, shrink, worker_configuration
@@ -283,3 +286,20 @@ def test_ranks_that_do_not_fill_nodes_are_named() -> None:
     divided = ex.solver_of("solver.ranks=5", "hardware.count=4")  # two on each of the first two, one on the third
     choice = choose_placement(divided, ex.pools(*(ex.cpu_node(f"c{i}") for i in range(4))), ex.CATALOGUE)
     assert choice.placed is None and "5 do not fill 4 nodes" in choice.message
+
+
+def test_of_plans_those_that_were_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More waiting runs of different specs than are kept do not have everything planned anew."""
+    monkeypatch.setattr(pool_plan, "MOST_KNOWN", 3)
+    planned: list[int] = []
+    make = pool_plan._planned
+
+    def count(run: Any, *rest: Any) -> Any:
+        planned.append(run.hardware.count)
+        return make(run, *rest)
+
+    monkeypatch.setattr(pool_plan, "_planned", count)
+    catalogue, pools = replace(ex.CATALOGUE, known={}), ex.pools(*(ex.node(f"n{i}") for i in range(8)))
+    for number in (1, 2, 3, 1, 4, 1, 3, 4, 2):
+        choose_placement(ex.run_of(f"hardware.count={8 * number}"), pools, catalogue)
+    assert planned == [8, 16, 24, 32, 16] and len(catalogue.known) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 from typing import Any
 
@@ -266,3 +267,62 @@ def test_the_end_of_a_pipelines_step_concerns_the_run_that_it_follows() -> None:
     elsewhere = {**pod("step", 6, "Failed", run="")}
     elsewhere["metadata"] = {**elsewhere["metadata"], "namespace": "others"}
     assert GAN not in store.put("Pod", elsewhere)
+
+
+def test_an_echo_of_an_own_write_concerns_nobody() -> None:
+    """The event may be quicker than the answer."""
+    store = Store()
+    store.put("TrainingRun", run(1, phase="Pending"))
+    store.assume(GAN, RunStatus(phase="Starting"), "1")
+    assert store.put("TrainingRun", run(2, phase="Starting")) == set() and store.runs[GAN].version == "2"
+    edited = run(3, phase="Starting")
+    edited["metadata"]["generation"] = 2
+    assert store.put("TrainingRun", edited) == {GAN}
+    assert store.put("TrainingRun", {**edited, "metadata": {**edited["metadata"], "resourceVersion": "4"}}) == set()
+    assert store.put("TrainingRun", run(5, phase="Starting", message="by somebody else")) == {GAN}
+
+
+REPORT = {"epoch": 1.2, "epochs": 60, "step": 1000, "steps": 100_000, "checkpointStep": 900}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "changes", "concerns"),
+    [
+        (15, {"step": 1100}, False),
+        (59, {"step": 1999}, False),
+        (60, {"step": 1100}, True),
+        (15, {"step": 2000}, True),
+        (15, {"checkpointStep": 1050}, True),
+        (15, {"epoch": 2.0}, True),
+    ],
+)
+def test_a_report_concerns_its_run_when_it_brings_news(seconds: int, changes: dict[str, Any], concerns: bool) -> None:
+    """All others are kept for the next decision."""
+    store, w = Store(), World(*(ex.spot(f"n{i}") for i in range(4)), spec=QUEUED, uid="u")
+    w.reconcile()
+    made = w.others["ConfigMap/gan-progress"]
+
+    def reported(version: int, after: int, **changes: Any) -> set[RunKey]:
+        moment = (dt.datetime(2026, 11, 21, 10, tzinfo=dt.UTC) + dt.timedelta(seconds=after)).isoformat()
+        data = {"progress.json": json.dumps({**REPORT, **changes, "updated": moment})}
+        return store.put("ConfigMap", versioned({**made, "data": data}, version))
+
+    store.put("TrainingRun", run(1, phase="Running", progress={**REPORT, "updated": "2026-11-21T10:00:00Z"}))
+    assert reported(2, 0) == {GAN}
+    assert reported(3, seconds, **changes) == ({GAN} if concerns else set())
+    assert store.progress[GAN] is not None and store.progress[GAN].updated is not None
+    assert store.progress[GAN].updated.second == seconds % 60
+
+
+def test_with_many_runs_money_and_steps_are_written_more_seldom() -> None:
+    store, attempt = Store(), {"number": 1, "job": "j", "nodes": 1, "workers": 1, "launched": "2026-11-21T10:00:00Z"}
+    for number in range(1300):
+        raw = run(1, phase="Running", attempts=[attempt])
+        raw["metadata"] |= {"name": f"r{number}", "uid": f"u{number}"}
+        store.put("TrainingRun", raw)
+    assert store.refresh_seconds == 65
+    for number in range(300):
+        ended = run(2, phase="Running", attempts=[{**attempt, "ended": "2026-11-21T11:00:00Z"}])
+        ended["metadata"] |= {"name": f"r{number}", "uid": f"u{number}"}
+        store.put("TrainingRun", ended, gone=number % 2 == 0)
+    assert store.refresh_seconds == 60

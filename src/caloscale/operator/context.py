@@ -58,6 +58,8 @@ class Snapshot:
     """Pod of the run's client (a pipeline's step), without which it is to stop; None: it needs none."""
     client_runs: bool = True
     """Whether that pod is there and has not ended."""
+    refresh_seconds: float = 60.0
+    """Money and steps that are all that is new of a run are written after so long, s."""
     warnings: Sequence[Diagnostic] = ()
     """Warnings about workers that take long to start, newest first."""
 

@@ -193,12 +193,13 @@ class Controller:
                 has_progress=run in store.progress,
                 nodes=store.ready_nodes(),
                 pools=lambda: store.pools_for(run),
-                catalogue=self.catalogue(),
+                catalogue=self.catalogue(look=False),
                 image=self.settings.image,
                 solver_image=self.settings.solver_image,
                 gone_pods=store.went_of(run),
                 has_queues=self._has_queues,
                 namesakes=store.namesakes_of(run),
+                refresh_seconds=store.refresh_seconds,
                 client_pod=client_pod,
                 client_runs=client_pod is None or store.is_there(run.namespace, client_pod),
                 warnings=[
@@ -298,8 +299,13 @@ class Controller:
             self._may_boost = not (isinstance(error, ApiException) and error.status == FORBIDDEN)
             log.info("%s: the cost of an eviction was not published: %s", run, message_of(error))
 
-    def catalogue(self) -> Catalogue:
-        """Prices, measurements and node labels of today; read anew when the day or a file of the ConfigMaps changes."""
+    def catalogue(self, *, look: bool = True) -> Catalogue:
+        """Prices, measurements and node labels of today; read anew when the day or a file of the ConfigMaps changes.
+
+        ``look``: whether to look at the files.
+        """
+        if not look and self._catalogue is not None and self._catalogue[1].as_of == today():
+            return self._catalogue[1]
         prices, labels = (_files(folder) for folder in (self.settings.prices, self.settings.labels))
         day = today()
         state = (day, tuple((file, _changed(file)) for file in (*prices, *labels)))

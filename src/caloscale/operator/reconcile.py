@@ -15,12 +15,11 @@ from caloscale.operator.attempts import start, watch
 from caloscale.operator.context import Boost, Decision, Draft, Snapshot
 from caloscale.operator.failures import CONDITION, clear, expire, give_up, judge, limit_reached, settle_end, suspend
 from caloscale.spec import AnyRun
-from caloscale.status import FINISHED, MENDABLE, AttemptStatus, Phase
+from caloscale.status import FINISHED, MENDABLE, AttemptStatus, Phase, RunProgress
 
-COST_REFRESH_SECONDS = 60.0
-"""A running meter alone makes no status more often than this, s."""
-PROGRESS_SECONDS = 60.0
-"""A report of worker 0 that brings nothing but steps makes no status more often than this, s."""
+REFRESH_SECONDS, REFRESHED_PER_SECOND = 60.0, 20.0
+"""A running meter alone, or a report that brings nothing but steps, makes no status more often than this, s; with many
+runs as seldom as keeps all of them together below so many writes a second."""
 GANG_SECONDS = 5.0
 """Changes of single workers are written so long after the last one, s, or with the next change of the run."""
 HEARTBEAT_SECONDS = 60.0
@@ -149,15 +148,22 @@ def _proceed(draft: Draft, run: AnyRun) -> None:
 
 
 def _keep_old_progress(draft: Draft) -> None:
-    """A report alone is written when it brings something new: an epoch, a checkpoint, a hundredth, or once a minute."""
+    """A report alone is written when it brings something new (`brings_news`)."""
     before, report = draft.seen.status, draft.status.progress
     known = before.progress
     if known is None or report is None or draft.status.model_copy(update={"progress": known}) != before:
         return
-    due = (known.updated or draft.now) + dt.timedelta(seconds=PROGRESS_SECONDS)
-    is_new = (int(report.epoch), report.checkpoint_step) != (int(known.epoch), known.checkpoint_step)
-    if not is_new and (report.step - known.step) * 100 < report.steps and (report.updated or due) < due:
+    if not brings_news(known, report, draft.seen.refresh_seconds):
         draft.put(progress=known)
+
+
+def brings_news(known: RunProgress, report: RunProgress, refresh_seconds: float) -> bool:
+    """Whether a report is to be in the status: an epoch, a checkpoint, a hundredth of the steps, or after a while."""
+    is_new = (int(report.epoch), report.checkpoint_step) != (int(known.epoch), known.checkpoint_step)
+    if is_new or (report.step - known.step) * 100 >= report.steps or None in (known.updated, report.updated):
+        return True
+    assert known.updated is not None and report.updated is not None
+    return (report.updated - known.updated).total_seconds() >= refresh_seconds
 
 
 def _put_off(draft: Draft) -> None:
@@ -182,7 +188,7 @@ def _account(draft: Draft, run: AnyRun | None = None) -> None:
     before = draft.seen.status
     in_use = any(usage.until is None for attempt in draft.status.attempts for usage in attempt.node_usage)
     known = draft.status.cost.updated if draft.status.cost is not None else None
-    stale = known is None or (draft.now - known).total_seconds() >= COST_REFRESH_SECONDS
+    stale = known is None or (draft.now - known).total_seconds() >= draft.seen.refresh_seconds
     if draft.status.attempts and (draft.status != before or (in_use and stale)):
         draft.status, problem = with_cost(draft.status, draft.seen.catalogue.prices, draft.now)
         placed = draft.status.placement
@@ -199,7 +205,7 @@ def _account(draft: Draft, run: AnyRun | None = None) -> None:
         if run is not None and draft.queue(run) is not None:
             _publish_eviction_cost(draft)
     if in_use:
-        draft.later(COST_REFRESH_SECONDS)
+        draft.later(draft.seen.refresh_seconds)
 
 
 MOST_BOOST = 99

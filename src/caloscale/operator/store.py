@@ -35,6 +35,7 @@ from caloscale.cluster.capacity.pods import (
 from caloscale.cluster.names import RunKey
 from caloscale.connection import Page
 from caloscale.operator.parking import Parking
+from caloscale.operator.reconcile import REFRESH_SECONDS, REFRESHED_PER_SECOND, brings_news
 from caloscale.status import FINISHED, RunProgress, RunStatus
 
 log = logging.getLogger(__name__)
@@ -105,6 +106,7 @@ class Store:
         self._coming_of: dict[RunKey, tuple[str, int]] = {}
         self._coming: Counter[str] = Counter()
         self._less_coming: set[str] = set()
+        self._with_live: set[RunKey] = set()
         self.parking = Parking()
         self._ready: dict[str, bool] | None = None
 
@@ -235,10 +237,11 @@ class Store:
             return set()
         key = self._progress_maps[name] = RunKey(name[0], owner["name"], owner["uid"])
         progress = read_progress(raw)
-        if key in self.progress and self.progress[key] == progress:
-            return set()
-        self.progress[key] = progress
-        return {key}
+        is_first, self.progress[key] = key not in self.progress, progress
+        run = self.runs.get(key)
+        if is_first or run is None or run.status.progress is None or progress is None:
+            return {key}
+        return {key} if brings_news(run.status.progress, progress, self.refresh_seconds) else set()
 
     def _take_warning(self, name: Name, raw: Mapping[str, Any]) -> set[RunKey]:
         warning = warning_of(raw)
@@ -372,6 +375,11 @@ class Store:
                 coming[pool] -= missing
             return self.capacity.pools(own, coming)
 
+    @property
+    def refresh_seconds(self) -> float:
+        """How often what is written of a run changes by money and steps alone, s."""
+        return max(REFRESH_SECONDS, len(self._with_live) / REFRESHED_PER_SECOND)
+
     def _use(self, before: Use | None, after: Use | None) -> None:
         """A pod takes of its node something else than before."""
         if before != after:
@@ -389,6 +397,7 @@ class Store:
             bound |= {usage.node for usage in live.node_usage}
             if live.nodes > len(bound):
                 self._coming_of[run] = (placed.pool, live.nodes - len(bound))
+        (self._with_live.discard if live is None else self._with_live.add)(run)
         after = self._coming_of.get(run)
         if before != after:
             for pair, sign in ((before, -1), (after, 1)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -28,8 +29,8 @@ from caloscale.status import NodeTotals, Placed
 
 SCALE_FROM_ZERO = "scale-from-zero: "
 """Prefix of the names of pools that have no node yet (`scale_from_zero_pools`)."""
-MOST_KNOWN = 1000
-"""Plans that are kept."""
+MOST_KNOWN = 10_000
+"""Plans that are kept, those that were asked for last."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Catalogue:
     """Day of the prices."""
     labels: NodeLabels = field(default_factory=load_labels)
     """What labels and taints of nodes say."""
-    known: dict[tuple[str, PoolKey, int], Placed | str | InputError] = field(default_factory=dict, compare=False)
+    known: dict[tuple[bytes, PoolKey, int], Placed | str | InputError] = field(default_factory=dict, compare=False)
     """Plans that were made: a run that waits is planned again with every node that comes and goes."""
 
 
@@ -163,15 +164,16 @@ def _known(
     run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue, most_nodes: int
 ) -> Placed | str | InputError:
     """The placement on at most so many nodes, from what was planned before where it was."""
-    key = (run.model_dump_json(), replace(pool.key, name=""), most_nodes)
-    if key not in catalogue.known:
-        if len(catalogue.known) >= MOST_KNOWN:
-            catalogue.known.clear()
-        try:
-            catalogue.known[key] = _planned(run, hardware, pool, catalogue, most_nodes)
-        except InputError as error:
-            catalogue.known[key] = error
-    return catalogue.known[key]
+    digest = hashlib.blake2b(run.model_dump_json().encode(), digest_size=16).digest()
+    key, known = (digest, replace(pool.key, name=""), most_nodes), catalogue.known
+    try:
+        planned = known.pop(key) if key in known else _planned(run, hardware, pool, catalogue, most_nodes)
+    except InputError as error:
+        planned = error
+    known[key] = planned  # behind all others
+    if len(known) > MOST_KNOWN:
+        del known[next(iter(known))]
+    return planned
 
 
 def _planned(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue, most_nodes: int) -> Placed | str:
