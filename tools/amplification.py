@@ -32,7 +32,7 @@ def rows_of(files: Sequence[Path]) -> list[list[str]]:
         sampling = np.array([100 * one[name]["uncertainty"] for one in comparisons]) / np.sqrt(2)
         per_shower = float(np.sqrt(np.mean(sampling**2) * SHOWERS))
         predicted = of_scatter(deviations, sampling, per_shower)
-        observed = of_deviation(deviations, sampling, per_shower, SHOWERS)
+        observed = of_deviation(deviations, np.sqrt(2) * sampling, per_shower)
         ratio = f"{predicted.value / observed.value:.2f}" if predicted.value and observed.value else "no ratio"
         values = ", ".join(f"{value:+.2f}" for value in deviations)
         rows.append([COLUMNS[name], values, str(predicted), str(observed), ratio])

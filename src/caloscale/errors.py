@@ -197,7 +197,7 @@ class NotAcceptedError(CaloscaleError):
         remedy = {
             "rejected": "train longer or change the networks; the verdict names the gates that are not met",
             "undecided": "hold out more Monte Carlo showers (data.showers, data.validationFraction)",
-            "not assessed": "set validation.gates",
+            "not assessed": "set validation.gates on the quantities that the verdict names",
         }[decision]
         super().__init__(f"the model is {decision}, and --require-release was given", remedy=remedy)
 

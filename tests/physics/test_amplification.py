@@ -10,7 +10,7 @@ import pytest
 from caloscale.detector.axes import axes_of
 from caloscale.errors import InputError
 from caloscale.physics import compare
-from caloscale.physics.amplification import measure_amplification, of_deviation, of_scatter
+from caloscale.physics.amplification import measure_amplification, measure_worth, of_deviation, of_scatter
 from caloscale.physics.worth import Number, equivalent, worth_of
 from caloscale.showers.arrays import Showers
 from caloscale.spec import dump_run, load_run
@@ -20,6 +20,7 @@ from tests.physics.conftest import DATA, VALIDATION, make_showers
 PER_SHOWER, SYSTEMATIC = 20.0, 0.5
 TRUE_NUMBER = (PER_SHOWER / SYSTEMATIC) ** 2
 GENERATED, REFERENCE = 10_000, 10_000
+SIGMA = PER_SHOWER * (1 / GENERATED + 1 / REFERENCE) ** 0.5
 
 
 def ensemble(random: np.random.Generator, members: int, systematic: float) -> tuple[np.ndarray, np.ndarray]:
@@ -49,7 +50,7 @@ def test_no_systematic_error_gives_a_lower_bound() -> None:
     for _ in range(300):
         for found in (
             of_scatter(*ensemble(random, 4, 0.0), PER_SHOWER),
-            of_deviation(*ensemble(random, 4, 0.0), PER_SHOWER, REFERENCE),
+            of_deviation(ensemble(random, 4, 0.0)[0], np.full(4, SIGMA), PER_SHOWER),
         ):
             assert 0 < found.low < np.inf
             assert found.value is None or found.value >= found.low
@@ -67,7 +68,7 @@ def test_a_common_bias_is_observed_but_not_predicted() -> None:
     random, squares = np.random.default_rng(4), []
     for _ in range(200):  # the Monte Carlo sample's own fluctuation moves all members
         values, sampling = ensemble(random, 20, 0.1)
-        found = of_deviation(values + 3, sampling, PER_SHOWER, REFERENCE)
+        found = of_deviation(values + 3, np.full(20, SIGMA), PER_SHOWER)
         assert found.value is not None
         squares.append(PER_SHOWER**2 / found.value)
     assert np.mean(squares) == pytest.approx(3**2 + 0.1**2, rel=0.03)
@@ -80,8 +81,8 @@ def test_interval_of_the_deviation_of_one_generator_covers_its_bias() -> None:
     random, covered = np.random.default_rng(5), 0
     bias = 0.8
     for _ in range(1000):
-        values, sampling = ensemble(random, 1, 0.0)
-        found = of_deviation(values + bias, sampling, PER_SHOWER, REFERENCE)
+        values, _ = ensemble(random, 1, 0.0)
+        found = of_deviation(values + bias, np.array([SIGMA]), PER_SHOWER)
         truth = (PER_SHOWER / bias) ** 2
         covered += found.low <= truth and (found.high is None or truth <= found.high)
     assert covered >= 935
@@ -129,15 +130,16 @@ def test_response_of_toy_showers_is_worth_what_its_bias_says() -> None:
         for fake in (make_showers(600, 2, response=1.2), make_showers(600, 3, response=1.2))
     ]
     labels = [f"range {k}" for k in range(weighted[0]["reference"].ranges.shape[1])]
-    found = measure_amplification(
-        weighted[0]["reference"],
-        [one["generated"] for one in weighted],
+    found = measure_worth(
+        [(one["reference"], one["generated"]) for one in weighted],
         labels,
         axes_of(DATA).depth_x0,
+        gated=["response"],
+        source="geant4",
         generated=10**9,
-        usd=12.0,
-    )
-    response = next(one for one in found if (one.quantity, one.where) == ("response", "all energies"))
+    ).of_runs(("one", "other"), 12.0)
+    assert found.worst == min(found.gated, key=lambda one: one.worth.value)
+    response = next(one for one in found.gated if (one.quantity, one.where) == ("response", "all energies"))
     fraction = real.cells_gev.sum(axis=(1, 2, 3)) / real.energy_gev
     assert response.per_shower == pytest.approx(100 * fraction.std() / fraction.mean(), rel=0.3)
     assert response.observed.value == pytest.approx((response.per_shower / 20) ** 2, rel=0.3)
@@ -153,4 +155,4 @@ def test_quantities_without_a_statistical_error_have_no_number() -> None:
     pair = compare(same, same, training=same, untrained=None, data=DATA, validation=VALIDATION).weighted
     labels = [f"range {k}" for k in range(pair["reference"].ranges.shape[1])]
     depth_x0 = axes_of(DATA).depth_x0
-    assert measure_amplification(pair["reference"], [pair["generated"]] * 2, labels, depth_x0, generated=10) == []
+    assert measure_amplification([(pair["reference"], pair["generated"])] * 2, labels, depth_x0, generated=10) == ()

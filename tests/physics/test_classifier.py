@@ -66,7 +66,7 @@ def gaussians(shift: float, sizes: tuple[int, int, int] = (1200, 500, 2000), see
 def test_classifier_comes_near_the_best_possible():
     """Two Gaussians one standard deviation apart: no classifier beats Phi(1 / sqrt(2)) = 0.76."""
     test, best = gaussians(1), norm.cdf(1 / np.sqrt(2))
-    curve = learning_curve(test, seed=1, also=1000)
+    curve = learning_curve(test, seed=1, also=[1000])
     assert [p.showers for p in curve] == [150, 300, 600, 1000, 1200]
     last, limit = curve[-1].auc, extrapolate(curve)
     assert last.value == pytest.approx(best, abs=3 * last.uncertainty + 0.03) and 0.005 < last.uncertainty < 0.05

@@ -36,7 +36,7 @@ def test_monte_carlo_as_generator_has_no_excess(undistorted):
     assert abs(np.mean([r.excess / r.excess_uncertainty for r in results.values()])) < 1
     found = undistorted.evaluation
     assert abs(found.classifier.value - 0.5) < 4 * found.classifier.uncertainty
-    assert (found.decision, found.reasons, found.warnings) == ("not assessed", (), ())
+    assert (found.decision, found.warnings, found.ungated) == ("not assessed", (), tuple(found.quantities))
     assert found.linearity_deviation < 0.03
     assert all(abs(r.ratio.value - 1) < 4 * r.ratio.uncertainty for r in found.response)
     assert found.largest_maximum_difference <= 0.5
@@ -171,9 +171,10 @@ def test_a_gate_without_a_value_is_undecided(undistorted):
     found = evaluate(
         compare(few, few, training=undistorted.training[:20], untrained=None, data=DATA, validation=validation)
     )
-    assert found.decision == "undecided" and {gate.decision for gate in found.gates} == {"undecided"}
-    assert "Hits: undecided: needs 8 showers of each kind, there are 5" in found.reasons[0]
-    assert "showers, fewer than 8: there are 5 and 5" in found.reasons[1]
+    assert found.decision == "not assessed" and {gate.decision for gate in found.gates} == {"undecided"}
+    statements = [gate.statement for gate in found.gates]
+    assert "Hits: undecided: needs 8 showers of each kind, there are 5" in statements[0]
+    assert "showers, fewer than 8: there are 5 and 5" in statements[1]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])

@@ -16,11 +16,18 @@ from caloscale.detector.sampling import visible_fraction
 from caloscale.inference.generator import load_generator
 from caloscale.simulation.parametrised import Parametrised
 from caloscale.spec import load_run
+from tests.pipelines.conftest import no_gates
 
 OVERRIDES = {
     "data": {"energyGev": [2, 4], "geometry": {"calibrated": True}, "showers": None},
     "train": {"epochs": 1, "batchPerReplica": 8, "maxMinutes": None},
-    "validation": {"showers": 64, "energyBins": 1, "bootstraps": 20, "gates": [], "hitsThresholdGev": 0.006},
+    "validation": {
+        "showers": 64,
+        "energyBins": 1,
+        "bootstraps": 20,
+        "gates": no_gates("par04"),
+        "hitsThresholdGev": 0.006,
+    },
 }
 
 

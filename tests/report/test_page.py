@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from caloscale.physics.result import Measured
-from caloscale.physics.worth import Amplification, Number, Worth, worth_of
+from caloscale.physics.worth import Amplification, Number, Worth, count, worth_of
 from caloscale.planning.billing.bill import Speed, bill
 from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
 from caloscale.planning.catalogue.prices import load_prices
@@ -40,8 +40,8 @@ from caloscale.report.physics_sections import (
     ranges_table,
     verdict_markdown,
     verdict_section,
-    worth_blocks,
     worth_sentence,
+    worth_tables,
 )
 from caloscale.report.run_figures import StageUse
 from caloscale.report.run_sections import (
@@ -142,7 +142,7 @@ def test_tables_have_headers_with_scope(whole):
     tables = whole.split("<table")[1:]
     assert all(table.count('scope="col"') for table in tables)
     shown = [table for table in tables if "<caption>" in table]
-    assert len(shown) == 6
+    assert len(shown) == 7
     for table in shown:
         body = table.split("<tbody")[1].split("</tbody>")[0]
         assert body.count("<tr") == body.count('scope="row"')
@@ -257,6 +257,7 @@ def worth_of_one(observed: Number, usd: float | None = None, generated: int = 1_
         generated=10_000,
         worth_of=generated,
         usd=usd,
+        worst=row,
         gated=(row,),
         others=(row.model_copy(update={"quantity": "response", "title": "Response"}),),
     )
@@ -270,8 +271,11 @@ def test_the_worth_of_generated_showers_is_beside_the_verdict(distorted):
         "to 132); more buy nothing." in html
     )
     assert "spans a factor" not in html and ">0.1<" in html and ">needs two generators<" in html
-    assert "Response" not in html  # it has no gate
-    assert "generated showers are worth" not in page(verdict_section(distorted))
+    assert ">Response<" not in html  # it has no gate
+    assert html.index("A million generated") < html.index("Gates:") and ">Dropped gates" not in html
+    alone = page(verdict_section(distorted))  # by the validation itself
+    assert f"A million generated showers are worth {count(distorted.worth.worst.worth.value)} " in alone
+    assert "(seed-1)" in html and "Measured with 1 generator, 600 showers" in alone
 
 
 @pytest.mark.parametrize(
@@ -289,7 +293,7 @@ def test_what_is_not_known_of_the_worth_is_said(observed, generated, expected, a
     worth = worth_of_one(observed, generated=generated)
     text = worth_sentence(worth.gated[0], worth)
     assert expected in text and absent not in text
-    assert "no bill" in markdown(*worth_blocks(worth))
+    assert "no bill" in markdown(*worth_tables(worth))
 
 
 def test_a_run_without_physics_is_not_assessed():

@@ -3,10 +3,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from caloscale.showers.arrays import Showers
 from caloscale.spec import load_run
-from caloscale.training.selection import MOST_SHARDS, MOST_SHOWERS, is_selected, physics_deviation, selection_showers
+from caloscale.training import selection
+from caloscale.training.selection import MOST_SHARDS, MOST_SHOWERS, is_selected, selection_showers
 
 from .conftest import random_showers
+
+
+def physics_deviation(real, generated, hits_threshold_gev=0.0):
+    return selection.physics_deviation(real, generated, hits_threshold_gev=hits_threshold_gev)
 
 
 def test_equal_showers_do_not_deviate():
@@ -30,6 +36,17 @@ def test_each_term_sees_its_deviation():
     emptier = real.cells_gev.copy()
     emptier[:, ::2] = 0
     assert changed(emptier)["hits"] == pytest.approx(4 / 7, rel=1e-4)
+
+
+def test_the_epoch_is_selected_by_the_hits_that_the_gates_count():
+    """Cells below the threshold of hits neither select nor judge: twice as many of them, as many hits."""
+    random = np.random.default_rng(1)
+    cells = np.where(random.random((90, 5, 4, 3)) < 0.5, 1e-3, 0).astype(np.float32)
+    noisy = np.where(cells > 0, cells, np.float32(1e-5))
+    energy = random.uniform(10, 40, 90).astype(np.float32)
+    real, generated = (Showers(one, energy, energy / 20, "geant4") for one in (cells, noisy))
+    assert physics_deviation(real, generated, 3e-4)["hits"] == 0
+    assert physics_deviation(real, generated, 5e-6)["hits"] == pytest.approx(1, abs=0.1)
 
 
 def test_the_width_of_the_response_counts():
@@ -76,7 +93,9 @@ def test_later_epochs_are_preferred_within_the_noise():
     assert is_selected(0.3, {1: 0.5}, train)
     assert is_selected(0.55, {1: 0.5}, train)
     assert not is_selected(0.8, {1: 0.5}, train)
-    assert not is_selected(float("nan"), {1: 0.5}, train)
+    for bad in (float("nan"), float("inf")):  # a generator whose cells are not finite
+        assert not is_selected(bad, {1: 0.5}, train) and not is_selected(bad, {}, train)
+        assert is_selected(0.6, {1: bad, 2: 0.5}, train) and not is_selected(0.8, {1: bad, 2: 0.5}, train)
 
 
 def test_an_epoch_before_the_learning_rate_has_decayed_is_not_selected_by_chance():

@@ -25,8 +25,11 @@ def command(
     Writes amplification.json into each run and makes its report again: it shows the result beside the verdict.
     """
     from caloscale.report.blocks import markdown
-    from caloscale.report.physics_sections import worth_blocks
+    from caloscale.report.physics_sections import worth_tables, worth_text
     from caloscale.stages.amplification import amplification
 
     worth = amplification(runs, held_out=held_out, showers=showers, worth_of=worth_of)
-    typer.echo(worth.model_dump_json(by_alias=True, indent=2) if as_json else markdown(*worth_blocks(worth)))
+    text = (
+        worth.model_dump_json(by_alias=True, indent=2) if as_json else markdown(worth_text(worth), *worth_tables(worth))
+    )
+    typer.echo(text)

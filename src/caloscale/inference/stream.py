@@ -42,15 +42,16 @@ def stream(
     batch: int | None = None,
     extrapolate: bool = False,
     check: Callable[[], object] = lambda: None,
+    finite: bool = True,
 ) -> Generator[Showers, None, None]:
     """Batches of the showers first, first + 1, ... (count in all), in order.
 
     ``runtime.streams`` batches are computed at the same time and one waits; more are not begun before they are
     taken, so memory does not grow. A shower depends on the seed and its number alone. ``check`` is called before and
-    while a batch is waited for; what it raises ends the generation.
-    Raises InputError for a batch below 1, negative numbers, and energies and angles that were not trained, unless
-    ``extrapolate``; GenerationError when no batch is finished within
-    `BATCH_SECONDS`.
+    while a batch is waited for; what it raises ends the generation. finite: refuse cells that are not finite; a
+    validation takes them, and rejects the generator.
+    Raises InputError for a batch below 1, negative numbers, such cells, and energies and angles that were not trained,
+    unless ``extrapolate``; GenerationError when no batch is finished within `BATCH_SECONDS`.
     """
     batch = suitable_batch(runtime.card.shape) if batch is None else batch
     for field, value, least in (("batch", batch, 1), ("count", count, 0), ("first", first, 0)):
@@ -77,7 +78,10 @@ def stream(
                     f"no batch of {batch} showers was finished within {BATCH_SECONDS:g} s",
                     remedy="use fewer --streams, a smaller --batch, or another --runtime",
                 )
-        return _finite(batch_in_progress.result())
+        showers = batch_in_progress.result()
+        if finite:
+            _check_finite(showers)
+        return showers
 
     waiting: deque[Future[Showers]] = deque()
     pool = ThreadPoolExecutor(runtime.streams, thread_name_prefix="generate")
@@ -104,12 +108,13 @@ def generate_table(
     seed: int,
     batch: int = 128,
     extrapolate: bool = False,
+    finite: bool = True,
 ) -> Showers:
     """Showers of a table of primaries (N,) each, in GeV, re-binned; the same for the same seed and any batch.
 
-    extrapolate: also energies and angles that were not trained, with a warning. Raises InputError for these otherwise,
-    for energies that are not positive, angles that are not within 0 and pi, numbers that are not finite or not of equal
-    length, and further columns that are missing or go beyond what was trained.
+    extrapolate: also energies and angles that were not trained, with a warning. finite: as in `stream`. Raises
+    InputError for these otherwise, for energies that are not positive, angles that are not within 0 and pi, numbers
+    that are not finite or not of equal length, and further columns that are missing or go beyond what was trained.
     """
     card = runtime.card
     check_columns(primaries.keys() - {"energy_gev", "angle_rad"}, card)
@@ -121,7 +126,9 @@ def generate_table(
     numbered = Primaries(table, seed, paired=True)
     done = 0
     with bar("generate", len(cells), "showers", disable=len(cells) < _WORTH_A_BAR) as shown:
-        for part in stream(runtime, numbered, seed=seed, count=len(cells), batch=batch, extrapolate=extrapolate):
+        for part in stream(
+            runtime, numbered, seed=seed, count=len(cells), batch=batch, extrapolate=extrapolate, finite=finite
+        ):
             cells[done : done + len(part)] = part.cells_gev
             done += len(part)
             shown.update(len(part))
@@ -151,7 +158,7 @@ def _checked(given: dict[str, Any]) -> dict[str, Floats]:
     return table
 
 
-def _finite(showers: Showers) -> Showers:
+def _check_finite(showers: Showers) -> None:
     """Refuse cells that are not finite: no file may hold them."""
     if not np.isfinite(showers.cells_gev).all():
         bad = int(np.flatnonzero(~np.isfinite(showers.cells_gev).all(axis=(1, 2, 3)))[0])
@@ -159,6 +166,6 @@ def _finite(showers: Showers) -> Showers:
             "makes cells that are not finite",
             field="the generator",
             value=f"{showers.energy_gev[bad]:g} GeV, {math.degrees(showers.angle_rad[bad]):g} degrees",
-            remedy="stay within the energies and angles that it was trained on",
+            remedy="stay within the energies and angles that it was trained on; a generator that makes them there is "
+            "rejected by `caloscale validate`",
         )
-    return showers

@@ -15,7 +15,7 @@ deviation from held-out Geant4 showers contains both.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +26,7 @@ from caloscale.errors import InputError
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.quantities import TITLES, measure_differences, names_of_differences
 from caloscale.physics.resampling import summarise
-from caloscale.physics.worth import Amplification, Number, worth_of
+from caloscale.physics.worth import WORTH_OF, Amplification, Number, Worth, worth_of
 from caloscale.spec.validation import scale_of
 
 CONFIDENCE = 0.95
@@ -50,14 +50,13 @@ def of_scatter(values: Floats, sampling: Floats, per_shower: float) -> Number:
     return _number(total - noise, low - noise, high - noise if high > noise else high or noise, per_shower)
 
 
-def of_deviation(deviations: Floats, sampling: Floats, per_shower: float, reference: int) -> Number:
+def of_deviation(deviations: Floats, sigma: Floats, per_shower: float) -> Number:
     """The equivalent number by the mean squared deviation of the members from Monte Carlo.
 
-    deviations, sampling (M,): as in `of_scatter`, relative to a sample of ``reference`` Monte Carlo showers, whose
-    statistical error is that of all members. The interval takes the errors of the members for fully correlated, so it
-    is too wide rather than too narrow. It is that of these generators, not of further ones.
+    deviations (M,): the quantity by member, relative to Monte Carlo; sigma (M,): standard deviation of each by the
+    finite samples of both. The interval takes the errors of the members for fully correlated, as all have that of
+    Monte Carlo, so it is too wide rather than too narrow. It is that of these generators, not of further ones.
     """
-    sigma = np.sqrt(np.square(sampling) + per_shower**2 / reference)
     z = float(norm.ppf((1 + CONFIDENCE) / 2))
     size = np.abs(deviations)
     low, high = np.mean(np.clip(size - z * sigma, 0, None) ** 2), np.mean((size + z * sigma) ** 2)
@@ -71,47 +70,71 @@ def _number(square: float, low: float, high: float, per_shower: float) -> Number
 
 
 def measure_amplification(
-    reference: Weighted,
-    members: Sequence[Weighted],
-    labels: Sequence[str],
-    depth_x0: Floats,
-    *,
-    generated: int,
-    usd: float | None = None,
-) -> list[Amplification]:
+    pairs: Sequence[tuple[Weighted, Weighted]], labels: Sequence[str], depth_x0: Floats, *, generated: int
+) -> tuple[Amplification, ...]:
     """By quantity and range of energy; without those that have too few showers, or no statistical error.
 
-    reference: held-out Monte Carlo; members: showers of each generator; labels: of the ranges of energy; generated:
-    number of generated showers whose worth is stated; usd: what the generators cost. Numbers are of showers over all
-    energies, also where the quantity is that of one range.
+    pairs: held-out Monte Carlo, the same showers each time, and the showers of a generator; samples that share
+    primaries are weighted together. labels: of the ranges of energy; generated: number of generated showers whose worth
+    is stated. Numbers are of showers over all energies, also where the quantity is that of one range.
     """
+    reference = pairs[0][0]
     fixed = replace(reference, weights=np.broadcast_to(1.0, reference.weights.shape))
     by_itself = measure_differences(fixed, reference, depth_x0)
-    by_member = [measure_differences(fixed, member, depth_x0) for member in members]
+    by_member = [measure_differences(*pair, depth_x0) for pair in pairs]
+    sampled = [measure_differences(fixed, member, depth_x0) for _, member in pairs] if len(pairs) > 1 else []
     results = []
     for name, wheres in names_of_differences(by_itself, labels, tuple(reference.particles)).items():
         for k, where in enumerate(wheres):
             error = summarise(by_itself[name][:, k])[1]
             found = np.array([summarise(one[name][:, k]) for one in by_member])
-            # Of a quantity that is the same for all showers no number follows.
-            if not (0 < error < math.inf and np.isfinite(found).all()):
+            # No number follows of a quantity that is the same for all showers, nor of the reference as a generator.
+            if not (0 < error < math.inf and np.isfinite(found).all() and found.any()):
                 continue
-            values, sampling = found.T
+            values, sigma = found.T
             per_shower = error * math.sqrt(len(reference.observed))
-            observed = of_deviation(values, sampling, per_shower, len(reference.observed))
-            worth = worth_of(observed, generated)
+            sampling = np.array([summarise(one[name][:, k])[1] for one in sampled])
+            observed = of_deviation(values, sigma, per_shower)
             results.append(
                 Amplification(
                     quantity=name,
                     title=TITLES[name],
                     where=where,
                     unit=scale_of(name).unit,
-                    members=len(members),
+                    members=len(pairs),
                     per_shower=per_shower,
-                    predicted=of_scatter(values, sampling, per_shower) if len(members) > 1 else None,
+                    predicted=of_scatter(values, sampling, per_shower) if sampled else None,
                     observed=observed,
-                    worth=worth,
-                    usd_per_effective_shower=None if usd is None else usd / (worth.value or worth.low),
+                    worth=worth_of(observed, generated),
+                    usd_per_effective_shower=None,
                 )
             )
-    return results
+    return tuple(results)
+
+
+def measure_worth(
+    pairs: Sequence[tuple[Weighted, Weighted]],
+    labels: Sequence[str],
+    depth_x0: Floats,
+    *,
+    gated: Collection[str],
+    source: str,
+    generated: int = WORTH_OF,
+) -> Worth:
+    """`measure_amplification`, the quantities with a gate before the others; without the names of runs, and bills.
+
+    gated: names of the quantities that have a gate; source: origin of the Monte Carlo showers.
+    """
+    found = measure_amplification(pairs, labels, depth_x0, generated=generated)
+    with_gate = tuple(one for one in found if one.quantity in gated)
+    return Worth(
+        runs=(),
+        source=source,
+        reference=len(pairs[0][0].observed),
+        generated=len(pairs[0][1].observed),
+        worth_of=generated,
+        usd=None,
+        worst=min(with_gate or found, key=lambda one: one.worth.value or one.worth.low, default=None),
+        gated=with_gate,
+        others=tuple(one for one in found if one.quantity not in gated),
+    )

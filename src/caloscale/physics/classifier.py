@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,13 +161,13 @@ def measure_auc(test: TwoSampleTest, showers: int, *, seed: int, repeats: int = 
     return Point(showers, Estimate(float(np.mean(values)), float(np.sqrt(scatter + np.mean(variances)))))
 
 
-def learning_curve(test: TwoSampleTest, *, seed: int, also: int | None = None) -> tuple[Point, ...]:
-    """The AUC against the number of training showers, doubling up to the largest; also: at one more size.
+def learning_curve(test: TwoSampleTest, *, seed: int, also: Collection[int] = ()) -> tuple[Point, ...]:
+    """The AUC against the number of training showers, doubling up to the largest; also: at further sizes.
 
     Raises ValueError where a sample has too few showers.
     """
     require_enough(test)
-    sizes = {test.largest // 2**k for k in range(CURVE_POINTS)} | ({also} if also else set())
+    sizes = {test.largest // 2**k for k in range(CURVE_POINTS)} | {*also}
     usable = sorted(size for size in sizes if MINIMUM_TRAIN <= size <= test.largest)
     return tuple(measure_auc(test, size, seed=seed, repeats=REPEATS) for size in usable)
 

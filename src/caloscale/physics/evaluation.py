@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from caloscale.detector.axes import Floats
+from caloscale.physics.amplification import measure_worth
 from caloscale.physics.binning import ORDER, SCALARS, TITLES, Binning, scalar_columns
 from caloscale.physics.comparison import Comparison, Weighted
 from caloscale.physics.correlation import compare_correlations
@@ -70,7 +71,15 @@ def evaluate(comparison: Comparison) -> Evaluation:
             {"classifierAuc": distances["classifier"], "layerAuc": distances["layer_classifier"]},
         )
         gates, decision, reasons = decide(
-            validation.gates, quantities, Sizes(len(samples.reference), len(samples.generated)), _faults(samples)
+            validation.judging, quantities, Sizes(len(samples.reference), len(samples.generated)), _faults(samples)
+        )
+        gated = {gate.quantity for gate in gates}
+        worth = measure_worth(
+            [(weighted["reference"], weighted["generated"])],
+            [r.label for r in ranges],
+            samples.axes.depth_x0,
+            gated=gated,
+            source=samples.reference_showers.source,
         )
         progress.update(1)
     return Evaluation(
@@ -91,6 +100,9 @@ def evaluate(comparison: Comparison) -> Evaluation:
         gates=gates,
         decision=decision,
         reasons=reasons,
+        dropped=tuple(gate.name for gate in validation.dropped),
+        ungated=tuple(name for name in quantities if name not in gated),
+        worth=worth,
         warnings=_warnings(separations),
         **response,
         **distances,

@@ -17,7 +17,7 @@ from typing import Literal
 from scipy.special import ndtr, ndtri
 
 from caloscale.physics.result import Difference, GateResult, QuantityResult
-from caloscale.spec.validation import AUCS, Gate
+from caloscale.spec.validation import AUCS, MINIMUM_GATES, Gate
 
 Decision = Literal["accepted", "rejected", "undecided", "not assessed"]
 
@@ -40,6 +40,8 @@ def decide(
 ) -> tuple[tuple[GateResult, ...], Decision, tuple[str, ...]]:
     """The result of each gate, the decision on the model, and its reasons.
 
+    A model that no gate rejects is not assessed where a quantity of the minimum set has no gate.
+
     faults: what no generator may do whatever the gates are, such as cells that are not finite: they reject it.
     """
     chosen = [_differences(gate, quantities[gate.quantity]) for gate in gates]
@@ -50,10 +52,13 @@ def decide(
         for gate, found, is_rejected in zip(gates, chosen, rejected)
     )
     decisions = {result.decision for result in results}
-    decision: Decision = "not assessed"
+    missing = [quantity for quantity in MINIMUM_GATES if quantity not in {gate.quantity for gate in gates}]
     if faults or "rejected" in decisions:
-        decision = "rejected"
-    elif results:
+        decision: Decision = "rejected"
+    elif missing:
+        reason = f"no gate on {', '.join(missing)} (validation.gates): a model is not accepted without them"
+        return results, "not assessed", (reason,)
+    else:
         decision = "undecided" if "undecided" in decisions else "accepted"
     reasons = [r.statement for r in results if r.decision == decision != "accepted"]
     return results, decision, (*faults, *reasons)
@@ -93,7 +98,7 @@ def exceeding_sigmas(gate: Gate, difference: Difference) -> float | None:
     if difference.value is None or difference.uncertainty is None:
         return None
     sides = (1.0,) if _is_one_sided(gate) else (1.0, -1.0)
-    return max((s for side in sides if (s := _beyond(difference, gate.tolerance, side)) is not None), default=None)
+    return max((s for side in sides if (s := _beyond(difference, gate.limit, side)) is not None), default=None)
 
 
 def _beyond(difference: Difference, tolerance: float, side: float) -> float | None:
@@ -204,7 +209,7 @@ def _named(gate: Gate, quantity: QuantityResult, **found: object) -> GateResult:
             "quantity": gate.quantity,
             "title": quantity.title,
             "unit": quantity.unit,
-            "tolerance": gate.tolerance,
+            "tolerance": gate.limit,
             "showers": gate.showers,
             **found,
         },

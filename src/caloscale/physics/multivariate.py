@@ -92,7 +92,7 @@ def compare_with_classifier(samples: Samples, validation: Validation) -> Classif
 def compare_layers(samples: Samples, validation: Validation) -> Classifier:
     """AUC by the energies of the layers alone, trained on as many showers as the gate states and on all."""
     test = _two_sample_test(samples, samples.training, samples.generated, validation.seed, layer_features)
-    sizes = {test.largest} | {min(_asked("layerAuc", validation) or test.largest, test.largest)}
+    sizes = {test.largest, *(min(size, test.largest) for size in _asked("layerAuc", validation))}
     try:
         curve = [measure_auc(test, size, seed=validation.seed, repeats=REPEATS) for size in sorted(sizes)]
     except ValueError as error:
@@ -108,9 +108,9 @@ def compare_layers(samples: Samples, validation: Validation) -> Classifier:
     )
 
 
-def _asked(quantity: str, validation: Validation) -> int | None:
-    """Training showers of the gate on this AUC."""
-    return next((gate.showers for gate in validation.gates if gate.quantity == quantity), None)
+def _asked(quantity: str, validation: Validation) -> list[int]:
+    """Training showers of the gates on this AUC."""
+    return [gate.showers for gate in validation.judging if gate.quantity == quantity and gate.showers is not None]
 
 
 def _points(curve: Sequence[Point]) -> tuple[LearningPoint, ...]:

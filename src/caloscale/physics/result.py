@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from caloscale.physics.worth import Worth
 from caloscale.spec.block import Block
 
 Numbers = tuple[float | None, ...]
@@ -380,9 +381,15 @@ class Evaluation(Block):
     """What gates can limit."""
     gates: tuple[GateResult, ...]
     decision: Literal["accepted", "rejected", "undecided", "not assessed"]
-    """On the model; not assessed: there are no gates."""
+    """On the model; not assessed: a quantity of the minimum set has no gate."""
     reasons: tuple[str, ...]
-    """Why the model is rejected, or the decision open; empty when it is accepted or not assessed."""
+    """Why the model is rejected, or the decision open; empty when it is accepted."""
+    dropped: tuple[str, ...]
+    """Quantities whose gate of the preset the run configuration drops."""
+    ungated: tuple[str, ...]
+    """Quantities that are measured and have no gate."""
+    worth: Worth
+    """What generated showers are worth in Monte Carlo showers."""
     warnings: tuple[str, ...]
     """Whether the generator is worse than the untrained network or than the mean shower."""
     notes: tuple[str, ...]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from caloscale.spec.block import Block
+
+WORTH_OF = 1_000_000
+"""Generated showers whose worth is stated, unless another number is asked for."""
 
 
 def count(showers: float) -> str:
@@ -77,10 +82,27 @@ class Worth(Block):
     """Generated showers whose worth is stated."""
     usd: float | None
     """Bills of all runs, USD; null: a run has none."""
+    worst: Amplification | None
+    """The quantity for which the generated showers are worth least, of those with a gate where there are any; null: the
+    showers are too few for any number."""
     gated: tuple[Amplification, ...]
     """Quantities that have a gate."""
     others: tuple[Amplification, ...]
     """All others."""
+
+    def of_runs(self, runs: tuple[str, ...], usd: float | None) -> Self:
+        """The same with the names of the runs and what all of them cost, USD."""
+
+        def price(one: Amplification) -> Amplification:
+            each = None if usd is None else usd / (one.worth.value or one.worth.low)
+            return one.model_copy(update={"usd_per_effective_shower": each})
+
+        priced = {
+            "worst": self.worst and price(self.worst),
+            "gated": tuple(map(price, self.gated)),
+            "others": tuple(map(price, self.others)),
+        }
+        return self.model_copy(update={"runs": runs, "usd": usd, **priced})
 
 
 def equivalent(generated: float, limit: float) -> float:

@@ -39,8 +39,10 @@ def physics_drawings(evaluation: Evaluation, data: FigureData) -> list[Callable[
 
 
 def verdict_section(evaluation: Evaluation | None, worth: Worth | None = None) -> Section:
-    """The decision, the gates, the numbers that are looked at first, and what generated showers are worth, where that
-    was measured."""
+    """The decision, what generated showers are worth, the gates, and the numbers that are looked at first.
+
+    worth: measured with more showers or runs than the evaluation; absent: as the evaluation found it.
+    """
     if evaluation is None:
         text = "The run ended before generated showers were compared with Monte Carlo."
         return Section("Verdict", (Statement("not assessed", text, "open"),))
@@ -48,10 +50,12 @@ def verdict_section(evaluation: Evaluation | None, worth: Worth | None = None) -
         "Verdict",
         (
             statement(evaluation),
+            worth_text(worth or evaluation.worth),
             *(Notice(note) for note in evaluation.notes),
             *gate_tables(evaluation),
+            *gate_notes(evaluation),
             Facts(tuple(physics_facts(evaluation))),
-            *((Section("What generated showers are worth", worth_blocks(worth)),) if worth else ()),
+            Section("What generated showers are worth", worth_tables(worth or evaluation.worth)),
         ),
     )
 
@@ -71,8 +75,14 @@ def physics_section(evaluation: Evaluation, figures: Sequence[Figure]) -> Sectio
 
 
 def verdict_markdown(evaluation: Evaluation) -> str:
-    """Decision, gates and observables as Markdown."""
-    return markdown(statement(evaluation), *gate_tables(evaluation), observables_table(evaluation))
+    """Decision, worth, gates and observables as Markdown."""
+    return markdown(
+        statement(evaluation),
+        worth_text(evaluation.worth),
+        *gate_tables(evaluation),
+        *gate_notes(evaluation),
+        observables_table(evaluation),
+    )
 
 
 _WIDE = 10
@@ -83,9 +93,7 @@ TONES: dict[str, Tone] = {"accepted": "good", "rejected": "bad", "undecided": "o
 def statement(evaluation: Evaluation) -> Statement:
     """The decision in one sentence; a generator that is worse than one that learnt nothing is called so first."""
     warnings = f"the generator is {' and '.join(evaluation.warnings)}; " if evaluation.warnings else ""
-    if evaluation.decision == "not assessed":
-        text = "the run configuration sets no gates (validation.gates)."
-    elif evaluation.decision == "accepted":
+    if evaluation.decision == "accepted":
         text = f"all {len(evaluation.gates)} gates are met."
     else:
         text = "; ".join(evaluation.reasons) + "."
@@ -123,12 +131,24 @@ def gate_tables(evaluation: Evaluation) -> list[Table]:
     ]
 
 
-def worth_blocks(worth: Worth) -> tuple[Text | Table, ...]:
-    """Monte Carlo showers that generated ones are worth: the smallest number in a sentence, and a table of the gated
-    quantities; of all quantities where there is no gate, of none where the showers are too few."""
+def gate_notes(evaluation: Evaluation) -> list[Text]:
+    """Which gates are dropped, and what no gate limits."""
+    notes = {"Dropped gates of the preset": evaluation.dropped, "Measured without a gate": evaluation.ungated}
+    return [Text(f"{title}: {', '.join(names)}.") for title, names in notes.items() if names]
+
+
+def worth_text(worth: Worth) -> Text:
+    """What generated showers are worth at least for all quantities, in a sentence."""
+    if worth.worst is None:
+        return Text("The showers are too few to say what generated ones are worth.", "pale")
+    return Text(worth_sentence(worth.worst, worth))
+
+
+def worth_tables(worth: Worth) -> tuple[Table, ...]:
+    """A table of the gated quantities; of all quantities where there is no gate, none where the showers are too few."""
     shown = worth.gated or worth.others
     if not shown:
-        return (Text("The showers are too few for any quantity.", "pale"),)
+        return ()
     rows = tuple(
         (
             one.name,
@@ -139,7 +159,9 @@ def worth_blocks(worth: Worth) -> tuple[Text | Table, ...]:
         )
         for one in shown
     )
-    generators = "1 generator" if len(worth.runs) == 1 else f"{len(worth.runs)} generators"
+    members = max(one.members for one in shown)
+    generators = "1 generator" if members == 1 else f"{members} generators"
+    names = f" ({', '.join(worth.runs)})" if worth.runs else ""
     table = Table(
         f"{_monte_carlo(worth)} showers that generated ones are worth",
         (
@@ -152,10 +174,10 @@ def worth_blocks(worth: Worth) -> tuple[Text | Table, ...]:
         rows,
         note=f"n: size of the {_monte_carlo(worth)} sample whose statistical error equals the generators' systematic "
         "error. In brackets: 95% intervals. Worth: by the observed n. USD: the bills of all these runs over the worth. "
-        f"Measured with {generators} ({', '.join(worth.runs)}), {worth.generated:,} showers of each, and "
+        f"Measured with {generators}{names}, {worth.generated:,} showers of each, and "
         f"{worth.reference:,} held-out {_monte_carlo(worth)} showers.",
     )
-    return Text(worth_sentence(min(shown, key=lambda one: one.worth.value or one.worth.low), worth)), table
+    return (table,)
 
 
 def worth_sentence(one: Amplification, worth: Worth) -> str:

@@ -35,31 +35,31 @@ def rebin(cells: Any, factors: tuple[int, int, int]) -> Any:
 def to_network(cells_gev: Any, preprocessing: Preprocessing) -> Any:
     """Network units: (cell * unitsPerGev)^power, 0 below the threshold. Any shape, GeV in."""
     threshold = float(np.float32(preprocessing.threshold_gev))
-    kept = (cells_gev >= threshold) & (cells_gev > 0)
-    return _power(cells_gev * preprocessing.units_per_gev, preprocessing.power, kept)
+    empty = (cells_gev < threshold) | (cells_gev <= 0)
+    return _power(cells_gev * preprocessing.units_per_gev, preprocessing.power, empty)
 
 
 def to_gev(x: Any, preprocessing: Preprocessing) -> Any:
     """Deposited energy of network units: the inverse of `to_network` above the threshold, 0 below it.
 
-    Negative values count as 0. A cell within rounding of the threshold counts as at the threshold, so that
-    to_gev(to_network(to_gev(x))) keeps the same cells.
+    Negative values count as 0; what is not finite stays so. A cell within rounding of the threshold counts as at the
+    threshold, so that to_gev(to_network(to_gev(x))) keeps the same cells.
     """
     threshold = float(np.float32(preprocessing.threshold_gev))
-    cells_gev = _power(x, 1 / preprocessing.power, x > 0) / preprocessing.units_per_gev
-    kept = (cells_gev >= threshold * (1 - _ROUNDING)) & (x > 0)
+    cells_gev = _power(x, 1 / preprocessing.power, x <= 0) / preprocessing.units_per_gev
+    empty = (cells_gev < threshold * (1 - _ROUNDING)) | (x <= 0)  # false for NaN
     if isinstance(x, np.ndarray):
-        return np.where(kept, np.maximum(cells_gev, cells_gev.dtype.type(threshold)), cells_gev.dtype.type(0))
+        return np.where(empty, cells_gev.dtype.type(0), np.maximum(cells_gev, cells_gev.dtype.type(threshold)))
     import tensorflow as tf
 
-    return tf.where(kept, tf.maximum(cells_gev, threshold), tf.zeros_like(cells_gev))
+    return tf.where(empty, tf.zeros_like(cells_gev), tf.maximum(cells_gev, threshold))
 
 
-def _power(base: Any, exponent: float, where: Any) -> Any:
-    """base^exponent where asked (there base > 0), 0 elsewhere. Most cells are empty: numpy skips them."""
+def _power(base: Any, exponent: float, empty: Any) -> Any:
+    """base^exponent, 0 where empty (elsewhere base > 0). Most cells are empty: numpy skips them."""
     if isinstance(base, np.ndarray):
-        return np.power(base, exponent, out=np.zeros_like(base), where=where)
+        return np.power(base, exponent, out=np.zeros_like(base), where=~empty)
     import tensorflow as tf
 
     # The inner tf.where keeps the infinite slope at 0 out of the gradient.
-    return tf.where(where, tf.where(where, base, tf.ones_like(base)) ** exponent, tf.zeros_like(base))
+    return tf.where(empty, tf.zeros_like(base), tf.where(empty, tf.ones_like(base), base) ** exponent)

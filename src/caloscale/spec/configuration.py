@@ -20,9 +20,12 @@ from caloscale.spec.model import Preset
 from caloscale.spec.problem import Location, list_problems, suggest
 from caloscale.spec.run import Run
 from caloscale.spec.solver import SolverPreset, SolverRun
+from caloscale.spec.validation import Gate, merge_gates
 
 PRESETS: tuple[str, ...] = get_args(Preset)
 SOLVER_PRESETS: tuple[str, ...] = get_args(SolverPreset)
+GATES = ("validation", "gates")
+"""The list whose entries a layer adds to those beneath; any other list replaces the one beneath."""
 _B = TypeVar("_B", bound=Block)
 
 
@@ -243,10 +246,42 @@ def _build(workload: _Workload[_B], layers: Sequence[_Layer], file: object) -> _
             remedy=suggest(str(preset), workload.presets) or f"one of: {', '.join(workload.presets)}",
         )
     layers = [_Layer(f"preset {preset}", load_preset(preset)), *layers]
+    merged = _merge(layers[0].values, raw)
     try:
-        return workload.configuration.model_validate(_merge(layers[0].values, raw), by_alias=True, by_name=False)
+        run = workload.configuration.model_validate(merged, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise _configuration_error(error, workload.configuration, layers, file) from error
+        raise _configuration_error(error, workload.configuration, merged, layers, file) from error
+    if isinstance(run, Run):
+        _check_dropped(run, merged, layers, file)
+    return run
+
+
+def _check_dropped(run: Run, merged: Mapping[str, Any], layers: Sequence[_Layer], file: object) -> None:
+    """A gate of the preset does not count where it is dropped by name, and nowhere else."""
+    beneath = [Gate.model_validate(gate).name for gate in _gates_of(layers[0])]
+    if not run.validation.gates:
+        raise ConfigurationError(
+            "an empty list drops no gate of the preset",
+            file=_source(layers, GATES, file),
+            field=".".join(GATES),
+            value=[],
+            remedy="leave it out, or drop each gate by name, such as [{quantity: hits, drop: true}]",
+        )
+    for index, gate in enumerate(run.validation.gates):
+        if gate.drop and gate.name not in beneath:
+            field, source = _field_and_source((*GATES, index), merged, layers, file)
+            raise ConfigurationError(
+                f"the preset {run.model.preset} has no gate on {gate.name} that could be dropped",
+                file=source,
+                field=field,
+                remedy=f"leave it out; the preset has {', '.join(beneath)}",
+            )
+
+
+def _gates_of(layer: _Layer) -> list[Any]:
+    block = layer.values.get(GATES[0])
+    gates = block.get(GATES[1]) if isinstance(block, Mapping) else None
+    return gates if isinstance(gates, list) else []
 
 
 def _refuse_other_workloads(
@@ -298,27 +333,39 @@ def dump_run(run: Run | SolverRun) -> str:
     return yaml.safe_dump(run.model_dump(mode="json", by_alias=True), sort_keys=False, allow_unicode=True)
 
 
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any], path: Location = ()) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merge(merged[key], value) if both else value
+        if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
+            merged[key] = _merge(merged[key], value, (*path, key))
+        else:
+            merged[key] = merge_gates(merged.get(key), value) if (*path, key) == GATES else value
     return merged
 
 
 def _configuration_error(
-    error: ValidationError, block: type[Block], layers: Sequence[_Layer], file: object
+    error: ValidationError, block: type[Block], merged: Mapping[str, Any], layers: Sequence[_Layer], file: object
 ) -> ConfigurationError:
     """All problems of a configuration in one error; the first gives its source, field, value and remedy."""
-    first, *others = (
-        ConfigurationError(
-            problem.text,
-            file=_source(layers, problem.location, file),
-            field=problem.field,
-            value=problem.value,
-            remedy=problem.remedy,
+    problems = []
+    for problem in list_problems(error, block):
+        field, source = _field_and_source(problem.location, merged, layers, file)
+        problems.append(
+            ConfigurationError(problem.text, file=source, field=field, value=problem.value, remedy=problem.remedy)
         )
-        for problem in list_problems(error, block)
-    )
+    first, *others = problems
     first.also = tuple(others)
     return first
+
+
+def _field_and_source(
+    location: Location, merged: Mapping[str, Any], layers: Sequence[_Layer], file: object
+) -> tuple[str, str | None]:
+    """A location in the merged values as a user wrote it: a gate has its number in the list of its own layer."""
+    if location[:2] == GATES and len(location) > len(GATES) and isinstance(location[2], int):
+        gate = merged[GATES[0]][GATES[1]][location[2]]
+        for layer in reversed(layers):
+            for number, own in enumerate(_gates_of(layer)):
+                if own is gate:
+                    location, layers = (*GATES, number, *location[3:]), [layer]
+    return ".".join(map(str, location)), _source(layers, location, file)

@@ -91,10 +91,10 @@ class Run(Block):
     @model_validator(mode="after")
     def _check_that_the_maximum_can_differ(self) -> Run:
         layers = self.data.shape[2]
-        for gate in self.validation.gates:
-            if gate.quantity == "showerMaximum" and gate.tolerance >= layers - 1:
+        for gate in self.validation.judging:
+            if gate.quantity == "showerMaximum" and gate.limit >= layers - 1:
                 raise InvalidValueError(
-                    f"a gate with tolerance {gate.tolerance:g} could not fail: in {layers} layers the shower maximum "
+                    f"a gate with tolerance {gate.limit:g} could not fail: in {layers} layers the shower maximum "
                     f"differs by at most {layers - 1}",
                     remedy="set a tolerance such as 0.5",
                 )

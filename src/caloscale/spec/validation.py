@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -43,6 +44,23 @@ number of showers, that of an AUC excepted, whose gate states it. docs/physics.m
 AUCS = ("classifierAuc", "layerAuc")
 """Quantities that depend on the number of showers which a classifier is trained on."""
 
+MINIMUM_GATES: tuple[Quantity, ...] = (
+    "response",
+    "responseSpread",
+    "resolution",
+    "weightedResolution",
+    "showerMaximum",
+    "depthSpread",
+    "transverseWidth",
+    "widthSpread",
+    "hits",
+    "hitsSpread",
+    "cellSpectrumSeparation",
+    "classifierAuc",
+)
+"""Quantities without whose gates no model is accepted: what an analysis of showers uses first, each with its
+fluctuations."""
+
 
 class Scale(NamedTuple):
     """Unit of a quantity, and the value that every generator reaches or that a generator of nothing has."""
@@ -68,15 +86,42 @@ class Gate(Block):
 
     quantity: Quantity
     """The quantity that is limited. Its largest difference in the ranges of energy counts."""
-    tolerance: float = Field(gt=0, allow_inf_nan=False)
+    tolerance: float | None = Field(None, gt=0, allow_inf_nan=False)
     """Largest allowed difference: per cent; layers for showerMaximum; for a separation its excess over the value that
     is expected of equal distributions, 0 to 1; for classifierAuc and layerAuc the AUC, 0.5 to 1."""
     showers: int | None = Field(None, ge=100)
     """classifierAuc and layerAuc only: showers of each kind that the classifier is trained on; an AUC rises with
     them."""
+    drop: bool = False
+    """True: the preset's gate on this quantity does not count. Give no tolerance then."""
+
+    @property
+    def name(self) -> str:
+        """The quantity, of an AUC with its number of training showers."""
+        return self.quantity if self.showers is None else f"{self.quantity} ({self.showers} training showers)"
+
+    @property
+    def limit(self) -> float:
+        """The tolerance of a gate that is not dropped."""
+        assert self.tolerance is not None
+        return self.tolerance
 
     @model_validator(mode="after")
     def _check_that_it_decides(self) -> Self:
+        if self.drop != (self.tolerance is None):
+            raise InvalidValueError(
+                f"a gate on {self.quantity} that is dropped has a tolerance"
+                if self.drop
+                else f"a gate on {self.quantity} without a tolerance",
+                remedy="give either `tolerance`, or `drop: true` to drop the preset's gate",
+            )
+        if (self.showers is not None) != (self.quantity in AUCS):
+            raise InvalidValueError(
+                "an AUC depends on the number of showers that the classifier is trained on, other quantities do not",
+                remedy=f"give `showers` with {' and '.join(AUCS)}, such as 1000, and with no other quantity",
+            )
+        if self.tolerance is None:
+            return self
         unit, limit, lowest = scale_of(self.quantity)
         if limit is not None and self.tolerance >= limit:
             raise InvalidValueError(
@@ -90,12 +135,23 @@ class Gate(Block):
                 f"is {lowest:g}",
                 remedy=f"set a tolerance above {lowest:g}",
             )
-        if (self.showers is not None) != (self.quantity in AUCS):
-            raise InvalidValueError(
-                "an AUC depends on the number of showers that the classifier is trained on, other quantities do not",
-                remedy=f"give `showers` with {' and '.join(AUCS)}, such as 1000, and with no other quantity",
-            )
         return self
+
+
+def merge_gates(below: Any, above: Any) -> Any:
+    """The gates of a list over those of another, by quantity and, of the AUC, `showers`: raw values as in a file.
+
+    Those of ``above`` come first. What is no list of gates is left to the parser, which refuses it.
+    """
+    if not isinstance(below, Sequence) or not isinstance(above, Sequence) or not above or isinstance(above, str):
+        return above
+    replaced = [_key(gate) for gate in above]
+    return [*above, *(gate for gate in below if _key(gate) not in replaced)]
+
+
+def _key(gate: Any) -> Any:
+    """What two gates must not have in common: (quantity, showers)."""
+    return (gate.get("quantity"), gate.get("showers")) if isinstance(gate, Mapping) else None
 
 
 class Validation(Block):
@@ -117,12 +173,24 @@ class Validation(Block):
     """A cell with more deposited energy than this is a hit, GeV (published: 3e-4, about two minimum-ionising
     particles in 0.5 mm of silicon, whatever the size of the cell)."""
     gates: tuple[Gate, ...] = ()
-    """Requirements. The model is accepted if all are met beyond statistical doubt, rejected if one is not. None: the
-    model is not assessed."""
+    """Requirements, over those of the preset: a gate replaces the preset's gate on the same quantity (of an AUC with
+    the same number of showers), one with `drop: true` drops it. The model is rejected if a gate is not met
+    beyond statistical doubt, accepted if all are met, and not assessed while a quantity of the minimum set
+    (docs/physics.md) has no gate."""
+
+    @property
+    def judging(self) -> tuple[Gate, ...]:
+        """The gates that decide."""
+        return tuple(gate for gate in self.gates if not gate.drop)
+
+    @property
+    def dropped(self) -> tuple[Gate, ...]:
+        """The preset's gates that are dropped."""
+        return tuple(gate for gate in self.gates if gate.drop)
 
     @model_validator(mode="after")
     def _check_that_gates_differ(self) -> Self:
-        names = [gate.quantity for gate in self.gates]
+        names = [gate.name for gate in self.gates]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InvalidValueError(f"two gates on {', '.join(twice)}", remedy="keep the stricter one")

@@ -9,14 +9,16 @@ from pathlib import Path
 
 from caloscale.errors import InputError
 from caloscale.inference import load_generator
+from caloscale.inference.stream import generate_table
 from caloscale.physics import compare
-from caloscale.physics.amplification import measure_amplification
+from caloscale.physics.amplification import measure_worth
 from caloscale.physics.worth import Worth
+from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, dump_run, load_run
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, DATASET, TRAINED
 from caloscale.stages.reporting import report
-from caloscale.stages.validation import draw_primaries, judging_showers
+from caloscale.stages.validation import draw_primaries, judging_showers, training_showers
 from caloscale.storage.atomic import atomic_writer
 from caloscale.training.input import check_manifest
 
@@ -31,28 +33,37 @@ def amplification(
     held_out: a folder of shards of which all training showers are read, for more than a run has; absent: the validation
     showers of the first run that did not select its networks. showers: of each generator that are compared. worth_of:
     generated showers whose worth is stated.
-    Raises InputError for runs that differ in more than the seed of the training, and for a run that is given twice.
+    Raises InputError for runs that differ in more than the seed of the training, for a run that is given twice, and for
+    showers that the networks were trained on.
     """
     configurations = [_configuration(folder) for folder in runs]
     _check_ensemble(runs, configurations)
     run = configurations[0]
+    generators = [load_generator(folder / TRAINED) for folder in runs]
     with open_shards(held_out or runs[0] / DATASET) as shards:
         check_manifest(shards.path, shards.manifest, run.data)
         if held_out is None:
             reference = shards.read("validation", judging_showers(shards.manifest, run))
+        elif shards.manifest.train_sha256 in [generator.card.showers_sha256 for generator in generators]:
+            raise InputError(
+                "holds the showers that the networks were trained on",
+                file=held_out,
+                field="--held-out",
+                remedy="give shards of Monte Carlo with another seed, or leave it out",
+            )
         else:
             reference = shards.read("train")
-    weighted = []
-    for number, (folder, configuration) in enumerate(zip(runs, configurations), start=1):
+    training = reference if run.data.source == "simulate" else _training(runs[0], run)
+    pairs = []
+    for number, (folder, configuration, generator) in enumerate(zip(runs, configurations, generators), start=1):
         # Primaries and noise of their own for each member: a common fluctuation would hide in the scatter.
         seed = configuration.validation.seed + number
         drawn = configuration.model_copy(
             update={"validation": configuration.validation.model_copy(update={"seed": seed})}
         )
-        primaries = draw_primaries(drawn, reference, showers)
-        generated = load_generator(folder / TRAINED).generate_table(primaries, seed=seed)
+        generated = generate_table(generator, draw_primaries(drawn, training, showers), seed=seed, finite=False)
         comparison = compare(
-            reference, generated, training=reference, untrained=None, data=run.data, validation=drawn.validation
+            reference, generated, training=training, untrained=None, data=run.data, validation=drawn.validation
         )
         if comparison.samples.unusable:
             raise InputError(
@@ -61,34 +72,27 @@ def amplification(
                 value=comparison.samples.unusable,
                 remedy="leave this run out: its generator is rejected",
             )
-        weighted.append(comparison.weighted)
-    edges = comparison.range_edges_gev
-    labels = [f"{low:.3g} to {high:.3g} GeV" for low, high in pairwise(edges)]
-    usd = _bill(runs)
-    found = measure_amplification(
-        weighted[0]["reference"],
-        [w["generated"] for w in weighted],
-        labels,
+        pairs.append((comparison.weighted["reference"], comparison.weighted["generated"]))
+    worth = measure_worth(
+        pairs,
+        [f"{low:.3g} to {high:.3g} GeV" for low, high in pairwise(comparison.range_edges_gev)],
         comparison.samples.axes.depth_x0,
-        generated=worth_of,
-        usd=usd,
-    )
-    gates = {gate.quantity for gate in run.validation.gates}
-    worth = Worth(
-        runs=tuple(folder.name for folder in runs),
+        gated={gate.quantity for gate in run.validation.judging},
         source=reference.source,
-        reference=len(reference),
-        generated=showers,
-        worth_of=worth_of,
-        usd=usd,
-        gated=tuple(one for one in found if one.quantity in gates),
-        others=tuple(one for one in found if one.quantity not in gates),
-    )
+        generated=worth_of,
+    ).of_runs(tuple(folder.name for folder in runs), _bill(runs))
     for folder, configuration in zip(runs, configurations):
         with atomic_writer(folder / AMPLIFICATION_FILE) as temporary:
             temporary.write_text(worth.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
         report(configuration, folder)
     return worth
+
+
+def _training(folder: Path, run: Run) -> Showers:
+    """Training showers of a run, whose primaries are independent of the showers that are held out."""
+    with open_shards(folder / DATASET) as shards:
+        check_manifest(shards.path, shards.manifest, run.data)
+        return shards.read("train", training_showers(shards.manifest, run))
 
 
 def _configuration(folder: Path) -> Run:

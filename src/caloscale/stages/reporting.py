@@ -133,7 +133,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     error = f"stage {failed.stage} {failed.outcome}: {failed.error}" if failed else failure
     evaluation = _evaluation(folder, records)
     billed = _billed(folder)
-    worth = _worth(folder) if evaluation else None
+    worth = _worth(folder, evaluation, billed) if evaluation else None
     summary = _summarise(folder.name, error, records, evaluation, worth, billed)
     stages = [RecordedUse(r.stage, r.outcome, r.seconds, r.core_seconds, r.peak_memory_mib) for r in records.values()]
     profile = _step_profile(folder)
@@ -322,6 +322,8 @@ def _physics(evaluation: Evaluation) -> PhysicsSummary:
         decision=evaluation.decision,
         gates=evaluation.gates,
         reasons=evaluation.reasons,
+        dropped=evaluation.dropped,
+        ungated=evaluation.ungated,
         warnings=evaluation.warnings,
     )
 
@@ -335,11 +337,12 @@ def _evaluation(folder: Path, records: dict[str, StageRecord]) -> Evaluation | N
     return read_block(Evaluation, file, remedy=_validate_again(folder))
 
 
-def _worth(folder: Path) -> Worth | None:
-    """What generated showers are worth; None where it was not measured since the validation."""
+def _worth(folder: Path, evaluation: Evaluation, billed: Bill | str) -> Worth:
+    """What generated showers are worth: by `caloscale amplification` where it came after the validation, else by the
+    validation."""
     file = folder / AMPLIFICATION_FILE
     if not file.is_file():
-        return None
+        return evaluation.worth.of_runs((folder.name,), billed.usd if isinstance(billed, Bill) else None)
     return read_block(Worth, file, remedy=f"measure again: caloscale amplification {folder}, or delete it")
 
 

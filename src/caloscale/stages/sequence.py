@@ -17,6 +17,8 @@ from caloscale import stages
 from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.models.card import read_start
 from caloscale.physics.result import GateResult
+from caloscale.physics.worth import Worth
+from caloscale.report.physics_sections import worth_text
 from caloscale.spec import Run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.stages.planning import plan_of
@@ -137,19 +139,25 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         if (auc := physics["classifierAuc"]) is not None:
             trained = f"with {physics['classifierShowers']} training showers of each kind"
             rows.append(("classifier AUC", f"{auc:.3f} {trained} (0.5: not distinguishable from Monte Carlo)"))
-        rows += _verdict(physics)
+        rows += _verdict(physics, Worth.model_validate(summary["amplification"], by_alias=True, by_name=False))
     rows.append(("bill", _bill(summary)))
     return rows
 
 
-def _verdict(physics: dict[str, Any]) -> list[tuple[str, str]]:
-    """The decision, and each gate."""
+def _verdict(physics: dict[str, Any], worth: Worth) -> list[tuple[str, str]]:
+    """The decision, what generated showers are worth, each gate, and what has none."""
     decision = physics["decision"]
-    text = f"{decision}: no gates are set (validation.gates)" if decision == "not assessed" else decision
+    text = ": ".join([decision, *(physics["reasons"] if decision == "not assessed" else ())])
     if physics["warnings"]:
         text += f"; the generator is {' and '.join(physics['warnings'])}"
     gates = [GateResult.model_validate(gate, by_alias=True, by_name=False) for gate in physics["gates"]]
-    return [("verdict", text), *(("gate", gate.statement) for gate in gates)]
+    lists = {"dropped gates": physics["dropped"], "without a gate": physics["ungated"]}
+    return [
+        ("verdict", text),
+        ("worth", worth_text(worth).text),
+        *(("gate", gate.statement) for gate in gates),
+        *((title, ", ".join(names)) for title, names in lists.items() if names),
+    ]
 
 
 def _hours(hours: float) -> str:

@@ -109,11 +109,15 @@ class PhysicsSummary(Block):
     layers."""
     decision: Literal["accepted", "rejected", "undecided", "not assessed"]
     """On the model: accepted when all gates are met, rejected when one is not, undecided when the showers are too few
-    to decide, not assessed when there are no gates. Only an accepted model is released."""
+    to decide, not assessed when a quantity of the minimum set has no gate. Only an accepted model is released."""
     gates: tuple[GateResult, ...] = ()
     """Each gate with its result."""
     reasons: tuple[str, ...] = ()
     """Why the model is rejected, or the decision open."""
+    dropped: tuple[str, ...] = ()
+    """Quantities whose gate of the preset the run configuration drops."""
+    ungated: tuple[str, ...] = ()
+    """Quantities that are measured and have no gate."""
     warnings: tuple[str, ...] = ()
     """Whether the generator is worse than the untrained network or than the mean shower."""
 
@@ -150,7 +154,8 @@ class Summary(Block):
     physics: PhysicsSummary | None = None
     """The physics."""
     amplification: Worth | None = None
-    """What generated showers are worth in Monte Carlo showers; null: not measured (caloscale amplification)."""
+    """What generated showers are worth in Monte Carlo showers, by the validation, or by a later `caloscale
+    amplification`; null: nothing was validated."""
     stages: dict[str, StageSummary]
     """The stages that ran."""
     bill: Bill | None

@@ -131,7 +131,7 @@ def _compared(run: Run, shards: ShardFolder, generator: Runtime, trained: Path) 
             shards.path,
         )
     reference = shards.read("validation", judging_showers(shards.manifest, run))
-    training = shards.read("train", np.arange(min(_showers_in_memory(run), shards.manifest.splits["train"])))
+    training = shards.read("train", training_showers(shards.manifest, run))
     primaries = draw_primaries(run, training, generated_showers(run, len(reference)))
     generated, rate = _generate(generator, primaries, run.validation.seed)
     few = rows(primaries, slice(UNTRAINED_SHOWERS))
@@ -174,6 +174,11 @@ def judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
     return np.sort(np.random.default_rng(run.validation.seed).choice(others, wanted, replace=False))
 
 
+def training_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
+    """Numbers of the training showers that are read: the first ones that memory holds."""
+    return np.arange(min(_showers_in_memory(run), manifest.splits["train"]))
+
+
 def generated_showers(run: Run, reference: int) -> int:
     """How many showers are generated: what the run configuration says, or as many as the comparison with this many
     Monte Carlo showers needs and memory holds."""
@@ -199,9 +204,9 @@ def draw_primaries(run: Run, training: Showers, count: int) -> dict[str, NDArray
 
 def _generate(generator: Runtime, primaries: Table, seed: int) -> tuple[Showers, float]:
     """Generated showers, and showers per second."""
-    generate_table(generator, rows(primaries, slice(1)), seed=seed)  # compiles
+    generate_table(generator, rows(primaries, slice(1)), seed=seed, finite=False)  # compiles
     started = time.perf_counter()
-    generated = generate_table(generator, primaries, seed=seed)
+    generated = generate_table(generator, primaries, seed=seed, finite=False)
     return generated, len(generated) / (time.perf_counter() - started)
 
 
@@ -218,7 +223,8 @@ def _publish(evaluation: Evaluation, verdict: str, trained: Path, model: Path) -
 
 def _decided(evaluation: Evaluation) -> dict[str, Any]:
     """What is kept of a verdict beside a model."""
-    return evaluation.model_dump(mode="json", by_alias=True, include={"decision", "reasons", "gates", "warnings"})
+    kept = {"decision", "reasons", "gates", "dropped", "ungated", "worth", "warnings"}
+    return evaluation.model_dump(mode="json", by_alias=True, include=kept)
 
 
 def _write_json(path: Path, text: str) -> None:

@@ -56,8 +56,9 @@ def is_selected(deviation: float, earlier: Mapping[int, float], train: Train) ->
     earlier: deviations of earlier epochs. A later epoch is preferred unless it is significantly worse than one whose
     learning rate has decayed as well.
     """
-    lowest = min((value for number, value in earlier.items() if _is_settled(number, train)), default=None)
-    return not math.isnan(deviation) and (lowest is None or deviation <= (1 + TOLERANCE) * lowest)
+    settled = [value for number, value in earlier.items() if _is_settled(number, train) and math.isfinite(value)]
+    lowest = min(settled, default=None)
+    return math.isfinite(deviation) and (lowest is None or deviation <= (1 + TOLERANCE) * lowest)
 
 
 def _is_settled(epoch: int, train: Train) -> bool:
@@ -77,14 +78,14 @@ def generate_like(like: Showers, generator: Any, run: Run) -> Showers:
     return replace(like, cells_gev=cells, source="generated")
 
 
-def physics_deviation(real: Showers, generated: Showers) -> dict[str, float]:
+def physics_deviation(real: Showers, generated: Showers, *, hits_threshold_gev: float) -> dict[str, float]:
     """How far generated showers are from real ones of the same energies and angles; 0 is perfect agreement.
 
-    Terms, relative deviations: of the sampling fraction and of the number of cells with energy (means over energy
-    ranges); of the profiles along x, y and z, that is sum |g - r| / sum r of mean profiles with unit sum (means over
-    energy ranges); of the width of the sampling fraction about its mean in each range (all ranges together, as it
-    needs many showers). `deviation` is their sum: the authors' figure of merit (profiles, moments, sampling
-    fraction) with what the profiles cannot show.
+    Terms, relative deviations: of the sampling fraction and of the number of hits, cells above ``hits_threshold_gev``
+    as the gates count them (means over energy ranges); of the profiles along x, y and z, that is sum |g - r| / sum r of
+    mean profiles with unit sum (means over energy ranges); of the width of the sampling fraction about its mean in each
+    range (all ranges together, as it needs many showers). `deviation` is their sum: the authors' figure of merit
+    (profiles, moments, sampling fraction) with what the profiles cannot show.
     """
     terms: dict[str, list[float]] = {}
     spreads: list[list[NDArray[np.float32]]] = []
@@ -94,7 +95,7 @@ def physics_deviation(real: Showers, generated: Showers) -> dict[str, float]:
         pair = generated[members], real[members]
         fractions = [s.ecal_sum_gev / s.energy_gev for s in pair]
         spreads.append([fraction - fraction.mean() for fraction in fractions])
-        figures = _deviations(*pair)
+        figures = _deviations(*pair, hits_threshold_gev)
         figures["sampling_fraction"] = _relative(float(fractions[0].mean()), float(fractions[1].mean()))
         for name, value in figures.items():
             terms.setdefault(name, []).append(value)
@@ -104,10 +105,11 @@ def physics_deviation(real: Showers, generated: Showers) -> dict[str, float]:
     return {"deviation": sum(means.values()), **means}
 
 
-def _deviations(generated: Showers, real: Showers) -> dict[str, float]:
+def _deviations(generated: Showers, real: Showers, hits_threshold_gev: float) -> dict[str, float]:
     """Terms that are computed in each range of energy."""
     pair = generated, real
-    figures = {"hits": _relative(*(float(np.count_nonzero(s.cells_gev)) for s in pair))}
+    hits = [float(np.count_nonzero(s.cells_gev > hits_threshold_gev)) for s in pair]
+    figures = {"hits": _relative(*hits)}
     for name, axes in PROFILE_AXES.items():
         profiles = [_unit(s.cells_gev.sum(axis=axes, dtype=np.float64)) for s in pair]
         figures[name] = float(np.abs(profiles[0] - profiles[1]).sum())

@@ -126,7 +126,11 @@ class Trainer:
         if self.selected is not None and self.selected.selected_step == step:
             return
         epoch = self.calendar.epoch(step)
-        figures = physics_deviation(self.validation, generate_like(self.validation, self.state.released, self.run))
+        figures = physics_deviation(
+            self.validation,
+            generate_like(self.validation, self.state.released, self.run),
+            hits_threshold_gev=self.run.validation.hits_threshold_gev,
+        )
         known = self.history.content["validation"]
         pairs = zip(known.get("epoch", []), known.get("deviation", []))
         earlier = {number: deviation for number, deviation in pairs if deviation is not None}
