@@ -7,6 +7,7 @@ CaloscaleError
 │   ├── CheckpointError     a checkpoint or model that cannot be used
 │   ├── PriceError          a price that is missing, stale or nonsense
 │   └── StorageError        a disk that is full, a bucket that does not exist or refuses
+│       ├── ChangedError        an object that another process has changed meanwhile
 │       └── UnreachableError    a bucket that does not answer: exit code 144, try again later
 ├── SimulationError         Geant4 is not there or failed: exit code 3
 ├── TrainingError           the training cannot continue: exit code 5
@@ -128,6 +129,13 @@ class StorageError(InputError):
     """A disk is full or a bucket does not exist or refuses.
 
     Remedy: Free space, or correct the path, the name of the bucket or the rights; the same command resumes.
+    """
+
+
+class ChangedError(StorageError):
+    """An object of a bucket was changed by another process meanwhile.
+
+    Remedy: Let one process alone write there.
     """
 
 

@@ -23,6 +23,7 @@ from caloscale.cluster.workload.pod_template import PROGRESS_VARIABLE
 from caloscale.connection import Connection, connect
 from caloscale.errors import ClusterError
 from caloscale.status import RunProgress
+from caloscale.training.strategy import worker_of
 
 log = logging.getLogger(__name__)
 
@@ -136,8 +137,5 @@ def read_progress_file(file: Path) -> RunProgress | None:
 
 
 def worker_index(environment: Mapping[str, str]) -> int:
-    """Index of this worker, as TF_CONFIG says; 0 where there is one."""
-    try:
-        return int(json.loads(environment["TF_CONFIG"])["task"]["index"])
-    except (KeyError, ValueError, TypeError):
-        return int(environment.get("TPU_WORKER_ID") or 0)
+    """Index of this worker, as TF_CONFIG says; 0 where there is one. Raises ConfigurationError as `worker_of`."""
+    return worker_of(environment)[0] if environment.get("TF_CONFIG") else int(environment.get("TPU_WORKER_ID") or 0)

@@ -36,6 +36,7 @@ def train(
     ``<workspace>/training``; an interrupted training resumes from there. One worker of several when
     TF_CONFIG says so; several processes of this machine when ``train.workersPerNode`` does.
     """
+    worker, _ = worker_of(os.environ)
     if run.train.workers_per_node > 1:
         if "TF_CONFIG" in os.environ:
             raise ConfigurationError(
@@ -50,7 +51,7 @@ def train(
         set_processor(run, os.environ)
         load_tensorflow_quietly()
         from caloscale.training.loop import train as train_networks
-    if worker_of(os.environ)[0] > 0:
+    if worker > 0:
         # Worker 0 keeps all that is kept.
         with tempfile.TemporaryDirectory() as scratch:
             return train_networks(run, dataset, Path(scratch))

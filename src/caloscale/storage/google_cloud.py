@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from caloscale.errors import StorageError, UnreachableError
+from caloscale.errors import ChangedError, StorageError, UnreachableError
 from caloscale.storage.objects import StoredObject
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ RETRY_SECONDS = 60.0
 """For how long a request that fails temporarily (429, 5xx, a lost connection) is repeated."""
 _TIMEOUT_SECONDS = 30.0
 """For how long one answer of the server is awaited."""
+_SERVER_ERROR = 500
 _ENVIRONMENT = ("STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT")
 
 _clients: dict[tuple[str | None, ...], Client] = {}
@@ -128,20 +129,13 @@ class GoogleStore:
     def _explained(self, name: str) -> Iterator[None]:
         """Turn the exceptions of the client libraries into a StorageError with the URI and a remedy."""
         import requests
-        from google.api_core import exceptions as api
+        from google.api_core.exceptions import GoogleAPIError
         from google.auth.exceptions import GoogleAuthError, TransportError
         from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 
-        uri, bucket = f"gs://{self._bucket}/{name}", self._bucket
-        passing = (api.GoogleAPIError, InvalidResponse, DataCorruption, requests.RequestException)
+        uri = f"gs://{self._bucket}/{name}"
         try:
             yield
-        except api.NotFound as error:
-            problem, remedy = f"there is no such bucket or object: {error.message}", f"check the name {bucket!r}"
-            raise StorageError(problem, file=uri, remedy=f"{remedy}, or create it") from error
-        except (api.Forbidden, api.Unauthorized) as error:
-            problem, remedy = f"access is refused: {error.message}", "give your account the role storage.objectAdmin"
-            raise StorageError(problem, file=uri, remedy=f"{remedy} on bucket {bucket!r}") from error
         except GoogleAuthError as error:
             problem, remedy = f"no valid credentials: {error}", "run `gcloud auth application-default login`"
             in_a_pod = (
@@ -151,7 +145,52 @@ class GoogleStore:
             # A node's metadata server may start late, or ask for a repetition itself.
             kind = UnreachableError if isinstance(error, TransportError) or error.retryable else StorageError
             raise kind(problem, file=uri, remedy=remedy + in_a_pod) from error
-        except (*passing, ConnectionError) as error:
-            host = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
-            problem, remedy = f"the server {host} does not serve it: {error}", "check the network, or try again later"
-            raise UnreachableError(problem, file=uri, remedy=remedy) from error
+        except (GoogleAPIError, InvalidResponse, DataCorruption, requests.RequestException, ConnectionError) as error:
+            raise explain(error, uri) from error
+
+
+class _Answer(NamedTuple):
+    """What an answer of the server means."""
+
+    problem: str
+    remedy: str
+    kind: type[StorageError] = StorageError
+
+
+_REFUSED = _Answer("the server refuses the request", "correct the address; the same request is refused again")
+_PASSING = _Answer("the server {host} does not serve it", "check the network, or try again later", UnreachableError)
+_ACCESS = _Answer("access is refused", "give your account the role storage.objectAdmin on bucket {bucket!r}")
+_REQUESTER_PAYS = _Answer(
+    "the bucket is a requester pays bucket, which caloscale does not use",
+    "turn requester pays off (gcloud storage buckets update gs://{bucket} --no-requester-pays), or use another bucket",
+)
+_NO_STORE = _Answer(
+    "the server {host} does not answer as Google Cloud Storage", "check STORAGE_EMULATOR_HOST and proxies"
+)
+_ANSWERS = {
+    401: _ACCESS,
+    403: _ACCESS,
+    404: _Answer("there is no such bucket or object", "check the name {bucket!r}, or create it"),
+    408: _PASSING,
+    410: _PASSING,  # an upload in parts that has run out: it begins again
+    412: _Answer("another process has changed it meanwhile", "let one process alone write here", ChangedError),
+    429: _PASSING,
+    501: _REFUSED,
+}
+"""Status codes of answers; others from 500 on are passing, those below refusals, which a repetition meets again."""
+
+
+def explain(error: Exception, uri: str) -> StorageError:
+    """The error of a request, with a remedy: UnreachableError where a repetition may succeed."""
+    cause = getattr(error, "cause", None) or error  # of a request that was repeated until the time was over
+    response = getattr(cause, "response", None)
+    code = getattr(cause, "code", None) or getattr(response, "status_code", None)
+    answer = _PASSING if code is None else _ANSWERS.get(int(code), _PASSING if code >= _SERVER_ERROR else _REFUSED)
+    if "requester pays" in str(error).lower():
+        answer = _REQUESTER_PAYS
+    elif isinstance(cause, ValueError):  # of requests: an address that is none, an answer that is not JSON
+        answer = _NO_STORE
+    bucket = uri.removeprefix("gs://").partition("/")[0]
+    host = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
+    problem, remedy = (text.format(bucket=bucket, host=host) for text in (answer.problem, answer.remedy))
+    return answer.kind(f"{problem}: {getattr(error, 'message', None) or error}", file=uri, remedy=remedy)

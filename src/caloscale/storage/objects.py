@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from caloscale.progress import bar
 from caloscale.storage.atomic import atomic_writer
 
 _SCHEME = "gs://"
+_BUCKET = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
+_NAME_BYTES = 1024
 _SIMULTANEOUS = 8
 """Objects that are copied at the same time: one connection does not fill the network."""
 _LEAST_BYTES_FOR_A_BAR = 8_000_000
@@ -73,7 +76,36 @@ def locate(uri: str, *, retry_seconds: float | None = None) -> tuple[ObjectStore
     bucket, _, name = uri.removeprefix(_SCHEME).partition("/")
     if not is_remote(uri) or not bucket:
         raise StorageError("is not the address of a bucket", file=uri, remedy="write gs://bucket/prefix")
-    return GoogleStore(bucket, retry_seconds), name.strip("/")
+    name = name.removesuffix("/")
+    check_names(bucket, name, uri)
+    return GoogleStore(bucket, retry_seconds), name
+
+
+def check_names(bucket: str, name: str, uri: str) -> None:
+    """Raise StorageError when Google Cloud Storage has no bucket of this name, or no object that is usable as a file.
+
+    https://docs.cloud.google.com/storage/docs/buckets#naming and /objects#naming; an emulator's may be shorter.
+    """
+    ip = bucket.count(".") == 3 and bucket.replace(".", "").isdecimal()
+    long = len(bucket) > (222 if "." in bucket else 63) or any(len(part) > 63 for part in bucket.split("."))
+    if not _BUCKET.fullmatch(bucket) or ".." in bucket or ip or long or bucket.startswith("goog"):
+        raise StorageError(
+            "is not a name of a bucket",
+            file=uri,
+            value=bucket,
+            remedy="write gs://bucket/prefix; the name of a bucket has 3 to 63 of a-z, 0-9, '-', '_' and '.', a "
+            "letter or a digit first and last, is no IP address, and does not begin with 'goog'",
+        )
+    parts = name.split("/") if name else []
+    odd = any(part in ("", ".", "..") or part != part.strip() or not part.isprintable() for part in parts)
+    if odd or len(name.encode(errors="replace")) > _NAME_BYTES:
+        raise StorageError(
+            "is not a name of an object that can be used here",
+            file=uri,
+            value=name,
+            remedy="leave out empty components, '.', '..', control characters, and blanks at the ends of components; "
+            f"{_NAME_BYTES} bytes at most",
+        )
 
 
 def read_object(uri: str, *, retry_seconds: float | None = None) -> bytes | None:

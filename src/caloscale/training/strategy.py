@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:/\[\]]+):([1-9]\d{0,4})")
+_PORTS = 65536
 Name = Literal["one-device", "mirrored", "multi-worker", "tpu"]
 Kind = Literal["CPU", "GPU", "TPU"]
 
@@ -119,27 +122,47 @@ def worker_of(environment: Mapping[str, str]) -> tuple[int, int]:
     text = environment.get("TF_CONFIG")
     if not text:
         return 0, 1
+    problem = _problem_of_cluster(text)
+    if problem is not None:
+        raise ConfigurationError(
+            problem,
+            field="TF_CONFIG",
+            value=text[:200],
+            remedy='write {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}, or '
+            "unset it to train with one worker; docs/training.md",
+        )
+    config = json.loads(text)
+    return config.get("task", {"index": 0})["index"], max(1, len(config.get("cluster", {}).get("worker", ())))
+
+
+def _is_address(text: str) -> bool:
+    found = _ADDRESS.fullmatch(text)
+    return found is not None and int(found[2]) < _PORTS
+
+
+def _problem_of_cluster(text: str) -> str | None:
+    """What of a TF_CONFIG makes no sense; None: nothing."""
     try:
         config = json.loads(text)
-        cluster = config.get("cluster", {})
-        task = config.get("task", {"type": "worker", "index": 0})
-        hosts = cluster.get("worker", [])
-        index = int(task["index"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigurationError(
-            f"is not what TensorFlow expects: {error}",
-            field="TF_CONFIG",
-            value=text[:200],
-            remedy="see docs/training.md",
-        ) from error
-    if set(cluster) - {"worker"} or task["type"] != "worker" or not 0 <= index < max(1, len(hosts)):
-        raise ConfigurationError(
-            "must name workers only (no chief, evaluator or parameter server) and a task among them",
-            field="TF_CONFIG",
-            value=text[:200],
-            remedy="use worker replicas only",
-        )
-    return index, max(1, len(hosts))
+    except ValueError as error:
+        return f"is not JSON: {error}"
+    cluster = config.get("cluster", {}) if isinstance(config, dict) else None
+    if not isinstance(cluster, dict):
+        return "is no object with the objects cluster and task"
+    if set(cluster) - {"worker"}:
+        return "must name workers only (no chief, evaluator or parameter server)"
+    hosts = cluster.get("worker", [])
+    if not isinstance(hosts, list) or not all(isinstance(host, str) and _is_address(host) for host in hosts):
+        return "does not have a list of addresses host:port as cluster.worker"
+    if len({host.lower() for host in hosts}) < len(hosts):
+        return "names one address for two workers"
+    task = config.get("task", None if cluster else {"type": "worker", "index": 0})
+    index = task.get("index") if isinstance(task, dict) else None
+    if not isinstance(task, dict) or task.get("type") != "worker" or type(index) is not int:
+        return "has no task with the type worker and a whole number as index"
+    if not 0 <= index < max(1, len(hosts)):
+        return f"has the index {index} for {max(1, len(hosts))} workers, which are counted from 0"
+    return None
 
 
 def visible_devices() -> Devices:
