@@ -343,3 +343,194 @@ def test_the_estimate_of_what_was_used_is_the_bill(beside, count, disk_gib, cont
     assert sum(Decimal(str(part.usd)) for part in made.nodes) == Decimal(str(made.usd))
     clusters = [part.node_hours for part in made.nodes if part.title.startswith("control plane")]
     assert clusters == pytest.approx([hours] if control_plane else [])
+
+
+def test_each_cause_of_a_difference_by_hand():
+    """An estimate of 60 epochs of 100 s, 50 s of start-up and 30 s that are lost; the run made 50 epochs."""
+    estimate = PLANNED.chosen.model_copy(
+        update={"usd": 50.0, "epoch_seconds": 100.0, "start_up_seconds": 50.0, "total_seconds": 6080.0}
+    )
+    planned = PLANNED.model_copy(update={"chosen": estimate, "epochs": 60})
+    seconds = {"training": 4500, "evaluation": 700, "start_up": 80, "lost": 40, "waiting": 25, "shower": 11}
+    activities = {f"{name}_seconds": value for name, value in seconds.items()} | {"validation_seconds": 13}
+    use = run_use(Attempt(nodes=(nodes(5500),), **activities), epochs=50)
+    made = bill(use, PRICES, plan=planned)
+    per_second = 4 * NODE_USD / 3600
+    assert {cause.cause: cause.usd for cause in made.against_estimate.causes} == pytest.approx(
+        {
+            "price of an hour": 6080 * per_second - 50,
+            "epochs that were planned and not run": -1000 * per_second,
+            "seconds of an epoch": (5200 - 5000) * per_second,
+            "start-up": (80 - 50) * per_second,
+            "interruptions: lost work and waiting": (65 - 30) * per_second,
+            "showers and validation, which are not in the estimate": 24 * per_second,
+            "idle and drain": (5500 - 5200 - 80 - 65 - 24) * per_second,
+        },
+        abs=0.025,
+    )
+    assert made.against_estimate.difference_usd == pytest.approx(5500 * per_second - 50, abs=0.005)
+    for low, high, inside in ((made.usd, made.usd, True), (made.usd + 0.01, 99, False), (0, made.usd - 0.01, False)):
+        around = planned.model_copy(update={"chosen": estimate.model_copy(update={"usd_interval": (low, high)})})
+        assert bill(use, PRICES, plan=around).against_estimate.inside == inside
+    nearest = planned.model_copy(update={"chosen": None, "nearest": estimate})
+    assert bill(use, PRICES, plan=nearest).against_estimate == made.against_estimate
+    for absent in ({"usd": None}, {"usd_interval": None}):
+        none = planned.model_copy(update={"chosen": estimate.model_copy(update=absent)})
+        assert bill(use, PRICES, plan=none).against_estimate is None
+    nothing = bill(run_use(Attempt(nodes=(nodes(0),))), PRICES, plan=planned)
+    assert (nothing.usd, nothing.against_estimate.difference_usd) == (0, -50)
+    assert {part.share for part in nothing.parts} == {0} and nothing.co2_kg == 0
+
+
+def test_kinds_of_nodes_are_billed_one_by_one_and_restarts_are_summed():
+    mixed = Attempt(nodes=(nodes(3600, 2), nodes(1800, 1, "on-demand")), training_seconds=900, used_share=0.5)
+    made = bill(run_use(mixed, Attempt(nodes=(nodes(1800, 2),), count=3, interruptions=2)), PRICES)
+    on_demand = 64 * 0.034802 + 240 * 0.004664 + 8 * 2.604
+    assert [(kind.capacity_type, kind.region, kind.node_hours) for kind in made.nodes] == [
+        ("spot", "europe-west4", 3.0),
+        ("on-demand", "europe-west4", 0.5),
+    ]
+    assert [kind.usd for kind in made.nodes] == pytest.approx([3 * NODE_USD, on_demand / 2], abs=0.01)
+    assert [kind.usd_per_node_hour for kind in made.nodes] == pytest.approx([NODE_USD, on_demand])
+    assert [(part.kind, part.quantity) for part in made.nodes[0].rate_parts] == [
+        ("vcpu", 64),
+        ("mem_gib", 240),
+        ("gpu", 8),
+    ]
+    assert (made.attempts, made.interruptions) == (4, 2)
+    usd = {part.purpose: part.usd for part in made.parts}
+    first = 2 * NODE_USD + on_demand / 2
+    assert usd["unallocated"] == pytest.approx(first / 2, abs=0.01)
+    assert usd["training"] == pytest.approx(first / 2 / 4, abs=0.01)  # a quarter of the hour
+    assert usd["idle"] == pytest.approx(first / 2 * 3 / 4 + NODE_USD, abs=0.01)
+    assert {part.purpose: part.share for part in made.parts} == pytest.approx(
+        {purpose: value / made.usd for purpose, value in usd.items()}
+    )
+    assert made.co2_kg == pytest.approx(3.5 * 8 * 0.3 * 236 / 1000)
+
+
+@pytest.fixture
+def own_prices(tmp_path):
+    """The catalogue with rows of one's own."""
+
+    def load(*rows):
+        (tmp_path / "own.csv").write_text("".join((*BESIDE.splitlines(keepends=True)[:2], *rows)))
+        return load_prices([tmp_path / "own.csv"])
+
+    return load
+
+
+def test_emissions_are_unknown_where_a_power_or_a_grid_is(own_prices):
+    for change in ({"region": "us-central1"}, {"accelerator": "", "per_node": 0}, {"region": "mars-1"}):
+        held = nodes(60).model_copy(update=change)
+        own = held.model_copy(update={"provider": "none", "machine_type": "mine"})
+        rows = f"none,{held.region},vm,mine,vm,spot,1.5,no,2026-01-01,,2026-01-01,test,list,no,,\n"
+        made = bill(run_use(Attempt(nodes=(own,))), own_prices(rows))
+        assert made.usd == pytest.approx(4 * 1.5 / 60)
+        assert (made.co2_kg is None) == (change != {"region": "us-central1"})
+
+
+def test_a_machine_of_no_cloud_is_billed_by_the_nearest_row(own_prices):
+    """Rows of one's own: of the region before those of no region, of the machine before those of its GPUs."""
+    held = nodes(3600, 1).model_copy(update={"provider": "none", "machine_type": "mine", "region": "cern"})
+    rows = {
+        "region, machine": ("none,cern,vm,mine,vm,spot,3,no,2026-01-01,,2026-01-01,test,list,no,,\n", 3),
+        "region, GPUs": ("none,cern,gpu,nvidia-tesla-v100,gpu,spot,0.5,no,2026-01-01,,2026-01-01,test,list,no,,\n", 4),
+        "machine": ("none,own,vm,mine,vm,spot,7,no,2026-01-01,,2026-01-01,test,list,no,,\n", 7),
+        "GPUs": ("none,own,gpu,nvidia-tesla-v100,gpu,spot,2,no,2026-01-01,,2026-01-01,test,suspect,no,,odd\n", 16),
+    }
+    use = run_use(Attempt(nodes=(held,)))
+    for first in range(4):
+        chosen = list(rows.values())[first:]
+        made = bill(use, own_prices(*(text for text, _ in reversed(chosen))))
+        assert made.usd == chosen[0][1]
+        assert any("doubtful: odd" in warning for warning in made.warnings) == (first == 3)
+        assert len(made.warnings) == len(set(made.warnings)) == 1 + (first == 3)
+    old = own_prices(*(text for text, _ in rows.values())).no_older_than(30)
+    with pytest.raises(PriceError, match="vm mine in cern is 324 days old") as refused:
+        bill(use, old)
+    assert refused.value.field == "budget.maxPriceAge"
+    with pytest.raises(PriceError, match="no spot price of vm mine in cern"):
+        bill(use, PRICES)
+
+
+def test_a_measurement_has_the_figures_of_the_last_attempt():
+    row = measurement_of(INTERRUPTED)
+    seen = INTERRUPTED.observed
+    assert row.model_dump(exclude={"node_hours", "steps", "note"}) == {
+        **seen.model_dump(exclude={"epochs"}),
+        "provider": "gcp",
+        "machine_type": "n1-standard-64",
+        "accelerator": "nvidia-tesla-v100",
+        "count": 32,
+        "nodes": 4,
+        "epochs": 59,
+        "capacity_type": "spot",
+        "region": "europe-west4",
+        "source": "run test",
+        "observed_on": TODAY,
+        "interruptions": 1,
+    }
+    listed = INTERRUPTED.model_copy(
+        update={"attempts": (Attempt(nodes=(nodes(60, 2, "on-demand"), nodes(50, 2, "on-demand"))),)}
+    )
+    row = measurement_of(listed)
+    assert (row.count, row.nodes, row.steps, row.node_hours, row.interruptions) == (32, 4, 40, None, None)
+    assert row.provisioning_seconds is None and row.capacity_type == "on-demand"
+    chips = nodes(60, 4).model_copy(update={"machine_type": "ct3p-hightpu-4t", "accelerator": "tpu-v3", "per_node": 4})
+    tpu = INTERRUPTED.model_copy(update={"attempts": (Attempt(nodes=(chips,)),)})
+    assert measurement_of(tpu).steps == 124_950 // (2 * 16 * 96)  # a chip has two cores
+    assert measurement_of(INTERRUPTED.model_copy(update={"observed": None})) is None
+
+
+def test_activities_may_exceed_the_time_of_the_nodes_by_a_second():
+    assert Attempt(nodes=(nodes(100), nodes(60)), training_seconds=101).held_seconds == 100
+    with pytest.raises(ValidationError, match="activities take 102 s, the nodes were held for 100 s"):
+        Attempt(nodes=(nodes(100), nodes(60)), training_seconds=101.5)
+    made = bill(run_use(Attempt(nodes=(nodes(100),), training_seconds=60.6, lost_seconds=40.4)), PRICES)
+    usd = {part.purpose: part.usd for part in made.parts}
+    assert usd["idle"] == 0 and usd["training"] == pytest.approx(made.usd * 0.6, abs=0.01)
+
+
+def test_a_calibration_by_hand():
+    """A spot run on a GPU of the catalogue beside one of four times the replicas, and one that measured nothing."""
+    seen = INTERRUPTED.observed
+    silent = INTERRUPTED.model_copy(update={"name": "silent", "observed": None})
+    made = calibrate([INTERRUPTED, silent], MEASURED)
+    (residual,) = made.residuals
+    assert (residual.source, residual.accelerator, residual.count) == ("run test", "nvidia-tesla-v100", 32)
+    assert residual.step_seconds == seen.step_seconds and made.level == 0.9
+    low, high = residual.predicted_interval
+    assert low < residual.predicted_seconds < high
+    assert residual.error == pytest.approx(residual.predicted_seconds / seen.step_seconds - 1)
+    for step_seconds, inside in ((low, True), (high, True), (low * 0.999, False), (high * 1.001, False)):
+        slow = INTERRUPTED.model_copy(update={"observed": seen.model_copy(update={"step_seconds": step_seconds})})
+        (again,) = calibrate([slow], MEASURED).residuals
+        assert again.inside == inside and again.predicted_interval == residual.predicted_interval
+    (rate,) = made.interruptions
+    assert (rate.cloud, rate.accelerator, rate.region) == ("gcp", "nvidia-tesla-v100", "europe-west4")
+    assert {(error.cloud, error.accelerator) for error in made.forms} == {("gcp", "nvidia-tesla-v100")}
+    assert all(error.leave_one_out >= 0 and error.held_out >= 0 and error.mechanism for error in made.forms)
+    assert len(made.forms) == len(calibrate([INTERRUPTED, INTERRUPTED], MEASURED).forms)
+    listed = INTERRUPTED.model_copy(update={"attempts": (Attempt(nodes=(nodes(60, 4, "on-demand"),)),)})
+    assert calibrate([listed], MEASURED).interruptions == ()
+    file = made.csv.splitlines()
+    assert len(file) == 2 and file[1].startswith(("run test", "variable-angle"))
+
+
+def test_forms_are_compared_where_three_counts_are_below_half_of_the_largest():
+    kind = ("variable-angle", "gcp", "nvidia-tesla-v100")
+    rows = [row for row in MEASURED if (row.network, row.provider, row.accelerator) == kind]
+    largest = max(row.replicas for row in rows)
+    few = sorted({row.replicas for row in rows if row.replicas <= largest // 2})
+    for kept, compared in ((few[:3], True), (few[:2], False)):
+        some = [row for row in rows if row.replicas in kept or row.replicas == largest]
+        other = [row for row in MEASURED if row.accelerator != kind[2]]
+        count = largest // 8
+        use = INTERRUPTED.model_copy(
+            update={
+                "attempts": (Attempt(nodes=(nodes(60, count),)),),
+                "observed": INTERRUPTED.observed.model_copy(update={"workers": count}),
+            }
+        )
+        assert bool(calibrate([use], (*other, *some)).forms) == compared

@@ -14,7 +14,7 @@ from caloscale.errors import InputError, PriceError
 from caloscale.planning.catalogue.machines import find_machine, load_machines
 from caloscale.planning.catalogue.prices import Key, PriceRow, list_prices, load_prices, stale_warning, today
 from caloscale.planning.catalogue.rates import machine_rate
-from caloscale.planning.catalogue.rows import builtin, read_rows
+from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows, rows_csv
 from caloscale.spec import build_run
 from caloscale.stages import planning
 
@@ -303,3 +303,158 @@ def test_the_day_of_prices_is_the_same_in_all_time_zones(zone: str, monkeypatch:
         monkeypatch.undo()
         time.tzset()
     assert days and used <= {before, after}
+
+
+COLUMNS = (*GOOD, "effective_to", "confidence", "waiver", "note")
+
+
+def layer(tmp_path, *changes):
+    """Prices of rows that are GOOD with changes."""
+    rows = [",".join({**dict.fromkeys(COLUMNS, ""), **GOOD, **change}[c] for c in COLUMNS) for change in changes]
+    (tmp_path / "layer.csv").write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
+    return load_prices([tmp_path / "layer.csv"])
+
+
+def test_a_price_holds_from_its_first_to_its_last_day(tmp_path):
+    first = {"effective_to": "2026-06-30", "usd_per_unit_hour": "0.8"}
+    prices = layer(tmp_path, first, {"effective_from": "2026-07-01"})
+    days = (dt.date(2026, 5, 31), dt.date(2026, 6, 1), dt.date(2026, 6, 30), dt.date(2026, 7, 1), dt.date.max)
+    assert [prices.find(V100, day).usd_per_unit_hour for day in days] == [1.0443, 0.8, 0.8, 0.9, 0.9]
+    with pytest.raises(PriceError, match="a second time for the same days") as refused:
+        layer(tmp_path, first, {"effective_from": "2026-06-30"})
+    assert refused.value.file == f"{tmp_path / 'layer.csv'}:3"
+    assert (refused.value.field, refused.value.value) == ("effective_from", "2026-06-30")
+    assert "layer.csv:2" in refused.value.remedy
+    layer(tmp_path, first, {"effective_from": "2026-06-30", "sku": "other-gpu"})
+    layer(tmp_path, {"effective_to": "2026-06-01"})
+    with pytest.raises(PriceError, match="effective_to is before effective_from"):
+        layer(tmp_path, {"effective_to": "2026-05-31"})
+
+
+def test_spot_is_below_on_demand_of_the_same_days(tmp_path):
+    listed = {"capacity_type": "on-demand", "usd_per_unit_hour": "1.1", "effective_to": "2026-06-30"}
+    layer(tmp_path, listed, {"usd_per_unit_hour": "1.0999"})
+    layer(tmp_path, listed, {"usd_per_unit_hour": "1.1", "effective_from": "2026-07-01"})
+    layer(tmp_path, listed, {"usd_per_unit_hour": "5", "waiver": "an auction"})
+    with pytest.raises(PriceError, match=r"is not below on demand \(1\.1\)") as refused:
+        layer(tmp_path, listed, {"usd_per_unit_hour": "1.1", "effective_from": "2026-06-30"})
+    assert refused.value.file == f"{tmp_path / 'layer.csv'}:3"
+    assert (refused.value.field, refused.value.value) == ("usd_per_unit_hour", 1.1)
+    with pytest.raises(PriceError, match=r"is not below on demand \(2\.604\)"):  # of the catalogue
+        layer(tmp_path, {"usd_per_unit_hour": "2.604"})
+
+
+def test_prices_are_stale_after_a_year_and_spot_prices_after_ninety_days(tmp_path):
+    for capacity_type, days in (("spot", 90), ("on-demand", 365)):
+        row = layer(tmp_path, {"capacity_type": capacity_type}).find(V100._replace(capacity_type=capacity_type), TODAY)
+        last = row.observed_on + dt.timedelta(days=days)
+        assert stale_warning([row], last) == []
+        (warning,) = stale_warning([row], last + dt.timedelta(days=1), "to the file")
+        assert warning.startswith(f"the {capacity_type} price of nvidia-tesla-v100 in europe-west4 was seen on 2026-06")
+        assert f"{days + 1} days before" in warning and warning.endswith("add a fresh row to the file")
+
+
+def test_a_list_of_nothing_says_what_there_is(tmp_path):
+    prices = layer(tmp_path, {"region": "aa-1", "sku": "Mine"}, {"region": "aa-1", "sku": "other"})
+    assert [row.sku for row in list_prices(prices, TODAY, region="aa-1").rows] == ["Mine", "other"]
+    assert [row.sku for row in list_prices(prices, TODAY, region="aa-1", sku="MIN").rows] == ["Mine"]
+    regions = ", ".join(sorted({row.region for row in prices.rows}))
+    sold = ", ".join(sorted({row.sku for row in prices.rows}))
+    for asked, field, value, remedy in (
+        ({"region": "mars"}, "--region", "mars", f"one of {regions}"),
+        ({"sku": "xyz"}, "--sku", "xyz", f"a part of {sold}"),
+        ({"sku": "v100", "region": "aa-1"}, "--sku", "v100", "a part of Mine, other"),
+    ):
+        with pytest.raises(PriceError) as refused:
+            list_prices(prices, TODAY, **asked)
+        assert (refused.value.field, refused.value.value, refused.value.remedy) == (field, value, remedy)
+    assert "is in no name of what is sold in aa-1" in str(refused.value)
+    for asked, words in (({}, "no price is in effect"), ({"region": "aa-1"}, "no price of --region aa-1 is in effect")):
+        with pytest.raises(PriceError, match=words) as refused:
+            list_prices(prices, dt.date(2019, 1, 1), **asked)
+        assert (refused.value.field, refused.value.value) == ("prices", "2019-01-01")
+    with pytest.raises(PriceError, match="no price of --region aa-1 --sku min is in effect"):
+        list_prices(prices, dt.date(2019, 1, 1), region="aa-1", sku="min")
+    assert prices.regions("gcp")[0] == "aa-1" and prices.regions("none") == []
+    assert prices.rows[0].region == "aa-1"
+
+
+def test_a_rate_names_its_rows(tmp_path):
+    prices = layer(tmp_path, {"confidence": "suspect", "note": "read from a screen", "observed_on": "2026-10-01"})
+    machine = find_machine("n1-standard-64", accelerator="nvidia-tesla-v100", per_node=8)
+    rate = machine_rate(prices, machine, "europe-west4", "spot", TODAY)
+    assert [(part.kind, part.sku, part.quantity, part.usd_per_unit_hour) for part in rate.parts] == [
+        ("vcpu", "n1", 64, 0.01392),
+        ("mem_gib", "n1", 240, 0.001866),
+        ("gpu", "nvidia-tesla-v100", 8, 0.9),
+    ]
+    assert [part.usd_per_hour for part in rate.parts] == pytest.approx([64 * 0.01392, 240 * 0.001866, 7.2])
+    assert (rate.parts[2].source, rate.parts[2].observed_on) == (GOOD["source"], dt.date(2026, 10, 1))
+    assert (rate.title, rate.region, rate.capacity_type) == (machine.title, "europe-west4", "spot")
+    assert (rate.as_of, rate.observed_on) == (TODAY, dt.date(2026, 1, 1))
+    assert rate.warnings[0] == "the price of nvidia-tesla-v100 in europe-west4 is doubtful: read from a screen"
+    assert len(rate.warnings) == 3  # those of the host are old
+    unpriced = machine.model_copy(update={"priced_by": "none"})
+    with pytest.raises(PriceError, match="a machine of your own") as refused:
+        machine_rate(prices, unpriced, "europe-west4", "spot", TODAY)
+    assert (refused.value.field, refused.value.value) == ("machineType", "n1-standard-64")
+
+
+class Row(SourcedRow):
+    """A row of a small catalogue."""
+
+    name: str
+    """Text."""
+    number: int = 7
+    """May be empty."""
+
+
+HEADER = "source,observed_on,name,number"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "field", "value", "words"),
+    [
+        ("", "", None, None, "has no header line.*source,observed_on,name,number"),
+        ("# nothing\n\n", "", None, None, "has no header line"),
+        (
+            "source,colour\n",
+            "",
+            None,
+            ["source", "colour"],
+            "unknown or doubled columns.*source,observed_on,name,number",
+        ),
+        ("source,source\n", "", None, ["source", "source"], "unknown or doubled columns"),
+        (f"{HEADER}\n\n# c\na b c,2026-01-02\n", ":4", None, None, "has 2 cells, the header has 4.*check the commas"),
+        (f'{HEADER}\na b c,2026-01-02,"x\ny",1\n', "", None, None, "line break inside quotes"),
+        (f'{HEADER}\na b c,2026-01-02,"x"y,1\n', "", None, None, "is not CSV"),
+        (f"{HEADER}\na b c,2026-01-02,x,many\n", ":2", "number", "many", "write a whole number, such as 7"),
+        (f"{HEADER}\nab,2026-01-02,x,1\n", ":2", "source", "ab", "at least 3"),
+        (f"{HEADER}\na b c,2026-01-02, ,1\n", ":2", "name", None, "is missing"),
+    ],
+)
+def test_a_file_of_rows_is_refused_at_its_line(tmp_path, text, place, field, value, words):
+    (tmp_path / "rows.csv").write_text(text)
+    with pytest.raises(PriceError, match=f"(?s){words}") as refused:
+        read_rows(str(tmp_path / "rows.csv"), Row, PriceError)
+    error = refused.value
+    assert (error.file, error.field, error.value) == (f"{tmp_path / 'rows.csv'}{place}", field, value)
+    assert error.remedy
+
+
+def test_rows_are_read_with_their_lines_and_written_again(tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_text("# comment\nname,source,observed_on,number\n\n x , a b c ,2026-01-02,\ny,d e f,2026-01-03,8\n")
+    found = read_rows(file, Row, PriceError)
+    rows = [
+        Row(name="x", source="a b c", observed_on=dt.date(2026, 1, 2)),
+        Row(name="y", source="d e f", observed_on=dt.date(2026, 1, 3), number=8),
+    ]
+    assert found == [(f"{file}:4", rows[0]), (f"{file}:5", rows[1])]
+    file.write_text(rows_csv(Row, rows))
+    assert [row for _, row in read_rows(file, Row, PriceError)] == rows
+    price = load_prices().find(V100, TODAY)
+    assert price.effective_to is None
+    file.write_text(rows_csv(PriceRow, [price]))
+    assert read_rows(file, PriceRow, PriceError) == [(f"{file}:2", price)]
+    assert "None" not in file.read_text()
