@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +15,14 @@ from caloscale.physics import compare
 from caloscale.physics.amplification import measure_amplification, measure_worth, of_deviation, of_scatter
 from caloscale.physics.worth import Number, equivalent, worth_of
 from caloscale.showers.arrays import Showers
+from caloscale.showers.hdf5.writer import write_showers
+from caloscale.showers.tfrecord.manifest import read_manifest
+from caloscale.showers.tfrecord.shards import preprocess_showers, read_split
 from caloscale.spec import dump_run, load_run
+from caloscale.spec.workspace_layout import DATASET
+from caloscale.stages import amplification as stage
 from caloscale.stages.amplification import amplification
+from tests.inference.model_folders import COMPACT
 from tests.physics.conftest import DATA, VALIDATION, make_showers
 
 PER_SHOWER, SYSTEMATIC = 20.0, 0.5
@@ -146,6 +154,49 @@ def test_response_of_toy_showers_is_worth_what_its_bias_says() -> None:
     assert response.worth.value == pytest.approx(response.observed.value)
     assert response.usd_per_effective_shower == pytest.approx(12 / response.observed.value)
     assert response.members == 2 and response.predicted is not None
+
+
+def test_primaries_that_are_shared_do_not_count_as_independent() -> None:
+    """A generator that repeats each shower of the reference with 2% more energy: its error is 2% exactly."""
+    real = make_showers(600, 1)
+    fake = replace(real, cells_gev=real.cells_gev * np.float32(1.02), source="generated")
+    pair = compare(real, fake, training=real, untrained=None, data=DATA, validation=VALIDATION).weighted
+    found = measure_amplification(
+        [(pair["reference"], pair["generated"])], ["a", "b", "c"], axes_of(DATA).depth_x0, generated=10**9
+    )
+    response = next(one for one in found if (one.quantity, one.where) == ("response", "all energies"))
+    truth = (response.per_shower / 2) ** 2
+    assert [response.observed.low, response.observed.value, response.observed.high] == pytest.approx(
+        [truth] * 3, rel=1e-2
+    )
+
+
+def test_primaries_of_own_data_are_not_those_that_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are drawn from the training showers; training showers are refused as held-out ones."""
+    energy_gev = np.random.default_rng(1).uniform(10, 40, 400).astype(np.float32)
+    cells = np.random.default_rng(2).gamma(0.3, 0.02, (400, 5, 4, 3)).astype(np.float32)
+    (tmp_path / "own").mkdir()
+    write_showers(tmp_path / "own" / "own.h5", Showers(cells, energy_gev, energy_gev / 20, "geant4"), attributes={})
+    run = load_run(preset="compact", overrides=[*COMPACT, f"data.source={tmp_path / 'own'}", "data.angleDeg=[20, 150]"])
+    folder = tmp_path / "run"
+    preprocess_showers(run.data, tmp_path / "own", folder / DATASET)
+    (folder / "run.yaml").write_text(dump_run(run), encoding="utf-8")
+    manifest, drawn = read_manifest(folder / DATASET), []
+
+    def generate(_: object, table: dict[str, np.ndarray], **__: object) -> Showers:
+        drawn.append(table["energy_gev"])
+        cells = np.random.default_rng(3).gamma(0.3, 0.02, (len(drawn[-1]), 5, 4, 3)).astype(np.float32)
+        return Showers.of(cells, table, "generated")
+
+    card = SimpleNamespace(showers_sha256=manifest.train_sha256)
+    monkeypatch.setattr(stage, "load_generator", lambda _: SimpleNamespace(card=card))
+    monkeypatch.setattr(stage, "generate_table", generate)
+    monkeypatch.setattr(stage, "report", lambda *_: None)
+    assert amplification([folder], showers=2000).reference == 75
+    training, judging = (set(read_split(folder / DATASET, split).energy_gev) for split in ("train", "validation"))
+    assert set(drawn[0]) <= training and not set(drawn[0]) & judging
+    with pytest.raises(InputError, match="the networks were trained on"):
+        amplification([folder], held_out=folder / DATASET)
 
 
 def test_quantities_without_a_statistical_error_have_no_number() -> None:

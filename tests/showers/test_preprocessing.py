@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -24,6 +25,10 @@ def test_values_by_hand() -> None:
     np.testing.assert_allclose(x, [0, 0, np.sqrt(0.5), 1, 10], rtol=1e-6)
     back = to_gev(np.array([-1.0, 0.0, 0.5, 1.0, 10.0], np.float32), preprocessing)
     np.testing.assert_allclose(back, [0, 0, 0, 0.02, 2], rtol=1e-6)
+
+    bad = np.array([np.nan, np.inf, -np.inf], np.float32)  # a validation must see them
+    for values in (bad, tf.constant(bad)):
+        np.testing.assert_array_equal(to_gev(values, preprocessing), [np.nan, np.inf, 0])
 
 
 def test_published_transformation() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,17 +17,20 @@ from caloscale.bench.deformations import deformations
 from caloscale.errors import CheckpointError, InputError, ShowerFileError
 from caloscale.inference.export.runtimes import is_exported
 from caloscale.models.card import read_card
+from caloscale.models.network_files import load_network
 from caloscale.physics import Evaluation
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.showers.tfrecord.shards import preprocess_showers, read_split
+from caloscale.spec.workspace_layout import TRAINED
 from caloscale.stages import validation
 from caloscale.stages.generation import Generation, generate
 from caloscale.stages.validation import _publish, draw_primaries, generated_showers, validate, validate_int8
 from caloscale.training.selection import selection_showers
+from tests.cli.conftest import command
 from tests.inference.model_folders import COMPACT as DETECTOR
-from tests.inference.model_folders import shared_model
+from tests.inference.model_folders import make_model, shared_model
 from tools.verdicts import of_deformed
 
 COMPACT = spec.load_run(preset="compact")
@@ -34,6 +38,7 @@ ACCEPTED, UNDECIDED, REJECTED = (
     Evaluation.model_construct(decision=decision, gates=(), reasons=(), warnings=())
     for decision in ("accepted", "undecided", "rejected")
 )
+__all__ = ["command"]
 NETWORKS = ["generator.keras", "verdict.json"]
 
 
@@ -208,6 +213,29 @@ def test_networks_of_other_shards_are_reported(
     with pytest.raises(ZeroDivisionError):
         validate(run, tmp_path / "run", shards, networks, tmp_path / "model")
     assert ("was trained on other shards" in caplog.text) == (known == "others")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_generator_with_cells_that_are_not_finite_is_rejected(
+    shards: Path, tmp_path: Path, command: Callable, bad: float
+) -> None:
+    """By the command, with a real network: a verdict, no error. Its bad showers count as empty."""
+    networks = make_model(tmp_path / TRAINED, "compact", DETECTOR)
+    network = load_network(networks / "generator.keras")
+    weights = network.trainable_variables[-1].numpy()
+    weights.flat[0] = bad
+    network.trainable_variables[-1].assign(weights)
+    network.save(networks / "generator.keras")
+    few = ("validation.showers=60", "validation.bootstraps=10")
+    (tmp_path / "run.yaml").write_text(spec.dump_run(spec.load_run(preset="compact", overrides=[*DETECTOR, *few])))
+    done = command("validate", "-w", tmp_path, "--dataset", shards, "--json")
+    assert done.code == 0, done.err
+    found = Evaluation.model_validate_json(done.out)
+    unusable = found.showers.unusable
+    assert 0 < unusable <= found.showers.empty <= 60 and (bad != np.inf or unusable < 60)
+    assert found.decision == "rejected"
+    assert f"{unusable} generated showers have cells that are not finite" in "; ".join(found.reasons)
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["REJECTED.md"]
 
 
 def test_the_deformed_showers_of_networks_are_judged(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
