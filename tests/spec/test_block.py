@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pydantic import Field, create_model
 
 from caloscale.errors import InputError
 from caloscale.spec.block import Block, read_block, read_json
+from caloscale.spec.duration import Duration
 
 
 class Count(Block):
@@ -40,12 +42,26 @@ def test_a_damaged_file_is_named_with_field_value_and_remedy(
         read_block(Count, file, remedy="make it again")
     error = raised.value
     assert (error.file, error.field, error.value, error.remedy) == (str(file), field, value, "make it again")
-    assert error.exit_code == 2
+    assert error.exit_code == 2 and error.problem
+
+
+class Lasting(Block):
+    lasts: Duration = "1h"
+
+
+def test_a_check_that_knows_the_remedy_gives_it(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text('{"lasts": "soon"}')
+    with pytest.raises(InputError, match="'soon' is not a duration") as raised:
+        read_block(Lasting, file, remedy="make it again")
+    assert raised.value.remedy.startswith("write it as 90s")
 
 
 def test_one_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a\.json: cannot be read: No such file"):
-        read_block(Count, tmp_path / "a.json", remedy="make it")
+    for read in (partial(read_block, Count), read_json):
+        with pytest.raises(InputError, match=r"a\.json: cannot be read: No such file") as raised:
+            read(tmp_path / "a.json", remedy="make it")
+        assert raised.value.remedy == "make it"
 
 
 def test_a_file_for_pages_is_read_or_named(tmp_path: Path) -> None:
@@ -56,8 +72,6 @@ def test_a_file_for_pages_is_read_or_named(tmp_path: Path) -> None:
         file.write_bytes(content)
         with pytest.raises(InputError, match=r"history\.json.*is not JSON(.|\n)*delete it"):
             read_json(file, remedy="delete it")
-    with pytest.raises(InputError, match="cannot be read: No such file"):
-        read_json(tmp_path / "gone.json", remedy="make it")
 
 
 class Described(Block):

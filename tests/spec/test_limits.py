@@ -19,7 +19,7 @@ from caloscale.spec.block import Block
 from caloscale.spec.budget import USD_PATTERN
 from caloscale.spec.duration import seconds_of
 from caloscale.spec.problem import Problem, list_problems, suggest
-from caloscale.spec.solver import Solver, SolverRun
+from caloscale.spec.solver import DataSet, Solver, SolverRun
 
 GEOMETRY = {"cells": [10, 20, 25], "cellMm": 4}
 """Window of 40 mm along x and 80 mm along y."""
@@ -102,6 +102,7 @@ LIMITS: list[tuple[type[Block], dict[str, Any], dict[str, Any], dict[str, Any], 
         {"objective": "my-package.Class"},
         "likelihood, energy-distance, or",
     ),
+    (DataSet, {}, {"environment": "a.B"}, {"environment": "B"}, "class write a class with its module: package.module"),
     (Solver, {}, {"objective": "likelihood"}, {"objective": "XX"}, "write one of discriminator"),
     (Solver, BAYESIAN, {"ranks": 1}, {"ranks": 2}, "no gradients to exchange"),
     (SolverRun, {"solver": {"ranks": 4}}, {"hardware": {"count": 4}}, {"hardware": {"count": 5}}, "5 is more nodes"),
@@ -149,7 +150,7 @@ def test_micro_batches_are_the_fewest_that_fit(share: int, accumulate: int, most
 
 
 def test_a_global_batch_is_divided_among_replicas_that_divide_it() -> None:
-    assert [Train(global_batch_size=96).replica_batch(n) for n in (1, 2, 32)] == [96, 48, 3]
+    assert list(map(str, map(Train(global_batch_size=96).replica_batch, (1, 2, 32)))) == ["96", "48", "3"]
     assert Train(batch_per_replica=7).replica_batch(5) == 7
     with pytest.raises(InvalidValueError, match="globalBatchSize 6 is not a multiple of 4 replicas") as error:
         Train(global_batch_size=6).replica_batch(4)

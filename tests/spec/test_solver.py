@@ -81,7 +81,7 @@ def test_either_workload_is_told_by_its_block_or_preset(tmp_path: Path) -> None:
     assert spec.load_any_run(solve, preset="proxy-paper").solver.events_per_sample == 100
     assert spec.load_any_run(train, preset="fixed-angle", overrides=seed).data.seed == 9
     assert spec.load_any_run(preset="compact", overrides=["data.showers=3"]).data.showers == 3
-    with pytest.raises(ConfigurationError, match="not both"):
+    with pytest.raises(ConfigurationError, match="either model or solver, not both"):
         spec.parse_any_run(TRAINING + SOLVING)
     with pytest.raises(ConfigurationError, match="solver or model, not both") as caught:
         spec.load_any_run(train, preset="proxy")
@@ -99,6 +99,10 @@ def test_a_custom_resource_is_named_by_its_source() -> None:
     with pytest.raises(ConfigurationError) as caught:
         spec.parse_solver_run("solver: {ranks: 0}")
     assert caught.value.file is None
+    several = {"model": {"preset": "compact"}, "data": {"showers": 9}, "train": {"workersPerNode": 2}, "hardware": {}}
+    with pytest.raises(ConfigurationError, match="is for this machine") as caught:  # of two blocks: it has no place
+        spec.build_any_run(several, file="trainingrun/gan")
+    assert caught.value.file == "trainingrun/gan"
 
 
 def test_a_preset_that_was_read_can_be_changed() -> None:
