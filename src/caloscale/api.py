@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,6 @@ from caloscale.planning.search.plan import Plan
 from caloscale.planning.search.plan import plan as plan_at
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers as read_file
-from caloscale.showers.preprocessing import rebin
 from caloscale.spec import Run, load_run
 
 if TYPE_CHECKING:
@@ -33,15 +31,15 @@ def plan(run: Run, *, as_of: dt.date | None = None, generate: int | None = None)
 
 
 def read_showers(path: str | Path, run: Run, *, start: int = 0, stop: int | None = None) -> Showers:
-    """Read the showers ``start:stop`` of an HDF5 file, re-binned as the networks of a run see them.
+    """Read the showers ``start:stop`` of an HDF5 file, re-binned as the networks of a run see them, or as they are in a
+    file of ``caloscale generate``, which is re-binned.
 
     Cells are deposited energies in GeV, float32 (N, X, Y, Z); energies in GeV, angles in rad, both (N,).
     Raises ShowerFileError, which names file, field, value and remedy, for a file that does not fit the detector of
     the run.
     """
-    showers = read_file(path, geometry=run.data.geometry, start=start, stop=stop)
-    cells = rebin(showers.cells_gev, run.data.preprocessing.rebin)
-    return replace(showers, cells_gev=cells)
+    data = run.data
+    return read_file(path, geometry=data.geometry, rebin=data.preprocessing.rebin, start=start, stop=stop)
 
 
 def evaluate(generated: Showers, *, reference: Showers, training: Showers, run: Run) -> Evaluation:

@@ -1,4 +1,4 @@
-"""A generation that is stopped at any place."""
+"""What a generation writes, and one that is stopped at any place."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, get_args
 
 import h5py
 import numpy as np
 import pytest
 
+import caloscale
 from caloscale import stages
-from caloscale.errors import Terminated
+from caloscale.errors import InputError, ShowerFileError, Terminated
 from caloscale.inference.runtime import Runtime
 from caloscale.models.card import read_card
+from caloscale.showers.hdf5.layouts import Layout
+from caloscale.showers.hdf5.writer import WRITABLE
+from caloscale.showers.inspection import describe_file, read_one
+from caloscale.showers.sources import survey_file
 from caloscale.stages import generation
 from tests.inference.model_folders import COMPACT, shared_model
 
@@ -36,6 +41,49 @@ class Ones(Runtime):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared_model(tmp_path_factory, "compact", COMPACT)
+
+
+@pytest.fixture(scope="module")
+def rebinned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same cells, from 10 x 12 x 3 of the detector."""
+    cells = ("data.geometry.cells=[10, 12, 3]", "data.preprocessing.rebin=[2, 3, 1]")
+    return shared_model(tmp_path_factory, "compact", (*COMPACT, *cells))
+
+
+@pytest.mark.parametrize("layout", get_args(Layout))
+@pytest.mark.parametrize("model_name", ["model", "rebinned"])
+def test_what_was_generated_is_read_back(
+    model_name: str, layout: Layout, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """In each layout that is written; by `read_showers` with the run of the model, and of its first shower."""
+    folder, output = request.getfixturevalue(model_name), tmp_path / "s.h5"
+    wanted = generation.Generation(output=output, count=5, energies="10,20", angles="70,100", layout=layout)
+    if layout not in WRITABLE:
+        with pytest.raises(InputError, match="layout: is not written"):
+            stages.generate(folder, wanted)
+        return
+    stages.generate(folder, wanted)
+    generator = caloscale.Generator.load(folder)
+    found = caloscale.read_showers(output, generator.run)
+    made = generator.generate(found.energy_gev, found.angle_rad, seed=1)
+    np.testing.assert_allclose(found.cells_gev, made.cells_gev, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(found.energy_gev, [10, 20, 10, 20, 10], rtol=1e-6)
+    np.testing.assert_allclose(np.degrees(found.angle_rad), [70, 70, 100, 100, 70], rtol=1e-6)
+    assert found.source == "generated" and describe_file(output).showers == 5
+    if layout == "variable-angle":
+        np.testing.assert_array_equal(read_one(output, 2)[0].cells_gev, found.cells_gev[2:3])
+    if model_name == "rebinned":
+        other = generator.run.model_copy(
+            update={
+                "data": generator.run.data.model_copy(
+                    update={"preprocessing": generator.run.data.preprocessing.model_copy(update={"rebin": (5, 3, 1)})}
+                )
+            }
+        )
+        with pytest.raises(ShowerFileError, match="attribute rebin: cells are re-binned by 2x3x1, and 5x3x1 is wanted"):
+            caloscale.read_showers(output, other)
+        with pytest.raises(ShowerFileError, match="to train, give showers that are not re-binned"):
+            survey_file(output, generator.run.data)
 
 
 @contextmanager

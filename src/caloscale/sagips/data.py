@@ -13,6 +13,7 @@ from caloscale.errors import ConfigurationError, InputError
 from caloscale.random import EventDraws
 from caloscale.sagips.environment import EVENTS, NORMS, PARAMETERS, Environment, make_environment
 from caloscale.sagips.saves import require_events
+from caloscale.showers.hdf5.datasets import file_error, find_dataset
 from caloscale.spec import DataSet, Solver
 
 DEFAULT_EVENTS = 1_000_000
@@ -69,8 +70,8 @@ def _read(file: Path, data: DataSet, observables: int, field: str, random: np.ra
     require_events(file, field)
     try:
         with h5py.File(file) as opened:
-            array = opened.get(data.dataset)
-            if not isinstance(array, h5py.Dataset):
+            array = find_dataset(file, opened, data.dataset)
+            if array is None:
                 raise InputError(
                     f"has no array {data.dataset!r}",
                     file=file,
@@ -85,10 +86,10 @@ def _read(file: Path, data: DataSet, observables: int, field: str, random: np.ra
                     remedy=f"write an array with {observables} columns: the observables of {data.environment}",
                 )
             events = _drawn(array, min(len(array), data.events or len(array)), random)
-    except OSError as error:
-        raise InputError(
-            f"is not a readable HDF5 file: {error}", file=file, field=field, remedy="copy it again"
-        ) from error
+    except InputError:
+        raise
+    except Exception as error:  # a damaged file makes HDF5 raise nearly anything
+        raise file_error(file, error) from error
     if not np.isfinite(events).all():
         raise InputError(
             f"the array {data.dataset!r} has values that are not finite",

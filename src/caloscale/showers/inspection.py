@@ -14,7 +14,7 @@ from caloscale.errors import ShowerFileError
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import CALOCHALLENGE_CELLS, Layout, Source, open_layout
-from caloscale.showers.hdf5.reader import read_showers, read_sums
+from caloscale.showers.hdf5.reader import REMOVE, read_showers, read_sums, refuse_first
 from caloscale.showers.preprocessing import to_gev
 from caloscale.showers.sources import hdf5_files
 from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest, Split, read_manifest
@@ -177,11 +177,16 @@ def describe(path: str | Path) -> Description:
 
 
 def describe_file(path: str | Path) -> FileDescription:
-    """Content of an HDF5 file; reads its cells only where it does not store their sums.
+    """Content of an HDF5 file; reads all of it.
 
-    Raises ShowerFileError as `reader.read_showers` does.
+    Raises ShowerFileError as `open_layout` does, and for numbers that are not finite and negative cells.
     """
     with open_layout(path) as opened:
+        primaries = opened.primaries()
+        refuse_first(
+            path,
+            [(name, "a number that is not finite", ~np.isfinite(c), c, REMOVE) for name, c in primaries.items()],
+        )
         datasets = {n: d for n, d in opened.file.items() if isinstance(d, h5py.Dataset)}
         return FileDescription(
             file=str(path),
@@ -189,13 +194,13 @@ def describe_file(path: str | Path) -> FileDescription:
             showers=len(opened.cells),
             shape=opened.shape,
             bytes=Path(path).stat().st_size,
-            energy_gev=_span(opened.energies_gev()),
-            angle_deg=_span(np.degrees(opened.angles_rad())),
+            energy_gev=_span(primaries["energy_gev"]),
+            angle_deg=_span(np.degrees(primaries["angle_rad"])),
             sum_gev=_span(read_sums(opened)),
             units_per_gev=opened.units_per_gev,
             source=opened.source,
             particles=opened.particles,
-            **_further_spans(opened.primaries()),
+            **_further_spans(primaries),
             datasets={name: f"{d.dtype} {d.shape}" for name, d in datasets.items()},
             attributes=opened.attributes,
         )
@@ -341,7 +346,7 @@ def _of_shard(path: Path, shower: int) -> tuple[Showers, Names]:
 
 def _of_file(path: Path, shower: int) -> tuple[Showers, Names]:
     with open_layout(path) as opened:
-        count, shape, cell_shape = len(opened.cells), opened.shape, opened.cell_shape
+        count, shape, cell_shape, rebin = len(opened.cells), opened.shape, opened.cell_shape, opened.rebin
     if not 0 <= shower < count:
         raise _no_such(path, shower, count)
     cells = CALOCHALLENGE_CELLS.get(shape[0]) if len(shape) == 1 else (shape[0], shape[1], shape[2])
@@ -353,8 +358,9 @@ def _of_file(path: Path, shower: int) -> tuple[Showers, Names]:
             value=shape,
             remedy=f"known: {', '.join(map(str, CALOCHALLENGE_CELLS))} voxels",
         )
-    geometry = _any_geometry(cells, cell_shape)
-    return read_showers(path, geometry=geometry, start=shower, stop=shower + 1), _AXES[cell_shape]
+    x, y, z = (number * factor for number, factor in zip(cells, rebin))
+    geometry = _any_geometry((x, y, z), cell_shape)
+    return read_showers(path, geometry=geometry, rebin=rebin, start=shower, stop=shower + 1), _AXES[cell_shape]
 
 
 def _any_geometry(cells: tuple[int, int, int], cell_shape: CellShape) -> Geometry:

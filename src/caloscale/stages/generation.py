@@ -27,7 +27,7 @@ from caloscale.inference.primaries import check_ranges
 from caloscale.models.card import ModelCard, read_card
 from caloscale.profiling.memory import peak_memory_mib
 from caloscale.progress import bar
-from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE, Layout
+from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE, REBIN_ATTRIBUTE, Layout
 from caloscale.showers.hdf5.writer import WRITABLE, open_writer
 from caloscale.spec.block import Block
 from caloscale.tensorflow_import import load_tensorflow_quietly
@@ -232,7 +232,7 @@ def _write(
         "firstShower": wanted.first,
         "runtime": wanted.runtime,
         "precision": runtime.precision,
-        "rebin": "x".join(map(str, card.preprocessing.rebin)),
+        REBIN_ATTRIBUTE: "x".join(map(str, card.preprocessing.rebin)),
         "caloscale": caloscale.__version__,
     }
     batches = stream(

@@ -17,7 +17,7 @@ from caloscale.inference.generator import Generator, load_generator
 from caloscale.models.card import CARD, GENERATOR
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE, open_layout
+from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE, REBIN_ATTRIBUTE, open_layout
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.preprocessing import rebin
@@ -166,7 +166,7 @@ def _write(path: Path, showers: Showers, data: Data, identity: str) -> None:
         _IDENTITY: identity,
         PARTICLE_ATTRIBUTE: data.particle_text,
         CELL_SHAPE_ATTRIBUTE: data.geometry.cell_shape,
-        "rebin": "x".join(map(str, data.preprocessing.rebin)),
+        REBIN_ATTRIBUTE: "x".join(map(str, data.preprocessing.rebin)),
         "seed": data.seed,
     }
     write_showers(path, showers, attributes=attributes)

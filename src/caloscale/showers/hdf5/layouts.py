@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import CaloscaleError, ShowerFileError
-from caloscale.showers.hdf5.sandbox import Plain, check_structure, read_attributes
+from caloscale.showers.hdf5.datasets import file_error, find_dataset
+from caloscale.showers.hdf5.sandbox import Plain, check_structure, read_attributes, signature_position
 from caloscale.showers.primaries import FURTHER, Floats
 from caloscale.spec.data import PDG_CODES, CellShape, Geometry, Particle
 
@@ -49,10 +51,15 @@ not say."""
 CALOCHALLENGE_CELLS = {6480: (16, 9, 45), 40500: (50, 18, 45)}
 """geometry.cells (alpha, r, layer) by number of voxels: datasets 2 and 3."""
 
+REBIN_ATTRIBUTE = "rebin"
+"""By how many cells along x, y and depth the showers of a file were summed, as 3x3x1; without it they were not."""
+
 INCLINED_AXIS = 2
 """In the variable-angle files (N, Y, X, Z) the particle is inclined along the second axis of a shower, where the
 published code measures the angle; ours is the first (N, X, Y, Z), so the two are swapped on the way in and out."""
 
+CellNumbers = tuple[int, int, int]
+"""Along x, y and depth."""
 Source = Literal["geant4", "parametrised", "generated", "file"]
 """Where showers come from; file: of unknown origin."""
 
@@ -86,7 +93,7 @@ class OpenFile:
     def units_per_gev(self) -> float:
         """Units of a cell per GeV: from the file's attribute, else that of the layout."""
         value = self.attributes.get(UNITS_ATTRIBUTE, UNITS_PER_GEV[self.layout])
-        if isinstance(value, str) or not 1e-6 < value < 1e12:
+        if isinstance(value, str | bool) or not 1e-6 < value < 1e12:
             raise ShowerFileError(
                 "is not a unit",
                 file=self.path,
@@ -151,6 +158,21 @@ class OpenFile:
             )
         return cast(CellShape, value)
 
+    @property
+    def rebin(self) -> CellNumbers:
+        """By how many cells along each axis the file's showers were summed."""
+        value = str(self.attributes.get(REBIN_ATTRIBUTE, "1x1x1"))
+        if not re.fullmatch(r"[1-9]\d{0,3}x[1-9]\d{0,3}x[1-9]\d{0,3}", value):
+            raise ShowerFileError(
+                "does not say how cells were summed",
+                file=self.path,
+                field=f"attribute {REBIN_ATTRIBUTE}",
+                value=value,
+                remedy="write numbers of cells along x, y and depth, such as 3x3x1",
+            )
+        x, y, z = (int(number) for number in value.split("x"))
+        return x, y, z
+
     def energies_gev(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
         """Primary energies, GeV (n,)."""
         if self.layout == "calochallenge":
@@ -196,10 +218,23 @@ class OpenFile:
             table[name] = self._column(name, start, stop)
         return table
 
-    def check_shape(self, geometry: Geometry) -> None:
-        """Raise ShowerFileError when the showers do not have the cells of the geometry, or there are none."""
+    def check_shape(self, geometry: Geometry, rebin: CellNumbers = (1, 1, 1)) -> CellNumbers:
+        """The cells of the file's showers along x, y and depth: those of the geometry, or these summed by ``rebin``.
+
+        Raises ShowerFileError when they are neither, or there are none.
+        """
         stored, name = self.shape, self.cells.name.lstrip("/")
-        wanted = (math.prod(geometry.cells),) if self.layout == "calochallenge" else geometry.cells
+        if self.rebin not in ((1, 1, 1), rebin):
+            raise ShowerFileError(
+                f"cells are re-binned by {'x'.join(map(str, self.rebin))}, and {'x'.join(map(str, rebin))} is wanted",
+                file=self.path,
+                field=f"attribute {REBIN_ATTRIBUTE}",
+                value=stored,
+                remedy="give the run configuration of the model that made the showers (data.preprocessing.rebin); to "
+                "train, give showers that are not re-binned",
+            )
+        x, y, z = (cells // factor for cells, factor in zip(geometry.cells, self.rebin))
+        wanted = (x * y * z,) if self.layout == "calochallenge" else (x, y, z)
         if stored != wanted:
             cells = CALOCHALLENGE_CELLS.get(stored[0]) if len(stored) == 1 else stored
             advice = list(cells) if cells else "three numbers whose product is the number of voxels"
@@ -226,6 +261,7 @@ class OpenFile:
                 value=self.cells.shape,
                 remedy="leave the file out, or write it again",
             )
+        return x, y, z
 
     def _column(self, name: str, start: int, stop: int | None) -> NDArray[np.float32]:
         """A dataset of one number per shower, stored as (N,) or (N, 1)."""
@@ -264,27 +300,24 @@ def open_layout(path: str | Path) -> Iterator[OpenFile]:
         check_structure(path)
         with h5py.File(path, "r") as file:
             opened = OpenFile(path, file, _recognise(path, file))
-            _check_is_numeric(opened)
+            _check_datasets(opened)
             yield opened
     except CaloscaleError:
         raise
     except Exception as error:  # a damaged file makes HDF5 raise nearly anything
-        raise ShowerFileError(
-            f"is truncated or damaged: {_first_line(error)}",
-            file=path,
-            remedy="copy or simulate the file again; `h5ls` or `caloscale inspect` shows what is readable",
-        ) from error
+        raise file_error(path, error) from error
 
 
 def _check_is_hdf5(path: Path) -> None:
     try:
         with path.open("rb") as file:
             beginning = file.read(8)
+        position = signature_position(path)
     except OSError as error:
         raise ShowerFileError(
             f"cannot be read: {error.strerror}", file=path, remedy="give the path of an HDF5 file of showers"
         ) from error
-    if beginning != b"\x89HDF\r\n\x1a\n":
+    if position is None:
         raise ShowerFileError(
             "is not HDF5" if beginning else "is empty",
             file=path,
@@ -294,7 +327,7 @@ def _check_is_hdf5(path: Path) -> None:
 
 
 def _recognise(path: Path, file: h5py.File) -> Layout:
-    found = [name for name in file if isinstance(file.get(name), h5py.Dataset)]
+    found = list(file)
     present = set(found) | ({"theta"} if "mtheta" in found else set())
     missing = {layout: [d for d in datasets if d not in present] for layout, datasets in LAYOUTS.items()}
     layout = min(missing, key=lambda name: len(missing[name]) / len(LAYOUTS[name]))
@@ -320,18 +353,12 @@ def _recognise(path: Path, file: h5py.File) -> Layout:
     )
 
 
-def _check_is_numeric(opened: OpenFile) -> None:
+def _check_datasets(opened: OpenFile) -> None:
+    """All that is read of the file must be there and be numbers."""
     rank = 2 if opened.layout == "calochallenge" else 4
-    names = [d for d in (*LAYOUTS[opened.layout], *opened.further) if d in opened.file]
-    for dataset in (opened.file[name] for name in names):
-        if dataset.dtype.kind not in "fiu":
-            raise ShowerFileError(
-                "does not hold numbers",
-                file=opened.path,
-                field=dataset.name.lstrip("/"),
-                value=str(dataset.dtype),
-                remedy="store floating-point numbers",
-            )
+    angle = "theta" if "theta" in opened.file else "mtheta"
+    for name in dict.fromkeys((*LAYOUTS[opened.layout], angle, *opened.further)):
+        find_dataset(opened.path, opened.file, name)
     if opened.cells.ndim != rank:
         raise ShowerFileError(
             "has the wrong number of axes",
@@ -340,8 +367,3 @@ def _check_is_numeric(opened: OpenFile) -> None:
             value=opened.cells.shape,
             remedy="store " + ("(N, voxels)" if rank == 2 else "(N, X, Y, Z)"),
         )
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return lines[0][:300] if lines else type(error).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from caloscale.errors import ShowerFileError
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import INCLINED_AXIS, Layout, OpenFile, open_layout
+from caloscale.showers.hdf5.layouts import INCLINED_AXIS, CellNumbers, Layout, OpenFile, open_layout
+from caloscale.showers.preprocessing import rebin as sum_cells
 from caloscale.showers.primaries import FURTHER, Table
 from caloscale.spec.data import HIGHEST_GEV, Geometry
 
@@ -24,46 +26,57 @@ Check = tuple[str, str, NDArray[np.bool_], NDArray[np.floating], str]
 """Field, problem, showers that have it, their values, remedy."""
 
 
-def read_showers(path: str | Path, *, geometry: Geometry, start: int = 0, stop: int | None = None) -> Showers:
+def read_showers(
+    path: str | Path,
+    *,
+    geometry: Geometry,
+    rebin: CellNumbers = (1, 1, 1),
+    start: int = 0,
+    stop: int | None = None,
+) -> Showers:
     """The showers ``start:stop`` of an HDF5 file in one of the published layouts.
 
-    Cells come as GeV in the axes (N, X, Y, Z) of the geometry, whatever the file's unit. In the
+    Cells come as GeV in the axes (N, X, Y, Z) of the geometry, whatever the file's unit, with neighbours summed by
+    ``rebin``: those of a file that is re-binned so (attribute ``rebin``) come as they are. In the
     CaloChallenge layout the voxels (layer, alpha, r) become (alpha, r, layer) and the angle is pi/2.
     Raises ShowerFileError naming file, field, value and remedy: not HDF5, truncated, missing dataset,
     another shape, unequal lengths, NaN, infinite or negative cells, impossible energies or angles.
     """
     with open_layout(path) as opened:
-        opened.check_shape(geometry)
+        cells = opened.check_shape(geometry, rebin)
         with np.errstate(all="ignore"):  # what is not finite is reported below, with its shower
-            cells_gev = _to_axes(opened.cells[start:stop], opened, geometry) / np.float32(opened.units_per_gev)
+            cells_gev = _to_axes(opened.cells[start:stop], opened, cells) / np.float32(opened.units_per_gev)
         showers = Showers.of(cells_gev, opened.primaries(start, stop), opened.source)
-    _check_cells(path, opened.layout, showers, start)
+        summed = opened.rebin == rebin
+    _check_cells(path, opened.layout, showers.cells_gev, start)
     check_primaries(path, opened.layout, showers.primaries, start)
-    return showers
+    return showers if summed else replace(showers, cells_gev=sum_cells(showers.cells_gev, rebin))
 
 
 def read_sums(opened: OpenFile) -> NDArray[np.float64]:
-    """Sum of the cells of each shower, GeV (N,): as the file stores it, else from the cells, block by block."""
-    if "sum" in opened.file:
-        return np.asarray(opened.file["sum"][...], np.float64).reshape(-1) / opened.units_per_gev
+    """Sum of the cells of each shower, GeV (N,), block by block; a sum that a file stores may be of other cells.
+
+    Raises ShowerFileError for cells that are negative or not finite.
+    """
     count = len(opened.cells)
     size = max(1, _BLOCK_BYTES // (4 * math.prod(opened.cells.shape[1:])))
     sums = np.empty(count)
     with bar("sum of cells", count, "showers", disable=count <= size) as progress:
         for first in range(0, count, size):
-            block = opened.cells[first : first + size]
-            sums[first : first + len(block)] = block.reshape(len(block), -1).sum(axis=1, dtype=np.float64)
+            block = opened.cells[first : first + size].reshape(-1, math.prod(opened.cells.shape[1:]))
+            _check_cells(opened.path, opened.layout, block / np.float32(opened.units_per_gev), first)
+            sums[first : first + len(block)] = block.sum(axis=1, dtype=np.float64)
             progress.update(len(block))
     return sums / opened.units_per_gev
 
 
-def _to_axes(raw: NDArray[np.generic], opened: OpenFile, geometry: Geometry) -> NDArray[np.float32]:
+def _to_axes(raw: NDArray[np.generic], opened: OpenFile, stored: CellNumbers) -> NDArray[np.float32]:
     cells = raw.astype(np.float32)
     if opened.layout == "variable-angle":
         return np.ascontiguousarray(np.swapaxes(cells, 1, INCLINED_AXIS))
     if opened.layout == "fixed-angle":
         return cells
-    alpha, radius, layers = geometry.cells
+    alpha, radius, layers = stored
     return np.ascontiguousarray(cells.reshape(-1, layers, alpha, radius).transpose(0, 2, 3, 1))
 
 
@@ -108,22 +121,23 @@ def check_primaries(
         azimuth = primaries["azimuth_rad"]
         beyond = np.abs(azimuth) > 2 * np.pi + 1e-3
         checks.append(("azimuth_rad", "an azimuth beyond a turn", beyond, azimuth, "azimuths are in rad; convert them"))
-    _refuse_first(path, checks, start)
+    refuse_first(path, checks, start)
 
 
-def _check_cells(path: str | Path, layout: Layout, showers: Showers, start: int) -> None:
+def _check_cells(path: str | Path, layout: Layout, cells_gev: NDArray[np.floating], start: int) -> None:
     """Physical cells only; an error names the first shower that has another."""
-    per_shower = showers.cells_gev.reshape(len(showers), -1)
-    lowest, highest = (np.min(per_shower, axis=1), np.max(per_shower, axis=1)) if len(showers) else (np.empty(0),) * 2
+    per_shower = cells_gev.reshape(len(cells_gev), -1)
+    lowest, highest = (np.min(per_shower, axis=1), np.max(per_shower, axis=1)) if len(cells_gev) else (np.empty(0),) * 2
     cells = "showers" if layout == "calochallenge" else "ECAL"
     checks = [
         (cells, "a cell that is not finite", ~np.isfinite(lowest + highest), highest, REMOVE),
         (cells, "a negative cell (in GeV)", lowest < 0, lowest, f"set negative cells to zero, or {REMOVE}"),
     ]
-    _refuse_first(path, checks, start)
+    refuse_first(path, checks, start)
 
 
-def _refuse_first(path: str | Path, checks: Iterable[Check], start: int) -> None:
+def refuse_first(path: str | Path, checks: Iterable[Check], start: int = 0) -> None:
+    """Raise ShowerFileError for the first shower that has a problem."""
     for field, problem, is_bad, values, advice in checks:
         if is_bad.any():
             index = int(np.flatnonzero(is_bad)[0])

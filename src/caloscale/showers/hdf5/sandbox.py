@@ -19,6 +19,10 @@ from typing import Any
 import h5py
 import numpy as np
 
+from caloscale.errors import ShowerFileError
+from caloscale.showers.hdf5.datasets import find_dataset
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SECONDS = 60
 _CHECKSUMMED = 3
 """Version of the superblock (ninth byte of a file) since HDF5 1.10."""
@@ -32,10 +36,29 @@ class DamagedError(ValueError):
 
 def check_structure(path: Path) -> None:
     """Raise DamagedError when the structure of an HDF5 file is damaged; the cells are not read."""
+    beginning = signature_position(path)
     with path.open("rb") as file:
-        version = file.read(9)[8:]
+        file.seek((beginning or 0) + len(SIGNATURE))
+        version = file.read(1)
     if version != bytes([_CHECKSUMMED]):
         _attributes_in_sandbox(path)
+
+
+def signature_position(path: Path) -> int | None:
+    """Where the content of an HDF5 file begins, bytes, behind the user block if it has one; None: it is no HDF5 file.
+
+    OSError passes.
+    """
+    with path.open("rb") as file:
+        position = 0
+        while True:
+            file.seek(position)
+            found = file.read(len(SIGNATURE))
+            if found == SIGNATURE:
+                return position
+            if len(found) < len(SIGNATURE):
+                return None
+            position = max(512, 2 * position)
 
 
 def read_attributes(path: Path, file: h5py.File) -> dict[str, Plain]:
@@ -53,32 +76,35 @@ def fixed_length(text: str) -> np.ndarray[Any, Any]:
 
 def _attributes_in_sandbox(path: Path) -> dict[str, Plain]:
     status = path.stat()
-    attributes, error = _run_sandbox(path, status.st_size, status.st_mtime_ns)
-    if error:
-        raise DamagedError(error)
-    return attributes
+    return _run_sandbox(path, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=256)
-def _run_sandbox(path: Path, size: int, changed: int) -> tuple[dict[str, Plain], str]:
-    """Read a file in a separate process: its attributes, or the problem. Once for each state of the file."""
+def _run_sandbox(path: Path, size: int, changed: int) -> dict[str, Plain]:
+    """The attributes of a file, read in a separate process, once for each state of the file. Raises DamagedError."""
     command = [sys.executable, "-m", "caloscale.showers.hdf5.sandbox", str(path)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=True)
-        return json.loads(done.stdout), ""
+        attributes: dict[str, Plain] = json.loads(done.stdout)
+        return attributes
     except subprocess.TimeoutExpired:
-        return {}, "HDF5 does not finish reading it"
+        raise DamagedError("HDF5 does not finish reading it") from None
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").strip().splitlines()
         crashed = error.returncode < 0 or not lines
-        return {}, f"HDF5 crashes on it (exit status {error.returncode})" if crashed else lines[-1]
+        problem = f"HDF5 crashes on it (exit status {error.returncode})" if crashed else lines[-1]
+        raise DamagedError(problem) from None
 
 
 def _read_structure(path: str) -> dict[str, Plain]:
-    """Read all that `reader` reads, except the cells."""
+    """Read all that `reader` reads, except the cells; what is not all there is not read, and reported later."""
     with h5py.File(path, "r") as file:
-        for dataset in file.values():
-            if not isinstance(dataset, h5py.Dataset):
+        for name in file:
+            try:
+                dataset = find_dataset(Path(path), file, name)
+            except ShowerFileError:
+                continue
+            if dataset is None:
                 continue
             if dataset.chunks is not None:
                 dataset.id.chunk_iter(lambda info: None)
@@ -96,8 +122,8 @@ def _is_in_heap(attribute: Any) -> bool:
 
 
 def _plain(value: object) -> Plain:
-    """An attribute as a JSON value."""
-    item = value.item() if isinstance(value, np.generic) else value
+    """An attribute, or an array of one, as a JSON value."""
+    item = value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
     if isinstance(item, bytes):
         item = item.decode("utf-8", "replace")
     if isinstance(item, float) and not math.isfinite(item):

@@ -1,0 +1,191 @@
+"""Datasets whose numbers are all there. HDF5 gives zeros, and no error, for many that are not."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import re
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import h5py
+from h5py import h5s, h5z
+
+from caloscale.errors import ShowerFileError
+
+_FILTERS = {
+    4: "szip",
+    307: "bzip2",
+    32000: "lzf",
+    32001: "blosc",
+    32004: "lz4",
+    32008: "bitshuffle",
+    32013: "zfp",
+    32015: "zstd",
+    32017: "sz",
+    32026: "blosc2",
+}
+"""Names of filters that h5py may lack, by their registered number."""
+_COPY = "copy the file with all that it refers to, or write it again with the numbers in it"
+
+
+def find_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset | None:
+    """A dataset of numbers, None where the file has nothing of this name.
+
+    Raises ShowerFileError for a link without a target, for what is no dataset of real numbers, and where HDF5 would
+    give zeros or could not read: parts in other files that are missing, chunks that were never written, filters.
+    """
+    if name not in file:
+        return None
+    found, link = file.get(name), file.get(name, getlink=True)
+    if found is None:
+        where = f"{link.filename}:{link.path}" if isinstance(link, h5py.ExternalLink) else getattr(link, "path", None)
+        raise _error(path, name, "is a link, and there is nothing where it leads", where, _COPY)
+    if not isinstance(found, h5py.Dataset):
+        raise _error(path, name, "is no dataset", type(found).__name__, "store an array of numbers under this name")
+    if found.dtype.kind not in "fiu" or found.shape is None:
+        raise _error(path, name, "does not hold numbers", str(found.dtype), "store floating-point numbers")
+    check_stored(path, name, found)
+    return found
+
+
+def check_stored(path: Path, name: str, dataset: h5py.Dataset) -> None:
+    """Raise ShowerFileError unless all numbers of a dataset were written and can be read."""
+    _check_filters(path, name, dataset)
+    if dataset.is_virtual:
+        _check_virtual(path, name, dataset)
+    elif dataset.external is not None:
+        _check_external(path, name, dataset)
+    elif dataset.size and not _is_written(dataset):
+        problem = "was created and not, or not wholly, written: what is missing would be read as zeros"
+        raise _error(path, name, problem, dataset.shape, "wait until it is written, or write it again")
+
+
+def file_error(path: Path, error: Exception) -> ShowerFileError:
+    """What an error of HDF5 means, which says it in its message alone: locked, being written, too large, damaged."""
+    text = (str(error).splitlines() or [type(error).__name__])[0][:300]
+    found = re.search(r"errno = (\d+)", text)
+    number = int(found.group(1)) if found else 0
+    if "unable to lock file" in text and number in (errno.EAGAIN, errno.EACCES):
+        problem = "is in use by another process, which has locked it"
+        remedy = "close it there; if nothing writes it, HDF5_USE_FILE_LOCKING=FALSE reads it all the same"
+    elif "unable to lock file" in text:
+        problem = f"cannot be locked: {os.strerror(number) if number else text}"
+        remedy = "its file system has no locks: if nothing writes it, set HDF5_USE_FILE_LOCKING=FALSE, or copy it to a "
+        remedy += "local disk"
+    elif "already open for" in text:
+        problem = "is being written, or its writer ended without closing it"
+        remedy = "wait until it is written; after a crash of the writer, `h5clear -s` on a copy shows what is in it"
+    elif isinstance(error, MemoryError):
+        problem, remedy = f"does not fit into memory: {text}", "read fewer showers at a time (start, stop)"
+    elif number:
+        problem, remedy = f"cannot be read: {os.strerror(number)}", "check the disk or the file system, then try again"
+    else:
+        problem = f"is truncated or damaged: {text}"
+        remedy = "copy or simulate the file again; `h5ls` or `caloscale inspect` shows what is readable"
+    return ShowerFileError(problem, file=path, remedy=remedy)
+
+
+def _check_filters(path: Path, name: str, dataset: h5py.Dataset) -> None:
+    properties = dataset.id.get_create_plist()
+    for index in range(properties.get_nfilters()):
+        code, title = properties.get_filter(index)[0], properties.get_filter(index)[3]
+        if h5z.filter_avail(code):
+            continue
+        with suppress(ImportError):
+            import_module("hdf5plugin")  # its filters are known once it is imported
+        if h5z.filter_avail(code) or not _uses_filter(dataset, index):
+            continue
+        named = _FILTERS.get(code) or title.decode(errors="replace") or "unknown"
+        raise _error(
+            path,
+            name,
+            f"needs the HDF5 filter {code} ({named}), which is not installed",
+            code,
+            "pip install hdf5plugin, or let HDF5_PLUGIN_PATH name the folder of the filter; or write the file again "
+            "with gzip",
+        )
+
+
+def _uses_filter(dataset: h5py.Dataset, index: int) -> bool:
+    """Whether a chunk has passed this filter: an optional one may have been left out."""
+    return bool(dataset.id.chunk_iter(lambda info: True if not info.filter_mask >> index & 1 else None))
+
+
+def _is_written(dataset: h5py.Dataset) -> bool:
+    """Whether all of it was, or what was not has a value of the writer's choice."""
+    if dataset.chunks is None:
+        whole = dataset.id.get_storage_size() > 0
+    else:
+        chunks = math.prod(math.ceil(size / chunk) for size, chunk in zip(dataset.shape, dataset.chunks))
+        whole = dataset.id.get_num_chunks() >= chunks
+    return whole or bool(dataset.fillvalue)
+
+
+def _check_virtual(path: Path, name: str, dataset: h5py.Dataset) -> None:
+    """Each part must exist, as large as it is mapped, and the parts must be all."""
+    mapped = 0
+    for part in dataset.virtual_sources():
+        own = Path(dataset.file.filename)
+        candidates = [own] if part.file_name == "." else _candidates(own, part.file_name, "HDF5_VDS_PREFIX")
+        origin = next((each for each in candidates if each.is_file()), None)
+        where = f"{part.file_name}:{part.dset_name}"
+        if origin is None:
+            raise _error(path, name, "is virtual, and a file with its numbers is missing", part.file_name, _COPY)
+        try:
+            with h5py.File(origin, "r") as file:
+                source = file[part.dset_name]
+                check_stored(path, name, source)
+                mapped += _mapped(part, source.shape)
+        except ShowerFileError:
+            raise
+        except (OSError, KeyError, ValueError, RuntimeError, AttributeError) as error:
+            problem = f"is virtual, and it is not certain that a part of it exists: {error}"
+            raise _error(path, name, problem, where, _COPY) from error
+    if mapped != dataset.size:
+        problem = f"is virtual, and its parts are {mapped} of its {dataset.size} numbers: others would be read as zeros"
+        raise _error(path, name, problem, dataset.shape, _COPY)
+
+
+def _mapped(part: Any, shape: tuple[int, ...]) -> int:
+    """Numbers that a part has. Raises ValueError for a source that is smaller, and for parts without a fixed size."""
+    count = int(part.vspace.get_select_npoints())
+    if part.src_space.get_select_type() == h5s.SEL_ALL:
+        fits = math.prod(shape) == count
+    else:
+        last = part.src_space.get_select_bounds()[1]
+        fits = len(last) == len(shape) and all(index < size for index, size in zip(last, shape))
+    if not fits:
+        raise ValueError(f"the source has the shape {shape}")
+    return count
+
+
+def _check_external(path: Path, name: str, dataset: h5py.Dataset) -> None:
+    """Raw files must exist, as long as they are used: HDF5 reads zeros behind the end of one."""
+    needed = dataset.size * dataset.dtype.itemsize
+    for file_name, offset, size in dataset.external:  # size: or unlimited
+        wanted = needed if size < 0 else min(size, needed)
+        prefix = os.environ.get("HDF5_EXTFILE_PREFIX", "").replace("${ORIGIN}", str(Path(dataset.file.filename).parent))
+        raw = Path(prefix, file_name)
+        if not raw.is_file():
+            raise _error(path, name, "has its numbers in another file, which is missing", file_name, _COPY)
+        if raw.stat().st_size < offset + wanted:
+            raise _error(path, name, "has its numbers in another file, which is too short", file_name, _COPY)
+        needed -= wanted
+    if needed > 0:
+        raise _error(path, name, "has more numbers than its other files hold", dataset.shape, _COPY)
+
+
+def _candidates(own: Path, name: str, variable: str) -> list[Path]:
+    """Where HDF5 looks for a file, in its order."""
+    listed = [folder for folder in os.environ.get(variable, "").split(":") if folder]
+    folders = [*(folder.replace("${ORIGIN}", str(own.parent)) for folder in listed), str(own.parent), ""]
+    first, relative = ([Path(name)], Path(name).name) if Path(name).is_absolute() else ([], name)
+    return [*first, *(Path(folder, relative) for folder in folders)]
+
+
+def _error(path: Path, name: str, problem: str, value: object, remedy: str) -> ShowerFileError:
+    return ShowerFileError(problem, file=path, field=name, value=value, remedy=remedy)
