@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadFileScheduling
 
 from caloscale.ports import free_ports
@@ -26,9 +26,14 @@ for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THRE
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# Examples are the same in every run, and no test fails because a machine is busy.
+# Examples are the same in every run, and no test fails because a machine is busy. mutmut wants no smallest example.
 settings.register_profile(
-    "caloscale", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+    "caloscale",
+    deadline=None,
+    derandomize=True,
+    max_examples=60,
+    phases=[Phase.explicit, Phase.generate] if "MUTANT_UNDER_TEST" in os.environ else list(Phase),
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("caloscale")
 gc.disable()  # until all tests are collected
