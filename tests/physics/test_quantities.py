@@ -1,0 +1,343 @@
+"""Quantities, fits and bins of drawn showers, one by one in plain numpy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from caloscale.physics.binning import SCALAR_BINS, _edges, _one_hot, choose_binning
+from caloscale.physics.classifier import distance_features, energy_regression
+from caloscale.physics.comparison import Comparison, Weighted, compare
+from caloscale.physics.correlation import correlation_features, weighted_correlation
+from caloscale.physics.distances import Estimate
+from caloscale.physics.energy_response import compare_linearity, compare_maxima, compare_resolution, compare_response
+from caloscale.physics.gates import Sizes, decide, exceeding_sigmas, interval
+from caloscale.physics.multivariate import compare_features, compare_regression
+from caloscale.physics.quantities import measure_differences, measure_quantities, names_of_differences, of_separation
+from caloscale.physics.resampling import group_by_primary
+from caloscale.physics.response import bin_of_energy, gamma_maximum, range_edges
+from caloscale.physics.result import Difference, ObservableResult, QuantityResult
+from caloscale.physics.worth import Number, equivalent, worth_of
+from caloscale.spec import Gate, Validation
+from tests.physics.conftest import DATA, make_showers, scope
+
+DEPTH_X0 = np.linspace(1.0, 20.0, 12)
+
+
+@pytest.fixture(scope=scope)
+def comparison() -> Comparison:
+    """All samples have the same distribution; nothing is evaluated."""
+    samples = [make_showers(count, seed) for seed, count in enumerate((240, 300, 260, 250))]
+    validation = Validation(showers=300, bootstraps=10)
+    return compare(*samples[:2], training=samples[2], untrained=samples[3], data=DATA, validation=validation)
+
+
+@pytest.fixture(scope=scope)
+def pair(comparison: Comparison) -> tuple[Weighted, Weighted]:
+    """Reference and generated showers, the second row of whose weights are drawn; a generator with 10% too much."""
+    rng = np.random.default_rng(6)
+
+    def weigh(sample: Weighted, **changes: np.ndarray) -> Weighted:
+        count = len(sample.observed)
+        weights = np.stack([np.ones(count), np.bincount(rng.integers(0, count, count), minlength=count)])
+        return replace(sample, observed=replace(sample.observed, **changes), weights=weights)
+
+    reference, generated = (comparison.weighted[name] for name in ("reference", "generated"))
+    scaled = ("ecal_sum_gev", "weighted_sum_gev", "hits", "moments_x")
+    return weigh(reference), weigh(generated, **{name: 1.1 * getattr(generated.observed, name) for name in scaled})
+
+
+def drawn(sample: Weighted, row: int, membership: np.ndarray | None = None) -> np.ndarray:
+    """Indices of the showers of a row of weights, in a range."""
+    weights = sample.weights[row] * (1 if membership is None else membership)
+    return np.repeat(np.arange(len(weights)), weights.astype(int))
+
+
+def width(values: np.ndarray) -> float:
+    low, high = np.quantile(values, [0.16, 0.84], method="hazen")
+    return (high - low) / 2
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_means_are_compared_in_per_cent(pair, row):
+    reference, generated = pair
+    found = measure_differences(reference, generated, DEPTH_X0)
+    means = np.array(
+        [
+            [
+                [values[drawn(s, row, member)].mean() for member in s.ranges.T]
+                for values in (s.observed.ecal_sum_gev / s.observed.energy_gev, s.observed.hits)
+            ]
+            for s in (reference, generated)
+        ]
+    )
+    ratio, hits = means[1] / means[0]
+    assert found["response"][row, :3] == pytest.approx(100 * (ratio - 1))
+    assert found["hits"][row] == pytest.approx(100 * (hits - 1))
+    assert found["linearity"][row] == pytest.approx(100 * (ratio / ratio.mean() - 1))
+    share = reference.ranges.mean(axis=0)
+    assert found["response"][row, 3] == pytest.approx(100 * (means[1, 0] @ share / (means[0, 0] @ share) - 1))
+    widths = [
+        [np.mean(moments[drawn(s, row), 1]) for moments in (s.observed.moments_x, s.observed.moments_y)]
+        for s in (reference, generated)
+    ]
+    assert found["transverseWidth"][row] == pytest.approx(100 * (np.divide(*widths[::-1]) - 1))
+
+
+def test_widths_are_compared_about_what_the_primary_determines(pair):
+    reference, generated = pair
+    found = measure_differences(reference, generated, DEPTH_X0)
+    share = reference.ranges.mean(axis=0)
+    relative = []
+    for s in (reference, generated):
+        fraction = s.observed.ecal_sum_gev / s.observed.energy_gev
+        inside = [fraction[member > 0] for member in s.ranges.T]
+        relative.append([width(values) / values.mean() for values in inside])
+    assert found["resolution"][0] == pytest.approx(100 * (np.divide(*relative[::-1]) - 1))
+    assert found["responseSpread"][0, 0] == pytest.approx(
+        100 * (np.dot(relative[1], share) / np.dot(relative[0], share) - 1)
+    )
+    weighted = [
+        [
+            width(values) / values.mean()
+            for values in ((s.observed.weighted_sum_gev / s.observed.energy_gev)[member > 0] for member in s.ranges.T)
+        ]
+        for s in (reference, generated)
+    ]
+    assert found["weightedResolution"][0] == pytest.approx(100 * (np.divide(*weighted[::-1]) - 1))
+
+    def terms(o) -> np.ndarray:
+        x, y = np.log(o.energy_gev), np.cos(o.angle_rad) ** 2
+        return np.stack([x**i * y**j for i, j in ((0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (1, 1))], axis=1)
+
+    def spread(quantity) -> float:
+        fitted = np.linalg.pinv(terms(reference.observed)) @ quantity(reference.observed)
+        pooled = []
+        for s in (reference, generated):
+            rest = quantity(s.observed) - terms(s.observed) @ fitted
+            pooled.append(np.dot([width(rest[member > 0]) for member in s.ranges.T], share))
+        count = len(reference.observed)
+        return 100 * (pooled[1] / pooled[0] / np.sqrt(count / (count - 6)) - 1)
+
+    assert found["hitsSpread"][0, 0] == pytest.approx(spread(lambda o: o.hits))
+    assert found["depthSpread"][0, 0] == pytest.approx(spread(lambda o: o.moments_z[:, 0]))
+    assert found["widthSpread"][0] == pytest.approx(
+        [spread(lambda o: o.moments_x[:, 1]), spread(lambda o: o.moments_y[:, 1])]
+    )
+
+
+def test_names_of_differences_follow_the_ranges_and_the_primaries(comparison):
+    reference, generated = (comparison.weighted[name] for name in ("reference", "generated"))
+    found = measure_differences(reference, generated, DEPTH_X0)
+    labels = ("low", "middle", "high")
+    named = names_of_differences(found, labels)
+    assert named["response"] == (*labels, "all energies") and named["hits"] == labels
+    assert named["widthSpread"] == named["transverseWidth"] == ("x", "y")
+    assert named["depthSpread"] == named["hitsSpread"] == named["responseSpread"] == ("",)
+    several = names_of_differences(found, labels, ("e-", "gamma"))
+    assert several["response"] == (*named["response"], "e-", "gamma") and several["linearity"] == labels
+    assert all(len(several[name]) == len(named[name]) + 2 for name in ("resolution", "showerMaximum", "hits"))
+    results = measure_quantities(reference, generated, labels, DEPTH_X0, {}, {})
+    assert {d.where: d.value for d in results["hits"].differences} == pytest.approx(
+        dict(zip(labels, found["hits"][0])), rel=1e-4
+    )
+    assert [{d.scale for d in results[name].differences} for name in ("hits", "showerMaximum")] == [
+        {"ratio"},
+        {"linear"},
+    ]
+    assert results["hits"].unit == "%" and results["showerMaximum"].unit == "layers"
+
+
+def test_response_line_and_resolution_of_each_range(pair, comparison):
+    reference, generated = pair
+    for k, found in enumerate(compare_response(reference, generated)):
+        mean = [
+            1000 * (s.observed.ecal_sum_gev / s.observed.energy_gev)[s.ranges[:, k] > 0].mean()
+            for s in (reference, generated)
+        ]
+        assert (found.mev_per_gev.reference.value, found.mev_per_gev.generated.value) == pytest.approx(mean, rel=1e-4)
+        assert found.ratio.value == pytest.approx(mean[1] / mean[0], rel=1e-4)
+    line = compare_linearity(reference, generated)
+    for name, s in (("reference", reference), ("generated", generated)):
+        energy, total = s.observed.energy_gev, s.observed.ecal_sum_gev
+        slope, offset = np.polyfit(energy, total, 1, w=1 / np.sqrt(energy))
+        assert getattr(line.line_mev, name).value == pytest.approx(1000 * offset, rel=1e-3)
+        assert getattr(line.slope_mev_per_gev, name).value == pytest.approx(1000 * slope, rel=1e-3)
+        inside = [member > 0 for member in s.bins.T]
+        largest = max(abs(total[i].mean() / (offset + slope * energy[i].mean()) - 1) for i in inside)
+        assert getattr(line.deviation, name).value == pytest.approx(largest, rel=1e-3)
+    for weighted in (False, True):
+        found = compare_resolution(reference, generated, None, reference, comparison.resampling, weighted=weighted)
+        sums = ["weighted_sum_gev" if weighted else "ecal_sum_gev"] * 2
+        sigma = []
+        for s, name in zip((reference, generated), sums):
+            fraction = getattr(s.observed, name) / s.observed.energy_gev
+            sigma.append([width(fraction[m > 0]) / fraction[m > 0].mean() for m in s.ranges.T])
+        assert [r.sigma.reference.value for r in found.ranges] == pytest.approx(sigma[0], rel=1e-3)
+        assert [r.sigma.generated.value for r in found.ranges] == pytest.approx(sigma[1], rel=1e-3)
+        assert [r.ratio.value for r in found.ranges] == pytest.approx(np.divide(*sigma[::-1]), rel=1e-3)
+        assert found.deviation.value == pytest.approx(np.abs(np.divide(*sigma[::-1]) - 1).mean(), rel=1e-3)
+        assert found.baseline.value == 0 and found.untrained.value is None and found.reason is None
+
+
+def test_the_maximum_is_that_of_the_mean_profile(pair):
+    reference, generated = pair
+    for k, found in enumerate(compare_maxima(reference, generated, DEPTH_X0)):
+        profiles = [s.observed.longitudinal[s.ranges[:, k] > 0].mean(axis=0) for s in (reference, generated)]
+        layers = [int(profile.argmax()) for profile in profiles]
+        depths = [float(gamma_maximum(profile, DEPTH_X0)) for profile in profiles]
+        assert (found.layer.reference.value, found.layer.generated.value) == tuple(layers)
+        assert found.difference_layers == layers[1] - layers[0]
+        assert (found.depth_x0.reference.value, found.depth_x0.generated.value) == pytest.approx(depths, rel=1e-4)
+        step = DEPTH_X0[1] - DEPTH_X0[0]
+        assert found.fitted_difference_layers.value == pytest.approx((depths[1] - depths[0]) / step, rel=1e-2)
+
+
+def test_the_regressed_energy_has_a_bias_and_a_width(comparison):
+    samples = comparison.samples
+    found = compare_regression(samples, comparison.weighted)
+    errors = energy_regression(samples.training, [samples.reference, samples.generated])
+    for name, relative in zip(("reference", "generated"), errors):
+        assert getattr(found.bias, name).value == pytest.approx(relative.mean(), rel=1e-3, abs=1e-6)
+        assert getattr(found.width, name).value == pytest.approx(relative.std(), rel=1e-3)
+
+
+def test_a_distance_is_stated_with_its_null_and_its_sizes(comparison):
+    """Of a distance that is the difference of the mean energies, for which all is known."""
+    samples, calls = comparison.samples, []
+
+    def distance(first, second, *, seed):
+        calls.append((len(first), len(second), seed))
+        if len(second) < 200:
+            raise ValueError("too few")
+        return Estimate(float(second[:, 0].mean() - first[:, 0].mean()), 0.5)
+
+    found = compare_features(samples, distance, 7)
+    means = [float(distance_features(s)[:, 0].mean()) for s in (samples.reference, samples.generated)]
+    assert found.value == pytest.approx(means[1] - means[0], rel=1e-3, abs=1e-9)
+    count = len(samples.reference)
+    assert calls[0] == (count, len(samples.generated), 7) and calls[1:6] == [(count, count, 7)] * 5
+    assert (found.showers, found.null_showers) == (count, count)
+    assert found.uncertainty == pytest.approx(np.hypot(0.5, found.null_uncertainty), rel=1e-3)
+    assert found.null_uncertainty > 0 and abs(found.null) < 4 * found.null_uncertainty
+    assert "published recipe has at least 5000" in found.reason
+    assert found.baseline is not None and found.untrained is not None
+
+
+@pytest.mark.parametrize("value", [0.0, 0.02, 0.3])
+def test_the_interval_of_a_squared_distance_is_what_the_test_does_not_exclude(value):
+    """A true distance t has the variance null^2 + slope t: the ends solve value - t = +-Z sqrt(variance)."""
+    null, slope, z = 0.01, 0.004, norm.ppf(0.95)
+    difference = Difference(
+        where="", scale="squared", value=value, uncertainty=0.02, null_uncertainty=null, slope=slope
+    )
+    low, high = interval(difference)
+    for side, end in ((1, low), (-1, high)):
+        if null**2 + slope * end > 0:
+            assert value - end == pytest.approx(side * z * np.sqrt(null**2 + slope * end))
+    gate = Gate(quantity="hitsSeparation", tolerance=0.1)
+    expected = (value - 0.1) / np.sqrt(null**2 + slope * 0.1)
+    assert exceeding_sigmas(gate, difference) == pytest.approx(expected)
+    at_the_end = Gate(quantity="hitsSeparation", tolerance=high)
+    assert exceeding_sigmas(at_the_end, difference) == pytest.approx(-z)
+
+
+def test_the_slope_of_a_separation_is_that_of_its_bootstraps():
+    observable = ObservableResult(
+        title="Hits", separation=0.3, uncertainty=0.05, null_uncertainty=0.03, excess=0.2, expected_null=0.1
+    )
+    (difference,) = of_separation(observable).differences
+    assert difference.slope == pytest.approx((0.05**2 - 0.03**2) / 0.3) and difference.null_uncertainty == 0.03
+    assert (difference.scale, difference.value, of_separation(observable).title) == ("squared", 0.2, "Separation: Hits")
+    (flat,) = of_separation(observable.model_copy(update={"uncertainty": 0.02})).differences
+    assert flat.slope == 0
+
+
+def test_reasons_name_what_lacks():
+    gate = Gate(quantity="classifierAuc", tolerance=0.7, showers=500)
+    other = Difference(where="250 showers of each kind", value=0.6, uncertainty=0.01)
+    found = {"classifierAuc": QuantityResult(title="Classifier AUC", unit="", differences=(other,))}
+    (result,), *_ = decide([gate], found, Sizes(400, 400), [])
+    assert result.decision == "undecided" and "on 500 of each kind: it has 250" in result.statement
+    differences = (
+        Difference(where="low", value=1.0, uncertainty=0.1),
+        Difference(where="high", value=None, reason="there is nothing"),
+    )
+    found = {"hits": QuantityResult(title="Hits", unit="%", differences=differences)}
+    (result,), *_ = decide([Gate(quantity="hits", tolerance=5)], found, Sizes(400, 400), [])
+    assert result.decision == "undecided" and result.where == "low" and result.further_showers is None
+    assert result.reason == "at high: there is nothing"
+    (fault,) = decide([], {}, Sizes(1, 1), ["a fault"])[2]
+    assert fault == "a fault" and decide([], {}, Sizes(1, 1), ["a fault"])[1] == "rejected"
+
+
+def test_a_number_is_in_one_bin_and_the_last_bin_has_its_upper_edge():
+    edges = np.array([0.0, 1.0, 2.0])
+    values = np.array([-0.1, 0.0, 0.9, 1.0, 2.0, 2.1, np.nan])
+    assert _one_hot(values, edges).argmax(axis=1).tolist() == [0, 1, 1, 2, 2, 3, 4]
+    assert (_one_hot(values, edges).sum(axis=1) == 1).all() and _one_hot(values, edges).shape == (7, 5)
+
+
+def test_edges_hold_ninety_nine_per_cent_of_the_numbers():
+    values = np.r_[np.random.default_rng(1).normal(size=5000), np.nan]
+    edges = _edges(values)
+    assert len(edges) == SCALAR_BINS + 1 and np.ptp(np.diff(edges)) < 1e-12
+    assert (edges[0], edges[-1]) == pytest.approx(np.quantile(values[:-1], [0.005, 0.995]))
+    for same, ends in ((0.5, (0.0, 1.0)), (-8.0, (-12.0, -4.0)), (0.0, (-0.5, 0.5))):
+        assert (_edges(np.full(9, same))[0], _edges(np.full(9, same))[-1]) == ends
+    assert (_edges(np.array([np.nan]))[0], _edges(np.array([]))[-1]) == (0.0, 1.0)
+
+
+def test_histograms_count_each_shower_once(comparison):
+    observed = comparison.samples.reference
+    binning = choose_binning(observed)
+    found = binning.histograms(observed)
+    assert found["showerMaximum"].shape[2] == observed.longitudinal.shape[1] + 3
+    assert (found["showerMaximum"][:, 0].argmax(axis=1) == observed.maximum_layer + 1).all()
+    for name in ("ecalSum", "momentsLongitudinal", "momentsTransverse", "hits"):
+        assert (found[name].sum(axis=2) == 1).all()
+    assert found["momentsTransverse"].shape[1:] == (6, SCALAR_BINS + 3)
+    low = np.quantile(1000 * observed.ecal_sum_gev, 0.005)
+    assert found["ecalSum"][:, 0, 0].sum() == (1000 * observed.ecal_sum_gev < low).sum()
+
+
+def test_correlations_of_drawn_showers_are_those_of_numpy(comparison):
+    observed = comparison.samples.reference
+    features = correlation_features(observed[~observed.empty])
+    assert features.shape[1] == 16
+    rng = np.random.default_rng(2)
+    draws = rng.integers(0, len(features), len(features))
+    weights = np.stack([np.ones(len(features)), np.bincount(draws, minlength=len(features))])
+    found = weighted_correlation(features, weights)
+    assert found[0] == pytest.approx(np.corrcoef(features, rowvar=False), abs=1e-9)
+    assert found[1] == pytest.approx(np.corrcoef(features[draws], rowvar=False), abs=1e-9)
+    constant = features.copy()
+    constant[:, 3] = 5.0
+    without = weighted_correlation(constant, weights)
+    assert (without[:, 3] == 0).all() and without[0, 0, 1] == pytest.approx(found[0, 0, 1])
+
+
+def test_ranges_have_equal_widths_and_one_energy_has_one_range():
+    assert range_edges((5, 35), 3).tolist() == [5, 15, 25, 35]
+    assert range_edges((20, 20), 3).tolist() == [20, 20]
+    assert bin_of_energy(np.array([15.0]), np.array([5.0, 15.0, 25.0])).tolist() == [[0.0, 1.0]]
+    primaries = np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 2.0]])
+    first, second, third = group_by_primary(primaries)
+    assert first == third != second
+
+
+def test_showers_are_worth_the_harmonic_sum_of_their_number_and_the_limit():
+    assert equivalent(100, 100) == pytest.approx(50) and equivalent(1e6, 10) == pytest.approx(10, rel=1e-4)
+    assert equivalent(100, 0) == 0
+    worth = worth_of(Number(value=100, low=25, high=None), 100)
+    assert (worth.value, worth.low, worth.high) == pytest.approx((50, 20, 100)) and worth.span == pytest.approx(5)
+    assert worth_of(Number(value=None, low=25, high=300), 100).high == pytest.approx(75)
+    assert str(Number(value=None, low=1234.4, high=None)) == "at least 1,234"
+    assert str(Number(value=9.4, low=0.123, high=None)) == "9.4 (0.12 to no bound)"
+    assert (
+        str(Number(value=12, low=9.5, high=2000)) == "12 (10 to 2,000)"
+        and Number(value=1, low=1, high=None).span is None
+    )
