@@ -70,9 +70,10 @@ def write_chart(manifests: Path) -> None:
         "kubeVersion": ">=1.30.0-0",
     }
     _write(chart / "Chart.yaml", _yaml(described))
-    (crd,) = _read(manifests / "crd" / "trainingruns.yaml")
-    crd["metadata"]["labels"] = {"app.kubernetes.io/part-of": "caloscale"}
-    _write(chart / "crds" / "trainingruns.yaml", _yaml(crd))
+    for name in _kustomization(manifests / "crd")["resources"]:
+        (crd,) = _read(manifests / "crd" / name)
+        crd["metadata"]["labels"] = {"app.kubernetes.io/part-of": "caloscale"}
+        _write(chart / "crds" / name, _yaml(crd))
     for name in _kustomization(base)["resources"]:
         if name not in ("../crd", "namespace.yaml"):
             _write(chart / "templates" / name, _template(_read(base / name)))
@@ -80,6 +81,8 @@ def write_chart(manifests: Path) -> None:
     _write(chart / "templates" / "priority-class.yaml", _when("priorityClass", priority))
     openshift = _template(_read(manifests / "overlays" / "on-prem" / "openshift.yaml"))
     _write(chart / "templates" / "openshift.yaml", _when("openshift", openshift))
+    everywhere = _template(_read(manifests / "overlays" / "all-namespaces" / "cluster-wide.yaml"))
+    _write(chart / "templates" / "cluster-wide.yaml", _when("namespaces", everywhere).replace("if ", "if not ", 1))
     _write(chart / "templates" / "queues.yaml", QUEUES)
     _write(chart / "templates" / "config-maps.yaml", _template(_config_maps(base)))
     (chart / "files" / "dashboard.json").write_bytes((base / "dashboard.json").read_bytes())
@@ -97,16 +100,16 @@ def values_of(overlay: Path) -> dict[str, Any]:
     values: dict[str, Any] = {"openshift": True} if "openshift.yaml" in made["resources"] else {}
     for patch in patches:
         changes = yaml.safe_load(patch["patch"])
-        if isinstance(changes, dict) and changes.get("$patch") == "delete" and changes["kind"] == "ClusterRoleBinding":
-            continue  # with names of namespaces there is none
+        if isinstance(changes, dict):
+            (variable,) = changes["spec"]["template"]["spec"]["containers"][0]["env"]
+            values["namespaces"] = _names(variable["value"])
+            continue
         for change in changes:
             path, value = change["path"], change["value"]
             if path in VALUES_OF_PATCHES:
                 values[VALUES_OF_PATCHES[path]] = True if path.endswith("priorityClassName") else value
             elif path.startswith(ANNOTATION):
                 values.setdefault("podAnnotations", {})[path.removeprefix(ANNOTATION).replace("~1", "/")] = value
-            elif path.endswith("/env/-") and value["name"] == "CALOSCALE_NAMESPACES":
-                values["namespaces"] = value["value"].split(",")
             else:
                 raise InputError(
                     "changes what no value of the chart does",
@@ -135,8 +138,6 @@ def _template(objects: list[dict[str, Any]]) -> str:
         text = text.replace(f"namespace: {NAMESPACE}", "namespace: {{ .Release.Namespace }}")
         text = re.sub(rf"{VALUE}(\w+)", r"{{ .Values.\1 }}", text)
         text = re.sub(rf"^( *)(?:- )?'?{OPTION}(\w+)'?(?:: .*)?$", _option, text, flags=re.MULTILINE)
-        if (each["kind"], metadata["name"]) == ("ClusterRoleBinding", "caloscale-operator"):
-            text = "{{- if not .Values.namespaces }}\n" + text + "{{- end }}\n"
         parts.append(text)
     return "---\n".join(parts)
 
@@ -150,6 +151,7 @@ def _make_optional(deployment: dict[str, Any]) -> None:
     pod |= {f"{OPTION}{name}": "" for name in ("affinity", "tolerations", "priorityClass")}
     container |= {f"{OPTION}{name}": "" for name in ("image", "imagePullPolicy", "resources")}
     del container["image"], container["resources"]
+    container["env"] = [each for each in container["env"] if each["name"] != "CALOSCALE_NAMESPACES"]
     for variable in container["env"]:
         if variable["name"] in IMAGES:
             variable["value"] = f"{VALUE}{IMAGES[variable['name']]}"
@@ -191,12 +193,16 @@ def _values(base: Path) -> str:
     """The default values: those of the base, each with what it is."""
     (deployment,) = _read(base / "deployment.yaml")
     template = deployment["spec"]["template"]
+    (container,) = template["spec"]["containers"]
     values: dict[str, tuple[str, Any]] = {
         "image": ("Image of the operator, with tag or digest.", f"caloscale/operator:{__version__}"),
         "trainer": ("Image of the workers of runs that name none.", TRAINER),
         "solver": ("Image of launcher and workers of solver runs that name none.", SOLVER_IMAGE),
         "imagePullPolicy": ("Empty: that of Kubernetes.", ""),
-        "namespaces": ("Namespaces of runs, each made from manifests/run-namespace; none: all of the cluster.", []),
+        "namespaces": (
+            "Namespaces of runs, each made from manifests/run-namespace; none: all of the cluster.",
+            next(_names(e["value"]) for e in container["env"] if e["name"] == "CALOSCALE_NAMESPACES"),
+        ),
         "queues": ("LocalQueues of Kueue: name, namespace and clusterQueue of each.", []),
         "prices": ("Own prices: a CSV whose rows go before those of the catalogue.", _text(base / "prices.csv")),
         "labels": ("Own node labels: a CSV whose rows go before those of the package.", _text(base / "labels.csv")),
@@ -205,7 +211,7 @@ def _values(base: Path) -> str:
         "affinity": ("Affinity of the operator's pod.", {}),
         "tolerations": ("Tolerations of the operator's pod.", []),
         "podAnnotations": ("Annotations of the operator's pod.", template["metadata"]["annotations"]),
-        "resources": ("Resources of the operator.", template["spec"]["containers"][0]["resources"]),
+        "resources": ("Resources of the operator.", container["resources"]),
     }
     return "".join(f"# {what}\n{_yaml({name: value})}" for name, (what, value) in values.items())
 
@@ -231,6 +237,10 @@ def _write(path: Path, text: str) -> None:
 
 def _when(value: str, text: str) -> str:
     return f"{{{{- if .Values.{value} }}}}\n{text}{{{{- end }}}}\n"
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
 
 
 def _text(path: Path) -> str:

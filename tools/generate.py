@@ -15,7 +15,8 @@ import docstring_parser
 import yaml
 from kfp import compiler
 
-from caloscale.cluster.api.crd import custom_resource_definition
+from caloscale.cluster.api.crd import custom_resource_definition, progress_definition
+from caloscale.cluster.names import PLURAL, PROGRESS_PLURAL
 from caloscale.spec import Run, SolverRun
 from caloscale.stages.solving import SolverSummary
 from caloscale.stages.summary import Summary
@@ -65,9 +66,10 @@ def write_schemas(folder: Path) -> None:
 
 
 def write_custom_resource(folder: Path) -> None:
-    """The CustomResourceDefinition of TrainingRun."""
-    text = yaml.safe_dump(custom_resource_definition(), sort_keys=False, width=120, allow_unicode=True)
-    (folder / "trainingruns.yaml").write_text(f"# {GENERATED}\n{text}", encoding="utf-8")
+    """The CustomResourceDefinitions."""
+    for plural, definition in ((PLURAL, custom_resource_definition()), (PROGRESS_PLURAL, progress_definition())):
+        text = yaml.safe_dump(definition, sort_keys=False, width=120, allow_unicode=True)
+        (folder / f"{plural}.yaml").write_text(f"# {GENERATED}\n{text}", encoding="utf-8")
 
 
 def component_page(component: Any, compiled: dict[str, Any]) -> str:

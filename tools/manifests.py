@@ -12,6 +12,7 @@ import yaml
 from caloscale import IMAGE as IMAGE_OF_WORKERS
 from caloscale import __version__
 from caloscale.cluster.capacity.gke_pools import catalogue_pools, config_connector
+from caloscale.cluster.names import PLURAL, PROGRESS_PLURAL
 from caloscale.cluster.workload.backends import render_runtime
 
 ACCELERATORS = (
@@ -81,8 +82,10 @@ def write_bundle(manifests: Path) -> None:
     bundle = manifests / "bundle"
     for name in ("manifests", "metadata"):
         (bundle / name).mkdir(parents=True, exist_ok=True)
-    crd = _read(manifests / "crd" / "trainingruns.yaml")[0]
-    write_yaml(bundle / "manifests" / "caloscale.dev_trainingruns.yaml", crd)
+    for plural in (PLURAL, PROGRESS_PLURAL):
+        write_yaml(
+            bundle / "manifests" / f"caloscale.dev_{plural}.yaml", _read(manifests / "crd" / f"{plural}.yaml")[0]
+        )
     for role in _read(manifests / "base" / "user-roles.yaml"):
         write_yaml(bundle / "manifests" / f"{role['metadata']['name']}.clusterrole.yaml", role)
     write_yaml(bundle / "manifests" / f"{PACKAGE}.clusterserviceversion.yaml", service_version(manifests))
@@ -142,7 +145,14 @@ def service_version(manifests: Path) -> dict[str, Any]:
                         "version": "v1alpha1",
                         "displayName": "Training run",
                         "description": "The run configuration: showers, network, training, machines, budget.",
-                    }
+                    },
+                    {
+                        "name": "trainingprogresses.caloscale.dev",
+                        "kind": "TrainingProgress",
+                        "version": "v1alpha1",
+                        "displayName": "Training progress",
+                        "description": "How far the training of a run is, as its worker 0 reports.",
+                    },
                 ]
             },
             "install": {

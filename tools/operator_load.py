@@ -145,8 +145,7 @@ def live(connection: Connection, api: client.ApiClient, given: argparse.Namespac
 def report(connection: Connection, index: int, step: int) -> None:
     """As worker 0 of a run does."""
     progress = {"epochs": 60, "step": step, "updated": dt.datetime.now(dt.UTC).isoformat()}
-    change = {"data": {names.PROGRESS_KEY: json.dumps(progress)}}
-    connection.merge("ConfigMap", NAMESPACE, names.progress_name(f"r{index}"), change)
+    connection.merge(names.PROGRESS_KIND, NAMESPACE, names.progress_name(f"r{index}"), {"progress": progress})
 
 
 def training_run(index: int, given: argparse.Namespace) -> dict[str, Any]:

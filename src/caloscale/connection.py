@@ -67,9 +67,9 @@ class Page(NamedTuple):
 
 RESOURCES: dict[str, Resource] = {
     names.KIND: Resource(names.API_VERSION, names.PLURAL),
+    names.PROGRESS_KIND: Resource(names.API_VERSION, names.PROGRESS_PLURAL),
     "Node": Resource("v1", "nodes", namespaced=False),
     "Pod": Resource("v1", "pods"),
-    "ConfigMap": Resource("v1", "configmaps"),
     "ServiceAccount": Resource("v1", "serviceaccounts"),
     "Event": Resource("events.k8s.io/v1", "events"),
     "Role": Resource("rbac.authorization.k8s.io/v1", "roles"),

@@ -42,7 +42,7 @@ def test_a_worker_trains_reports_and_leaves_the_model(
     assert (tmp_path / "workspace" / "training" / "model" / "generator.keras").is_file()
     assert not (tmp_path / "workspace" / "report.html").exists()  # with a dataset it is a step of a longer chain
     path, body = server.seen[-1]
-    shown = json.loads(body["data"]["progress.json"])
+    shown = body["progress"]
     assert path.endswith("/namespaces/physics/configmaps/gan-progress")
     assert (shown["step"], shown["steps"], shown["checkpointStep"], shown["epochs"]) == (5, 5, 5, 1)
 
@@ -70,7 +70,7 @@ def test_the_launcher_of_an_mpijob_solves_what_the_manifest_says_and_reports(
         assert (summary["ranks"], summary["epochs"]) == (1, 6)
     assert (folder / "report.html").is_file()
     assert "TrainingRun" in json.loads((folder / "bill.json").read_text())["noPrice"]
-    shown = json.loads(server.seen[-1][1]["data"]["progress.json"])
+    shown = server.seen[-1][1]["progress"]
     assert (shown["step"], shown["steps"], shown["checkpointStep"], shown["epoch"]) == (6, 6, 6, 6.0)
     assert "showersPerSecond" not in shown
 

@@ -44,7 +44,7 @@ class Server:
                 self.send_response(code)
                 self.send_header("Content-Type", "application/json")
                 self.end_headers()
-                self.wfile.write(json.dumps({"kind": "ConfigMap", "metadata": {"name": "p"}}).encode())
+                self.wfile.write(json.dumps({"kind": "TrainingProgress", "metadata": {"name": "p"}}).encode())
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -173,7 +173,7 @@ def test_what_the_trainer_writes_is_what_the_operator_reads(tmp_path: Path, serv
     reporter = ProgressReporter(tmp_path / "progress.json", GIVEN)
     assert reporter.report() and not reporter.report()  # the second time there is nothing new
     ((path, body),) = server.seen
-    assert path == "/api/v1/namespaces/physics/configmaps/gan-progress"
+    assert path == "/apis/caloscale.dev/v1alpha1/namespaces/physics/trainingprogresses/gan-progress"
     progress = read_progress(body)
     assert progress is not None and progress == read_progress_file(tmp_path / "progress.json")
     assert (progress.step, progress.epoch, progress.epochs, progress.checkpoint_step) == (61, 1.0, 100, 40)
@@ -195,7 +195,7 @@ def test_the_last_word_is_said_at_the_end(tmp_path: Path, server: Server) -> Non
     with ProgressReporter(tmp_path / "progress.json", GIVEN):
         written(tmp_path / "progress.json", step=6100)
     ((_, body),) = server.seen
-    assert json.loads(body["data"]["progress.json"])["step"] == 6100
+    assert body["progress"]["step"] == 6100
 
 
 def test_other_workers_say_nothing(tmp_path: Path, server: Server) -> None:

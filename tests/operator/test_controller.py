@@ -214,9 +214,9 @@ def test_a_trouble_of_the_moment_is_not_held_against_a_run(controller: Controlle
     assert status(controller).condition("Blocked") is None
 
 
-@pytest.mark.parametrize("kind", ["ConfigMap", "TFJob"])
+@pytest.mark.parametrize("kind", ["TrainingProgress", "TFJob"])
 def test_an_object_of_the_same_name_is_left_alone(controller: Controller, server: Server, kind: str) -> None:
-    name = {"ConfigMap": "gan-progress", "TFJob": "gan-1"}[kind]
+    name = {"TrainingProgress": "gan-progress", "TFJob": "gan-1"}[kind]
     mine = {
         "kind": kind,
         "metadata": {"name": name, "namespace": "physics", "resourceVersion": "3"},
@@ -239,7 +239,7 @@ def test_what_the_run_has_already_is_taken_as_it_is(controller: Controller, serv
     """The answer to the first creation was lost."""
     owner = {"kind": "TrainingRun", "name": "gan", "uid": "u", "controller": True}
     metadata = {"name": "gan-progress", "namespace": "physics", "resourceVersion": "3", "ownerReferences": [owner]}
-    server.foreign["ConfigMap", "gan-progress"] = {"kind": "ConfigMap", "metadata": metadata}
+    server.foreign["TrainingProgress", "gan-progress"] = {"kind": "TrainingProgress", "metadata": metadata}
     controller._reconcile(RUN)
     assert [job.name for job in controller.store.jobs_of(RUN)] == ["gan-1"]
 

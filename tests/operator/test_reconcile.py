@@ -286,9 +286,9 @@ def test_a_deleted_job_is_made_again_as_another_attempt() -> None:
 
 def test_a_report_that_somebody_deletes_is_made_again() -> None:
     w = world(steps=400).until(lambda w: w.phase == "Running")
-    made = w.others.pop("ConfigMap/gan-progress")
+    made = w.others.pop("TrainingProgress/gan-progress")
     w.reconcile()
-    assert w.others["ConfigMap/gan-progress"] == made and w.phase == "Running" and len(w.attempts) == 1
+    assert w.others["TrainingProgress/gan-progress"] == made and w.phase == "Running" and len(w.attempts) == 1
 
 
 def test_a_mismatch_with_the_plan_is_a_condition() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import random
 from typing import Any
 
@@ -188,7 +187,7 @@ def test_what_a_run_left_is_not_its_successors() -> None:
     w.reconcile()
     store.put("TrainingRun", {**run(1), "status": w.status})
     store.put("TFJob", versioned(w.jobs["gan-1"], 2))
-    store.put("ConfigMap", versioned({**w.others["ConfigMap/gan-progress"], "data": {"progress.json": "{}"}}, 3))
+    store.put("TrainingProgress", versioned({**w.others["TrainingProgress/gan-progress"], "progress": {}}, 3))
     store.put("Pod", pod("gan-1-worker-0", 4))
     assert store.jobs_of(GAN) and store.pods_of(GAN) and GAN in store.progress
     again = run(9)
@@ -207,10 +206,10 @@ def test_a_report_that_vanished_concerns_its_run() -> None:
         store, w = Store(), World(*(ex.spot(f"n{i}") for i in range(4)), spec=QUEUED, uid="u")
         w.reconcile()
         store.put("TrainingRun", run(1))
-        made = versioned(w.others["ConfigMap/gan-progress"], 3)
-        store.put("ConfigMap", made)
-        gone = store.put("ConfigMap", versioned(made, 4), gone=True) if how == "event" else None
-        assert (store.resync("ConfigMap", [Page([], 9)])[0] if gone is None else gone) == {
+        made = versioned(w.others["TrainingProgress/gan-progress"], 3)
+        store.put("TrainingProgress", made)
+        gone = store.put("TrainingProgress", versioned(made, 4), gone=True) if how == "event" else None
+        assert (store.resync("TrainingProgress", [Page([], 9)])[0] if gone is None else gone) == {
             GAN
         } and GAN not in store.progress
 
@@ -300,12 +299,12 @@ def test_a_report_concerns_its_run_when_it_brings_news(seconds: int, changes: di
     """All others are kept for the next decision."""
     store, w = Store(), World(*(ex.spot(f"n{i}") for i in range(4)), spec=QUEUED, uid="u")
     w.reconcile()
-    made = w.others["ConfigMap/gan-progress"]
+    made = w.others["TrainingProgress/gan-progress"]
 
     def reported(version: int, after: int, **changes: Any) -> set[RunKey]:
         moment = (dt.datetime(2026, 11, 21, 10, tzinfo=dt.UTC) + dt.timedelta(seconds=after)).isoformat()
-        data = {"progress.json": json.dumps({**REPORT, **changes, "updated": moment})}
-        return store.put("ConfigMap", versioned({**made, "data": data}, version))
+        progress = {**REPORT, **changes, "updated": moment}
+        return store.put("TrainingProgress", versioned({**made, "progress": progress}, version))
 
     store.put("TrainingRun", run(1, phase="Running", progress={**REPORT, "updated": "2026-11-21T10:00:00Z"}))
     assert reported(2, 0) == {GAN}

@@ -188,6 +188,16 @@ def test_everything_is_listed_once_each_scope_was() -> None:
     assert seen.watches.are_listed()
 
 
+def test_a_kind_is_listed_again_where_it_is_asked_for() -> None:
+    """Labels of nodes mean something else."""
+    cluster = Cluster()
+    cluster.watches._stop.clear()
+    cluster.watches._notice = lambda *_: cluster.watches.list_again("Node")  # type: ignore[assignment]
+    cluster.answers = [page(7), [event("ADDED", 8)], page(9), [event("BOOKMARK", 10)]]
+    cluster.watches._follow("Node", "")
+    assert cluster.versions == [None, "7", None, "9"]
+
+
 def test_nothing_is_noticed_after_the_stop() -> None:
     seen: list[str] = []
     cluster = Cluster()

@@ -83,7 +83,7 @@ class World:
             pods=[pod_of(pod) for pod in raw],
             jobs=[job_of(job) for job in self.jobs.values()],
             progress=self.report,
-            has_progress="ConfigMap/gan-progress" in self.others,
+            has_progress="TrainingProgress/gan-progress" in self.others,
             nodes={name: node["status"]["conditions"][0]["status"] == "True" for name, node in self.nodes.items()},
             pools=lambda: pools_of(
                 [node_of(node, (self.catalogue or ex.CATALOGUE).labels) for node in self.nodes.values()], ()

@@ -132,7 +132,7 @@ def test_a_run_is_kept_in_its_bucket(bucket_server: str, server: Server, tmp_pat
     fetched = {kind: len(list(second.scratch(1).rglob(f"{kind}-*.tfrecord"))) for kind in ("train", "validation")}
     assert fetched == {"train": 8, "validation": 1}
     assert {path.split("/")[-2] for path, _ in server.seen} == {"configmaps"}
-    shown = json.loads(server.seen[-1][1]["data"]["progress.json"])
+    shown = server.seen[-1][1]["progress"]
     assert shown["step"] == shown["checkpointStep"] == record(workspace, "train").figures["steps"]
 
     spec = json.loads(run.model_dump_json(by_alias=True, exclude_none=True))

@@ -1,4 +1,4 @@
-"""Worker 0 reports the content of the training's progress file: into the run's ConfigMap, and to Kubeflow Trainer."""
+"""Worker 0 reports the training's progress file: into the run's TrainingProgress, and to Kubeflow Trainer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kubernetes.client.exceptions import ApiException
 from pydantic import ValidationError
 from urllib3.exceptions import HTTPError
 
-from caloscale.cluster.names import PROGRESS_KEY
+from caloscale.cluster.names import PROGRESS_KIND
 from caloscale.cluster.workload.pod_template import PROGRESS_VARIABLE
 from caloscale.connection import Connection, connect
 from caloscale.errors import ClusterError
@@ -78,14 +78,14 @@ class ProgressReporter:
         progress = read_progress_file(self._file)
         if progress is None:
             return False
-        text = json.dumps(json.loads(progress.model_dump_json(by_alias=True, exclude_none=True)))
+        text = progress.model_dump_json(by_alias=True)  # null: a field of the report before that is not in this one
         if text == self._reported:
             return False
         try:
             if self._name:
                 if self._connection is None:
                     self._connection = connect()
-                self._connection.merge("ConfigMap", self._namespace, self._name, {"data": {PROGRESS_KEY: text}})
+                self._connection.merge(PROGRESS_KIND, self._namespace, self._name, {"progress": json.loads(text)})
             if self._trainer[TRAINER_URL]:
                 self._report_to_trainer(trainer_status(progress))
         except (ApiException, HTTPError, OSError, ClusterError) as error:

@@ -72,12 +72,12 @@ def job_name(run: str, attempt: int) -> str:
 
 WORKER_ACCOUNT = "caloscale-worker"
 """Service account of workers whose run names none (manifests/run-namespace)."""
-PROGRESS_KEY = "progress.json"
-"""Key of the ConfigMap that holds `caloscale.status.RunProgress`."""
+PROGRESS_KIND = "TrainingProgress"
+PROGRESS_PLURAL = "trainingprogresses"
 
 
 def progress_name(run: str) -> str:
-    """Name of the ConfigMap in which worker 0 reports."""
+    """Name of the TrainingProgress in which worker 0 reports."""
     return f"{run}-progress"
 
 

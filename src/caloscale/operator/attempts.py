@@ -249,7 +249,7 @@ def _take_flavor(draft: Draft, run: AnyRun, live: AttemptStatus, job: Job | None
 
 
 def make_progress(draft: Draft) -> None:
-    """The ConfigMap in which worker 0 reports, where it is missing."""
+    """The TrainingProgress in which worker 0 reports, where it is missing."""
     if not draft.seen.has_progress:
         draft.actions.append(Create(render_progress(draft.seen.run)))
 

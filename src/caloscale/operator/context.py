@@ -35,9 +35,9 @@ class Snapshot:
     jobs: Sequence[Job]
     """Jobs of the run, those of all attempts."""
     progress: RunProgress | None
-    """What worker 0 reported last; None: nothing, or there is no ConfigMap."""
+    """What worker 0 reported last; None: nothing, or there is no TrainingProgress."""
     has_progress: bool
-    """Whether the ConfigMap for the progress is there."""
+    """Whether the TrainingProgress is there."""
     nodes: Mapping[str, bool]
     """All nodes of the cluster, and whether they are ready."""
     pools: Callable[[], tuple[list[Pool], list[str]]]

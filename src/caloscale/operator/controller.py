@@ -311,7 +311,8 @@ class Controller:
         state = (day, tuple((file, _changed(file)) for file in (*prices, *labels)))
         if self._catalogue is None or self._catalogue[0] != state:
             table = _read("labels", load_labels, labels)
-            self.store.read_labels_by(table)
+            if self.store.read_labels_by(table):
+                self.watches.list_again("Node")
             known = _read("prices", lambda files: load_prices(files, added=IN_CONFIG_MAP), prices)
             self._catalogue = (state, Catalogue(known, load_measurements(), day, table))
         return self._catalogue[1]

@@ -102,7 +102,7 @@ class Store:
         self._with_pods: dict[Name, set[RunKey]] = {}
         self._named: dict[Name, RunKey] = {}
         self._clients: dict[Name, set[RunKey]] = {}
-        self._progress_maps: dict[Name, RunKey] = {}
+        self._progress_objects: dict[Name, RunKey] = {}
         self._coming_of: dict[RunKey, tuple[str, int]] = {}
         self._coming: Counter[str] = Counter()
         self._less_coming: set[str] = set()
@@ -151,7 +151,7 @@ class Store:
             return self._take_pod(name, raw)
         if kind in JOB_KINDS:
             return self._take_job(kind, name, raw)
-        if kind == "ConfigMap":
+        if kind == names.PROGRESS_KIND:
             return self._take_progress(name, raw)
         if kind == "Event":
             return self._take_warning(name, raw)
@@ -235,7 +235,7 @@ class Store:
         owner = owner_of(raw)
         if owner is None or name[1] != names.progress_name(owner["name"]):
             return set()
-        key = self._progress_maps[name] = RunKey(name[0], owner["name"], owner["uid"])
+        key = self._progress_objects[name] = RunKey(name[0], owner["name"], owner["uid"])
         progress = read_progress(raw)
         is_first, self.progress[key] = key not in self.progress, progress
         run = self.runs.get(key)
@@ -272,8 +272,8 @@ class Store:
             self._jobs_of.get(job.run, set()).discard((kind, *name))
             self._count_coming(job.run)
             return self._concerned(job.run)
-        if kind == "ConfigMap":
-            lost = self._progress_maps.pop(name, None)
+        if kind == names.PROGRESS_KIND:
+            lost = self._progress_objects.pop(name, None)
             if lost is None:
                 return set()
             self.progress.pop(lost, None)
@@ -301,12 +301,14 @@ class Store:
             ended = pod.ended or dt.datetime.now(dt.UTC).replace(microsecond=0)
             self._went.setdefault(pod.run, {})[pod.uid] = replace(pod, ended=ended)
 
-    def read_labels_by(self, table: NodeLabels) -> None:
-        """Read the labels of nodes by another table; the nodes that are known, when they are listed again."""
+    def read_labels_by(self, table: NodeLabels) -> bool:
+        """Read the labels of nodes by a table; True: by another than before, and the nodes are to be listed again."""
         with self.lock:
-            if table != self.labels:
+            changed = table != self.labels
+            if changed:
                 self.labels = table
-                self._versions.pop("Node", None)
+                self._versions["Node"] = dict.fromkeys(self._versions["Node"], -1)
+            return changed
 
     def resync(self, kind: str, pages: Iterable[Page], namespace: str = "") -> tuple[set[RunKey], int]:
         """Take in all objects of a kind, page by page: what is known and not among them has gone.
@@ -498,10 +500,7 @@ class Store:
 
 def read_progress(raw: Mapping[str, Any]) -> RunProgress | None:
     """What worker 0 reported; None where it did not, or wrote nonsense."""
-    text = (raw.get("data") or {}).get(names.PROGRESS_KEY)
-    if text is None:
-        return None
     try:
-        return RunProgress.model_validate_json(text)
-    except ValueError:
+        return RunProgress.model_validate(raw["progress"])
+    except (KeyError, ValueError):
         return None

@@ -26,7 +26,7 @@ WATCHED: dict[str, dict[str, str]] = {
     names.KIND: {},
     "Node": {},
     "Pod": {},
-    "ConfigMap": {"selector": OURS},
+    names.PROGRESS_KIND: {},
     "TFJob": {"selector": OURS},
     "JobSet": {"selector": OURS},
     "TrainJob": {"selector": OURS},
@@ -55,7 +55,8 @@ class Watches:
         self._stop = threading.Event()
         scopes = [(kind, "") for kind in WHOLE_CLUSTER]
         scopes += [(kind, name) for kind in WATCHED if kind not in WHOLE_CLUSTER for name in namespaces or ("",)]
-        self._unlisted = set(scopes)
+        self._scopes = frozenset(scopes)
+        self._unlisted, self._to_list = set(scopes), set[tuple[str, str]]()
         self._threads = [
             threading.Thread(target=self._follow, args=scope, name=f"watch {' '.join(scope)}", daemon=True)
             for scope in scopes
@@ -70,6 +71,10 @@ class Watches:
         """Inform nobody any more."""
         self._stop.set()
 
+    def list_again(self, kind: str) -> None:
+        """List a kind anew when its watch ends, within `seconds`."""
+        self._to_list |= {scope for scope in self._scopes if scope[0] == kind}
+
     def are_listed(self) -> bool:
         """Whether everything was listed once."""
         return not self._unlisted
@@ -83,6 +88,9 @@ class Watches:
             self._stop.wait(0.1)  # a warning is kept where its run is known
         version = errors = 0
         while not self._stop.is_set():
+            if (kind, namespace) in self._to_list:
+                self._to_list.discard((kind, namespace))
+                version = 0
             before, pause = version, 0.0
             try:
                 if version:

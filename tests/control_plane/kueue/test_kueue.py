@@ -163,8 +163,8 @@ def report(runs: Runs, name: str, step: int, checkpoint: int, step_seconds: floa
     progress = RunProgress(
         step=step, steps=10**6, checkpoint_step=checkpoint, step_seconds=step_seconds, updated=dt.datetime.now(dt.UTC)
     )
-    data = {names.PROGRESS_KEY: progress.model_dump_json(by_alias=True)}
-    runs.server.merge("ConfigMap", runs.namespace, names.progress_name(name), {"data": data})
+    data = progress.model_dump(mode="json", by_alias=True)
+    runs.server.merge("TrainingProgress", runs.namespace, names.progress_name(name), {"progress": data})
 
 
 def boosts(runs: Runs) -> dict[str, int]:

@@ -121,8 +121,8 @@ def install_worker_account(server: Connection, namespace: str) -> None:
 
 
 def install_rights(plane: ControlPlane) -> list[dict[str, Any]]:
-    """The custom resource, account, rights and admission policy of the bundle, without its deployment."""
-    text = plane.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "kind"))
+    """The custom resources, account, rights in all namespaces and admission policy, without the deployment."""
+    text = plane.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "all-namespaces"))
     objects = [each for each in yaml.safe_load_all(text) if each["kind"] in RIGHTS]
     plane.apply(objects)
     plane.wait_for_kind(next(each for each in objects if each["kind"] == "CustomResourceDefinition"))

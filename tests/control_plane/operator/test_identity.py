@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -19,18 +18,20 @@ def test_a_name_that_is_taken_is_reported_and_left_alone(runs: Runs, add_nodes: 
     add_nodes(pool="v100", count=2)
     runs.fake_pods("1s")
     metadata = {"name": "gan-progress", "namespace": runs.namespace}
-    mine = runs.server.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"my": "notes"}})
+    mine = runs.server.create(
+        {"apiVersion": names.API_VERSION, "kind": "TrainingProgress", "metadata": metadata, "progress": {"step": 3}}
+    )
     runs.create("gan")
 
     def taken(status: dict) -> bool:
         return any(c["type"] == "Blocked" and c["reason"] == "NameTaken" for c in status.get("conditions", []))
 
     blocked = runs.until("gan", taken, "the name is taken", seconds=60)
-    assert "ConfigMap gan-progress: is there already" in blocked["message"] and "remedy: delete or rename" in str(
-        blocked
-    )
-    assert runs.server.get("ConfigMap", runs.namespace, "gan-progress") == mine and not runs.pods("gan")
-    runs.server.delete("ConfigMap", runs.namespace, "gan-progress")
+    assert "TrainingProgress gan-progress: is there already" in blocked[
+        "message"
+    ] and "remedy: delete or rename" in str(blocked)
+    assert runs.server.get("TrainingProgress", runs.namespace, "gan-progress") == mine and not runs.pods("gan")
+    runs.server.delete("TrainingProgress", runs.namespace, "gan-progress")
     assert len(runs.phase("gan", "Succeeded")["attempts"]) == 1
 
 
@@ -60,8 +61,8 @@ def recreate(runs: Runs, add_nodes: Add, api: client.ApiClient, times: int) -> N
         seen |= workers
         if number == times:
             break
-        change = {"data": {names.PROGRESS_KEY: json.dumps({**report, "updated": "2030-01-01T00:00:00Z"})}}
-        runs.server.merge("ConfigMap", runs.namespace, "gan-progress", change)
+        change = {"progress": {**report, "updated": "2030-01-01T00:00:00Z"}}
+        runs.server.merge("TrainingProgress", runs.namespace, "gan-progress", change)
         runs.until("gan", lambda s: s.get("progress", {}).get("checkpointStep") == 100, "the report")
         runs.server.delete(names.KIND, runs.namespace, "gan")
     machines.end_pods(api, runs.namespace)

@@ -168,6 +168,17 @@ def test_suspend_and_resume(runs: Runs, add_nodes: Add) -> None:
     assert [a["reason"] for a in status["attempts"]] == ["Suspended", "Completed"] and status["restarts"] == 0
 
 
+def own_account(runs: Runs) -> str:
+    """A service account of the users, to which they have bound the Role of workers."""
+    identity = {"name": "own", "namespace": runs.namespace}
+    runs.server.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": identity})
+    binding = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": identity}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "caloscale-worker"}
+    subject = {"kind": "ServiceAccount", **identity}
+    runs.server.create({**binding, "roleRef": role, "subjects": [subject]})
+    return "own"
+
+
 def test_worker_0_reports_progress_and_may_do_nothing_else(
     runs: Runs, add_nodes: Add, api: client.ApiClient, control_plane: ControlPlane
 ) -> None:
@@ -188,21 +199,33 @@ def test_worker_0_reports_progress_and_may_do_nothing_else(
         "eta": "2030-01-01T00:00:00Z",
         "updated": "2030-01-01T00:00:00Z",
     }
-    worker.merge("ConfigMap", runs.namespace, "gan-progress", {"data": {"progress.json": json.dumps(report)}})
+    worker.merge("TrainingProgress", runs.namespace, "gan-progress", {"progress": report})
     status = runs.until("gan", lambda s: s.get("progress", {}).get("step") == 90, "progress", seconds=15)
     assert status["progress"]["losses"] == {"generator": 3.25} and status["progress"]["checkpointStep"] == 60
-    for kind, name in (("ConfigMap", "gan-progress"), ("Pod", "gan-1-worker-0"), (names.KIND, "gan")):
+    for kind, name in (("TrainingProgress", "gan-progress"), ("Pod", "gan-1-worker-0"), (names.KIND, "gan")):
         with pytest.raises(ApiException, match="forbidden"):
             worker.get(kind, runs.namespace, name)
     labels = {names.RUN_LABEL: "other", "app.kubernetes.io/component": "progress"}
     other = {"name": "other-progress", "namespace": runs.namespace, "labels": labels}
-    runs.server.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": other})
-    for name in ("kube-root-ca.crt", "other-progress"):
-        with pytest.raises(ApiException, match="only the ConfigMap in which its own run reports"):
-            worker.merge("ConfigMap", runs.namespace, name, {"data": {"a": "b"}})
-    runs.server.delete("ConfigMap", runs.namespace, "gan-progress")
+    runs.server.create({"apiVersion": names.API_VERSION, "kind": "TrainingProgress", "metadata": other})
+    step = {"progress": {"step": 91}}
+    with pytest.raises(ApiException, match="only a pod of a run, by a token that is bound to it"):
+        worker.merge("TrainingProgress", runs.namespace, "other-progress", step)
+    with pytest.raises(ApiException, match="may not change to which run its progress belongs"):
+        worker.merge("TrainingProgress", runs.namespace, "gan-progress", {"metadata": {"labels": {"a": "b"}}})
+    with pytest.raises(ApiException, match="forbidden"):
+        worker.create({"apiVersion": names.API_VERSION, "kind": "TrainingProgress", "metadata": {**other, "name": "m"}})
+    unbound = Connection(control_plane.client(control_plane.kubeconfig_of("caloscale-worker", runs.namespace)))
+    with pytest.raises(ApiException, match="only a pod of a run, by a token that is bound to it"):
+        unbound.merge("TrainingProgress", runs.namespace, "gan-progress", step)
+    own = own_account(runs)
+    with pytest.raises(ApiException, match="only a pod of a run, by a token that is bound to it"):
+        Connection(control_plane.client(control_plane.kubeconfig_of(own, runs.namespace))).merge(
+            "TrainingProgress", runs.namespace, "gan-progress", step
+        )
+    runs.server.delete("TrainingProgress", runs.namespace, "gan-progress")
     runs.plane.wait_until(
-        lambda: runs.server.get("ConfigMap", runs.namespace, "gan-progress") is not None, "it is made again"
+        lambda: runs.server.get("TrainingProgress", runs.namespace, "gan-progress") is not None, "it is made again"
     )
     assert runs.status("gan")["progress"]["step"] == 90
     machines.end_pods(api, runs.namespace, exit_code=0)

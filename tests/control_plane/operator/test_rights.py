@@ -88,7 +88,7 @@ def test_so_it_is_with_rights_in_one_namespace_only(
     tmp_path: Path,
 ) -> None:
     """Without the binding for the whole cluster, and with that of manifests/run-namespace."""
-    everywhere = next(each for each in read(RBAC) if each["kind"] == "ClusterRoleBinding")
+    (everywhere,) = read(RBAC.parents[1] / "overlays" / "all-namespaces" / "cluster-wide.yaml")
     (here,) = read(RBAC.parents[1] / "run-namespace" / "operator-access.yaml")
     here["metadata"]["namespace"] = runs.namespace
     operator.stop()

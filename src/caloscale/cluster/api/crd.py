@@ -6,9 +6,9 @@ from typing import Any
 
 from caloscale.cluster.api.rules import RUN_RULES
 from caloscale.cluster.api.schema import schema_of
-from caloscale.cluster.names import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
+from caloscale.cluster.names import GROUP, KIND, PLURAL, PROGRESS_KIND, PROGRESS_PLURAL, SHORT_NAME, VERSION
 from caloscale.spec import Run, SolverRun
-from caloscale.status import RunStatus
+from caloscale.status import RunProgress, RunStatus
 
 COLUMNS = (
     (
@@ -33,46 +33,65 @@ def custom_resource_definition() -> dict[str, Any]:
     spec = _spec_schema()
     status = schema_of(RunStatus, defaults=False)
     status["description"] = "What the run reports of itself; written by the operator alone."
+    version = {
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": [
+            {"name": name, "type": kind, "jsonPath": path, "description": text, "priority": priority}
+            for name, kind, path, text, priority in COLUMNS
+        ],
+    }
+    schema = {
+        "type": "object",
+        "description": "A training of the generator, or the solution of an inverse problem.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            # its name is the start of the names of pods, which are labels of at most 63
+            "metadata": {"type": "object", "properties": {"name": NAME_SCHEMA}},
+            "spec": spec,
+            "status": status,
+        },
+    }
+    return _definition(KIND, PLURAL, {"shortNames": [SHORT_NAME], "categories": ["caloscale"]}, version, schema)
+
+
+def progress_definition() -> dict[str, Any]:
+    """The CustomResourceDefinition of TrainingProgress, in which worker 0 reports."""
+    progress = schema_of(RunProgress, defaults=False)
+    schema = {
+        "type": "object",
+        "description": "How far a training is; made by the operator, written by worker 0 of its run.",
+        "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}},
+    }
+    schema["properties"] |= {"progress": progress}  # type: ignore[operator]
+    return _definition(PROGRESS_KIND, PROGRESS_PLURAL, {}, {}, schema)
+
+
+def _definition(
+    kind: str, plural: str, more_names: dict[str, Any], version: dict[str, Any], schema: dict[str, Any]
+) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
             "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": [SHORT_NAME],
-                "categories": ["caloscale"],
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                **more_names,
             },
             "versions": [
                 {
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": [
-                        {"name": name, "type": kind, "jsonPath": path, "description": text, "priority": priority}
-                        for name, kind, path, text, priority in COLUMNS
-                    ],
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "description": "A training of the generator, or the solution of an inverse problem.",
-                            "required": ["spec"],
-                            "properties": {
-                                "apiVersion": {"type": "string"},
-                                "kind": {"type": "string"},
-                                # its name is the start of the names of pods, which are labels of at most 63
-                                "metadata": {"type": "object", "properties": {"name": NAME_SCHEMA}},
-                                "spec": spec,
-                                "status": status,
-                            },
-                        }
-                    },
+                    **version,
+                    "schema": {"openAPIV3Schema": schema},
                 }
             ],
         },

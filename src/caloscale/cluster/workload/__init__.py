@@ -1,1 +1,1 @@
-"""The objects of an attempt: a TFJob, JobSet, TrainJob or MPIJob, its pods, the ConfigMap of the progress."""
+"""The objects of an attempt: a TFJob, JobSet, TrainJob or MPIJob, its pods, the TrainingProgress."""

@@ -189,14 +189,14 @@ def tf_config_of(environment: Mapping[str, str]) -> str | None:
 
 
 def render_progress(run: names.RunKey) -> Manifest:
-    """The ConfigMap in which worker 0 reports."""
+    """The TrainingProgress in which worker 0 reports."""
     metadata = {
         "name": names.progress_name(run.name),
         "namespace": run.namespace,
         "labels": run.labels("progress"),
         "ownerReferences": [run.reference],
     }
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    return {"apiVersion": names.API_VERSION, "kind": names.PROGRESS_KIND, "metadata": metadata}
 
 
 def render(launch: Launch) -> Manifest:
