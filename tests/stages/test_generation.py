@@ -72,6 +72,8 @@ def test_what_was_generated_is_read_back(
     assert found.source == "generated" and describe_file(output).showers == 5
     if layout == "variable-angle":
         np.testing.assert_array_equal(read_one(output, 2)[0].cells_gev, found.cells_gev[2:3])
+        some = generation.Generation(output=tmp_path / "some.h5", count=2, energies=str(output))
+        assert "2 of the 5 primaries" in stages.generate(folder, some).warnings[0]
     if model_name == "rebinned":
         other = generator.run.model_copy(
             update={

@@ -268,6 +268,11 @@ def _write(
 def _warnings(card: ModelCard, primaries: Primaries, wanted: Generation) -> Iterator[str]:
     """What the user must know. Raises InputError for what was not trained, unless that is wanted."""
     yield from check_ranges(primaries.ends, card, extrapolate=wanted.extrapolate)
+    if primaries.length is not None and (wanted.count or primaries.length) < primaries.length:
+        yield (
+            f"{wanted.count} of the {primaries.length} primaries of {wanted.energies} are taken, from number "
+            f"{wanted.first} on: if the file is sorted, they are no sample of it"
+        )
     if wanted.layout == "calochallenge":
         yield "the CaloChallenge layout has no angles: they are in the dataset theta, which its own tools do not read"
 
