@@ -26,6 +26,24 @@ After an exit code of 128 or more the same command resumes; Kubeflow's policy Ex
 
 from __future__ import annotations
 
+import reprlib
+
+MOST_CHARACTERS = 400
+"""Of a value or a name in a message."""
+_REPR = reprlib.Repr()
+_REPR.maxlevel, _REPR.maxstring, _REPR.maxother, _REPR.maxlong = 3, 200, 200, 100
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _REPR.maxset = 20
+
+
+def cut(text: str) -> str:
+    """A text, shortened for a message."""
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
+
+
+def shorten(value: object) -> str:
+    """A value as Python writes it, shortened for a message, however large it is."""
+    return cut(_REPR.repr(value))
+
 
 def with_remedy(problem: str, remedy: str | None) -> str:
     """A problem and its remedy in one line."""
@@ -66,8 +84,8 @@ class CaloscaleError(Exception):
         return with_remedy(f"{where}{self.problem}", self.remedy)
 
     def _located(self) -> str:
-        where = "".join(f"{part}: " for part in (self.file, self.field) if part)
-        return f"{where}{self.problem}" + ("" if self.value is None else f" (got {self.value!r})")
+        where = "".join(f"{part}: " for part in (self.file, cut(self.field or "")) if part)
+        return f"{where}{self.problem}" + ("" if self.value is None else f" (got {shorten(self.value)})")
 
 
 class InvalidValueError(ValueError):

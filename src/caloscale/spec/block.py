@@ -5,19 +5,58 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import textwrap
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, PydanticKnownError
+from pydantic_core.core_schema import no_info_before_validator_function
 
 from caloscale.errors import InputError
 from caloscale.spec.problem import list_problems
+
+_DECIMAL = re.compile(r"[0-9]+([.][0-9]+)?")
+
+
+def _refuse_other_kinds(schema: Any) -> None:
+    """Check numbers and booleans of a core schema before pydantic converts them; inner blocks have done so."""
+    if isinstance(schema, list | tuple):
+        for part in schema:
+            _refuse_other_kinds(part)
+    elif isinstance(schema, dict) and schema.get("type") in ("int", "float", "bool", "literal"):
+        inner = dict(schema)
+        schema.clear()
+        schema.update(no_info_before_validator_function(_check_of(inner), inner))
+    elif isinstance(schema, dict) and schema.get("type") != "model":
+        for key, part in schema.items():
+            if key not in ("default", "metadata", "serialization"):
+                _refuse_other_kinds(part)
+
+
+def _check_of(schema: Mapping[str, Any]) -> Callable[[Any], Any]:
+    kind, expected = schema["type"], schema.get("expected", ())
+    written_as_text = "serialization" in schema  # money
+
+    def check(value: Any) -> Any:
+        if written_as_text and isinstance(value, str) and _DECIMAL.fullmatch(value):
+            return float(value)
+        if kind == "bool" and not isinstance(value, bool):
+            raise PydanticKnownError("bool_type")
+        inexact = kind == "int" and isinstance(value, float) and abs(value) > 2**53
+        if kind in ("int", "float") and (isinstance(value, bool | str) or inexact):
+            raise PydanticKnownError("int_type" if kind == "int" else "float_type")
+        if kind == "literal" and isinstance(value, bool) and not any(value is one for one in expected):
+            raise PydanticKnownError("literal_error", {"expected": " or ".join(map(repr, expected))})
+        return value
+
+    return check
 
 
 class Block(BaseModel):
@@ -32,6 +71,19 @@ class Block(BaseModel):
         allow_inf_nan=False,
         strict=False,
     )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: type[BaseModel], handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Values that are taken: a boolean or a text is no number, and true and false are the only booleans.
+
+        Whole numbers may be written as 1e2 or 100.0, and a list is a tuple, which pydantic's own strict mode refuses.
+        """
+        schema: Any = handler(source)
+        model = schema
+        while model["type"] != "model":  # within the functions of model validators
+            model = model["schema"]
+        _refuse_other_kinds(model["schema"])
+        return schema
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

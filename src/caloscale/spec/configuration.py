@@ -14,7 +14,8 @@ from typing import Any, Generic, TypeVar, get_args
 import yaml
 from pydantic import ValidationError
 
-from caloscale.errors import ConfigurationError
+from caloscale.errors import ConfigurationError, cut
+from caloscale.spec import document
 from caloscale.spec.block import Block
 from caloscale.spec.model import Preset
 from caloscale.spec.problem import Location, list_problems, suggest
@@ -46,19 +47,6 @@ _SOLVING = _Workload(SolverRun, "solver", SOLVER_PRESETS, "proxy", "caloscale so
 _WORKLOADS: tuple[_Workload[Any], ...] = (_TRAINING, _SOLVING)
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys silently; a run configuration refuses them."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for index, key in enumerate(keys):
-            if key in keys[:index]:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} is given twice", node.value[index][0].start_mark
-                )
-        return super().construct_mapping(node, deep)
-
-
 def load_run(
     file: str | Path | None = None,
     *,
@@ -69,7 +57,7 @@ def load_run(
 
     Raises ConfigurationError naming file, field, value and remedy.
     """
-    return _load(_TRAINING, file, preset, overrides)
+    return _load(_TRAINING, None if file is None else _read_file(file), preset, overrides)
 
 
 def load_solver_run(
@@ -82,7 +70,7 @@ def load_solver_run(
 
     Raises ConfigurationError naming file, field, value and remedy.
     """
-    return _load(_SOLVING, file, preset, overrides)
+    return _load(_SOLVING, None if file is None else _read_file(file), preset, overrides)
 
 
 def load_any_run(
@@ -95,17 +83,18 @@ def load_any_run(
 
     Raises ConfigurationError naming file, field, value and remedy.
     """
-    if preset in SOLVER_PRESETS or (
-        preset is None and file is not None and _workload_of(_read_file(file).values) is _SOLVING
-    ):
-        return _load(_SOLVING, file, preset, overrides)
-    return _load(_TRAINING, file, preset, overrides)
+    held = None if file is None else _read_file(file)  # once: it may be a pipe
+    solving = preset in SOLVER_PRESETS or (
+        preset is None and held is not None and _workload_of(held.values) is _SOLVING
+    )
+    workload: _Workload[Any] = _SOLVING if solving else _TRAINING
+    return _load(workload, held, preset, overrides)
 
 
-def _load(workload: _Workload[_B], file: str | Path | None, preset: str | None, overrides: Iterable[str]) -> _B:
+def _load(workload: _Workload[_B], held: _Layer | None, preset: str | None, overrides: Iterable[str]) -> _B:
     layers: list[_Layer] = []
-    if file is not None:
-        layers.append(_read_file(file))
+    if held is not None:
+        layers.append(held)
     elif preset is None:
         raise ConfigurationError(
             "no run configuration and no preset",
@@ -114,7 +103,7 @@ def _load(workload: _Workload[_B], file: str | Path | None, preset: str | None, 
     if preset is not None:
         layers.append(_Layer("--preset", {workload.block: {"preset": preset}}))
     layers.append(_Layer("--set", parse_overrides(overrides)))
-    return _build(workload, layers, file)
+    return _build(workload, layers, None if held is None else held.source)
 
 
 def parse_run(text: str) -> Run:
@@ -145,24 +134,15 @@ def _workload_of(raw: Mapping[str, Any]) -> _Workload[Any]:
 
 def parse_yaml(text: str, *, file: object = None) -> dict[str, Any]:
     """The mapping that a YAML text holds; raises ConfigurationError for anything else."""
-    return _read_yaml(text, file)[0]
+    return dict(_layer(text, file).values)
 
 
-def _read_yaml(text: str, file: object) -> tuple[dict[str, Any], yaml.Node | None]:
-    """The mapping of a YAML text, and its node, which knows the lines."""
-    try:
-        loader = _UniqueKeyLoader(text)
-        node = loader.get_single_node()
-        raw = None if node is None else loader.construct_document(node)
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigurationError(
-            f"is not valid YAML: {error}", file=file, remedy="check indentation and quotes"
-        ) from error
-    if raw is None:
-        raw = {}
+def _layer(text: str, file: object) -> _Layer:
+    found = document.parse(text, file=file)
+    raw = {} if found.value is None else found.value
     if not isinstance(raw, dict):
         raise ConfigurationError("must be a mapping of blocks", file=file, value=raw, remedy="begin with 'model:'")
-    return raw, node
+    return _Layer("" if file is None else str(file), raw, found.node)
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
@@ -175,7 +155,7 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
             raise ConfigurationError(
                 "is not an override", file="--set", value=override, remedy="write it as block.field=value"
             )
-        nested: Any = parse_yaml(f"value: {value}", file=f"--set {path}")["value"]
+        nested: Any = document.parse_value(value, file="--set", field=path.strip())
         for key in reversed(keys):
             nested = {key: nested}
         merged = _merge(merged, nested)
@@ -211,15 +191,12 @@ class _Layer:
 
 
 def _read_file(file: str | Path) -> _Layer:
-    try:
-        text = Path(file).read_text(encoding="utf-8")
-    except OSError as error:
+    held = _layer(document.read_file(file), file)
+    if held.node is None:
         raise ConfigurationError(
-            f"cannot be read: {error.strerror}", file=file, remedy="give the path of a run configuration (YAML)"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError("is not UTF-8 text", file=file, remedy="save it as UTF-8") from error
-    return _Layer(str(file), *_read_yaml(text, file))
+            "is empty", file=file, remedy="write a run configuration into it, such as model: {preset: compact}"
+        )
+    return held
 
 
 def _child(node: Any, part: int | str) -> Any:
@@ -243,7 +220,7 @@ def _build(workload: _Workload[_B], layers: Sequence[_Layer], file: object) -> _
             file=_source(layers, (workload.block, "preset"), file),
             field=f"{workload.block}.preset",
             value=preset,
-            remedy=suggest(str(preset), workload.presets) or f"one of: {', '.join(workload.presets)}",
+            remedy=suggest(cut(str(preset)), workload.presets) or f"one of: {', '.join(workload.presets)}",
         )
     layers = [_Layer(f"preset {preset}", load_preset(preset)), *layers]
     merged = _merge(layers[0].values, raw)
@@ -330,7 +307,7 @@ def _read_preset(name: str) -> dict[str, Any]:
 
 def dump_run(run: Run | SolverRun) -> str:
     """The resolved configuration as YAML, with every field, so that presets may change later."""
-    return yaml.safe_dump(run.model_dump(mode="json", by_alias=True), sort_keys=False, allow_unicode=True)
+    return document.dump(run.model_dump(mode="json", by_alias=True))
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any], path: Location = ()) -> dict[str, Any]:
@@ -354,6 +331,8 @@ def _configuration_error(
             ConfigurationError(problem.text, file=source, field=field, value=problem.value, remedy=problem.remedy)
         )
     first, *others = problems
+    if (more := error.error_count() - len(problems)) > 0:
+        others.append(ConfigurationError(f"{more} more problems", remedy="correct those above first"))
     first.also = tuple(others)
     return first
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from caloscale.errors import InvalidValueError
+from caloscale.errors import InvalidValueError, shorten
 
 PATTERN = r"^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
 """Days, hours, minutes, seconds, in this order; all may be absent, but not all of them at once."""
@@ -23,7 +23,9 @@ def seconds_of(duration: str) -> float:
     found = _PATTERN.fullmatch(duration) if len(duration) <= _LONGEST else None
     total = sum(int(n) * s for n, s in zip(found.groups(default="0"), _SECONDS)) if found else 0
     if not total:
-        raise InvalidValueError(f"{duration!r} is not a duration", remedy="write it as 90s, 10m, 6h, 1h30m or 2d")
+        raise InvalidValueError(
+            f"{shorten(duration)} is not a duration", remedy="write it as 90s, 10m, 6h, 1h30m or 2d"
+        )
     if total > MOST_DAYS * _SECONDS[0]:
         raise InvalidValueError(f"{duration!r} is longer than ten years", remedy=f"write {MOST_DAYS}d or less")
     return total

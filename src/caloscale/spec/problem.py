@@ -16,6 +16,8 @@ from caloscale.errors import InvalidValueError
 Location = tuple[int | str, ...]
 _BOUNDS = {"ge": "at least", "gt": "greater than", "le": "at most", "lt": "less than"}
 _LONGEST_EXAMPLE = 60
+MOST_PROBLEMS = 20
+"""Of one input in a message."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Problem:
 
 
 def list_problems(error: ValidationError, block: type[BaseModel]) -> list[Problem]:
-    """All problems of an input of ``block``, with remedies, in the order of the fields; at least one."""
-    return [_problem(item, block) for item in error.errors(include_url=False)]
+    """The first problems of an input of ``block``, with remedies, in the order of the fields; at least one."""
+    return [_problem(item, block) for item in error.errors(include_url=False)[:MOST_PROBLEMS]]
 
 
 def suggest(name: str, names: Iterable[str]) -> str | None:

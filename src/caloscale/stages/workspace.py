@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from caloscale.errors import ConfigurationError
-from caloscale.spec import Run, build_run, dump_run
-from caloscale.spec.configuration import parse_yaml
+from caloscale.spec import Run, dump_run, load_run
 from caloscale.spec.workspace_layout import LARGE
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.objects import delete_object, download, is_remote, upload
@@ -57,7 +56,7 @@ def keep_configuration(run: Run, folder: Path) -> None:
     """
     path = folder / "run.yaml"
     if path.is_file():
-        held = build_run(parse_yaml(path.read_text(encoding="utf-8"), file=path), file=path)
+        held = load_run(path)
         wanted = weights_configuration(run)
         field = first_difference(weights_configuration(held), wanted)
         if field is not None:

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import Field, ValidationError, model_validator
 
 from caloscale.errors import ConfigurationError, InvalidValueError
+from caloscale.spec import document
 from caloscale.spec.block import Block
 from caloscale.spec.configuration import parse_yaml
 from caloscale.spec.problem import list_problems, suggest
@@ -194,7 +195,7 @@ def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
             raise ConfigurationError(
                 "is not a change", file="--set", value=change, remedy="write train.epochs=3 or train.epochs=[3, 6]"
             )
-        parsed[name] = parse_yaml(f"value: {value}", file=f"--set {name}")["value"]
+        parsed[name] = document.parse_value(value, file="--set", field=name)
     return parsed
 
 
@@ -218,8 +219,8 @@ def load_study(name_or_file: str | Path) -> Study:
         path = Path(name_or_file)
         source = str(path)
         try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = document.read_file(path)
+        except ConfigurationError as error:
             remedy = suggest(str(name_or_file), names) or f"one of {', '.join(names)}, or the path of a YAML file"
             raise ConfigurationError(
                 "is neither a study nor a file that can be read", file=source, remedy=remedy

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from caloscale.errors import InputError, InvalidValueError
+from caloscale.errors import InputError, InvalidValueError, shorten
 from caloscale.planning.catalogue.rows import SourcedRow, read_rows
 
 ANY, SAME = ".*", r"\g<0>"
@@ -57,15 +57,18 @@ class LabelRow(SourcedRow):
             groups = re.compile(self.value).groups
         except re.error as error:
             raise InvalidValueError(
-                f"value {self.value!r} is not a regular expression: {error}", remedy="correct it, or leave it empty"
+                f"value {shorten(self.value)} is not a regular expression: {error}",
+                remedy="correct it, or leave it empty",
             ) from None
         if any(int(number) > groups for number in re.findall(r"\\(\d)", self.means)):
             raise InvalidValueError(
-                f"means {self.means!r} names a group that value does not have", remedy=r"write (...) in value for \1"
+                f"means {shorten(self.means)} names a group that value does not have",
+                remedy=r"write (...) in value for \1",
             )
         if self.concept == "capacityType" and self.means not in ("spot", "on-demand"):
             raise InvalidValueError(
-                f"means is {self.means!r} for a capacityType", remedy="write spot or on-demand into the column means"
+                f"means is {shorten(self.means)} for a capacityType",
+                remedy="write spot or on-demand into the column means",
             )
         return self
 

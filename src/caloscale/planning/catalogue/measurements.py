@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from caloscale.errors import InputError, InvalidValueError
+from caloscale.errors import InputError, InvalidValueError, shorten
 from caloscale.planning.catalogue.accelerators import load_accelerators
 from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
 from caloscale.spec.problem import suggest
@@ -68,7 +68,7 @@ class Measurement(SourcedRow):
         known = load_accelerators()
         if self.accelerator not in known:
             raise InvalidValueError(
-                f"{self.accelerator!r} is not an accelerator of the catalogue",
+                f"{shorten(self.accelerator)} is not an accelerator of the catalogue",
                 remedy=suggest(self.accelerator, known) or "see accelerators.csv",
             )
         if self.count % self.workers or self.workers % self.nodes:

@@ -11,7 +11,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema
 
 from caloscale.errors import InputError
 from caloscale.spec.block import Block
@@ -20,6 +21,11 @@ from caloscale.spec.problem import list_problems
 
 class SourcedRow(Block):
     """A row that says where its figures come from and when they were seen."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: type[BaseModel], handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Without the checks of `Block`: the cells of a CSV file are texts."""
+        return handler(source)
 
     source: str = Field(min_length=3)
     """Publication, catalogue or run that the figures come from."""
