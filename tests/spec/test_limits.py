@@ -6,6 +6,7 @@ import datetime as dt
 import math
 import re
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -13,8 +14,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from caloscale.errors import InvalidValueError
-from caloscale.spec import Budget, Data, Hardware, Model, Train
+from caloscale.errors import ConfigurationError, InvalidValueError
+from caloscale.spec import PRESETS, Budget, Data, Hardware, Model, Train, load_run
 from caloscale.spec.block import Block
 from caloscale.spec.budget import USD_PATTERN
 from caloscale.spec.duration import seconds_of
@@ -307,3 +308,32 @@ def test_the_nearest_name_is_suggested_if_one_is_near() -> None:
     assert suggest("abcd", ["abcx", "abxx", "zzzz"]) == "did you mean 'abcx'?"
     assert suggest("abcd", ["abxx"]) == "did you mean 'abxx'?"  # half of it is the same
     assert suggest("abcd", ["axxx", "wxyz"]) is None
+
+
+def refused(file: Path | None = None, **options: Any) -> ConfigurationError:
+    with pytest.raises(ConfigurationError) as caught:
+        load_run(file, **options)
+    return caught.value
+
+
+def test_a_refusal_names_source_field_and_value(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("model: {preset: compact}\ndata: {showers: 9}\ntrain:\n  workersPerNode: 2\nhardware: {}\n")
+    assert refused(file).file == str(file) and not refused(file).field
+    preset = refused(preset="compct")
+    assert (preset.file, preset.field, preset.value) == ("--preset", "model.preset", "compct")
+    assert refused(preset="zzzz").remedy == "one of: " + ", ".join(PRESETS)
+    override = refused(preset="compact", overrides=["train.epochs=0"])
+    assert (override.file, override.field, override.value) == ("--set", "train.epochs", 0)
+    text = refused(preset="compact", overrides=["train.epochs=[1"])
+    assert text.file == "--set train.epochs" and "is not valid YAML" in text.problem
+    none = refused(preset="compact", overrides=["train.epochs"])
+    assert (none.file, none.value, none.problem) == ("--set", "train.epochs", "is not an override")
+    assert load_run(preset="compact", overrides=["data.source=a=b", " data.seed =4"]).data.source == "a=b"
+    file.write_text("model: {preset: compact}\ndata:\n  energyGev:\n  - 5\n  - x\n")
+    listed = refused(file)
+    assert (listed.file, listed.field, listed.value) == (f"{file}:5", "data.energyGev.1", "x")
+    file.write_text("- 1\n")
+    assert (refused(file).file, refused(file).value) == (str(file), [1])
+    file.write_text("")
+    assert load_run(file, preset="compact", overrides=["data.showers=3"]).data.showers == 3
