@@ -19,7 +19,7 @@ from caloscale.physics.multivariate import compare_features, compare_regression
 from caloscale.physics.quantities import measure_differences, measure_quantities, names_of_differences, of_separation
 from caloscale.physics.resampling import group_by_primary
 from caloscale.physics.response import bin_of_energy, gamma_maximum, range_edges
-from caloscale.physics.result import Difference, ObservableResult, QuantityResult
+from caloscale.physics.result import Classifier, Difference, LearningPoint, ObservableResult, QuantityResult
 from caloscale.physics.worth import Number, equivalent, worth_of
 from caloscale.spec import Gate, Validation
 from tests.physics.conftest import DATA, make_showers, scope
@@ -341,3 +341,49 @@ def test_showers_are_worth_the_harmonic_sum_of_their_number_and_the_limit():
         str(Number(value=12, low=9.5, high=2000)) == "12 (10 to 2,000)"
         and Number(value=1, low=1, high=None).span is None
     )
+
+
+def first_of(sample: Weighted, count: int) -> Weighted:
+    """The first showers of a sample."""
+    return Weighted(sample.observed[:count], sample.weights[:, :count], sample.ranges[:count], sample.bins[:count])
+
+
+def test_diversity_is_the_distance_to_the_nearest_shower(comparison):
+    """Showers that are drawn from few of the generated ones have less of it; repeated ones have none."""
+    reference, generated = (comparison.weighted[name] for name in ("reference", "generated"))
+
+    def diversity(fake: Weighted) -> Difference:
+        (difference,) = measure_quantities(reference, fake, ("a", "b", "c"), DEPTH_X0, {}, {})["diversity"].differences
+        return difference
+
+    def nearest(observed, scale) -> np.ndarray:
+        points = distance_features(observed) / scale
+        distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
+        return np.sort(distances, axis=1)[:, 1]
+
+    found = diversity(generated)
+    scale = distance_features(reference.observed).std(axis=0)
+    real, fake = (nearest(s.observed[:240], scale) for s in (reference, generated))
+    ratio = fake.mean() / real.mean()
+    spread = ratio * np.sqrt(sum(2 * (d.std() / d.mean()) ** 2 / 240 for d in (real, fake)))
+    assert found.scale == "ratio" and found.value == pytest.approx(100 * (ratio - 1), rel=1e-3)
+    assert found.uncertainty == pytest.approx(100 * spread, rel=0.05)
+    assert found.sigmas == pytest.approx(abs(ratio - 1) / spread, rel=0.05)
+    twice = replace(first_of(generated, 240), observed=generated.observed[np.arange(240) // 2])
+    assert diversity(twice).value == -100 and diversity(twice).uncertainty > 0
+    lacking = diversity(first_of(generated, 39))
+    assert lacking.value is None and lacking.reason == "needs 40 showers of each kind, there are 39"
+
+
+def test_an_auc_is_a_difference_for_each_number_of_training_showers(comparison):
+    reference, generated = (comparison.weighted[name] for name in ("reference", "generated"))
+    curve = tuple(LearningPoint(showers=n, value=v, uncertainty=u) for n, v, u in ((250, 0.5, 0.0), (500, 0.6, 0.05)))
+    classifier = Classifier(learning_curve=curve, reason="few")
+    found = measure_quantities(reference, generated, ("a", "b", "c"), DEPTH_X0, {}, {"layerAuc": classifier})[
+        "layerAuc"
+    ]
+    assert [(d.where, d.value, d.uncertainty, d.sigmas) for d in found.differences] == [
+        ("250 showers of each kind", 0.5, 0.0, None),
+        ("500 showers of each kind", 0.6, 0.05, pytest.approx(2)),
+    ]
+    assert (found.title, found.unit, found.reason) == ("Classifier AUC of the layer energies", "", "few")
