@@ -175,7 +175,7 @@ def judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
 
 
 def training_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
-    """Numbers of the training showers that are read: the first ones that memory holds."""
+    """Numbers of the training showers that are read: the first that memory holds, as shards are in random order."""
     return np.arange(min(_showers_in_memory(run), manifest.splits["train"]))
 
 
