@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from caloscale.cluster.capacity.pods import Pod, pod_of
-from caloscale.operator.failures import awaited_until, judge
+from caloscale.operator.outcomes import awaited_until, judge
 from caloscale.status import AttemptStatus, NodeUsage
 
 ATTEMPT = AttemptStatus(

@@ -15,23 +15,10 @@ from caloscale.cluster.capacity.scale_from_zero import scale_from_zero_pools
 from caloscale.cluster.workload.backends import render, render_progress
 from caloscale.cluster.workload.launch import Launch
 from caloscale.operator.context import Create, Draft
-from caloscale.operator.failures import (
-    CONDITION,
-    PATIENCE_SECONDS,
-    REFUSALS,
-    Outcome,
-    affordable,
-    attempts_in_vain,
-    awaited_until,
-    blocking,
-    end,
-    in_time,
-    is_left_over,
-    judge,
-    limit_reached,
-    sentence,
-    worst,
-)
+from caloscale.operator.diagnostics import CONDITION, PATIENCE_SECONDS, REFUSALS, blocking, sentence, worst
+from caloscale.operator.lifecycle import attempts_in_vain, end, is_left_over
+from caloscale.operator.limits import affordable, in_time, limit_reached
+from caloscale.operator.outcomes import Outcome, awaited_until, judge
 from caloscale.spec import AnyRun, seconds_of
 from caloscale.status import AttemptStatus, Phase, Placed
 

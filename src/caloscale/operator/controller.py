@@ -26,8 +26,9 @@ from caloscale.cluster.workload.launch import Manifest
 from caloscale.connection import CONFLICT, FORBIDDEN, Connection, FencedError, Page, is_passing, message_of
 from caloscale.errors import InputError
 from caloscale.operator.context import Action, Boost, Create, Decision, Delete, RunEvent, Snapshot
-from caloscale.operator.failures import NAME_TAKEN, REFUSED, diagnostics_of, job_in_doubt
+from caloscale.operator.diagnostics import NAME_TAKEN, REFUSED, diagnostics_of
 from caloscale.operator.metrics import Metrics
+from caloscale.operator.outcomes import job_in_doubt
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
 from caloscale.operator.store import Store
@@ -138,7 +139,7 @@ class Controller:
         """One reconcile: decide, write the status, act. Returns in how many seconds to look again."""
         first = self._first_event.pop(run, None)
         confirmed = False
-        if run in self.store.runs and self.store.waits_behind_others(run):
+        if self.store.still_waits(run):
             return None
         while True:
             with self._deciding:  # two runs must not take the same node

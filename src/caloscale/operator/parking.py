@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 from caloscale.cluster.capacity.nodes import PoolKey
 from caloscale.cluster.capacity.placement import Need
@@ -17,6 +17,7 @@ class Parking:
         self._needs: dict[Hashable, Mapping[PoolKey, Need]] = {}
         self._class_of: dict[RunKey, Hashable] = {}
         self._pools: set[PoolKey] = set()
+        self._changed: set[Hashable] = set()
 
     def park(self, run: RunKey, group: Hashable, needs: Mapping[PoolKey, Need]) -> None:
         """The run waits; ``needs``: what each pool of its kind would have to have free."""
@@ -25,6 +26,7 @@ class Parking:
         self._class_of[run] = group
         self._members.setdefault(group, {}).setdefault(run)
         self._needs[group] = needs
+        self._changed.discard(group)
 
     def joins(self, run: RunKey, group: Hashable) -> bool:
         """Whether the run waits behind others of its class, which need not be tried for it."""
@@ -37,6 +39,14 @@ class Parking:
         members.setdefault(run)
         return True
 
+    def waits(self, run: RunKey, free: Callable[[PoolKey], int]) -> bool:
+        """Whether a run that waits here need not be tried: others are before it, or no pool has what it needs."""
+        group = self._class_of[run]
+        if next(iter(self._members[group])) != run:
+            return True
+        met = (need.is_met(free(key), changed=False) for key, need in self._needs[group].items())
+        return group not in self._changed and not any(met)
+
     def leave(self, run: RunKey) -> RunKey | None:
         """The run waits no more; returns the one of its class that is to be tried now, where it was the first."""
         group = self._class_of.pop(run, None)
@@ -47,6 +57,7 @@ class Parking:
         del members[run]
         if not members:
             del self._members[group], self._needs[group]
+            self._changed.discard(group)
             return None
         return next(iter(members)) if first == run else None
 
@@ -59,7 +70,16 @@ class Parking:
             need = needs.get(key)
             if is_new or (need is not None and need.is_met(free, changed)):
                 woken.add(next(iter(self._members[group])))
+            if is_new or (need is not None and changed and need.changed):
+                self._changed.add(group)
         return woken
+
+    def clear(self) -> None:
+        """Nothing is known any more of what waiting runs need."""
+        self._members.clear()
+        self._needs.clear()
+        self._class_of.clear()
+        self._changed.clear()
 
     def firsts(self) -> set[RunKey]:
         """The first run of each class."""

@@ -417,8 +417,7 @@ class Store:
         self._less_coming.clear()
         woken: set[RunKey] = set()
         for key, changed in grown.items():
-            free = self.capacity.free(key, self._coming[key.name])
-            woken |= self.parking.wake(key, free, exists=self.capacity.has(key), changed=changed)
+            woken |= self.parking.wake(key, self._free(key), exists=self.capacity.has(key), changed=changed)
         return woken
 
     def park(self, run: RunKey, needs: Mapping[PoolKey, Need] | None) -> RunKey | None:
@@ -430,16 +429,24 @@ class Store:
             if needs is None or run not in self.runs:
                 return self.parking.leave(run)
             self.parking.park(run, self._class_of(run), needs)
-            free = ((need, self.capacity.free(key, self._coming[key.name])) for key, need in needs.items())
-            return run if any(need.is_met(nodes, False) for need, nodes in free) else None
+            is_met = any(need.is_met(self._free(key), changed=False) for key, need in needs.items())
+            return run if is_met else None
 
-    def waits_behind_others(self, run: RunKey) -> bool:
-        """Whether the run waits, and others of its class before it: as long as they wait, so does it."""
+    def _free(self, key: PoolKey) -> int:
+        return self.capacity.free(key, self._coming[key.name])
+
+    def still_waits(self, run: RunKey) -> bool:
+        """Whether a decision about the run would say again that it waits: others of its class are before it and wait,
+        or no pool has by now what it needs."""
         with self.lock:
-            known = self.runs[run]
-            has_waited = known.status.phase == "Waiting" and known.status.observed_generation == known.generation
-            is_alone = known.client_pod is not None or known.deleting or bool(known.status.attempts)
-            return has_waited and not is_alone and self.parking.joins(run, self._class_of(run))
+            known = self.runs.get(run)
+            if known is None or known.deleting or known.client_pod is not None or known.status.attempts:
+                return False
+            if known.status.phase != "Waiting" or known.status.observed_generation != known.generation:
+                return False
+            if run in self.parking:
+                return self.parking.waits(run, self._free)
+            return self.parking.joins(run, self._class_of(run))
 
     def _class_of(self, run: RunKey) -> Hashable:
         """Runs of equal specs that were never launched wait for the same; each other one for something of its own."""
@@ -453,11 +460,11 @@ class Store:
         return job is not None and job.state == "suspended"
 
     def pending_runs(self) -> set[RunKey]:
-        """Runs that other prices or queues concern: those that wait, of each class the first."""
+        """Runs that other prices or queues concern: those that wait; what they need is not known any more."""
         phases = ("Waiting", "Recovering", "Pending")
         with self.lock:
-            waiting = {run for run, known in self.runs.items() if known.status.phase in phases}
-            return {run for run in waiting if run not in self.parking} | self.parking.firsts()
+            self.parking.clear()
+            return {run for run, known in self.runs.items() if known.status.phase in phases}
 
     def assume(self, run: RunKey, status: RunStatus, version: str) -> None:
         """Take a status for written before it is, so that nobody else plans with the same nodes.

@@ -1,0 +1,163 @@
+"""What follows from the end of an attempt, a wish to stop or a limit: another attempt, or the end of the run."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from caloscale.cluster import names
+from caloscale.cluster.accounting import COUNTED, settle, with_steps
+from caloscale.cluster.capacity.placement import shortage
+from caloscale.cluster.capacity.pods import Pod
+from caloscale.errors import with_remedy
+from caloscale.operator.context import Delete, Draft
+from caloscale.operator.outcomes import Outcome
+from caloscale.spec import AnyRun, seconds_of
+from caloscale.status import AttemptStatus, Phase, RunStatus
+
+LONGEST_BACKOFF_SECONDS = 300.0
+"""Longest pause before a restart, s."""
+LINGER_SECONDS = 30.0
+"""Workers of a run that has failed may end by themselves for so long (logs); while objects are deleted, it is looked at
+again after so long even without an event, s."""
+
+
+def end(draft: Draft, run: AnyRun, live: AttemptStatus, outcome: Outcome) -> None:
+    """End the attempt, and the run where there is no other attempt to make."""
+    reason = outcome.reason
+    ended = settle_end(draft, live, outcome)
+    if reason == "Completed":
+        draft.finish("Succeeded", "Completed", outcome.message)
+        return
+    if reason == "UserError":
+        draft.finish("Failed", reason, outcome.message)
+        draft.later(LINGER_SECONDS)
+        return
+    draft.remove_jobs()
+    if reason == "StartupFailed":
+        draft.finish("Failed", reason, outcome.message)
+        return
+    if reason in ("Budget", "Deadline"):
+        give_up(draft, outcome)
+        return
+    _recover(draft, run, ended, outcome)
+
+
+def give_up(draft: Draft, spent: Outcome) -> None:
+    """End the run that has reached a limit of its run configuration."""
+    remedy = "raise it in the TrainingRun, and the run resumes"
+    draft.finish("Failed", spent.reason, with_remedy(spent.message, remedy))
+
+
+def settle_end(draft: Draft, live: AttemptStatus, outcome: Outcome) -> AttemptStatus:
+    """The attempt as one that has ended now, with its steps and, once it uses no node any more, its totals."""
+    ended = live.model_copy(update={"ended": draft.now, **asdict(outcome)})
+    ended = settle(with_steps(ended, draft.status.progress, draft.now), draft.status.placement, draft.now)
+    draft.replace(ended)
+    return ended
+
+
+def _recover(draft: Draft, run: AnyRun, ended: AttemptStatus, outcome: Outcome) -> None:
+    counts = outcome.reason in COUNTED or _contradicted(draft, run, outcome)
+    restarts = draft.status.restarts + counts
+    if counts and restarts > run.recovery.max_restarts:
+        spent = f"recovery.maxRestarts {run.recovery.max_restarts} are used up; last: {outcome.message}"
+        draft.finish("Failed", "RestartBudget", spent)
+        return
+    pause = _backoff_seconds(draft, run) if counts else 0.0
+    draft.put(
+        phase="Recovering",
+        message=outcome.message,
+        restarts=restarts,
+        waiting_since=None,
+        capacity_since=None,
+        not_before=draft.now + dt.timedelta(seconds=pause),
+    )
+    lost = f", {ended.steps_lost} steps lost" if ended.steps_lost else ""
+    kind = "Warning" if counts else "Normal"
+    draft.event(kind, outcome.reason, f"attempt {ended.number} ended: {outcome.message}{lost}")
+
+
+def _contradicted(draft: Draft, run: AnyRun, outcome: Outcome) -> bool:
+    """Whether the scheduler found too few nodes although by our count there are enough, and none are to be added.
+
+    What it knows (a volume's zone, say) we do not, so another attempt may pay for some of the nodes in vain, too.
+    """
+    placed = draft.status.placement
+    if outcome.reason != "Unschedulable" or run.cluster.add_nodes or placed is None:
+        return False
+    return shortage(placed, draft.seen.pools()[0]) is None
+
+
+def _backoff_seconds(draft: Draft, run: AnyRun) -> float:
+    """Doubles with each restart in a row that kept no step."""
+    pause = seconds_of(run.recovery.backoff) * 2 ** max(attempts_in_vain(draft.status) - 1, 0)
+    return float(min(pause, LONGEST_BACKOFF_SECONDS))
+
+
+def attempts_in_vain(status: RunStatus) -> int:
+    """How many attempts in a row, the last ones, ended without a step that was kept."""
+    ended = itertools.takewhile(
+        lambda attempt: attempt.reason in (*COUNTED, "Unschedulable") and attempt.steps_kept == 0,
+        reversed(status.attempts),
+    )
+    return sum(1 for _ in ended)
+
+
+_SAVING = "its workers save a checkpoint and end"
+
+
+def suspend(draft: Draft, why: str, remedy: str) -> None:
+    """Stop after a checkpoint, and say why and what resumes it; it is suspended when its workers have ended."""
+    live = draft.status.live
+    if live is not None:
+        settle_end(draft, live, Outcome("Suspended", why))
+    ending = is_left_over(draft, draft.seen.pods)
+    phase: Phase = "Suspending" if ending else "Suspended"
+    if draft.status.phase not in (phase, "Suspended"):
+        placed = draft.status.placement
+        last = "its ranks end, and resume from their newest save" if placed and placed.slots else _SAVING
+        message = f"{why}; {last if ending else remedy}"
+        draft.put(phase=phase, message=message, waiting_since=None, not_before=None)
+        draft.condition("Suspended", "False" if ending else "True", phase, message)
+        draft.event("Normal", phase, message)
+
+
+def is_left_over(draft: Draft, pods: Iterable[Pod]) -> bool:
+    """Whether a job of the run, or one of the pods, is still there; jobs are deleted, and it is looked at again later.
+
+    Two attempts must not write one checkpoint.
+    """
+    draft.remove_jobs()
+    there = bool(draft.seen.jobs) or any(pod.alive and not _is_dead(draft, pod) for pod in pods)
+    if there:
+        draft.later(LINGER_SECONDS)
+    return there
+
+
+def _is_dead(draft: Draft, pod: Pod) -> bool:
+    """A pod whose node is gone, or has not been well beyond the pod's grace, runs no more."""
+    ready = draft.seen.nodes.get(pod.node) if pod.node else True
+    return ready is None or (not ready and pod.deleting is not None and pod.deleting <= draft.now)
+
+
+def clear(draft: Draft) -> None:
+    """After the end: nothing that runs on is left behind."""
+    linger = (draft.status.finished or draft.now) + dt.timedelta(seconds=LINGER_SECONDS)
+    if any(job.state in ("active", "suspended") for job in draft.seen.jobs):
+        if draft.now >= linger:
+            draft.remove_jobs()
+        else:
+            draft.times.append(linger)
+
+
+def expire(draft: Draft, run: AnyRun) -> None:
+    """Remove the run itself when it has been kept long enough after its end."""
+    if run.cluster.ttl_seconds_after_finished is not None:
+        end = (draft.status.finished or draft.now) + dt.timedelta(seconds=run.cluster.ttl_seconds_after_finished)
+        if draft.now >= end:
+            draft.actions.append(Delete(names.KIND, draft.seen.run.name, draft.seen.run.uid))
+        else:
+            draft.times.append(end)
