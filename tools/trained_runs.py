@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RUNS = ROOT / "runs"
 TRAINED_RUNS = RUNS / "trained"
 """Apart from the runs of a person: `runs/latest` does not move."""
+GEANT4_SHOWERS = 3950
+"""Of them, where Geant4 itself is judged: the half hour of two cores that they take."""
 HELD_OUT_SEED = 20_261_122
 """Seed of the simulation of the showers that judge: the presets train on those of seed 1."""
 

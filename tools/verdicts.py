@@ -4,7 +4,7 @@
 
 Trains the compact preset with several seeds of the training (in runs/trained; finished runs are used again), a tenth
 of it and one epoch of it, and judges each by the gates of the preset. The first networks are also judged untrained and
-deformed (caloscale.bench.deformations). All are judged by the same held-out Geant4 showers.
+deformed (caloscale.bench.deformations), and so are other Geant4 showers in the place of generated ones.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Run, load_run
 from caloscale.storage.atomic import atomic_writer
-from tools.trained_runs import NO_LIMIT, trained
+from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained
 
 NORMAL = "normal run"
-WRONG = ("rejected", "accepted")
-"""The wrong decisions on a normal run and on a bad generator."""
+GEANT4 = "Geant4"
+DIVISIONS = 10
+"""Random divisions of the Geant4 showers into reference and `generator`."""
 SHORT = ("a tenth of the epochs", "one epoch")
 
 
@@ -60,8 +61,8 @@ def of_run(case: str, seed: int, folder: Path) -> dict[str, Any]:
     return row(case, seed, Evaluation.model_validate_json(text, by_alias=True, by_name=False))
 
 
-def of_deformed(run: Run, dataset: Path, networks: Path, seed: int) -> Iterator[dict[str, Any]]:
-    """The decisions on the untrained network and on deformed showers of a trained one."""
+def of_deformed(run: Run, preset: str, dataset: Path, networks: Path, seed: int) -> Iterator[dict[str, Any]]:
+    """The decisions on Geant4 itself, on the untrained network and on deformed showers of a trained one."""
     from caloscale.inference import load_generator
     from caloscale.showers.tfrecord.shard_folder import open_shards
     from caloscale.stages.validation import draw_primaries, generated_showers, judging_showers
@@ -74,6 +75,12 @@ def of_deformed(run: Run, dataset: Path, networks: Path, seed: int) -> Iterator[
         load_generator(networks, untrained=which).generate_table(primaries, seed=run.validation.seed)
         for which in (False, True)
     )
+    pool = held_out_showers(GEANT4_SHOWERS, preset=preset)
+    for division in range(DIVISIONS):
+        order = np.random.default_rng(division).permutation(len(pool))
+        judging, judged = pool[order[: len(reference)]], pool[order[len(reference) :]]
+        found = compare(judging, judged, training=training, untrained=None, data=run.data, validation=run.validation)
+        yield row(GEANT4, division, evaluate(found))
     cases: dict[str, Showers] = {"untrained": untrained}
     cases |= {name: change(generated) for name, change in deformations(training).items()}
     for name, showers in cases.items():
@@ -109,19 +116,25 @@ def section(result: dict[str, Any], command: str) -> str:
 
 
 def error_rates(rows: Sequence[dict[str, Any]]) -> str:
-    """What the counts say of the rates, with limits of 95% (Clopper and Pearson), and what was undecided."""
-    normal, bad = ([one for one in rows if (one["case"] == NORMAL) is wanted] for wanted in (True, False))
-    rejected, accepted = (sum(one["decision"] == word for one in some) for some, word in zip((normal, bad), WRONG))
+    """What the counts say of the rates, with limits of 95% (Clopper and Pearson), and what was undecided.
+
+    A normal run is neither right nor wrong: its networks may really differ by more than the tolerances.
+    """
+    same = [one for one in rows if one["case"] == GEANT4]
+    bad = [one for one in rows if one["case"] not in (GEANT4, NORMAL)]
+    rejected = sum(one["decision"] == "rejected" for one in same)
+    accepted = sum(one["decision"] == "accepted" for one in bad)
     limits = [
         binomtest(count, len(some), alternative="less").proportion_ci(0.95).high
-        for count, some in ((rejected, normal), (accepted, bad))
+        for count, some in ((rejected, same), (accepted, bad))
     ]
-    open_gates = Counter(name for one in normal for name, word in one["gates"].items() if word == "undecided")
+    open_gates = Counter(name for one in same for name, word in one["gates"].items() if word == "undecided")
     undecided = ", ".join(f"{name} ({count})" for name, count in open_gates.most_common())
     return (
-        f"{rejected} of {len(normal)} normal runs were rejected (below {limits[0]:.0%} with 95% confidence), "
-        f"{accepted} of {len(bad)} bad generators accepted (below {limits[1]:.0%})."
-        + (f" Gates that were undecided in normal runs: {undecided}." if undecided else "")
+        f"Geant4 in the place of a generator was rejected in {rejected} of {len(same)} divisions of the same showers "
+        f"(below {limits[0]:.0%} with 95% confidence if they were independent), {accepted} of {len(bad)} bad "
+        f"generators were accepted (below {limits[1]:.0%})."
+        + (f" Gates that were undecided for Geant4: {undecided}." if undecided else "")
     )
 
 
@@ -136,13 +149,13 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(list(arguments))
     run = load_run(preset=asked.preset)
     if asked.networks:
-        rows = list(of_deformed(run, asked.dataset, asked.networks, run.train.seed))
+        rows = list(of_deformed(run, asked.preset, asked.dataset, asked.networks, run.train.seed))
     else:
         rows = [of_run(NORMAL, seed, judged_run(asked.preset, seed, None)) for seed in range(1, asked.seeds + 1)]
         for case, epochs in zip(SHORT, (max(1, run.train.epochs // 10), 1)):
             rows.append(of_run(case, 1, judged_run(asked.preset, 1, epochs)))
         first = judged_run(asked.preset, 1, None)
-        rows += of_deformed(run, first / "dataset", first / "training" / "model", 1)
+        rows += of_deformed(run, asked.preset, first / "dataset", first / "training" / "model", 1)
     machine = describe_machine().model_dump(mode="json", by_alias=True)
     with atomic_writer(asked.output) as temporary:
         temporary.write_text(

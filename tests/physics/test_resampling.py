@@ -54,6 +54,16 @@ def test_showers_of_one_primary_are_drawn_together():
     np.testing.assert_array_equal(alone.weights["generated"][:, ::5], alone.weights["generated"][:, 4::5])
 
 
+def test_showers_of_a_beam_of_few_energies_are_drawn_one_by_one():
+    """Equal primaries of Monte Carlo showers are no pairs: drawn together, a mean at one energy would not fluctuate."""
+    beam = np.repeat([[10.0, 1.5], [20.0, 1.5]], 50, axis=0)
+    drawn = draw_resampling({"reference": beam, "generated": beam[:60]}, 200, seed=1).weights
+    values = np.random.default_rng(2).normal(size=100)
+    means = drawn["reference"] @ values / 100
+    assert means[1:].std() == pytest.approx(values.std() / 10, rel=0.15)
+    assert abs(np.corrcoef(drawn["reference"][1:, 0], drawn["generated"][1:, 0])[0, 1]) < 0.2
+
+
 @pytest.mark.parametrize("paired", [True, False])
 def test_the_uncertainty_of_a_difference_is_its_scatter_with_and_without_common_primaries(paired):
     """Responses that follow the primary: the difference of the means has the variance sum of the noises only (in units

@@ -24,7 +24,7 @@ from scipy.stats import chi2, norm
 from caloscale.detector.axes import Floats
 from caloscale.errors import InputError
 from caloscale.physics.comparison import Weighted
-from caloscale.physics.quantities import TITLES, measure_differences, names_of_differences
+from caloscale.physics.quantities import ROUNDING, TITLES, measure_differences, names_of_differences
 from caloscale.physics.resampling import summarise
 from caloscale.physics.worth import WORTH_OF, Amplification, Number, Worth, worth_of
 from caloscale.spec.validation import scale_of
@@ -89,7 +89,7 @@ def measure_amplification(
             error = summarise(by_itself[name][:, k])[1]
             found = np.array([summarise(one[name][:, k]) for one in by_member])
             # No number follows of a quantity that is the same for all showers, nor of the reference as a generator.
-            if not (0 < error < math.inf and np.isfinite(found).all() and found.any()):
+            if not (ROUNDING < error < math.inf and np.isfinite(found).all() and found.any()):
                 continue
             values, sigma = found.T
             per_shower = error * math.sqrt(len(reference.observed))

@@ -142,23 +142,37 @@ def require_enough(test: TwoSampleTest) -> None:
 def measure_auc(test: TwoSampleTest, showers: int, *, seed: int, repeats: int = 1) -> Point:
     """The AUC of classifiers that are trained on this many showers of each kind.
 
-    The uncertainty adds the scatter of the mean over the draws of the training showers and the statistics of the test
-    showers (DeLong et al., Biometrics 44 (1988)). Raises ValueError where a sample has too few showers.
+    Raises ValueError where a sample has too few showers.
     """
     require_enough(test)
+    return average_auc(showers, score(test, showers, seed=seed, repeats=repeats))
+
+
+def score(test: TwoSampleTest, showers: int, *, seed: int, repeats: int) -> list[tuple[Floats, Floats]]:
+    """Scores of the Monte Carlo (N,) and of the generated test showers (M,) by classifiers that are trained on draws of
+    this many showers of each kind."""
     rng = np.random.default_rng([seed, showers])
-    values, variances = [], []
+    scores = []
     for _ in range(repeats):
         real, fake = (sample[rng.permutation(len(sample))[:showers]] for sample in (test.real_train, test.fake_train))
         trees = _trees(seed)
         with threadpool_limits(limits=1):  # small samples: threads that wait for each other cost more than they bring
             trees.fit(*_labelled(real, fake))
-            scores = [trees.decision_function(sample) for sample in (test.real_test, test.fake_test)]
-        found = auc(*scores)
-        values.append(found.value)
-        variances.append(found.uncertainty**2)
-    scatter = np.var(values, ddof=1) / repeats if repeats > 1 else 0.0
-    return Point(showers, Estimate(float(np.mean(values)), float(np.sqrt(scatter + np.mean(variances)))))
+            scores.append((trees.decision_function(test.real_test), trees.decision_function(test.fake_test)))
+    return scores
+
+
+def average_auc(showers: int, scores: Sequence[tuple[Floats, Floats]]) -> Point:
+    """The mean AUC of several classifiers.
+
+    The uncertainty adds the scatter of the mean over the draws of the training showers and the statistics of the test
+    showers (DeLong et al., Biometrics 44 (1988)).
+    """
+    found = [auc(real, fake) for real, fake in scores]
+    values = [one.value for one in found]
+    scatter = np.var(values, ddof=1) / len(values) if len(values) > 1 else 0.0
+    variance = np.mean([one.uncertainty**2 for one in found])
+    return Point(showers, Estimate(float(np.mean(values)), float(np.sqrt(scatter + variance))))
 
 
 def learning_curve(test: TwoSampleTest, *, seed: int, also: Collection[int] = ()) -> tuple[Point, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from caloscale.detector.axes import Floats
 from caloscale.physics.classifier import (
@@ -128,8 +127,7 @@ def _two_sample_test(
     features: Callable[[Observed], Floats] = classifier_features,
 ) -> TwoSampleTest:
     observed = (real, samples.reference, generated)
-    groups = group_by_primary(np.concatenate([o.primaries for o in observed]))
-    parts: list[NDArray[np.intp]] = np.split(groups, np.cumsum([len(o) for o in observed])[:-1])
+    parts = group_by_primary([o.primaries for o in observed])
     pairs = [(features(o), part) for o, part in zip(observed, parts)]
     return split_by_primary(pairs[0], pairs[1], pairs[2], seed)
 

@@ -40,6 +40,8 @@ WHERE = {"transverseWidth": AXES, "widthSpread": AXES} | dict.fromkeys(
     ("responseSpread", "depthSpread", "hitsSpread"), ("",)
 )
 """What the differences of a quantity are called that are not those of the ranges of energy."""
+ROUNDING = 1e-9
+"""Scatter of a difference over bootstraps (per cent or layers) that is none."""
 MEASURABLE = 0.9
 """Share of the bootstraps that must have a value: without one the scatter of the others is too small."""
 NEIGHBOURS_AMONG = 2000
@@ -58,16 +60,31 @@ def measure_quantities(
 
     labels: of the ranges of energy; classifiers: by the name of the quantity that is their AUC.
     """
+    results = results_of_differences(reference, generated, labels, depth_x0)
+    results["diversity"] = QuantityResult(
+        title=TITLES["diversity"],
+        unit=scale_of("diversity").unit,
+        differences=(measure_diversity(reference.observed, generated.observed),),
+    )
+    results |= {name: of_classifier(name, classifier) for name, classifier in classifiers.items()}
+    return results | {f"{name}Separation": of_separation(result) for name, result in observables.items()}
+
+
+def results_of_differences(
+    reference: Weighted, generated: Weighted, labels: Sequence[str], depth_x0: Floats
+) -> dict[str, QuantityResult]:
+    """The quantities of `measure_differences` by name."""
     differences = measure_differences(reference, generated, depth_x0)
     named = names_of_differences(differences, labels, tuple(reference.particles))
     counts = [sample.ranges.sum(axis=0) for sample in (reference, generated)]
-    results = {
-        name: _result(name, [_difference(values[:, k], where, name, counts) for k, where in enumerate(named[name])])
+    return {
+        name: QuantityResult(
+            title=TITLES[name],
+            unit=scale_of(name).unit,
+            differences=tuple(_difference(values[:, k], where, name, counts) for k, where in enumerate(named[name])),
+        )
         for name, values in differences.items()
     }
-    results["diversity"] = _result("diversity", [_diversity(reference.observed, generated.observed)])
-    results |= {name: _of_classifier(name, classifier) for name, classifier in classifiers.items()}
-    return results | {f"{name}Separation": of_separation(result) for name, result in observables.items()}
 
 
 def measure_differences(reference: Weighted, generated: Weighted, depth_x0: Floats) -> dict[str, Floats]:
@@ -116,10 +133,6 @@ def names_of_differences(
     return {name: (*wheres, *particles) if name in BY_PARTICLE else wheres for name, wheres in named.items()}
 
 
-def _result(name: str, differences: Sequence[Difference]) -> QuantityResult:
-    return QuantityResult(title=TITLES[name], unit=scale_of(name).unit, differences=tuple(differences))
-
-
 def _difference(bootstraps: Floats, where: str, name: str, counts: Sequence[Floats]) -> Difference:
     """counts: showers of both samples in the ranges of energy."""
     value, uncertainty = summarise(bootstraps)
@@ -129,8 +142,8 @@ def _difference(bootstraps: Floats, where: str, name: str, counts: Sequence[Floa
         where=where,
         scale="ratio" if scale_of(name).unit == "%" else "linear",
         value=number(value),
-        uncertainty=number(uncertainty),
-        sigmas=number(abs(value) / uncertainty) if uncertainty > 0 else None,
+        uncertainty=number(uncertainty) if uncertainty > ROUNDING else 0.0,
+        sigmas=number(abs(value) / uncertainty) if uncertainty > ROUNDING else None,
     )
 
 
@@ -149,7 +162,8 @@ def _reason(name: str, counts: Sequence[Floats]) -> str:
     return "not measurable here: a sample has no response, or the same value in all showers"
 
 
-def _of_classifier(name: str, classifier: Classifier) -> QuantityResult:
+def of_classifier(name: str, classifier: Classifier) -> QuantityResult:
+    """The AUCs of a classifier as a quantity, one for each number of training showers."""
     return QuantityResult(
         title=TITLES[name],
         unit="",
@@ -223,7 +237,7 @@ def _spread(reference: Weighted, generated: Weighted, quantity: Callable[[Observ
         for s, value, design in zip(filled, values, designs)
     ]
     count = len(filled[0].observed)
-    return _pooled(reference, widths[0] * np.sqrt(count / max(count - terms, 1)), widths[1])
+    return _pooled(reference, widths[0] * np.sqrt(count / max(count - int(terms), 1)), widths[1])
 
 
 def _of_primaries(observed: Observed) -> Floats:
@@ -243,7 +257,7 @@ def _transverse_widths(reference: Weighted, generated: Weighted) -> Floats:
     return _ratio(*means)
 
 
-def _diversity(reference: Observed, generated: Observed) -> Difference:
+def measure_diversity(reference: Observed, generated: Observed) -> Difference:
     """Mean distance to the nearest shower of the same sample, generated over Monte Carlo - 1, per cent.
 
     Both are searched among equally many showers, in features that the energy and the angle hardly determine, in

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,7 +41,7 @@ def draw_resampling(primaries: Mapping[str, Floats], bootstraps: int, seed: int)
     rng = np.random.default_rng(seed)
     names = list(primaries)
     sizes = [len(primaries[name]) for name in names]
-    groups = np.split(group_by_primary(np.concatenate([primaries[name] for name in names])), np.cumsum(sizes)[:-1])
+    groups = group_by_primary([primaries[name] for name in names])
     drawn: dict[int, int] = {}
     columns = np.ones((1 + bootstraps, 0))
     weights: dict[str, Floats] = {}
@@ -54,16 +54,25 @@ def draw_resampling(primaries: Mapping[str, Floats], bootstraps: int, seed: int)
     return Resampling(weights=weights, halves=(order < (sizes[0] + 1) // 2).astype(np.float64))
 
 
-def group_by_primary(primaries: Floats) -> NDArray[np.intp]:
-    """Number of the primary of each shower (N,), from energies and angles (N, 2): equal ones have equal numbers."""
-    return np.unique(primaries, axis=0, return_inverse=True)[1].reshape(-1)
+def group_by_primary(samples: Sequence[Floats]) -> list[NDArray[np.intp]]:
+    """Number of the primary of each shower, from energies and angles (N, 2) of the samples: equal ones have equal
+    numbers.
+
+    Where most showers of the first sample, Monte Carlo, share their primary with others of it (a beam of few energies),
+    equal primaries are no sign of a common origin: then each shower has a number of its own.
+    """
+    numbers = np.unique(np.concatenate(samples), axis=0, return_inverse=True)[1].reshape(-1)
+    if 2 * len(np.unique(numbers[: len(samples[0])])) < len(samples[0]):
+        numbers = np.arange(len(numbers))
+    return list(np.split(numbers, np.cumsum([len(sample) for sample in samples])[:-1]))
 
 
 def _weights(count: int, bootstraps: int, rng: np.random.Generator) -> Floats:
     if not count:
         return np.ones((1 + bootstraps, 0))
-    drawn = rng.multinomial(count, np.full(count, 1 / count), size=bootstraps)
-    return np.concatenate([np.ones((1, count)), drawn])
+    drawn = rng.integers(count, size=(bootstraps, count)) + count * np.arange(bootstraps)[:, None]
+    times = np.bincount(drawn.reshape(-1), minlength=bootstraps * count).reshape(bootstraps, count)
+    return np.concatenate([np.ones((1, count)), times])
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,8 @@ class Sample:
 
     def total(self) -> Floats:
         """Histograms of the whole sample in each bootstrap (1 + B, K, B)."""
-        return np.asarray(np.einsum("wn,nkb->wkb", self.weights, self.histograms, optimize=True))
+        total = self.weights @ self.histograms.reshape(len(self.histograms), -1)
+        return np.asarray(total).reshape(len(self.weights), *self.histograms.shape[1:])
 
 
 def separate(

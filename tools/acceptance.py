@@ -1,0 +1,361 @@
+"""False acceptance of each gate, measured: how often a generator whose difference equals the tolerance is accepted.
+
+    python -m tools.acceptance --output FILE [--draws 400] [--showers 7900]
+
+Geant4 showers of the preset compact are the population. Their observables are changed so that one difference, in one
+range of energy, equals the tolerance: the generator of the hypothesis. Reference and generated showers are drawn from
+both, with repetition, and judged by the gate alone. The AUCs and the diversity, which repeated showers would change,
+are those of showers that a trained network makes, and the tolerance is the mean of the values over the draws.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from threadpoolctl import threadpool_limits
+
+from caloscale.bench.machine import describe_machine
+from caloscale.bench.results import BenchMachine
+from caloscale.bench.tables import machine_text
+from caloscale.detector.axes import Axes, Floats, axes_of
+from caloscale.inference import load_generator
+from caloscale.physics.binning import Binning, choose_binning
+from caloscale.physics.classifier import (
+    REPEATS,
+    TwoSampleTest,
+    average_auc,
+    classifier_features,
+    layer_features,
+    score,
+)
+from caloscale.physics.comparison import Weighted
+from caloscale.physics.distances import separation
+from caloscale.physics.gates import ERROR, Sizes, decide
+from caloscale.physics.observables import Observed, choose_cuts, observe
+from caloscale.physics.quantities import measure_diversity, of_separation, results_of_differences
+from caloscale.physics.resampling import Sample, draw_resampling, separate
+from caloscale.physics.response import bin_of_energy, range_edges
+from caloscale.physics.result import Difference, ObservableResult, QuantityResult
+from caloscale.progress import bar
+from caloscale.showers.arrays import Showers
+from caloscale.showers.primaries import draw_table
+from caloscale.spec import Gate, Run, load_run
+from caloscale.storage.atomic import atomic_writer
+from tools.benchmark_runs import table
+from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained
+
+PRESET = "compact"
+SIZES = (150, 375, 1500)
+GENERATED = 2000
+TRAINING, TEST, FAKE = 1440, 1000, 2500
+"""Of the classifiers: Monte Carlo showers that train, generated ones that test, and generated ones in all."""
+OTHER_SEPARATION = 0.01
+"""Excess of the separations that have no gate in the preset."""
+MIDDLE = 1
+"""The range of energy whose difference equals the tolerance."""
+
+
+def about(values: Floats, factor: float, where: Floats, design: Floats) -> Floats:
+    """Values (N,) whose distance from a linear fit of the design (N, P) is scaled in some showers (N,)."""
+    expected = design @ np.linalg.lstsq(design, values)[0]
+    return np.where(where > 0, expected + factor * (values - expected), values)
+
+
+def of_primaries(observed: Observed) -> Floats:
+    """What a mean depends on (N, 6)."""
+    energy, inclined = np.log(observed.energy_gev), np.cos(observed.angle_rad) ** 2
+    return np.column_stack([np.ones_like(energy), energy, energy**2, inclined, inclined**2, inclined * energy])
+
+
+def hypotheses(pool: Observed, run: Run, axes: Axes, side: float) -> Iterator[tuple[tuple[str, ...], Observed]]:
+    """Quantities, and the population whose differences in them equal the tolerances.
+
+    side: 1 for more, -1 for less than Monte Carlo.
+    """
+    limits = {gate.quantity: side * gate.limit / 100 for gate in run.validation.judging}
+    ranges = bin_of_energy(pool.energy_gev, range_edges(run.data.energy_gev, run.validation.energy_bins))
+    inside, all_of_them = ranges[:, MIDDLE], np.ones(len(pool))
+    design = of_primaries(pool)
+
+    def scaled(values: Floats, limit: float) -> Floats:
+        return np.where(inside > 0, values * (1 + limit), values)
+
+    def widened(values: Floats, limit: float, where: Floats, design: Floats = ranges) -> Floats:
+        return about(values, 1 + limit, where, design)
+
+    def column(moments: Floats, k: int, values: Floats) -> Floats:
+        changed = moments.copy()
+        changed[:, k] = values
+        return changed
+
+    by_energy = {name: getattr(pool, name) / pool.energy_gev for name in ("ecal_sum_gev", "weighted_sum_gev")}
+    deeper = shifted(pool, inside, 100 * limits["showerMaximum"], ranges, axes)
+    yield (
+        ("response", "hits", "depthSpread", "transverseWidth", "showerMaximum"),
+        replace(
+            deeper,
+            ecal_sum_gev=scaled(pool.ecal_sum_gev, limits["response"]),
+            hits=scaled(pool.hits, limits["hits"]),
+            moments_z=column(
+                pool.moments_z, 0, widened(pool.moments_z[:, 0], limits["depthSpread"], all_of_them, design)
+            ),
+            moments_x=column(pool.moments_x, 1, pool.moments_x[:, 1] * (1 + limits["transverseWidth"])),
+        ),
+    )
+    bent = limits["linearity"] / (1 - (1 + limits["linearity"]) / ranges.shape[1])
+    wide = {name: pool.energy_gev * widened(values, limits["resolution"], inside) for name, values in by_energy.items()}
+    yield (
+        ("linearity", "resolution", "weightedResolution", "hitsSpread", "widthSpread"),
+        replace(
+            pool,
+            ecal_sum_gev=scaled(wide["ecal_sum_gev"], bent),
+            weighted_sum_gev=wide["weighted_sum_gev"],
+            hits=widened(pool.hits, limits["hitsSpread"], all_of_them, design),
+            moments_y=column(
+                pool.moments_y, 1, widened(pool.moments_y[:, 1], limits["widthSpread"], all_of_them, design)
+            ),
+        ),
+    )
+    spread = widened(by_energy["ecal_sum_gev"], limits["responseSpread"], all_of_them)
+    yield ("responseSpread",), replace(pool, ecal_sum_gev=pool.energy_gev * spread)
+
+
+def shifted(pool: Observed, inside: Floats, layers: float, ranges: Floats, axes: Axes) -> Observed:
+    """Profiles moved in depth so that the fitted maximum of the range is deeper by so many layers."""
+    number = np.arange(pool.longitudinal.shape[1])
+
+    def moved(by: float) -> Observed:
+        profiles = np.stack([np.interp(number - by, number, profile) for profile in pool.longitudinal])
+        return replace(pool, longitudinal=np.where(inside[:, None] > 0, profiles, pool.longitudinal))
+
+    def excess(by: float) -> float:
+        samples = [Weighted(one, np.ones((3, len(pool))), ranges, ranges) for one in (pool, moved(by))]
+        found = results_of_differences(*samples, [""] * ranges.shape[1], axes.depth_x0)["showerMaximum"]
+        return float(found.differences[MIDDLE].value or 0) - layers
+
+    ends = sorted((layers / 3, 3 * layers))
+    return moved(float(brentq(excess, *ends, xtol=1e-3)))
+
+
+def distorted(pool: Observed, binning: Binning, name: str, excess: float) -> tuple[Floats, Floats]:
+    """Histograms (N, K, B) of an observable, and of as many showers whose true separation from them is this: a part of
+    each histogram, or some showers, moved by one bin."""
+    histograms = binning.histograms(pool)[name]
+    moved = np.concatenate(
+        [histograms[..., :1] * 0, histograms[..., :-2], histograms[..., -2:-1] + histograms[..., -1:]], -1
+    )
+    chosen = np.random.default_rng(0).permutation(len(pool)) / len(pool)
+
+    def changed(part: float) -> Floats:
+        if histograms.sum(axis=-1).max() > 1.5 or histograms.max() < 1:  # profiles and spectra
+            return (1 - part) * histograms + part * moved
+        return np.where((chosen < part)[:, None, None], moved, histograms)
+
+    def beyond(part: float) -> float:
+        return float(separation(histograms.sum(axis=0), changed(part).sum(axis=0)).mean()) - excess
+
+    return histograms, changed(float(brentq(beyond, 0, 1, xtol=1e-4)) if beyond(1) > 0 else 1.0)
+
+
+def is_accepted(gate: Gate, result: QuantityResult, reference: int) -> bool:
+    """The decision of the gate alone."""
+    results, *_ = decide([gate], {gate.quantity: result}, Sizes(reference, GENERATED), [])
+    return results[0].decision == "accepted"
+
+
+def weights(reference: int, run: Run, seed: int) -> tuple[dict[str, Floats], Floats]:
+    """Bootstraps of independent primaries, and halves."""
+    rng = np.random.default_rng(seed)
+    primaries = {"reference": rng.uniform(size=(reference, 2)), "generated": rng.uniform(size=(GENERATED, 2))}
+    drawn = draw_resampling(primaries, run.validation.bootstraps, seed)
+    return drawn.weights, drawn.halves
+
+
+Counts = Counter[tuple[str, int]]
+"""Acceptances by quantity and number of reference showers."""
+
+
+def count_differences(pool: Observed, run: Run, size: int, draws: int) -> Counts:
+    """Every second draw has less than Monte Carlo."""
+    axes = axes_of(run.data)
+    edges = range_edges(run.data.energy_gev, run.validation.energy_bins)
+    labels = [str(k) for k in range(len(edges) - 1)]
+    gates = {gate.quantity: gate for gate in run.validation.judging}
+    cases = [list(hypotheses(pool, run, axes, side)) for side in (1.0, -1.0)]
+    counts: Counts = Counter()
+    for draw in range(draws):
+        rng = np.random.default_rng([draw, size])
+        chosen = [rng.integers(len(pool), size=count) for count in (size, GENERATED)]
+        drawn, _ = weights(size, run, draw)
+        for quantities, population in cases[draw % 2]:
+            samples = []
+            for name, source, indices in zip(drawn, (pool, population), chosen):
+                observed = source[indices]
+                member = bin_of_energy(observed.energy_gev, edges)
+                samples.append(Weighted(observed, drawn[name], member, member))
+            found = results_of_differences(*samples, labels, axes.depth_x0)
+            for quantity in quantities:
+                counts[quantity, size] += is_accepted(gates[quantity], found[quantity], size)
+    return counts
+
+
+def count_separations(pool: Observed, run: Run, size: int, draws: int) -> Counts:
+    """The separations of all observables."""
+    limits = {gate.quantity: gate.limit for gate in run.validation.judging}
+    binning = choose_binning(pool)
+    cases: list[tuple[Gate, Floats, Floats]] = []
+    for name in binning.histograms(pool[:1]):
+        quantity = f"{name}Separation"
+        plain, changed = distorted(pool, binning, name, limits.get(quantity, OTHER_SEPARATION))
+        true = float(separation(plain.sum(axis=0), changed.sum(axis=0)).mean())
+        cases.append((Gate.model_validate({"quantity": quantity, "tolerance": true}), plain, changed))
+    counts: Counts = Counter()
+    for draw in range(draws):
+        rng = np.random.default_rng([draw, size])
+        chosen = [rng.integers(len(pool), size=count) for count in (size, GENERATED)]
+        drawn, halves = weights(size, run, draw)
+        for gate, plain, changed in cases:
+            reference, generated = (
+                Sample(source[indices], rows) for source, indices, rows in zip((plain, changed), chosen, drawn.values())
+            )
+            found, _ = separate(reference, halves, generated, None, None)
+            result = of_separation(ObservableResult(title=gate.quantity, **found.model_dump()))
+            counts[gate.quantity, size] += is_accepted(gate, result, size)
+    return counts
+
+
+def values_with_networks(run: Run, observed: Observed, draws: range) -> dict[tuple[str, int], list[Difference]]:
+    """AUCs and diversities, with showers of a network as the population, one for each draw."""
+    hits = replace(observed, hits=observed.hits * 1.18)
+    tilted = replace(
+        observed, longitudinal=observed.longitudinal * np.linspace(1.37, 0.63, observed.longitudinal.shape[1])
+    )
+    kinds = {"classifierAuc": (classifier_features, hits), "layerAuc": (layer_features, tilted)}
+    asked = {gate.quantity: gate.showers or 0 for gate in run.validation.judging}
+    values: dict[tuple[str, int], list[Difference]] = {}
+    for draw in draws:
+        order = np.random.default_rng(draw).permutation(len(observed))[: TRAINING + max(SIZES) + FAKE]
+        train, test, fake = np.split(order, [TRAINING, TRAINING + max(SIZES)])
+        for name, (features, changed) in kinds.items():
+            parts = (observed[train], changed[fake[TEST:]], observed[test], changed[fake[:TEST]])
+            scores = score(TwoSampleTest(*map(features, parts)), asked[name], seed=draw, repeats=REPEATS)
+            for size in SIZES:
+                point = average_auc(asked[name], [(real[:size], made) for real, made in scores])
+                difference = Difference(
+                    where=f"{asked[name]} showers", value=point.auc.value, uncertainty=point.auc.uncertainty
+                )
+                values.setdefault((name, size), []).append(difference)
+        for size in SIZES:
+            values.setdefault(("diversity", size), []).append(measure_diversity(observed[test[:size]], observed[fake]))
+    return values
+
+
+def count_values(run: Run, values: dict[tuple[str, int], list[Difference]]) -> Counts:
+    """The tolerance of an AUC is the mean over the draws; diversities are moved by the tolerance to either side."""
+    gates = {gate.quantity: gate for gate in run.validation.judging}
+    counts: Counts = Counter()
+    for (name, size), found in values.items():
+        gate, mean = gates[name], float(np.mean([one.value for one in found]))
+        if gate.showers:
+            gate = gate.model_copy(update={"tolerance": mean})
+        for draw, one in enumerate(found):
+            if not gate.showers:
+                factor = (100 + (-1) ** draw * gate.limit) / (100 + mean)
+                moved = {
+                    "value": factor * (100 + (one.value or 0)) - 100,
+                    "uncertainty": factor * (one.uncertainty or 0),
+                }
+                one = one.model_copy(update=moved)
+            counts[name, size] += is_accepted(gate, QuantityResult(title=name, unit="", differences=(one,)), size)
+    return counts
+
+
+def section(result: dict[str, Any], command: str) -> str:
+    """What docs/physics.md says of a result."""
+    rows = [
+        [f"`{one['quantity']}`", f"{100 * ERROR:.0f}%", *(f"{100 * share:.1f}%" for share in one["accepted"])]
+        for one in result["rows"]
+    ]
+    return (
+        f"`{command}`: {result['draws']} draws at each number of reference showers, {GENERATED} generated ones, preset "
+        f"{PRESET}. One standard deviation of a rate is {100 * np.sqrt(ERROR * (1 - ERROR) / result['draws']):.1f} "
+        "points. "
+        f"The population is {result['population']} Geant4 showers, that of the AUCs and of the diversity "
+        f"{result['networkPopulation']} showers of a network.\n\n"
+        + table(["gate", "stated", *(f"{size} showers" for size in SIZES)], rows)
+        + f"\n\nMachine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
+    )
+
+
+def measured(showers: Showers, run: Run) -> Observed:
+    """Observables of all showers."""
+    thresholds = {"hits_gev": run.validation.hits_threshold_gev, "threshold_gev": run.data.preprocessing.threshold_gev}
+    return observe(showers, axes_of(run.data), choose_cuts([showers], **thresholds))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure all gates and write the rates."""
+    parser = argparse.ArgumentParser(prog="python -m tools.acceptance", description=__doc__)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--draws", type=int, default=400)
+    parser.add_argument("--showers", type=int, default=GEANT4_SHOWERS, help="Geant4 showers of the population")
+    parser.add_argument("--generated", type=int, default=40_000, help="showers of the network of the population")
+    asked = parser.parse_args(list(arguments))
+    run = load_run(preset=PRESET)
+    pool = measured(held_out_showers(asked.showers, preset=PRESET), run)
+    networks = trained(preset=PRESET, overrides=[NO_LIMIT, "train.seed=1"]) / "training" / "model"
+    primaries = draw_table(run.data, asked.generated, np.random.default_rng(1))
+    made = measured(load_generator(networks).generate_table(primaries, seed=1), run)
+    counts: Counts = Counter()
+    values: dict[tuple[str, int], list[Difference]] = {}
+    parts = [range(first, min(first + 50, asked.draws)) for first in range(0, asked.draws, 50)]
+    context = get_context("spawn")
+    with (
+        threadpool_limits(1),
+        ProcessPoolExecutor(mp_context=context, initializer=threadpool_limits, initargs=(1,)) as processes,
+    ):
+        counting = [
+            processes.submit(count, pool, run, size, asked.draws)
+            for count in (count_differences, count_separations)
+            for size in SIZES
+        ]
+        measuring = [processes.submit(values_with_networks, run, made, part) for part in parts]
+        with bar("false acceptance", len(counting) + len(measuring), "parts") as progress:
+            for future in counting:
+                counts |= future.result()
+                progress.update(1)
+            for more in measuring:
+                for key, some in more.result().items():
+                    values.setdefault(key, []).extend(some)
+                progress.update(1)
+    counts |= count_values(run, values)
+    rows = [
+        {"quantity": quantity, "accepted": [counts[quantity, size] / asked.draws for size in SIZES]}
+        for quantity in dict.fromkeys(name for name, _ in counts)
+    ]
+    result = {
+        "rows": rows,
+        "draws": asked.draws,
+        "population": len(pool),
+        "networkPopulation": asked.generated,
+        "machine": describe_machine().model_dump(mode="json", by_alias=True),
+    }
+    with atomic_writer(asked.output) as temporary:
+        temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(section(result, "python -m tools.acceptance"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
