@@ -248,20 +248,23 @@ class PeerLostError(CaloscaleError):
 class RankLostError(CaloscaleError):
     """A rank of a solver ended without a message, for example because it was killed; all ranks have ended.
 
-    rank: its number, where known; signal: that killed it, where known; epoch: the newest that all ranks have saved.
+    rank: its number, where known; signal: that killed it, where known; epoch: the newest that all ranks have saved,
+    None where files of it are missing.
 
     Remedy: Run the same command with the --name of the run; it resumes from the last save.
     """
 
     exit_code = 138
 
-    def __init__(self, rank: int | None, signal: int | None, epoch: int, log: object) -> None:
+    def __init__(self, rank: int | None, signal: int | None, epoch: int | None, log: object) -> None:
         who = "a rank" if rank is None else f"rank {rank}"
         how = "ended without a message" if signal is None else f"was killed by signal {signal}"
         super().__init__(
             f"{who} {how}; all ranks have ended",
             file=log,
-            remedy=f"the same command, with the --name of this run, resumes from epoch {epoch}",
+            remedy="no epoch of all ranks is left in the folder ranks: restore its files, or choose another --name"
+            if epoch is None
+            else f"the same command, with the --name of this run, resumes from epoch {epoch}",
         )
 
 

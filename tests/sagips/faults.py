@@ -18,7 +18,7 @@ RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
 
 class Faulty(Normal):
     """late: rank 1 is not ready before this file exists. paused: rank 1 stays in this epoch until rank 0 has come to
-    epoch `reached`, which the file `marker` says.
+    epoch `reached`, which the file `marker`.reached says.
 
     On rank 1: in epochs `not_finite` the events are NaN; before epoch `killed` the rank kills itself, once, and
     leaves in the file `marker` which packages it has loaded that Keras alone uses; in epoch `raised` it
@@ -54,10 +54,10 @@ class Faulty(Normal):
         epoch = int(high) >> 16
         if RANK != 1:
             if epoch == self._reached:
-                Path(self._marker).touch()
+                Path(f"{self._marker}.reached").touch()
             return np.float32(0)
         if epoch == self._paused:
-            _wait_for(Path(self._marker))
+            _wait_for(Path(f"{self._marker}.reached"))
         if epoch == self._killed and not Path(self._marker).exists():
             Path(self._marker).write_text(" ".join({"matplotlib", "sklearn"} & sys.modules.keys()))
             os.kill(os.getpid(), signal.SIGKILL)

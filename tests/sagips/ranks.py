@@ -19,7 +19,8 @@ from mpi4py import MPI
 from caloscale.sagips.exchange import make_exchange
 from caloscale.sagips.exchange.grouped_rma import GroupedRma
 from caloscale.sagips.exchange.waiting import wait
-from tests.sagips.vectors import EPOCHS, PLANS, PlannedExchange, gradient
+from caloscale.spec.solver import SYNCHRONOUS
+from tests.sagips.vectors import EPOCHS, PLANS, PlannedExchange, gradient, uneven
 
 FREE_EPOCHS, SEGMENT = 40, 3000
 SLOW_EPOCHS = 30
@@ -72,6 +73,25 @@ def sums(world):
         part.Free()
         rest(world)
     return [one for several in world.gather(found) or () for one in several]
+
+
+def equal(world):
+    """Whether all ranks have the same bits after each synchronous exchange of random vectors, by method and ranks."""
+    found = {}
+    for others in range(world.size // 2 + 1):
+        part = world.Split(world.rank < others, world.rank)
+        for method in sorted(SYNCHRONOUS):
+            exchange = make_exchange(method, part, uneven(part.size))
+            random = np.random.default_rng(part.rank)
+            sent = [random.standard_normal(1001, np.float32) for _ in range(2)]
+            every = part.gather([exchange.average(vector, epoch) for epoch, vector in enumerate(sent)])
+            rest(part)
+            exchange.close()
+            if part.rank == 0:
+                found[method, part.size] = all(np.array_equal(one, every[0]) for one in every)
+        part.Free()
+        rest(world)
+    return {key: value for several in world.gather(found) or () for key, value in several.items()}
 
 
 def segments(rank, ranks, epoch):
@@ -135,7 +155,7 @@ def endless(world, method, fault):
         epoch += 1
 
 
-SCENARIOS = {"sums": sums, "free": free, "slow": slow}
+SCENARIOS = {"sums": sums, "equal": equal, "free": free, "slow": slow}
 
 if __name__ == "__main__":
     names, target = sys.argv[1].split(","), sys.argv[2]

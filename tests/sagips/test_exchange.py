@@ -15,6 +15,7 @@ from caloscale.sagips.exchange.double_binary_tree import node, parents
 from caloscale.sagips.exchange.groups import equal_groups, groups_of_sizes, leaders
 from caloscale.sagips.exchange.torus import torus_shape
 from caloscale.sagips.mpi import mpi_environment, mpiexec_command
+from caloscale.spec.solver import SYNCHRONOUS
 from tests.sagips.vectors import BROKEN_EPOCH, BROKEN_RANK, EPOCHS, PLANS, gradient
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,7 @@ def start(ranks, scenarios, target="-"):
 def found(tmp_path_factory):
     """What 13 ranks found: one start for all numbers of ranks."""
     target = tmp_path_factory.mktemp("ranks") / "found.pickle"
-    ended = start(13, "sums,free,slow", target)
+    ended = start(13, "sums,equal,free,slow", target)
     assert ended.returncode == 0, ended.stderr
     return pickle.loads(target.read_bytes())
 
@@ -45,7 +46,7 @@ def expected(plan, ranks):
     for epoch in range(EPOCHS):
         leading = leaders(groups, epoch, plan.leader, plan.seed)
         for rank in range(ranks):
-            if epoch == 0 or plan.method == "none":
+            if plan.method not in SYNCHRONOUS and (epoch == 0 or plan.method == "none"):
                 heard = [rank]
             elif plan.method.startswith("grouped") and ((epoch + 1) % plan.outer_every or rank not in leading):
                 heard = next(group for group in groups if rank in group)
@@ -66,6 +67,10 @@ def test_averages_of_known_vectors_are_exact_for_every_number_of_ranks_and_a_bro
         for rank, (got, left_out) in enumerate(results):
             np.testing.assert_allclose(got, averages[rank], rtol=2e-6, atol=2e-5, err_msg=f"{name} {rank}/{ranks}")
             assert left_out == dropped[rank], (name, rank, ranks)
+
+
+def test_after_a_synchronous_exchange_all_ranks_have_the_same_bits_from_the_first_epoch_on(found):
+    assert found["equal"] == {(method, ranks): True for method in SYNCHRONOUS for ranks in range(1, 14)}
 
 
 def test_broken_gradients_were_among_them():

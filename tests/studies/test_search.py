@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from caloscale.errors import ConfigurationError, TrainingError
+from caloscale.installation import install_command
 from caloscale.studies.search import search_digits
 
 SMALL = {
@@ -51,4 +52,4 @@ def test_without_optuna_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(TrainingError) as error:
         search_digits(SMALL)
-    assert error.value.remedy == "pip install 'caloscale[studies]'"
+    assert error.value.remedy == install_command("studies")

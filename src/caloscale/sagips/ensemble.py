@@ -15,7 +15,7 @@ from caloscale.sagips.saves import list_checkpoints, read_checkpoint, read_probl
 from caloscale.spec import Solver, load_solver_run
 
 RESAMPLINGS = 300
-"""Published number of resamplings."""
+"""Bootstrap samples of the members. The paper's 300 are something else: draws of sub-ensembles."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from caloscale.errors import CaloscaleError, InputError, RankLostError, Training
 from caloscale.progress import bar
 from caloscale.sagips.mpi import HOST_FILE, mpi_environment, mpiexec_command
 from caloscale.sagips.rank import REPORT
-from caloscale.sagips.saves import common_epoch
+from caloscale.sagips.saves import common_epoch, saved_epochs
 from caloscale.spec import SolverRun
 from caloscale.termination import end_with_parent, ended_by_sigterm
 
@@ -131,4 +131,4 @@ def _lost(code: int, run: SolverRun, folder: Path, log: Path, before: int) -> Ra
     rank, number = (int(found[-1][0]), int(found[-1][1])) if found else (None, -code if code < 0 else None)
     if rank is None and run.solver.ranks == 1:
         rank = 0
-    return RankLostError(rank, number, common_epoch(folder, run.solver.ranks), log)
+    return RankLostError(rank, number, common_epoch(saved_epochs(folder, run.solver.ranks)), log)

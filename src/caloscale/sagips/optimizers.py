@@ -159,7 +159,7 @@ class GeneratorOptimizer:
     def apply(self, gradient: Floats, step: Step, epoch: int) -> None:
         """Update weights and biases with Adam."""
         weights = self.network.perceptron.weights
-        if self._solver.exchange_biases:
+        if self._solver.averages_biases:
             biases = tf.constant(gradient[weights:])
         else:  # the exchange leaves out what is not finite of the weights
             biases = tf.where(tf.math.is_finite(step.rest[0]), step.rest[0], 0.0)
@@ -219,7 +219,7 @@ class GeneratorOptimizer:
             [*(events for events, _ in made), norms], (weights, biases), output_gradients=[*of_events, tf.ones(())]
         )
         losses = tf.stack([tf.add_n(values), norms, tf.add_n(learned)])
-        if self._solver.exchange_biases:
+        if self._solver.averages_biases:
             return losses, tf.concat(gradients, axis=0), ()
         return losses, gradients[0], (gradients[1],)
 

@@ -15,16 +15,20 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from caloscale.errors import CaloscaleError
+from caloscale.errors import CaloscaleError, CheckpointError
 from caloscale.sagips.saves import (
     Progress,
+    common_epoch,
     list_states,
     rank_folder,
     read_state,
+    remove_states,
     require_events,
+    saved_epochs,
     write_checkpoint,
     write_problem,
     write_record,
@@ -129,11 +133,12 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> P
     optimizer = make_optimizer(solver, rank)
     if rank == 0:
         write_problem(folder, optimizer.problem)
-    progress = _resume(optimizer, states, communicator)
-    progress.groups = _groups(solver, communicator)
-    exchange = _make_exchange(solver, communicator)
+    progress = _resume(optimizer, solver, folder, rank, communicator)
+    exchange = _make_exchange(solver, communicator, progress)
     if progress.epoch == 0:
         write_checkpoint(folder, rank, 0, 0.0, optimizer.propose(), optimizer.generator())
+        write_state(states, progress, optimizer.state())
+    agree(False, communicator)
     with ExitStack() as stack:
         thread = stack.enter_context(ThreadPoolExecutor(1)) if solver.delay else None
         _Loop(solver, folder, rank, optimizer, exchange, thread, communicator, progress).run()
@@ -143,39 +148,62 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> P
     return progress
 
 
-def _resume(optimizer: Optimizer, states: Path, communicator: MPI.Intracomm | None) -> Progress:
-    """The progress of the newest epoch that all ranks have saved; a new one where there is none."""
-    saved = set(list_states(states))
-    if communicator is not None:
-        saved = set.intersection(*communicator.allgather(saved))
-    if not saved:
+def _resume(
+    optimizer: Optimizer, solver: Solver, folder: Path, rank: int, communicator: MPI.Intracomm | None
+) -> Progress:
+    """The progress of the newest epoch that all ranks have saved; a new one where the run begins.
+
+    Raises CheckpointError where files of earlier attempts are missing: the run does not begin anew by itself.
+    """
+    states = rank_folder(folder, rank)
+    own = list_states(states)
+    # A rank that has saved nothing on this machine may have saved on another one: then it sees the states of others.
+    found = own, [] if own else list(chain.from_iterable(saved_epochs(folder, solver.ranks)))
+    everywhere = [found] if communicator is None else communicator.allgather(found)
+    saved = [epochs for epochs, _ in everywhere]
+    epoch = common_epoch(saved, {epoch for _, epochs in everywhere for epoch in epochs})
+    if epoch is None:
+        behind = min(range(len(saved)), key=lambda other: max(saved[other], default=-1))
+        raise CheckpointError(
+            f"there is no epoch that all ranks have saved: rank {behind} lacks what others have",
+            file=folder / "ranks",
+            value=saved[:8],
+            remedy="give all machines the folder in which the ranks have saved, or choose another --name to begin anew",
+        )
+    # Others may be without what this rank saved last: it must not become a common epoch of two attempts.
+    remove_states(states, [other for other in own if other > epoch])
+    if epoch not in own:  # then it is 0
         return Progress()
-    progress, state = read_state(states, max(saved))
+    progress, state = read_state(states, epoch)
     optimizer.restore(state)
     return progress
 
 
-def _groups(solver: Solver, communicator: MPI.Intracomm | None) -> int:
-    """Groups of ranks that exchange in every epoch."""
-    if communicator is None or solver.exchange == "none":
-        return solver.ranks
-    if solver.exchange not in GROUPED:
-        return 1
-    if solver.groups is not None:
-        return solver.groups
-    from mpi4py import MPI
+def agree(over: bool, communicator: MPI.Intracomm | None) -> bool:
+    """Whether any rank says so. All ranks wait for each other."""
+    if communicator is None:
+        return over
+    from caloscale.sagips.exchange.waiting import wait
 
-    return len(set(communicator.allgather(MPI.Get_processor_name())))
+    wait([communicator.Ibarrier()])
+    return any(communicator.allgather(over))
 
 
-def _make_exchange(solver: Solver, communicator: MPI.Intracomm | None) -> Exchange:
-    from caloscale.sagips.exchange import make_exchange
+def _make_exchange(solver: Solver, communicator: MPI.Intracomm | None, progress: Progress) -> Exchange:
+    """The exchange, in the groups of earlier attempts; groups are written into the progress."""
+    from caloscale.sagips.exchange import make_exchange, make_groups
 
     method = "none" if communicator is None else solver.exchange
+    groups = tuple(map(tuple, progress.members)) or None
+    if communicator is None or method not in GROUPED:
+        progress.groups = solver.ranks if method == "none" else 1
+    else:
+        groups = groups or make_groups(solver.groups, communicator)
+        progress.groups, progress.members = len(groups), list(map(list, groups))
     return make_exchange(
         method,
         communicator,  # type: ignore[arg-type]
-        solver.groups,
+        groups,
         outer_every=solver.outer_every,
         leader=solver.leader,
         seed=solver.seed,
@@ -258,22 +286,25 @@ class _Loop:
             self.pending = None
 
     def _save(self, done: int, checkpoints: set[int], before: dict[str, Any]) -> bool:
-        """Save the state; returns whether the minutes are over. All ranks wait for each other here."""
+        """Save the state; returns whether the minutes are over. No rank goes on before all have saved."""
         solver, progress = self.solver, self.progress
         _add_counts(progress, before, self.exchange.counts)
         progress.device_memory_bytes = _device_memory_bytes()
-        over = self._agree(solver.max_minutes is not None and progress.seconds >= 60 * solver.max_minutes)
-        if done == solver.epochs or over:
-            progress.stopped = "epochs" if done == solver.epochs else "maxMinutes"
-        if done in checkpoints or progress.stopped:
-            generator = self.optimizer.generator()
-            write_checkpoint(self.folder, self.rank, done, progress.seconds, self.optimizer.propose(), generator)
+        if done == solver.epochs:
+            progress.stopped = "epochs"
+        if done in checkpoints:
+            self._copy(done)
         write_state(rank_folder(self.folder, self.rank), progress, self.optimizer.state())
+        over = solver.max_minutes is not None and progress.seconds >= 60 * solver.max_minutes
+        over = agree(over, self.communicator) and done < solver.epochs
+        if over:
+            progress.stopped = "maxMinutes"
+            self._copy(done)
         return over
 
-    def _agree(self, over: bool) -> bool:
-        """What rank 0 thinks."""
-        return over if self.communicator is None else self.communicator.bcast(over)
+    def _copy(self, done: int) -> None:
+        generator = self.optimizer.generator()
+        write_checkpoint(self.folder, self.rank, done, self.progress.seconds, self.optimizer.propose(), generator)
 
 
 def _add_counts(progress: Progress, before: dict[str, Any], counts: Counts) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from caloscale.storage.atomic import atomic_writer
 
 Arrays = Mapping[str, NDArray[Any]]
 KEPT_STATES = 2
-"""Newest states of a rank; ranks save the same epochs, and none is more than a save ahead of another."""
+"""Newest states of a rank. A rank goes on only when all have saved an epoch, so all have one of the newest two."""
 CHECKPOINTS = "checkpoints"
 _PROGRESS = "progress"
 _PROBLEM, _RECORD = "problem.json", "record.json"
@@ -58,6 +59,8 @@ class Progress:
     """What ended the run: epochs or maxMinutes."""
     groups: int = 1
     """Groups of ranks that exchange in every epoch."""
+    members: list[list[int]] = field(default_factory=list)
+    """The ranks of each group, of exchanges in groups: a resumed run keeps them, whichever hosts its ranks are on."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,12 @@ def write_state(folder: Path, progress: Progress, state: Arrays) -> None:
     """Save a state of a rank's folder, and remove all but the newest."""
     text = np.frombuffer(json.dumps(asdict(progress)).encode(), np.uint8)
     _write(folder / f"state-{progress.epoch:08d}.npz", {**state, _PROGRESS: text})
-    for epoch in list_states(folder)[:-KEPT_STATES]:
+    remove_states(folder, list_states(folder)[:-KEPT_STATES])
+
+
+def remove_states(folder: Path, epochs: Iterable[int]) -> None:
+    """Remove states of a rank's folder."""
+    for epoch in epochs:
         (folder / f"state-{epoch:08d}.npz").unlink(missing_ok=True)
 
 
@@ -136,9 +144,21 @@ def list_states(folder: Path) -> list[int]:
     return sorted(int(match.group(1)) for match in found if match)
 
 
-def common_epoch(folder: Path, ranks: int) -> int:
-    """The newest epoch that all ranks have saved, from which a run resumes; 0 where there is none."""
-    return max(set.intersection(*(set(list_states(rank_folder(folder, rank))) for rank in range(ranks))), default=0)
+def saved_epochs(folder: Path, ranks: int) -> list[list[int]]:
+    """Epochs of the saved states of each rank, as far as this machine sees them."""
+    return [list_states(rank_folder(folder, rank)) for rank in range(ranks)]
+
+
+def common_epoch(saved: Sequence[Collection[int]], seen: Collection[int] = ()) -> int | None:
+    """The newest epoch that all ranks have saved, from which a run resumes; 0 for one that begins.
+
+    saved: epochs that each rank has saved; seen: those that any machine sees of any rank. Ranks save epoch 0 before
+    they begin, and another epoch only after all have saved the one before, so a run beyond epoch 0 has one in common as
+    long as its files are there. None where they are not.
+    """
+    common = set.intersection(*map(set, saved))
+    lost = not common and max({*seen, *chain.from_iterable(saved)}, default=0) > 0
+    return None if lost else max(common, default=0)
 
 
 def read_state(folder: Path, epoch: int) -> tuple[Progress, Arrays]:

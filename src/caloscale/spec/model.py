@@ -29,7 +29,8 @@ class Model(Block):
     """Dropout rate of the discriminator (published: 0.2)."""
     filters: Literal["multiples-of-16"] | None = None
     """multiples-of-16: numbers of filters of the published networks, rounded up to multiples of 16, which fill the
-    vectors of a processor (another network, with more parameters). Absent: as published."""
+    vectors of a processor (another network, with more parameters), as the study of processors did. Absent: those of the
+    public code."""
     bin_counts: bool = False
     """Add the optional fifth constraint: numbers of cells in eight ranges of cell energy."""
 

@@ -30,6 +30,10 @@ Exchange = Literal[
 ]
 GROUPED: frozenset[Exchange] = frozenset({"grouped-ring", "grouped-rma", "hierarchical"})
 """Exchanges that use groups of ranks."""
+SYNCHRONOUS: frozenset[Exchange] = frozenset(
+    {"all-reduce", "central", "chunked-ring", "double-binary-tree", "torus", "hierarchical"}
+)
+"""Exchanges that average all gradients in every epoch: the generators of all ranks are the same."""
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
@@ -100,8 +104,8 @@ class Solver(Block):
     """How parameters are found whose events look like the measured ones."""
 
     preset: SolverPreset = "proxy"
-    """proxy: the one-dimensional proxy application in minutes on two cores. proxy-paper: as published, for a
-    cluster."""
+    """proxy: the one-dimensional proxy application in minutes on two cores. proxy-paper: at the
+    size of the paper, for a cluster; what the paper does not give is chosen (dataFraction, normTerms, outerEvery)."""
     data_sets: tuple[DataSet, ...] = Field((DataSet(),), min_length=1)
     """Measured events and their pipelines; the objectives of all are added."""
     objective: str = "discriminator"
@@ -141,10 +145,10 @@ class Solver(Block):
     ranks: int = Field(1, ge=1, le=100_000)
     """Processes that solve together, each with its own discriminator."""
     exchange: Exchange = "grouped-rma"
-    """How ranks average the generator's gradients. none: not at all, an ensemble. all-reduce: synchronous. ring:
-    asynchronous over all ranks. grouped-ring: a ring in each group, and every outerEvery epochs one over the group
-    leaders. grouped-rma: the same, with remote memory access within the groups. The others are synchronous, for
-    comparison."""
+    """How ranks average the generator's gradients. none: not at all, an ensemble. all-reduce: synchronous, from the
+    first epoch and with biases, so that all ranks have the same generator. ring: asynchronous over all ranks.
+    grouped-ring: a ring in each group, and every outerEvery epochs one over the group leaders. grouped-rma: the same,
+    with remote memory access within the groups. The others are synchronous, for comparison."""
     groups: int | None = Field(None, ge=1)
     """Groups of consecutive ranks, as equal as possible; absent: a group is the ranks of a node."""
     outer_every: int = Field(5, ge=1)
@@ -155,7 +159,7 @@ class Solver(Block):
     delay: Literal[0, 1] = 0
     """1: the exchange overlaps with the next epoch, and gradients are applied an epoch late."""
     exchange_biases: bool = False
-    """Average the gradients of the biases as well (published: of the weights only)."""
+    """Average the gradients of the biases as well (published: of the weights only). Synchronous exchanges always do."""
     data: Literal["broadcast", "sharded"] = "broadcast"
     """broadcast: each rank has all measured events. sharded: each has its share."""
     data_fraction: float = Field(1.0, gt=0, le=1)
@@ -201,6 +205,11 @@ class Solver(Block):
         if len(set(names)) < len(names):
             raise InvalidValueError("dataSets have the same name twice", remedy="give each data set a name of its own")
         return self
+
+    @property
+    def averages_biases(self) -> bool:
+        """Whether the gradients of the biases are exchanged."""
+        return self.exchange_biases or self.exchange in SYNCHRONOUS
 
     @property
     def samples_per_rank(self) -> int:

@@ -28,6 +28,7 @@ from caloscale.sagips.saves import (
     rank_folder,
     read_problem,
     read_record,
+    saved_epochs,
 )
 from caloscale.spec import Run, SolverRun, dump_run, load_solver_run
 from caloscale.spec.block import Block, read_json
@@ -177,7 +178,7 @@ def _writer(file: ProgressFile, run: SolverRun, folder: Path) -> Progressed:
             file.begin(epoch, time.perf_counter() - started)
         file.losses(losses)
         if file.is_due():
-            file.saved(common_epoch(folder, run.solver.ranks))
+            file.saved(common_epoch(saved_epochs(folder, run.solver.ranks)) or 0)
             file.step(epoch)
 
     return progressed

@@ -13,6 +13,7 @@ from typing import Any
 from caloscale.bench.generate import make_model, simulate_some
 from caloscale.bench.rounds import Contender
 from caloscale.errors import BenchError, ConfigurationError
+from caloscale.installation import install_command
 from caloscale.spec import Run
 from caloscale.studies.inputs import configured_run
 from caloscale.training.cores import available_cores, core_shares
@@ -112,7 +113,7 @@ def time_generation(inputs: Mapping[str, Any]) -> dict[str, Any]:
 def _time_geant4(run: Run) -> dict[str, Any]:
     timed = simulate_some(run)
     if timed is None:
-        raise BenchError("Geant4 cannot be loaded", remedy="pip install 'caloscale[simulate]'")
+        raise BenchError("Geant4 cannot be loaded", remedy=install_command("simulate"))
     each = 1000 * timed.seconds_per_shower
     return {
         "millisecondsPerShower": each,

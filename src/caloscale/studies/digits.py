@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from threadpoolctl import threadpool_limits
 
 from caloscale.errors import InvalidValueError, TrainingError
+from caloscale.installation import install_command
 from caloscale.spec.block import Block
 from caloscale.studies.inputs import validated
 from caloscale.studies.ranks import run_ranks
@@ -168,7 +169,7 @@ def write_digits(file: Path) -> None:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise TrainingError("scikit-learn is missing", remedy="pip install 'caloscale[train]'") from error
+        raise TrainingError("scikit-learn is missing", remedy=install_command("train", "cpu")) from error
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(labels))
     held_out, train = np.split(order, [round(len(labels) * TEST_SHARE)])

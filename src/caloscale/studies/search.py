@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from threadpoolctl import threadpool_limits
 
 from caloscale.errors import InvalidValueError, TrainingError
+from caloscale.installation import install_command
 from caloscale.spec.block import Block
 from caloscale.studies.digits import DIGITS_FILE, DigitsInputs, Network, train_network, write_digits
 from caloscale.studies.inputs import validated
@@ -66,7 +67,7 @@ def search_digits(inputs: Mapping[str, Any]) -> dict[str, Any]:
     try:
         import optuna
     except ImportError as error:
-        raise TrainingError("Optuna is missing", remedy="pip install 'caloscale[studies]'") from error
+        raise TrainingError("Optuna is missing", remedy=install_command("studies")) from error
     with TemporaryDirectory(prefix="caloscale-study-") as temporary:
         write_digits(Path(temporary) / DIGITS_FILE)
         with np.load(Path(temporary) / DIGITS_FILE) as file:

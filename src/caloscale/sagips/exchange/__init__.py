@@ -6,7 +6,7 @@ The gradient is one flat float32 array in host memory. Methods: see `METHODS`. N
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from caloscale.errors import ConfigurationError
 from caloscale.sagips.exchange.all_reduce import AllReduce
@@ -25,7 +25,7 @@ from caloscale.sagips.exchange.torus import Torus
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["COMPARED", "METHODS", "Counts", "Exchange", "make_exchange"]
+__all__ = ["COMPARED", "METHODS", "Counts", "Exchange", "make_exchange", "make_groups"]
 
 _OVER_ALL: dict[str, Callable[[MPI.Intracomm], Exchange]] = {
     "all-reduce": AllReduce,
@@ -44,7 +44,7 @@ COMPARED = ("central", "chunked-ring", "double-binary-tree", "torus", "hierarchi
 def make_exchange(
     method: str,
     communicator: MPI.Intracomm,
-    groups: Sequence[int] | int | None = None,
+    groups: Groups | Sequence[int] | int | None = None,
     *,
     outer_every: int = 1,
     leader: Leader = "first",
@@ -52,8 +52,8 @@ def make_exchange(
 ) -> Exchange:
     """An exchange over the ranks of a communicator. All ranks call it, with the same arguments.
 
-    groups: sizes of groups of consecutive ranks, or their number, or None: a group is the ranks of a node. outer_every:
-    epochs between two exchanges of the group leaders. seed: that of random leaders. Raises ConfigurationError.
+    groups: as `make_groups` takes them, or what it has made. outer_every: epochs between two exchanges of the group
+    leaders. seed: that of random leaders. Raises ConfigurationError.
     """
     if outer_every < 1:
         raise ConfigurationError(
@@ -64,11 +64,11 @@ def make_exchange(
     if method in _OVER_ALL:
         return _OVER_ALL[method](communicator)
     if method == "hierarchical":
-        return Hierarchical(communicator, _groups(groups, communicator))
+        return Hierarchical(communicator, make_groups(groups, communicator))
     grouped = {"grouped-ring": GroupedRing, "grouped-rma": GroupedRma}
     if method in grouped:
         return grouped[method](
-            communicator, _groups(groups, communicator), outer_every=outer_every, leader=leader, seed=seed
+            communicator, make_groups(groups, communicator), outer_every=outer_every, leader=leader, seed=seed
         )
     raise ConfigurationError(
         "is not a method of exchange",
@@ -78,9 +78,15 @@ def make_exchange(
     )
 
 
-def _groups(groups: Sequence[int] | int | None, communicator: MPI.Intracomm) -> Groups:
+def make_groups(groups: Groups | Sequence[int] | int | None, communicator: MPI.Intracomm) -> Groups:
+    """The ranks of each group. All ranks call it. Raises ConfigurationError.
+
+    groups: sizes of groups of consecutive ranks, or their number, or None: a group is the ranks of a node. Groups that
+    are made already come back as they are.
+    """
     if groups is None:
         return node_groups(communicator)
     if isinstance(groups, int):
         return equal_groups(groups, communicator.size)
-    return groups_of_sizes(groups, communicator.size)
+    sizes = [group for group in groups if isinstance(group, int)]
+    return groups_of_sizes(sizes, communicator.size) if sizes or not groups else cast("Groups", groups)

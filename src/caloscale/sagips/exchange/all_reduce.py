@@ -1,12 +1,12 @@
-"""Synchronous all-reduce over all ranks: the baseline, as Horovod does it."""
+"""Synchronous all-reduce over all ranks: the baseline, after which all ranks have the same generator."""
 
 from __future__ import annotations
 
-from caloscale.sagips.exchange.base import Floats, MessageExchange
+from caloscale.sagips.exchange.base import Floats, SynchronousExchange
 from caloscale.sagips.exchange.waiting import wait
 
 
-class AllReduce(MessageExchange):
+class AllReduce(SynchronousExchange):
     """MPI_Allreduce; Open MPI chooses the algorithm."""
 
     def add_others(self, partial: Floats, epoch: int) -> None:

@@ -25,7 +25,7 @@ class Counts:
     """What a rank's exchange has done so far."""
 
     exchanges: int = 0
-    """Calls of `Exchange.average` that exchanged something: all but that of epoch 0."""
+    """Calls of `Exchange.average` that exchanged something."""
     contributions: int = 0
     """Finite gradients of other ranks that are in the averages."""
     dropped: int = 0
@@ -50,8 +50,8 @@ class Exchange(Protocol):
     def average(self, gradient: Floats, epoch: int) -> Floats:
         """The mean of the ranks' gradients: a new array of the gradient's shape (size,), float32.
 
-        epoch counts from 0; nothing is exchanged in epoch 0. A gradient that is not finite is left out of the mean; the
-        result is zero where none is left.
+        epoch counts from 0; in epoch 0 only a `SynchronousExchange` exchanges. A gradient that is not finite is left
+        out of the mean; the result is zero where none is left.
         """
 
     def close(self) -> None:
@@ -60,6 +60,9 @@ class Exchange(Protocol):
 
 class SumExchange(ABC):
     """An exchange that adds up vectors: gradients, followed by their number (`TAIL`)."""
+
+    first_epoch = 1
+    """The first epoch with an exchange, as in the paper's public code."""
 
     def __init__(self) -> None:
         self._partial: Floats | None = None
@@ -75,13 +78,14 @@ class SumExchange(ABC):
         start = time.perf_counter()
         partial = self._own(gradient)
         own_finite = partial[_FINITE]
-        if epoch > 0:
+        exchanged = epoch >= self.first_epoch
+        if exchanged:
             self.add_others(partial, epoch)
         finite, contributions = partial[_FINITE], partial[_ALL]
         mean = partial[:-TAIL] * np.float32(1 / max(finite, 1))
         before = self._counts
         self._counts = Counts(
-            exchanges=before.exchanges + (epoch > 0),
+            exchanges=before.exchanges + exchanged,
             contributions=before.contributions + int(finite - own_finite),
             dropped=before.dropped + int(contributions - finite),
             exchange_seconds=before.exchange_seconds + time.perf_counter() - start,
@@ -119,3 +123,9 @@ class MessageExchange(SumExchange):
     def close(self) -> None:
         """Free the communicator."""
         self.communicator.Free()
+
+
+class SynchronousExchange(MessageExchange):
+    """A `MessageExchange` after which all ranks have the same bits, in every epoch: their generators stay equal."""
+
+    first_epoch = 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from caloscale.sagips.exchange.base import Floats, MessageExchange
+from caloscale.sagips.exchange.base import Floats, SynchronousExchange
 from caloscale.sagips.exchange.waiting import wait
 
 
-class Central(MessageExchange):
+class Central(SynchronousExchange):
     """Messages between rank 0 and each other rank: all ranks apply the gradient of one generator.
 
     Rank 0 receives and sends (n - 1) vectors one after another, so its time grows with the number of ranks.

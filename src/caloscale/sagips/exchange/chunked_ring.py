@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from caloscale.sagips.exchange.base import Floats, MessageExchange
+from caloscale.sagips.exchange.base import Floats, SynchronousExchange
 from caloscale.sagips.exchange.waiting import wait
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ChunkRing:
         wait([self._communicator.Irecv(received, self._left), self._communicator.Isend(sent, self._right)])
 
 
-class ChunkedRing(MessageExchange):
+class ChunkedRing(SynchronousExchange):
     """One `ChunkRing` over all ranks."""
 
     def __init__(self, communicator: MPI.Intracomm) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from caloscale.sagips.exchange.base import Floats, MessageExchange
+from caloscale.sagips.exchange.base import Floats, SynchronousExchange
 from caloscale.sagips.exchange.waiting import wait
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def node(tree: list[int | None], rank: int) -> Node:
     return Node(tree[rank], tuple(other for other, parent in enumerate(tree) if parent == rank))
 
 
-class DoubleBinaryTree(MessageExchange):
+class DoubleBinaryTree(SynchronousExchange):
     """Sums go up both trees at the same time, and down again."""
 
     def __init__(self, communicator: MPI.Intracomm) -> None:

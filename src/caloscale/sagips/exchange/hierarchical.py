@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from caloscale.sagips.exchange.base import Floats, MessageExchange
+from caloscale.sagips.exchange.base import Floats, SynchronousExchange
 from caloscale.sagips.exchange.groups import Groups, group_of
 from caloscale.sagips.exchange.waiting import wait
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-class Hierarchical(MessageExchange):
+class Hierarchical(SynchronousExchange):
     """Reduce to the first rank of each group, all-reduce over these, broadcast within the groups.
 
     Source: Jia et al., arXiv 1807.11205.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from caloscale.sagips.exchange.base import Floats, MessageExchange
+from caloscale.sagips.exchange.base import Floats, SynchronousExchange
 from caloscale.sagips.exchange.chunked_ring import ChunkRing
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def torus_shape(ranks: int) -> tuple[int, int]:
     return rows, ranks // rows
 
 
-class Torus(MessageExchange):
+class Torus(SynchronousExchange):
     """Chunks are added up along the rows, then along the columns, then gathered along the rows.
 
     Source: Mikami et al., arXiv 1811.05233.
