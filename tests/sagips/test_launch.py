@@ -88,7 +88,14 @@ def test_ranks_that_drift_resume_from_a_common_epoch_and_an_all_reduce_leaves_eq
     """Rank 1 is killed in epoch 24; with remote memory rank 0 is then in epoch 29, and does not pass the save of 30."""
     drift = "paused: 24, reached: 29, " if exchange == "grouped-rma" else ""
     options = f"{drift}killed: 24, marker: {tmp_path / 'killed'}"
-    run = small_run(options, "solver.ranks=3", "solver.epochs=60", "solver.saveEvery=10", f"solver.exchange={exchange}")
+    run = small_run(
+        options,
+        "solver.ranks=3",
+        "solver.epochs=60",
+        "solver.saveEvery=10",
+        "solver.checkpoints=4",
+        f"solver.exchange={exchange}",
+    )
     folder = new_solver_folder(run, tmp_path / "runs", "one")
     with pytest.raises(RankLostError, match="resumes from epoch 20"):
         solve_and_report(run, folder)

@@ -19,11 +19,11 @@ from caloscale.errors import CheckpointError
 from caloscale.sagips.exchange import waiting
 from caloscale.sagips.optimizers import Step
 from caloscale.sagips.rank import solve
-from caloscale.sagips.saves import common_epoch, list_states, rank_folder, saved_epochs, write_state
+from caloscale.sagips.saves import common_epoch, rank_folder, saved_epochs, write_state
 from caloscale.spec import load_solver_run
 from tests.sagips.recorder import Recorder
 
-RANKS, EPOCHS = 3, 7
+RANKS, EPOCHS = 2, 7
 
 
 class Killed(BaseException):
@@ -38,6 +38,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder, self.killed = folder, False
         self.done = [0] * RANKS
+        self.wrote: list[set[int]] = [set() for _ in range(RANKS)]
         self.errors: list[Exception] = []
         self._turns = [threading.Semaphore(0) for _ in range(RANKS)]
         self._paused = threading.Semaphore(0)
@@ -120,9 +121,10 @@ def world():
             super().apply(gradient, step, epoch)
             present[0].done[present[0].rank] = epoch + 1
 
-    def paused_write(*arguments: object) -> None:
+    def paused_write(*arguments) -> None:
         present[0].pause()
         write_state(*arguments)
+        present[0].wrote[present[0].rank].add(arguments[1].epoch)
         present[0].pause()
 
     with pytest.MonkeyPatch.context() as patch:
@@ -132,10 +134,13 @@ def world():
         yield present
 
 
-schedules = st.lists(st.lists(st.integers(0, RANKS - 1), max_size=60), min_size=1, max_size=3)
+bursts = st.lists(st.tuples(st.integers(0, RANKS - 1), st.integers(1, 6)), max_size=16)
+schedules = st.lists(
+    bursts.map(lambda several: [rank for rank, turns in several for _ in range(turns)]), min_size=1, max_size=3
+)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(schedules=schedules, intervals=st.lists(st.integers(1, 3), min_size=3, max_size=3))
 def test_ranks_that_drift_and_are_killed_resume_within_the_interval_of_saving(world, schedules, intervals) -> None:
     with TemporaryDirectory() as name:
@@ -146,10 +151,9 @@ def test_ranks_that_drift_and_are_killed_resume_within_the_interval_of_saving(wo
             assert present.errors == []
             resumed = common_epoch(saved_epochs(folder, RANKS))
             assert resumed is not None and resumed >= reached
-            for rank in range(RANKS):
-                assert done[rank] - resumed <= every
-                # None holds an epoch that an earlier attempt has saved and the present one has not.
-                assert max(list_states(rank_folder(folder, rank)), default=0) <= max(done[rank], resumed + every)
+            assert max(done) - resumed <= every
+            # All states of this epoch are of one attempt: this one, or the one before.
+            assert resumed == 0 or len({resumed in epochs for epochs in present.wrote}) == 1
             reached = resumed
         assert reached == EPOCHS
 
@@ -171,13 +175,10 @@ def test_a_run_whose_ranks_have_no_epoch_in_common_begins_only_where_nothing_is_
     assert common_epoch(saved, seen) == epoch
 
 
-@pytest.mark.parametrize("lost", [(1,), (1, 2)])
-def test_ranks_that_lack_their_states_refuse_to_begin_anew(world, tmp_path: Path, lost) -> None:
-    """Those of one rank, or of two."""
+def test_ranks_that_lack_their_states_refuse_to_begin_anew(world, tmp_path: Path) -> None:
     world[:] = [first := World(tmp_path)]
     first.run([*range(RANKS)] * 200, 2)
-    for rank in lost:
-        rank_folder(tmp_path, rank).rename(tmp_path / f"elsewhere{rank}")
+    rank_folder(tmp_path, 1).rename(tmp_path / "elsewhere")
     world[:] = [second := World(tmp_path)]
     second.run([*range(RANKS)] * 200, 2)
     assert len(second.errors) == RANKS and all(isinstance(error, CheckpointError) for error in second.errors)

@@ -13,7 +13,7 @@ SMALLEST_CELL = 1e-9
 """Cells below this (network units or energy) count as this in a logarithm: its derivative stays finite."""
 
 SMALLEST_SUM = 1e-3
-"""Added to a sum of cells (units of 1/unitsPerGev GeV) in a logarithm or a divisor: 20 keV as published."""
+"""Added to a sum of cells (units of 1/unitsPerGev GeV) in a logarithm or a divisor: 20 keV at 50 units per GeV."""
 
 ABOVE_ROUNDING = 1 + 1e-5
 """Factor above the error of exp(p ln x) in single precision, of a part in a million: what is subtracted to make an
