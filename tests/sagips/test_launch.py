@@ -193,7 +193,7 @@ def test_ranks_of_several_hosts_are_a_group_each(
     monkeypatch.setenv("OMPI_MCA_orte_default_hostfile", str(hosts))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     given = () if groups is None else (f"solver.groups={groups}",)
-    saves = ("solver.epochs=12", "solver.saveEvery=4", "solver.outerEvery=2")
+    saves = ("solver.epochs=12", "solver.saveEvery=4", "solver.checkpoints=4", "solver.outerEvery=2")
     run = small_run("", "solver.ranks=4", *saves, "solver.maxMinutes=1e-9", *given)
     folder = new_solver_folder(run, tmp_path / "runs", "one")
     assert solve_and_report(run, folder).epochs == 4
