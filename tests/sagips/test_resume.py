@@ -1,5 +1,5 @@
 """Ranks that drift and are killed at any point resume within the interval of saving. Each rank is a thread of this
-process that runs the real epochs and saves; a schedule says which one goes on."""
+process that runs the real epochs and saves; a schedule says which one continues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Killed(BaseException):
 
 
 class World:
-    """Ranks that go on when it is their turn. It is the communicator of all of them, seen by `rank`."""
+    """Ranks that continue when it is their turn. It is the communicator of all of them, seen by `rank`."""
 
     size = RANKS
 
@@ -68,7 +68,7 @@ class World:
         return [others[len(said) - 1] for others in self._said]
 
     def run(self, schedule: Sequence[int], save_every: int) -> list[int]:
-        """Go on in this order, then kill all ranks; epochs that each has done."""
+        """Continue in this order, then kill all ranks; epochs that each has done."""
         overrides = [
             "solver.optimizer=tests.sagips.recorder.Recorder",
             "solver.analysisSamples=2",

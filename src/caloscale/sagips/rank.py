@@ -286,7 +286,7 @@ class _Loop:
             self.pending = None
 
     def _save(self, done: int, checkpoints: set[int], before: dict[str, Any]) -> bool:
-        """Save the state; returns whether the minutes are over. No rank goes on before all have saved."""
+        """Save the state; returns whether the minutes are over. No rank continues before all have saved."""
         solver, progress = self.solver, self.progress
         _add_counts(progress, before, self.exchange.counts)
         progress.device_memory_bytes = _device_memory_bytes()

@@ -20,7 +20,7 @@ from caloscale.storage.atomic import atomic_writer
 
 Arrays = Mapping[str, NDArray[Any]]
 KEPT_STATES = 2
-"""Newest states of a rank. A rank goes on only when all have saved an epoch, so all have one of the newest two."""
+"""Newest states of a rank. A rank continues only when all have saved an epoch, so all have one of the newest two."""
 CHECKPOINTS = "checkpoints"
 _PROGRESS = "progress"
 _PROBLEM, _RECORD = "problem.json", "record.json"
