@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -28,23 +25,6 @@ DATA = Data(
     preprocessing=Preprocessing(rebin=(2, 2, 1), threshold_gev=2e-5),
 )
 VALIDATION = Validation(showers=600, bootstraps=60)
-Made = TypeVar("Made")
-
-
-def is_traced() -> bool:
-    """mutmut notes the functions that a test calls: then what tests share is made for each."""
-    return os.environ.get("MUTANT_UNDER_TEST") == "stats"
-
-
-def scope(**_: object) -> str:
-    """Of fixtures whose evaluation takes seconds."""
-    return "function" if is_traced() else "session"
-
-
-def once(make: Callable[[], Made]) -> Callable[[], Made]:
-    """A function that several folders call, and that makes its result once."""
-    made = cache(make)
-    return lambda: make() if is_traced() else made()
 
 
 def make_showers(
@@ -102,13 +82,13 @@ class Case:
     evaluation: Evaluation
 
 
-@pytest.fixture(scope=scope)
+@pytest.fixture(scope="session")
 def undistorted() -> Case:
     """A generator that is the Monte Carlo itself; its untrained network makes noise."""
     return make_undistorted()
 
 
-@once
+@cache
 def make_undistorted() -> Case:
     """`undistorted`, once also where several folders have the fixture."""
     reference, training = make_showers(240, 1), make_showers(500, 2)
@@ -119,13 +99,13 @@ def make_undistorted() -> Case:
     return Case(reference, training, comparison, evaluate(comparison))
 
 
-@pytest.fixture(scope=scope)
+@pytest.fixture(scope="session")
 def distorted() -> Evaluation:
     """Ten per cent too much energy, a quarter too wide; two gates, of which one must reject."""
     return evaluate_distorted()
 
 
-@once
+@cache
 def evaluate_distorted() -> Evaluation:
     """`distorted`, once."""
     undistorted = make_undistorted()
@@ -147,7 +127,7 @@ def evaluate_distorted() -> Evaluation:
     )
 
 
-@pytest.fixture(scope=scope)
+@pytest.fixture(scope="session")
 def blurred() -> Evaluation:
     """Photons whose response is a fifth lower than that of electrons, and a generator that makes the mean of both."""
     data = DATA.model_copy(update={"particle": ("e-", "gamma")})
@@ -167,7 +147,7 @@ def blurred() -> Evaluation:
     )
 
 
-@pytest.fixture(scope=scope)
+@pytest.fixture(scope="session")
 def nothing() -> Comparison:
     """Twelve parametrised showers against a generator that makes nothing, at one energy and one angle."""
     data = DATA.model_copy(update={"energy_gev": (20.0, 20.0), "angle_deg": (90.0, 90.0)})
@@ -184,6 +164,6 @@ def nothing() -> Comparison:
     )
 
 
-@pytest.fixture(scope=scope)
+@pytest.fixture(scope="session")
 def degenerate(nothing: Comparison) -> Evaluation:
     return evaluate(nothing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -22,20 +23,25 @@ from caloscale.physics.response import bin_of_energy, gamma_maximum, range_edges
 from caloscale.physics.result import Classifier, Difference, LearningPoint, ObservableResult, QuantityResult
 from caloscale.physics.worth import Number, equivalent, worth_of
 from caloscale.spec import Gate, Validation
-from tests.physics.conftest import DATA, make_showers, scope
+from tests.physics.conftest import DATA, make_showers
 
 DEPTH_X0 = np.linspace(1.0, 20.0, 12)
 
 
-@pytest.fixture(scope=scope)
-def comparison() -> Comparison:
-    """All samples have the same distribution; nothing is evaluated."""
+@cache
+def compared() -> Comparison:
     samples = [make_showers(count, seed) for seed, count in enumerate((240, 300, 260, 250))]
     validation = Validation(showers=300, bootstraps=10)
     return compare(*samples[:2], training=samples[2], untrained=samples[3], data=DATA, validation=validation)
 
 
-@pytest.fixture(scope=scope)
+@pytest.fixture
+def comparison() -> Comparison:
+    """All samples have the same distribution; nothing is evaluated."""
+    return compared()
+
+
+@pytest.fixture
 def pair(comparison: Comparison) -> tuple[Weighted, Weighted]:
     """Reference and generated showers, the second row of whose weights are drawn; a generator with 10% too much."""
     rng = np.random.default_rng(6)
