@@ -137,6 +137,16 @@ def test_a_small_bill_is_stated_to_a_hundredth_of_a_cent():
     assert sum(Decimal(str(part.usd)) for part in made.parts) == Decimal(str(made.usd))
 
 
+def test_a_bill_of_a_dollar_is_stated_in_cents(own_prices):
+    prices = own_prices("none,own,vm,mine,vm,spot,1,no,2026-01-01,,2026-01-01,test,list,no,,\n")
+    for seconds, third in ((3600, 0.33), (3598, 0.3333)):
+        held = NodeUse(
+            provider="none", machine_type="mine", region="own", capacity_type="spot", nodes=1, seconds=seconds
+        )
+        made = bill(run_use(Attempt(nodes=(held,), training_seconds=1200)), prices)
+        assert {part.purpose: part.usd for part in made.parts}["training"] == third
+
+
 @given(st.lists(attempts, min_size=1, max_size=3), st.floats(1, 100))
 def test_the_difference_from_the_estimate_is_explained_to_the_cent(tries, epochs):
     made = bill(run_use(*tries, epochs=epochs), PRICES, plan=PLANNED)

@@ -11,7 +11,7 @@ from caloscale.planning.billing.bill import Speed, bill
 from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.catalogue.slices import Slice
-from caloscale.planning.money import CENT, split_exactly
+from caloscale.planning.money import CENT, SMALL_UNIT, split_exactly
 from caloscale.planning.search.offers import find_offers
 from caloscale.spec import Hardware
 
@@ -88,3 +88,11 @@ def test_split_money_adds_up_and_no_part_moves_by_more_than_a_cent(amounts):
 def test_negative_money_is_refused():
     with pytest.raises(ValueError, match="negative"):
         split_exactly([1, -1])
+
+
+def test_halves_are_rounded_up_and_missing_units_go_to_the_largest_remainders():
+    assert [split_exactly([amount])[0] for amount in (0.005, 0.015, 0.025)] == [Decimal(n) / 100 for n in (1, 2, 3)]
+    assert split_exactly([0.004, 0.009, 0.008]) == (Decimal("0.02"), [Decimal(n) / 100 for n in (0, 1, 1)])
+    assert split_exactly([0.005, 0.005])[1] == [CENT, Decimal(0)]  # the first of equal ones
+    assert split_exactly([0.00005], SMALL_UNIT) == (SMALL_UNIT, [SMALL_UNIT])
+    assert split_exactly([]) == (Decimal(0), [])
