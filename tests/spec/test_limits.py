@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.spec import PRESETS, Budget, Data, Hardware, Model, Train, load_run
@@ -248,6 +248,14 @@ class Outer(Block):
     """Yes or no."""
     inner: Inner = Inner()
     """A block."""
+
+    @field_validator("word")
+    @classmethod
+    def _is_even(cls, word: str) -> str:
+        if len(word) % 2:
+            raise ValueError("is odd")
+        return word
+
     inners: tuple[Inner, ...] = (Inner(),)
     """Blocks."""
     shown: str = "z" * 60
@@ -300,6 +308,8 @@ def test_what_is_missing_unknown_or_refused_by_a_check() -> None:
     assert problem(Inner, {"zzz": {}}).value is None
     deep = problem(Outer, {"numberGev": 1, "inners": [{}, {"othr": 1}]})
     assert (deep.field, deep.remedy) == ("inners.1.othr", "did you mean 'other'?")
+    odd = problem(Outer, {"numberGev": 1, "word": "abc"})
+    assert (odd.text, odd.value, odd.own_remedy) == ("is odd", "abc", False)
     own = problem(Budget, {"deadline": "soon"})
     assert (own.field, own.value, own.own_remedy) == ("deadline", "soon", True) and own.remedy.startswith("write it as")
 
@@ -333,6 +343,21 @@ def test_a_refusal_names_source_field_and_value(tmp_path: Path) -> None:
     file.write_text("model: {preset: compact}\ndata:\n  energyGev:\n  - 5\n  - x\n")
     listed = refused(file)
     assert (listed.file, listed.field, listed.value) == (f"{file}:5", "data.energyGev.1", "x")
+    file.write_text("model:\n  latentSize: 9\n  preset: compct\n")
+    assert refused(file).file == f"{file}:3"
+    assert refused(preset="compact", overrides=["train.learning_rate=1"]).field == "train.learning_rate"
+    gates = "model: {preset: compact}\nvalidation:\n  showers: 200\n  gates:\n"
+    file.write_text(f"{gates}  - {{quantity: hits, tolerance: 9}}\n  - {{quantity: sparsitySeparation, drop: true}}\n")
+    dropped = refused(file)
+    assert (dropped.file, dropped.field, dropped.value) == (f"{file}:6", "validation.gates.1", None)
+    preset = load_run(preset="compact").validation.gates
+    assert dropped.remedy == "leave it out; the preset has " + ", ".join(gate.name for gate in preset)
+    file.write_text(f"{gates[:-1]} []\n")
+    assert (refused(file).file, refused(file).field, refused(file).value) == (f"{file}:4", "validation.gates", [])
+    for text in ("hits", "[hits]", "[{}]"):
+        file.write_text(f"{gates[:-1]} {text}\n")
+        assert (refused(file).file, refused(file).exit_code) == (f"{file}:4", 2)
+        assert refused(file).field.startswith("validation.gates")
     file.write_text("- 1\n")
     assert (refused(file).file, refused(file).value) == (str(file), [1])
     file.write_text("")
