@@ -7,6 +7,10 @@ used: the import of the package takes no TensorFlow.
 from importlib import import_module
 from typing import Any
 
+from caloscale.tensorflow_import import set_environment
+
+set_environment()
+
 __version__ = "0.1.0"
 
 IMAGE = f"caloscale/trainer:{__version__}"

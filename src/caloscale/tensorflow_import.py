@@ -5,11 +5,26 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+KERAS_HOME = Path(__file__).with_name("keras_home")
+"""Has the keras.json that Keras reads instead of the user's: float32, channels last, TensorFlow."""
+OVERRIDDEN: list[str] = []
+"""Variables of the user's environment that would choose another Keras or another arithmetic."""
 _NEEDED_BY_KERAS_ALONE = ("matplotlib", "sklearn")
 """Keras imports them for its galleries of images and its wrappers, none of which is used here, and does without them
 where they are not installed. They take a quarter of the processor time of TensorFlow's import."""
+
+
+def set_environment() -> None:
+    """Set what Keras reads when it is imported, here and in processes that this one starts."""
+    wanted = {"KERAS_BACKEND": "tensorflow", "KERAS_HOME": str(KERAS_HOME)}
+    for name in ("KERAS_MAX_EPOCHS", "KERAS_MAX_STEPS_PER_EPOCH", "KERAS_NNX_ENABLED"):
+        if os.environ.pop(name, None) is not None:
+            OVERRIDDEN.append(name)
+    OVERRIDDEN.extend(name for name, value in wanted.items() if os.environ.get(name, value) != value)
+    os.environ.update(wanted)
 
 
 def load_tensorflow_quietly() -> None:

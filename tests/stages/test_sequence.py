@@ -17,9 +17,10 @@ TINY = ("data.geometry.cells=[6, 6, 5]", "data.geometry.layers=[{count: 5, absor
 
 
 def prepared(folder: Path) -> Path:
-    """A run folder whose shards are made."""
-    with recorded("preprocess", folder):
-        pass
+    """A run folder whose stages have succeeded."""
+    for stage in ("preprocess", "train", "validate"):
+        with recorded(stage, folder):
+            pass
     return folder
 
 
@@ -47,7 +48,7 @@ def test_shards_are_made_again_for_a_run_that_is_repeated(tmp_path: Path) -> Non
         stages.preprocess(run, folder, showers, dataset)
 
 
-def test_latest_points_at_the_last_run_that_made_shards(tmp_path: Path) -> None:
+def test_latest_points_at_the_last_run_that_has_ended_well(tmp_path: Path) -> None:
     first = prepared(stages.new_run_folder(COMPACT, tmp_path, "first"))
     assert spec.load_run(first / "run.yaml") == COMPACT
     stages.point_latest(first)
@@ -55,7 +56,10 @@ def test_latest_points_at_the_last_run_that_made_shards(tmp_path: Path) -> None:
 
     second = stages.new_run_folder(COMPACT, tmp_path, "second")
     stages.point_latest(second)
-    with pytest.raises(InputError), recorded("preprocess", second):
+    with recorded("preprocess", second), recorded("train", second):
+        stages.point_latest(second)
+    stages.point_latest(second)
+    with pytest.raises(InputError), recorded("validate", second):
         raise InputError("holds NaN")
     stages.point_latest(second)
     assert (tmp_path / "latest").resolve() == first.resolve()

@@ -30,7 +30,7 @@ class Check(NamedTuple):
 
 def command(context: Context = None, namespace: Namespace = None, as_json: Json = False) -> None:
     """Show what this machine can do: processor, memory, TensorFlow, Geant4, cluster; and how to get what is missing."""
-    checks = [*_machine(), _tensorflow(), *_packages(), *_cluster(context, namespace)]
+    checks = [*_machine(), _tensorflow(), *_overridden(), *_packages(), *_cluster(context, namespace)]
     if as_json:
         import json
 
@@ -68,6 +68,12 @@ def _tensorflow() -> Check:
     kinds = [device.device_type for device in tf.config.list_physical_devices()]
     counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds)))
     return Check("TensorFlow", f"{tf.__version__}, devices: {counted}")
+
+
+def _overridden() -> list[Check]:
+    from caloscale.tensorflow_import import OVERRIDDEN
+
+    return [Check("overridden", f"{', '.join(OVERRIDDEN)}: Keras 3 with TensorFlow, float32")] if OVERRIDDEN else []
 
 
 def _packages() -> list[Check]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from typing import NoReturn
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NoReturn
 
 import typer
 
@@ -38,7 +41,9 @@ from caloscale.cli import (
     validate,
     worker,
 )
-from caloscale.errors import CaloscaleError, GenerationError, Terminated
+from caloscale.errors import CaloscaleError, GenerationError, InputError, InvalidValueError, Terminated
+from caloscale.spec.place import check_place
+from caloscale.tensorflow_import import OVERRIDDEN
 
 FIRST_STEPS = """caloscale: generators of calorimeter showers
 
@@ -50,6 +55,30 @@ Five things to begin with:
   caloscale generate --model runs/latest/model --count 1000 -o made.h5
 
 All commands: caloscale --help. Options of one: caloscale run --help."""
+
+_BUCKETS = ("workspace", "dataset", "source")
+"""Options that take gs://bucket/prefix, too, where they are texts."""
+
+
+def _with_checked_paths(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that refuses an address where it takes a path."""
+
+    @wraps(command)
+    def checked(**options: Any) -> None:
+        from pathlib import Path
+
+        for name, given in options.items():
+            for one in given if isinstance(given, list) else [given]:
+                if isinstance(one, Path) or (isinstance(one, str) and name in _BUCKETS):
+                    try:
+                        check_place(str(one), bucket=not isinstance(one, Path))
+                    except InvalidValueError as error:
+                        field = f"--{name.replace('_', '-')}"
+                        raise InputError(error.problem, field=field, value=str(one), remedy=error.remedy) from None
+        command(**options)
+
+    return checked
+
 
 app = typer.Typer(
     name="caloscale",
@@ -86,7 +115,7 @@ for module in (
     node_pools,
     doctor,
 ):
-    app.command(name=module.__name__.rpartition(".")[2].replace("_", "-"))(module.command)
+    app.command(name=module.__name__.rpartition(".")[2].replace("_", "-"))(_with_checked_paths(module.command))
 app.command(name="worker", hidden=True)(worker.command)
 
 
@@ -109,6 +138,16 @@ def main() -> None:
     SIGTERM, 144 a bucket does not answer: the same command resumes.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if os.environ.pop("TF_USE_LEGACY_KERAS", None) is not None:  # a training that needs tf_keras sets it itself
+        OVERRIDDEN.append("TF_USE_LEGACY_KERAS")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the encoding of the terminal does not have
+    try:
+        os.getcwd()  # noqa: PTH109
+    except OSError:
+        print("error: the working directory does not exist any more\n  remedy: cd to another", file=sys.stderr)
+        sys.exit(2)
     if "PET_NNODES" in os.environ:
         from caloscale.cluster.workload.backends import tf_config_of
 

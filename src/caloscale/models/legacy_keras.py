@@ -49,7 +49,7 @@ def choose_keras(
             "Keras' own loop on several workers needs tf_keras, but this process has loaded TensorFlow with Keras 3",
             field="train.loop",
             value=run.train.loop,
-            remedy=f"start `caloscale train` in a process of its own, or with {VARIABLE}=1, or set train.loop: custom",
+            remedy="start `caloscale train` in a process of its own, or set train.loop: custom",
         )
     if importlib.util.find_spec("tf_keras") is None:
         raise ConfigurationError(

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
+from caloscale.spec.place import Place
 
 Range = tuple[float, float]
 Particle = Literal["e-", "gamma", "pi-", "pi+"]
@@ -229,7 +230,7 @@ class Preprocessing(Block):
 class Data(PrimaryRanges):
     """Which showers the run trains on and is validated against."""
 
-    source: str = "simulate"
+    source: Place = "simulate"
     """simulate, a path of HDF5 files (a file, a folder, a glob), or gs://bucket/prefix."""
     showers: int | None = Field(None, gt=0)
     """Training showers. source simulate: this many are simulated, and the validation showers beside them.

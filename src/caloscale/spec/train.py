@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
+from caloscale.spec.place import Place
 
 Precision = Literal["float32", "bfloat16"]
 TrainingPrecision = Literal["float32", "bfloat16", "auto"]
@@ -117,7 +118,7 @@ class Train(Block):
     generated showers of that energy and angle are equal. 1: the distance to another generated shower of the same
     energy and angle is subtracted, which makes the terms proper scores: they are smallest when the generated showers
     fluctuate as the real ones do."""
-    start_from: str | None = Field(None, min_length=1)
+    start_from: Place | None = Field(None, min_length=1)
     """Folder of a trained model of the same preset, here or gs://bucket/prefix: weights of the same shape begin with
     its values, all others anew. Its detector, energies and preprocessing may differ. Absent: all begin anew."""
     seed: int = Field(1, ge=0)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
+import secrets
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -63,16 +63,16 @@ def folder_name(name: str | None, preset: str) -> str:
 
 
 def point_latest(folder: Path) -> None:
-    """Point ``runs/latest`` at a run that has made shards.
+    """Point ``runs/latest`` at a training that has ended well: its model was validated, whatever the verdict.
 
-    A run that failed before leaves ``latest`` unchanged, and so does a run of the solver, which makes no model.
+    A run that continues or failed leaves ``latest`` unchanged, and so does a run of the solver, which makes no model.
+    Of two that end together it is the last.
     """
-    prepared = read_records(folder).get("preprocess")
-    if prepared is None or prepared.outcome != "succeeded":
+    records = read_records(folder)
+    if not {"train", "validate"} <= records.keys() or any(one.outcome != "succeeded" for one in records.values()):
         return
-    temporary = folder.with_name(f".latest-{os.getpid()}")
+    temporary = folder.with_name(f".latest-{secrets.token_hex(8)}")
     try:
-        temporary.unlink(missing_ok=True)
         temporary.symlink_to(folder.name)
         temporary.replace(folder.with_name("latest"))
     except OSError as error:
@@ -86,13 +86,13 @@ def run_all(run: Run, folder: Path) -> None:
     try:
         stages.simulate(run, folder, showers)
         stages.preprocess(run, folder, showers, dataset)
-        point_latest(folder)
         stages.train(run, folder, dataset)
         stages.validate(run, folder, dataset, folder / TRAINED)
     except CaloscaleError as error:
         stages.report(run, folder, failure=str(error))
         raise
     stages.report(run, folder)
+    point_latest(folder)
 
 
 def print_outcome(folder: Path) -> int:

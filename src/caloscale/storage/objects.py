@@ -10,8 +10,9 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
 
-from caloscale.errors import StorageError
+from caloscale.errors import InvalidValueError, StorageError
 from caloscale.progress import bar
+from caloscale.spec.place import check_place
 from caloscale.storage.atomic import atomic_writer
 
 _SCHEME = "gs://"
@@ -58,7 +59,11 @@ class ObjectStore(Protocol):
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is in a bucket (gs://...)."""
+    """Whether a path is in a bucket (gs://...); raises StorageError for an address of another kind."""
+    try:
+        check_place(path)
+    except InvalidValueError as error:
+        raise StorageError(error.problem, file=path, remedy=error.remedy) from None
     return path.startswith(_SCHEME)
 
 
@@ -67,15 +72,13 @@ def locate(uri: str, *, retry_seconds: float | None = None) -> tuple[ObjectStore
 
     retry_seconds: for how long requests that fail temporarily are repeated; absent: `google_cloud.RETRY_SECONDS`.
     """
-    if "://" not in uri:
+    if not is_remote(uri):
         from caloscale.storage.local import LocalStore
 
         return LocalStore(Path(uri).parent), Path(uri).name
     from caloscale.storage.google_cloud import GoogleStore
 
     bucket, _, name = uri.removeprefix(_SCHEME).partition("/")
-    if not is_remote(uri) or not bucket:
-        raise StorageError("is not the address of a bucket", file=uri, remedy="write gs://bucket/prefix")
     name = name.removesuffix("/")
     check_names(bucket, name, uri)
     return GoogleStore(bucket, retry_seconds), name

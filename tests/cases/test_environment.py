@@ -1,0 +1,77 @@
+"""Environments of a user, and paths that would be taken for folders: each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from caloscale import spec
+from caloscale.errors import ConfigurationError, StorageError
+from caloscale.storage.objects import is_remote
+from tests.cli.conftest import command  # noqa: F401 (a fixture)
+
+SHOWN = (
+    "import caloscale, keras; print(keras.backend.backend(), keras.config.floatx(), keras.config.image_data_format())"
+)
+
+
+def run(arguments: list[str], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_keras_is_the_same_whatever_the_environment_says(tmp_path: Path) -> None:
+    (tmp_path / "keras.json").write_text('{"floatx": "float16", "image_data_format": "channels_first"}')
+    done = run(["-c", SHOWN], tmp_path, KERAS_BACKEND="torch", KERAS_HOME=str(tmp_path))
+    assert done.stdout.split() == ["tensorflow", "float32", "channels_last"], done.stderr
+
+
+def test_a_name_that_the_terminal_does_not_have_is_printed_with_a_replacement(tmp_path: Path) -> None:
+    done = run(["-m", "caloscale.cli.main", "inspect", "\u00b5.h5"], tmp_path, PYTHONIOENCODING="ascii")
+    assert done.returncode == 2 and r"\xb5.h5" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_working_directory_that_is_gone_is_named(
+    command: Callable,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone() -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "getcwd", gone)
+    done = command("doctor")
+    assert done.code == 2 and "working directory" in done.err
+
+
+@pytest.mark.parametrize(
+    "place", [" gs://b/run", "GS://b/run", "gcs://b/run", "s3://b/run", "file:///b", "gs://", "gs:/b"]
+)
+def test_addresses_that_would_be_folders_are_refused(
+    place: str,
+    command: Callable,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StorageError):
+        is_remote(place)
+    for field in ("data.source", "checkpoint.uri", "train.startFrom", "cluster.workspace"):
+        with pytest.raises(ConfigurationError, match=r"gs://bucket/prefix"):
+            spec.load_run(preset="compact", overrides=[f'{field}="{place}"'])
+    for arguments in (
+        ["train", "--preset", "compact", "-w", place],
+        ["preprocess", "--preset", "compact", "-o", place],
+        ["run", "--preset", "compact", "--runs", place],
+        ["generate", "--model", place, "--count", "1", "-o", "x.h5"],
+        ["bill", place],
+        ["plan", "--preset", "compact", "--prices", place],
+    ):
+        done = command(*arguments)
+        assert done.code == 2 and "write the path" in done.err, arguments
+    assert list(tmp_path.iterdir()) == []
