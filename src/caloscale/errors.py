@@ -9,6 +9,7 @@ CaloscaleError
 │   └── StorageError        a disk that is full, a bucket that does not exist or refuses
 │       ├── ChangedError        an object that another process has changed meanwhile
 │       └── UnreachableError    a bucket that does not answer: exit code 144, try again later
+│   └── HeldError           a workspace that another process writes into
 ├── SimulationError         Geant4 is not there or failed: exit code 3
 ├── TrainingError           the training cannot continue: exit code 5
 ├── ClusterError            a cluster that cannot be reached or refuses: exit code 4
@@ -17,6 +18,7 @@ CaloscaleError
 ├── GenerationError         a runtime does not compute: exit code 9
 ├── PeerLostError           another worker is lost: exit code 138, restart from the checkpoint
 ├── RankLostError           a rank of a solver was killed: exit code 138, the same command resumes
+├── SupersededError         a later attempt has taken over the checkpoints: exit code 145
 └── DeviceError             assigned accelerators are missing: exit code 140, restart elsewhere
 
 Terminated                  stopped by SIGTERM: exit code 143; not an error, as Ctrl-C (exit code 130)
@@ -166,6 +168,20 @@ class UnreachableError(StorageError):
     exit_code = 144
 
 
+class HeldError(InputError):
+    """Another process runs in this workspace, or writes these checkpoints.
+
+    Remedy: Wait until it has ended, or stop it; or choose another workspace or --name.
+    """
+
+    def __init__(self, holder: str, place: object) -> None:
+        super().__init__(
+            f"{holder} is at work here",
+            file=place,
+            remedy="wait until it has ended, or stop it; or choose another workspace or --name",
+        )
+
+
 class SimulationError(CaloscaleError):
     """Geant4 is missing or the simulation failed.
 
@@ -265,6 +281,22 @@ class RankLostError(CaloscaleError):
             remedy="no epoch of all ranks is left in the folder ranks: restore its files, or choose another --name"
             if epoch is None
             else f"the same command, with the --name of this run, resumes from epoch {epoch}",
+        )
+
+
+class SupersededError(CaloscaleError):
+    """A later attempt of this training has taken over its checkpoints; this one writes nothing more.
+
+    Remedy: None is needed: the later attempt continues from the checkpoints.
+    """
+
+    exit_code = 145
+
+    def __init__(self, holder: str, uri: str) -> None:
+        super().__init__(
+            f"{holder} has taken over these checkpoints; this attempt has stopped",
+            file=uri,
+            remedy="none is needed: the later attempt continues from the checkpoints",
         )
 
 

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from caloscale.errors import CaloscaleError, HeldError, SupersededError, UnreachableError
+from caloscale.stages.workspace import open_workspace
+from caloscale.storage.objects import read_object, write_object
 from caloscale.training.strategy import worker_of
 from tests.cli.conftest import command  # noqa: F401 (a fixture)
 
@@ -58,3 +66,57 @@ def test_a_tf_config_of_one_or_several_workers() -> None:
 
     assert of("a:1") == (0, 1) and of("a.b-c:2222", "[::1]:65535", index=1) == (1, 2)
     assert worker_of({"TF_CONFIG": ""}) == worker_of({"TF_CONFIG": "{}"}) == worker_of({}) == (0, 1)
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process at work in the folder ``w``."""
+    (tmp_path / "w").mkdir()
+    code = (
+        "from pathlib import Path; from caloscale.storage.lock import locked; import sys\n"
+        f"with locked(Path({str(tmp_path / 'w')!r})): print('held', flush=True); sys.stdin.read()\n"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:  # type: ignore[call-overload]
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_process_in_a_workspace_is_refused(
+    command: Callable,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    holder: subprocess.Popen[str],
+) -> None:
+    """Case two-trainings-one-folder; nothing is changed there, and the lock of a killed process is free at once."""
+    monkeypatch.chdir(tmp_path)
+    for words in (
+        ("train", "-w", "w", "--dataset", "ds"),
+        ("run", "--name", "w", "--runs", "."),
+    ):
+        done = command(*words, "--preset", "compact", "--set", "data.showers=20")
+        assert done.code == 2 and f"process {holder.pid} on {socket.gethostname()} is at work here" in done.err, words
+    done = command("solve", "--preset", "proxy", "--name", "w", "--runs", ".")
+    assert done.code == 2 and "is at work here" in done.err
+    assert [path.name for path in (tmp_path / "w").iterdir()] == [".lock"]
+    monkeypatch.setenv("CALOSCALE_ATTEMPT", "uid/2")
+    monkeypatch.setattr("caloscale.stages.workspace.EARLIER_SECONDS", 0.0)
+    with pytest.raises(UnreachableError) as error, open_workspace(tmp_path / "w"):
+        pass
+    assert error.value.exit_code == 144, "the process of an earlier attempt, which is ending: another attempt follows"
+    holder.kill()
+    holder.wait()
+    with open_workspace(tmp_path / "w"), open_workspace(tmp_path / "w"):
+        assert str(os.getpid()) in (tmp_path / "w" / ".lock").read_text()
+
+
+@pytest.mark.parametrize("error", [HeldError("process 1 on far", "w"), SupersededError("process 1 on far", "w")])
+def test_a_bucket_workspace_of_another_process_is_left_as_it_is(bucket_server: str, error: CaloscaleError) -> None:
+    uri = f"{bucket_server}/left"
+    write_object(b"theirs", f"{uri}/run.yaml")
+    with pytest.raises(type(error)), open_workspace(uri) as folder:
+        (folder / "run.yaml").write_text("ours")
+        (folder / "more").write_text("ours")
+        raise error
+    assert (read_object(f"{uri}/run.yaml"), read_object(f"{uri}/more")) == (b"theirs", None)

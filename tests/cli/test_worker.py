@@ -43,7 +43,7 @@ def test_a_worker_trains_reports_and_leaves_the_model(
     assert not (tmp_path / "workspace" / "report.html").exists()  # with a dataset it is a step of a longer chain
     path, body = server.seen[-1]
     shown = body["progress"]
-    assert path.endswith("/namespaces/physics/configmaps/gan-progress")
+    assert path.endswith("/namespaces/physics/trainingprogresses/gan-progress")
     assert (shown["step"], shown["steps"], shown["checkpointStep"], shown["epochs"]) == (5, 5, 5, 1)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 import pytest
 
-from caloscale.errors import ConfigurationError, ShowerFileError, SimulationError, StorageError
+from caloscale.errors import ConfigurationError, HeldError, ShowerFileError, SimulationError, StorageError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.inspection import describe_file
@@ -303,7 +303,7 @@ def test_workers_end_when_their_parent_is_killed(long_data: Data, tmp_path: Path
 def test_two_simulations_into_one_folder_are_refused(long_data: Data, tmp_path: Path, cache: Path) -> None:
     with (
         paused(long_data, tmp_path, cache),
-        pytest.raises(SimulationError, match=r"another process is simulating(.|\n)*remedy: wait"),
+        pytest.raises(HeldError, match=r"process \d+ on \S+ is at work here(.|\n)*remedy: wait"),
     ):
         simulate(long_data, tmp_path)
 

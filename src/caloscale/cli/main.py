@@ -135,7 +135,7 @@ def main() -> None:
     """Entry point. Exit codes: 0 done, 2 bad input, 3 simulation, 4 cluster, 5 training, 6 a bench failed, 7 a followed
     run has failed, 8 nothing can be planned within the limits, 9 a runtime does not compute, 10 a required model is
     not accepted, 130 stopped by Ctrl-C; 138 another worker is lost, 140 an accelerator is missing, 143 stopped by
-    SIGTERM, 144 a bucket does not answer: the same command resumes.
+    SIGTERM, 144 a bucket does not answer, 145 another attempt has taken over: the same command resumes.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if os.environ.pop("TF_USE_LEGACY_KERAS", None) is not None:  # a training that needs tf_keras sets it itself

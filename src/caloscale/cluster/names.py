@@ -55,8 +55,6 @@ JOB_UID_LABEL = f"{QUEUE_GROUP}/job-uid"
 PRIORITY_BOOST = f"{QUEUE_GROUP}/priority-boost"
 """Annotation of Kueue's Workload that is added to its priority (feature gate PriorityBoost)."""
 
-ATTEMPT_VARIABLE = "CALOSCALE_ATTEMPT"
-"""Environment of a worker: the number of its attempt."""
 WORKER_CONTAINER = "tensorflow"
 """Name of a worker's container; training-operator demands it."""
 NODE = "node"

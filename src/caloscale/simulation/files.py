@@ -8,7 +8,7 @@ from pathlib import Path
 
 import h5py
 
-from caloscale.errors import ShowerFileError, SimulationError
+from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE
 from caloscale.showers.hdf5.writer import write_showers
@@ -18,14 +18,9 @@ from caloscale.simulation.record import RECORD_NAME, FileLog, read_record
 from caloscale.spec import Data
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import PARTIAL
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
+from caloscale.storage.lock import locked
 
 _FINGERPRINT = "fingerprint"
-_LOCK_NAME = ".lock"
 
 
 class Order(Block):
@@ -119,20 +114,12 @@ def _read_attributes(path: Path) -> dict[str, object] | None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def exclusive(folder: Path) -> Iterator[None]:
     """Exclude other processes from simulating into the folder; remove partial files of killed ones, before and after.
 
-    Raises SimulationError when another process simulates into it.
+    Raises HeldError when another process simulates into it.
     """
-    with (folder / _LOCK_NAME).open("a") as lock:
-        if fcntl is not None:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise SimulationError(
-                    f"{folder}: another process is simulating these showers",
-                    remedy="wait until it is done; its showers are used then",
-                ) from error
+    with locked(folder):
         _remove_partial(folder)
         try:
             yield

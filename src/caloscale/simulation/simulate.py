@@ -19,7 +19,7 @@ import caloscale
 from caloscale import progress
 from caloscale.errors import ConfigurationError
 from caloscale.simulation.entering import Acceptance
-from caloscale.simulation.files import Order, file_name, locked, pending_files, refuse_foreign
+from caloscale.simulation.files import Order, exclusive, file_name, pending_files, refuse_foreign
 from caloscale.simulation.pool import run_files
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import FileLog, SimulationRecord, read_record, write_record
@@ -94,7 +94,7 @@ def simulate(data: Data, folder: Path, accepted: Sequence[Acceptance] = ()) -> S
     identity = fingerprint(data, accepted)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder):
+        with exclusive(folder):
             refuse_foreign(folder, identity)
             pending = pending_files(data, folder, identity)
             record = read_record(folder)

@@ -62,7 +62,7 @@ def plan(run: Run, workspace: str | Path) -> Planned:
     """Plan a run at today's prices and keep the plan in its folder, for the bill; raises what `plan_of` raises."""
     with failure_kept("plan", str(workspace)):
         made = plan_of(run)
-    with open_workspace(workspace) as folder:
+    with open_workspace(workspace, shared=True) as folder:
         keep_configuration(run, folder)
         if made is None:
             (folder / PLAN_FILE).unlink(missing_ok=True)

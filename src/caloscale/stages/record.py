@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import psutil
 
-from caloscale.cluster.names import ATTEMPT_VARIABLE
 from caloscale.errors import CaloscaleError, InputError, PeerLostError, StorageError, Terminated
+from caloscale.progress import ATTEMPT_VARIABLE
 from caloscale.spec.block import Block, read_block
 from caloscale.storage.atomic import atomic_writer
 

@@ -82,7 +82,7 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
     """
     if failure is not None:
         failure = read_failure(str(workspace)) or failure
-    with open_workspace(workspace) as folder:
+    with open_workspace(workspace, shared=True) as folder:
         with recorded("report", folder):
             keep_configuration(run, folder)
             keep_use(run, folder, today())

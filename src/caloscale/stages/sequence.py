@@ -23,7 +23,7 @@ from caloscale.spec import Run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.stages.planning import plan_of
 from caloscale.stages.record import read_records
-from caloscale.stages.workspace import keep_configuration
+from caloscale.stages.workspace import hold, keep_configuration
 from caloscale.storage.atomic import storage_error
 from caloscale.storage.objects import is_remote
 
@@ -45,7 +45,8 @@ def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise storage_error(error, folder) from error
-    keep_configuration(run, folder)
+    with hold(folder):
+        keep_configuration(run, folder)
     return folder
 
 
@@ -82,17 +83,18 @@ def point_latest(folder: Path) -> None:
 def run_all(run: Run, folder: Path) -> None:
     """Run all stages in a folder; the report is written also when one fails, and the failure is raised then."""
     showers, dataset = folder / "showers", folder / DATASET
-    stages.plan(run, folder)
-    try:
-        stages.simulate(run, folder, showers)
-        stages.preprocess(run, folder, showers, dataset)
-        stages.train(run, folder, dataset)
-        stages.validate(run, folder, dataset, folder / TRAINED)
-    except CaloscaleError as error:
-        stages.report(run, folder, failure=str(error))
-        raise
-    stages.report(run, folder)
-    point_latest(folder)
+    with hold(folder):
+        stages.plan(run, folder)
+        try:
+            stages.simulate(run, folder, showers)
+            stages.preprocess(run, folder, showers, dataset)
+            stages.train(run, folder, dataset)
+            stages.validate(run, folder, dataset, folder / TRAINED)
+        except CaloscaleError as error:
+            stages.report(run, folder, failure=str(error))
+            raise
+        stages.report(run, folder)
+        point_latest(folder)
 
 
 def print_outcome(folder: Path) -> int:

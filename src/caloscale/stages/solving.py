@@ -37,7 +37,7 @@ from caloscale.stages.record import StageRecord, read_earlier, read_records, rec
 from caloscale.stages.reporting import FOR_THE_BILL, NOTHING_RAN, OWN_MACHINE
 from caloscale.stages.sequence import folder_name
 from caloscale.stages.usage import own_use
-from caloscale.stages.workspace import open_workspace
+from caloscale.stages.workspace import hold, open_workspace
 from caloscale.storage.atomic import atomic_writer, storage_error
 from caloscale.training.progress_file import ProgressFile
 
@@ -111,7 +111,8 @@ def new_solver_folder(run: SolverRun, runs: Path, name: str | None = None) -> Pa
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise storage_error(error, folder) from error
-    keep_solver_configuration(run, folder)
+    with hold(folder):
+        keep_solver_configuration(run, folder)
     return folder
 
 
@@ -139,13 +140,14 @@ def _refuse_other_run(run: SolverRun, kept: SolverRun, file: Path) -> None:
 
 def solve_and_report(run: SolverRun, folder: Path) -> SolverSummary:
     """Solve and report in a folder; the report is written also when a rank fails, and the failure is raised then."""
-    try:
-        summary = solve(run, folder)
-    except CaloscaleError as error:
-        report_solution(run, folder, failure=str(error))
-        raise
-    report_solution(run, folder)
-    return summary
+    with hold(folder):
+        try:
+            summary = solve(run, folder)
+        except CaloscaleError as error:
+            report_solution(run, folder, failure=str(error))
+            raise
+        report_solution(run, folder)
+        return summary
 
 
 def solve(run: SolverRun, workspace: str | Path, generators: Path | None = None) -> SolverSummary:
@@ -212,7 +214,7 @@ def report_any(
 
 def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | None = None) -> SolutionReport:
     """Write bill.json, report.html and figures, also of a run that failed. failure: why, where no record says it."""
-    with open_workspace(workspace) as folder:
+    with open_workspace(workspace, shared=True) as folder:
         records = {stage: record for stage, record in read_records(folder).items() if stage != "report"}
         failed = next((record for record in records.values() if record.outcome != "succeeded"), None)
         error = f"stage {failed.stage} {failed.outcome}: {failed.error}" if failed else failure

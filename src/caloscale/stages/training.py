@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from caloscale.errors import ConfigurationError
@@ -37,25 +38,15 @@ def train(
     TF_CONFIG says so; several processes of this machine when ``train.workersPerNode`` does.
     """
     worker, _ = worker_of(os.environ)
-    if run.train.workers_per_node > 1:
-        if "TF_CONFIG" in os.environ:
-            raise ConfigurationError(
-                "is for this machine alone, and TF_CONFIG names other workers",
-                field="train.workersPerNode",
-                value=run.train.workers_per_node,
-                remedy="set train.workersPerNode to 1, or unset TF_CONFIG",
-            )
-        train_networks: Callable[[Run, str | Path | ShardFolder, Path], TrainingRecord] = train_on_this_node
-    else:
-        choose_keras(run, os.environ)
-        set_processor(run, os.environ)
-        load_tensorflow_quietly()
-        from caloscale.training.loop import train as train_networks
     if worker > 0:
         # Worker 0 keeps all that is kept.
         with tempfile.TemporaryDirectory() as scratch:
-            return train_networks(run, dataset, Path(scratch))
-    with open_workspace(workspace) as folder, recorded("train", folder) as figures, open_shards(dataset) as shards:
+            return _train_networks(run)(run, dataset, Path(scratch))
+    with ExitStack() as opened:
+        folder = opened.enter_context(open_workspace(workspace))
+        train_networks = _train_networks(run)
+        figures = opened.enter_context(recorded("train", folder))
+        shards = opened.enter_context(open_shards(dataset))
         keep_configuration(run, folder)
         record = train_networks(_with_place(run, str(workspace)), shards, folder / "training")
         trained = folder / TRAINED
@@ -67,6 +58,25 @@ def train(
             figures["simulation"] = read_json(simulation, remedy="delete it: the report then has no simulation")
             figures["simulation"]["reused"] = True
         return record
+
+
+def _train_networks(run: Run) -> Callable[[Run, str | Path | ShardFolder, Path], TrainingRecord]:
+    """What trains the networks, in this process or in several of this machine."""
+    if run.train.workers_per_node > 1:
+        if "TF_CONFIG" in os.environ:
+            raise ConfigurationError(
+                "is for this machine alone, and TF_CONFIG names other workers",
+                field="train.workersPerNode",
+                value=run.train.workers_per_node,
+                remedy="set train.workersPerNode to 1, or unset TF_CONFIG",
+            )
+        return train_on_this_node
+    choose_keras(run, os.environ)
+    set_processor(run, os.environ)
+    load_tensorflow_quietly()
+    from caloscale.training.loop import train
+
+    return train
 
 
 def _with_place(run: Run, workspace: str) -> Run:

@@ -2,32 +2,58 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from caloscale.errors import ConfigurationError
+from caloscale.errors import ConfigurationError, HeldError, SupersededError, UnreachableError
+from caloscale.progress import ATTEMPT_VARIABLE
 from caloscale.spec import Run, dump_run, load_run
 from caloscale.spec.workspace_layout import LARGE
 from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.lock import locked
 from caloscale.storage.objects import delete_object, download, is_remote, upload
 from caloscale.training.checkpoint.metadata import first_difference, value_at, weights_configuration
 
+EARLIER_SECONDS = 60.0
+"""How long an attempt on a cluster waits for a process of an earlier one that is still at work in its folder, s."""
+
 
 @contextmanager
-def open_workspace(workspace: str | Path) -> Iterator[Path]:
+def hold(folder: Path) -> Iterator[None]:
+    """Exclude other processes from a run's folder. Raises HeldError; an attempt on a cluster, which is to be started
+    again, UnreachableError.
+    """
+    attempt = ATTEMPT_VARIABLE in os.environ
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(folder, patience_seconds=EARLIER_SECONDS if attempt else 0.0))
+        except HeldError as error:
+            if not attempt:
+                raise
+            remedy = "none is needed: another attempt follows"
+            raise UnreachableError(error.problem, file=error.file, remedy=remedy) from error
+        yield
+
+
+@contextmanager
+def open_workspace(workspace: str | Path, *, shared: bool = False) -> Iterator[Path]:
     """A local folder that is the workspace.
 
-    A path is used as it is (and made). gs://bucket/prefix is copied into a temporary folder (without the folders of
-    `LARGE`), and at the end, also when the stage failed, what was added or changed is uploaded and what is gone is
-    deleted there. A process that is killed before leaves the bucket as it was, with the records of the stages that it
-    began again: these count until a stage sets them aside. Raises StorageError.
+    A path is used as it is (and made). Other processes are excluded from it (`hold`), unless it is ``shared``: plans
+    and reports may be made while a stage runs.
+    gs://bucket/prefix is copied into a temporary folder (without the folders of `LARGE`), and at the end, also when
+    the stage failed, what was added or changed is uploaded and what is gone is deleted there, unless another process
+    trains there. A process that is killed before leaves the bucket as it was, with the records of the stages that it
+    began again: these count until a stage sets them aside. Raises StorageError and as `hold`.
     """
     if not is_remote(str(workspace)):
         folder = Path(workspace)
         folder.mkdir(parents=True, exist_ok=True)
-        yield folder
+        with nullcontext() if shared else hold(folder):
+            yield folder
         return
     with tempfile.TemporaryDirectory(prefix="caloscale-") as name:
         # The run is named after its folder, in records and in the title of its report.
@@ -35,16 +61,20 @@ def open_workspace(workspace: str | Path) -> Iterator[Path]:
         folder.mkdir()
         download(str(workspace), folder, without=LARGE)
         before = _times(folder)
+        foreign = False
         try:
             yield folder
+        except (HeldError, SupersededError):
+            foreign = True  # another process writes there
+            raise
         finally:
             after, there = _times(folder), str(workspace).rstrip("/")
             for path, time in after.items():
                 large = any(path.is_relative_to(folder / one) for one in LARGE)
-                if before.get(path) != time and not large:
+                if before.get(path) != time and not large and not foreign:
                     upload(path, f"{there}/{path.relative_to(folder).as_posix()}")
             # Last: a record that is set aside is gone when the bucket has it among the earlier ones.
-            for path in before.keys() - after.keys():
+            for path in () if foreign else before.keys() - after.keys():
                 delete_object(f"{there}/{path.relative_to(folder).as_posix()}")
 
 

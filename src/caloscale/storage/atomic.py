@@ -49,7 +49,7 @@ def atomic_writer(path: str | Path, *, replace_folder: bool = False) -> Iterator
     file goes when the block has succeeded. OSError becomes StorageError with the file and a remedy; other errors pass.
     """
     path = Path(path)
-    temporary = path.with_name(f"{PARTIAL}{_machine()}.{os.getpid()}.{secrets.token_hex(4)}-{path.name}")
+    temporary = path.with_name(f"{PARTIAL}{machine()}.{os.getpid()}.{secrets.token_hex(4)}-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
@@ -113,14 +113,14 @@ def _remove_abandoned(path: Path) -> None:
     if path in _CLEANED:
         return
     _CLEANED.add(path)
-    for partial in path.parent.glob(f"{PARTIAL}{_machine()}.*-{glob.escape(path.name)}"):
+    for partial in path.parent.glob(f"{PARTIAL}{machine()}.*-{glob.escape(path.name)}"):
         process = partial.name.split(".")[2]
         if process.isdecimal() and not psutil.pid_exists(int(process)):
             _remove(partial)
 
 
 @functools.cache
-def _machine() -> str:
+def machine() -> str:
     """A name of the machine, or the container, within which numbers of processes are unique."""
     link = Path("/proc/self/ns/pid")
     namespace = link.readlink() if link.exists() else ""

@@ -108,6 +108,23 @@ class GoogleStore:
             else:
                 self._blob(name).upload_from_filename(str(content), **self._options())
 
+    def get_version(self, name: str) -> tuple[bytes | None, int]:
+        """See `VersionedStore`."""
+        with self._explained(name):
+            found = client().bucket(self._bucket).get_blob(name, **self._options())
+            if found is None:
+                return self.get(name), 0
+            blob = client().bucket(self._bucket).blob(name, generation=found.generation)
+            return bytes(blob.download_as_bytes(checksum="auto", **self._options())), int(found.generation)
+
+    def put_version(self, name: str, content: bytes, generation: int) -> int:
+        """See `VersionedStore`."""
+        with self._explained(name):
+            blob = self._blob(name)
+            options = {"if_generation_match": generation, **self._options()}
+            blob.upload_from_string(content, "application/octet-stream", **options)
+            return int(blob.generation)
+
     def delete(self, name: str) -> None:
         """See `ObjectStore`."""
         with self._explained(name):

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from caloscale.errors import InvalidValueError, StorageError
 from caloscale.progress import bar
@@ -56,6 +56,16 @@ class ObjectStore(Protocol):
 
     def delete(self, name: str) -> None:
         """Delete an object if it exists."""
+
+
+class VersionedStore(ObjectStore, Protocol):
+    """A bucket, whose objects have generations: a number for each version of an object, 0 where there is none."""
+
+    def get_version(self, name: str) -> tuple[bytes | None, int]:
+        """The content of an object and its generation."""
+
+    def put_version(self, name: str, content: bytes, generation: int) -> int:
+        """Write an object whose generation is this one, and return the new one; ChangedError when it is another."""
 
 
 def is_remote(path: str) -> bool:
@@ -121,6 +131,12 @@ def write_object(content: bytes, uri: str, *, retry_seconds: float | None = None
     """Write an object; it changes as a whole. Raises StorageError; see `locate`."""
     store, name = locate(uri, retry_seconds=retry_seconds)
     store.put(name, content)
+
+
+def bucket_of(uri: str, *, retry_seconds: float | None = None) -> tuple[VersionedStore, str]:
+    """The bucket of a URI, and the name of the object in it. Raises StorageError; see `locate`."""
+    store, name = locate(uri, retry_seconds=retry_seconds)
+    return cast(VersionedStore, store), name
 
 
 def delete_object(uri: str) -> None:

@@ -11,7 +11,7 @@ from caloscale.errors import CheckpointError, StorageError
 from caloscale.storage.objects import delete_object, download, read_object, write_object
 from caloscale.training.checkpoint.format import encode
 from caloscale.training.checkpoint.metadata import Progress
-from caloscale.training.checkpoint.store import POINTER, SELECTED, BucketCopy, CheckpointFolder
+from caloscale.training.checkpoint.store import POINTER, SELECTED, BucketCopy, CheckpointFolder, Pointer
 
 IDENTITY = {"model": {"preset": "compact"}, "train": {"seed": 1}}
 
@@ -145,6 +145,17 @@ def uploaded(folder, uri, *steps):
     return copy
 
 
+def pointer(uri):
+    return Pointer.model_validate_json(read_object(f"{uri}/{POINTER}"))
+
+
+def object_of(uri, file):
+    """URI of the object that the pointer has for a file."""
+    found = pointer(uri)
+    (name,) = [each.name for each in (*found.checkpoints, found.selected) if each is not None and each.file == file]
+    return f"{uri}/{name}"
+
+
 def elsewhere(tmp_path):
     return CheckpointFolder(tmp_path / "elsewhere", keep=2, identity=IDENTITY)
 
@@ -154,7 +165,8 @@ def test_a_bucket_brings_the_newest_to_another_machine(folder, bucket, tmp_path)
     selected = folder.write_selected(weights(8), progress(3, selected_epoch=1))
     uploaded(folder, bucket, 4, 5, 6).upload(selected, selected.read_bytes())
     objects = {path.name for path in download(bucket, tmp_path / "all")}
-    assert objects == {POINTER, SELECTED, "step-000000005.safetensors", "step-000000006.safetensors"}
+    assert objects == {POINTER} | pointer(bucket).objects and len(objects) == 4
+    assert [each.file for each in pointer(bucket).checkpoints] == [f"step-00000000{n}.safetensors" for n in (6, 5)]
     other = elsewhere(tmp_path)
     BucketCopy(bucket, keep=2).fetch(other)
     assert names(other) == [SELECTED, "step-000000006.safetensors"]
@@ -165,7 +177,7 @@ def test_a_bucket_brings_the_newest_to_another_machine(folder, bucket, tmp_path)
 @pytest.mark.parametrize("fault", ["damaged", "missing"])
 def test_a_damaged_object_is_passed_over(folder, bucket, tmp_path, caplog, fault):
     uploaded(folder, bucket, 4, 5)
-    victim = f"{bucket}/step-000000005.safetensors"
+    victim = object_of(bucket, "step-000000005.safetensors")
     content = read_object(victim)
     write_object(content[:-1] + b"?", victim) if fault == "damaged" else delete_object(victim)
     other = elsewhere(tmp_path)
@@ -214,23 +226,26 @@ def test_the_bucket_of_another_run_is_refused_before_anything_is_changed(folder,
     before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
     with pytest.raises(CheckpointError, match=r"train\.seed: is a checkpoint of another run") as error:
         BucketCopy(bucket, keep=2).fetch(folder)
-    assert error.value.file == f"{bucket}/step-00000000{step}.safetensors"
+    assert error.value.file == object_of(bucket, f"step-00000000{step}.safetensors")
     assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
     (folder.path / SELECTED).unlink()
-    delete_object(f"{bucket}/{POINTER}")
-    with pytest.raises(CheckpointError, match=r"selected\.safetensors: train\.seed"):
+    only = pointer(bucket).model_copy(update={"checkpoints": ()})
+    write_object(only.model_dump_json(by_alias=True).encode(), f"{bucket}/{POINTER}")
+    with pytest.raises(CheckpointError, match=r"selected-\w+\.safetensors: train\.seed"):
         BucketCopy(bucket, keep=2).fetch(folder)
     assert not (folder.path / SELECTED).exists()
 
 
 def test_a_damaged_selection_in_the_bucket_does_not_replace_a_good_one(folder, bucket, tmp_path, caplog):
-    uploaded(folder, bucket, 4)
-    write_object(b"torn", f"{bucket}/{SELECTED}")
+    newer = folder.write_selected(weights(4), progress(4, selected_epoch=2))
+    uploaded(folder, bucket, 4).upload(newer, newer.read_bytes())
+    torn = object_of(bucket, SELECTED)
+    write_object(b"torn", torn)
     other = elsewhere(tmp_path)
     other.write_selected(weights(2), progress(2))
     BucketCopy(bucket, keep=2).fetch(other)
     assert (other.newest().progress.step, other.selected().progress.step) == (4, 2)
-    assert f"{bucket}/{SELECTED}" in caplog.text
+    assert torn in caplog.text
 
 
 def test_a_bucket_without_checkpoints_and_no_bucket(bucket, tmp_path):

@@ -10,6 +10,7 @@ from caloscale.cluster import names
 from caloscale.cluster.workload.launch import Launch, Manifest
 from caloscale.cluster.workload.pod_template import PROGRESS_VARIABLE, SHARED, WORKSPACE_VARIABLE, pod_template
 from caloscale.errors import ConfigurationError
+from caloscale.progress import ATTEMPT_VARIABLE
 from caloscale.spec import Hardware, SolverRun
 from caloscale.status import Placed
 
@@ -136,9 +137,7 @@ def render_alone(run: SolverRun, name: str, namespace: str, image: str) -> Manif
         policy["ttlSecondsAfterFinished"] = cluster.ttl_seconds_after_finished
     launcher = _without_token(job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"])
     (container,) = launcher["spec"]["containers"]
-    container["env"] = [
-        each for each in container["env"] if each["name"] not in (PROGRESS_VARIABLE, names.ATTEMPT_VARIABLE)
-    ]
+    container["env"] = [each for each in container["env"] if each["name"] not in (PROGRESS_VARIABLE, ATTEMPT_VARIABLE)]
     return job
 
 

@@ -9,6 +9,7 @@ from caloscale.cluster import names
 from caloscale.cluster.capacity.nodes import tolerated
 from caloscale.cluster.capacity.resizing import pool_label
 from caloscale.cluster.workload.launch import Launch, Manifest
+from caloscale.progress import ATTEMPT_VARIABLE
 from caloscale.spec import AnyRun, Run
 
 USER = 65532
@@ -168,7 +169,7 @@ def _environment(launch: Launch) -> list[Manifest]:
     values = {
         RUN_VARIABLE: json.dumps(launch.configuration, separators=(",", ":")),
         PROGRESS_VARIABLE: f"{owner.namespace}/{names.progress_name(owner.name)}",
-        names.ATTEMPT_VARIABLE: str(launch.attempt),
+        ATTEMPT_VARIABLE: f"{owner.uid}/{launch.attempt}",
         "CALOSCALE_CACHE": f"{SCRATCH}/cache",
         "HOME": SCRATCH,
         "TMPDIR": "/tmp",  # noqa: S108 (an emptyDir of the pod)

@@ -64,7 +64,7 @@ class CheckpointManager:
         remote = settings.uri is not None and is_remote(settings.uri)
         path = Path(settings.uri) if settings.uri is not None and not remote else folder
         self.folder = CheckpointFolder(path, keep=settings.keep, identity=identity)
-        self.bucket = BucketCopy(settings.uri or "", keep=settings.keep) if remote else None
+        self.bucket = BucketCopy(settings.uri or "", keep=settings.keep, wait=signals.wait) if remote else None
         self.saver = Saver(self.folder, self.bucket)
         self.attempt = AttemptMark()
         self.before = Progress(step=0, seconds=0.0, core_seconds=0.0)
@@ -80,14 +80,15 @@ class CheckpointManager:
         """After an error: finish the last save, and let the other workers notice the failure."""
         if self._marker is not None:
             self._marker.close()
-        if error is None:
-            return
-        self.peers.disconnect()
-        try:
-            self.saver.finish(self.signals.seconds_left(INTERRUPTED_SECONDS))
-        except Exception as second:
-            if second is not error:
-                log.warning("%s", second)
+        if error is not None:
+            self.peers.disconnect()
+            try:
+                self.saver.finish(self.signals.seconds_left(INTERRUPTED_SECONDS))
+            except Exception as second:
+                if second is not error:
+                    log.warning("%s", second)
+        if self.bucket is not None:
+            self.bucket.release()
 
     def restore(self, variables: Mapping[str, Any]) -> Progress | None:
         """Set the variables of all workers to worker 0's newest intact checkpoint; None when there is none.
@@ -204,7 +205,13 @@ class CheckpointManager:
     def _newest(self) -> Saved | None:
         self.folder.clean()
         if self.bucket is not None:
-            self.bucket.fetch(self.folder)
+            self.bucket.claim()
+            try:
+                self.bucket.fetch(self.folder)
+            except BaseException:
+                self.bucket.release()
+                raise
+            self.bucket.keep()
         saved = self.folder.newest()
         if saved is None or saved.progress.selected_epoch is None or self.folder.selected() is not None:
             return saved

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from caloscale.errors import CaloscaleError, StorageError, UnreachableError
+from caloscale.errors import StorageError, UnreachableError
 from caloscale.training.checkpoint.format import Arrays
 from caloscale.training.checkpoint.metadata import Progress
 from caloscale.training.checkpoint.store import BucketCopy, CheckpointFolder, step_of
@@ -101,7 +101,7 @@ class _Copies:
         self._waiting: dict[str, tuple[Path, bytes]] = {}
         self._changed = threading.Condition()
         self._busy = False
-        self._error: CaloscaleError | None = None
+        self._error: StorageError | None = None
         self._failure: BaseException | None = None
         self.thread = threading.Thread(target=self._run, name="copies", daemon=True)
         self.thread.start()
@@ -117,6 +117,7 @@ class _Copies:
         """Raise what ended the thread, if anything has; returns at once."""
         if self._failure is not None:
             raise self._failure
+        self.bucket.check()
 
     def finish(self, seconds: float) -> None:
         """Wait until all is uploaded. Raises StorageError, and the error that ended the thread."""
@@ -151,7 +152,7 @@ class _Copies:
             self.bucket.upload(path, content)
             self._error = None
             self._arrived(path)
-        except CaloscaleError as error:
+        except StorageError as error:
             log.warning("%s\n  the training continues; the upload of %s is repeated", error, path.name)
             self._error = error
             with self._changed:

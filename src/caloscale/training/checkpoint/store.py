@@ -5,18 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
-from collections.abc import Mapping
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pydantic import ValidationError
 
-from caloscale.errors import CheckpointError, StorageError
+from caloscale.errors import ChangedError, CheckpointError, HeldError, StorageError, SupersededError
+from caloscale.progress import ATTEMPT_VARIABLE
 from caloscale.spec.block import Block
-from caloscale.storage.atomic import PARTIAL, atomic_writer
-from caloscale.storage.objects import delete_object, read_object, write_object
+from caloscale.storage.atomic import PARTIAL, atomic_writer, machine
+from caloscale.storage.objects import bucket_of, delete_object, read_object, write_object
 from caloscale.training.checkpoint.format import SUFFIX, Arrays, DamagedError, decode, encode
 from caloscale.training.checkpoint.metadata import Progress, first_difference, value_at
 
@@ -27,6 +35,16 @@ POINTER = "newest.json"
 """Object that lists the complete checkpoints of a bucket; written after them."""
 START_RETRY_SECONDS = 300.0
 """How long a bucket may be unavailable when a training starts: what it holds must be known."""
+RENEW_SECONDS = 20.0
+"""A holder gives a sign so often, s."""
+EXPIRY_SECONDS = 60.0
+"""A holder that was not seen to give a sign for so long may be replaced, s, by the clock of whoever waits."""
+RELEASE_SECONDS = 5.0
+"""How long the bucket may be unavailable when a holder ends, s."""
+LOOK_SECONDS = 2.0
+"""Pause between two looks for a sign, s."""
+_OBJECT = re.compile(r"(step-\d{9}|selected)-([0-9a-f]{16})\.safetensors")
+"""Name of an object in a bucket: that of the file, and the holder's token with the beginning of its checksum."""
 _NAME = re.compile(r"step-(\d{9})\.safetensors")
 _OLDER_SUFFIX = ".npz"
 """Of checkpoints of caloscale before 0.1.0, which cannot be read."""
@@ -193,37 +211,158 @@ class Entry(Block):
     sha256: str
     """Checksum of its bytes."""
 
+    @property
+    def file(self) -> str:
+        """Name of its file in a folder."""
+        found = _OBJECT.fullmatch(self.name)
+        return f"{found[1]}{SUFFIX}" if found else self.name
+
+
+class Holder(Block):
+    """The process that writes the checkpoints of a bucket."""
+
+    token: str
+    """A random name of its own, also in the names of its objects."""
+    machine: str
+    """Machine or container within which its number is unique."""
+    host: str
+    """Name of its machine, for people."""
+    process: int
+    """Its number."""
+    run: str = ""
+    """uid of its TrainingRun; empty: of none."""
+    attempt: int = 0
+    """Number of its attempt, by which a later one replaces an earlier one."""
+
+    @property
+    def title(self) -> str:
+        """Who it is, for people."""
+        attempt = f" (attempt {self.attempt})" if self.run else ""
+        return f"process {self.process} on {self.host}{attempt}"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was a process of this machine that is no more, or is this one, which has left it behind."""
+        here = self.machine == machine()
+        return here and (self.process == os.getpid() or not psutil.pid_exists(self.process))
+
+
+def this_process(environment: Mapping[str, str] = os.environ) -> Holder:
+    """This process as a holder; an attempt on a cluster has ATTEMPT_VARIABLE."""
+    run, _, attempt = environment.get(ATTEMPT_VARIABLE, "").rpartition("/")
+    return Holder(
+        token=secrets.token_hex(4),
+        machine=machine(),
+        host=socket.gethostname(),
+        process=os.getpid(),
+        run=run,
+        attempt=int(attempt) if attempt.isdecimal() else 0,
+    )
+
 
 class Pointer(Block):
-    """Which checkpoints a bucket holds, newest first."""
+    """Which checkpoints a bucket holds, newest first, and who writes them."""
 
     checkpoints: tuple[Entry, ...] = ()
     """All that are whole."""
+    selected: Entry | None = None
+    """The selected generator; null: the object SELECTED, if there is one."""
+    holder: Holder | None = None
+    """Who writes them; null: nobody now."""
+
+    @property
+    def objects(self) -> set[str]:
+        """Names of the objects that it refers to."""
+        return {entry.name for entry in (*self.checkpoints, self.selected) if entry is not None}
 
 
 class BucketCopy:
-    """The same checkpoints below ``gs://bucket/prefix``; an object replaces another as a whole."""
+    """The same checkpoints below ``gs://bucket/prefix``, which one process at a time writes: their holder.
 
-    def __init__(self, uri: str, *, keep: int) -> None:
-        self.uri, self.keep = uri.rstrip("/"), keep
-        self._pointer: Pointer | None = None
+    The pointer lists them. It is written only in the generation that its writer has read or written itself, so that
+    who has lost it, to a later attempt for example, changes nothing any more and gets a SupersededError. Objects have
+    the holder's token in their names: nobody writes over those of another.
+    """
+
+    def __init__(
+        self, uri: str, *, keep: int, holder: Holder | None = None, wait: Callable[[float], object] = time.sleep
+    ) -> None:
+        """``wait``: waits for so many s."""
+        self.uri, self.keep_entries, self.holder = uri.rstrip("/"), keep, holder or this_process()
+        self._wait = wait
+        self._pointer, self._generation = Pointer(), 0
+        self._holds, self._released = False, threading.Event()
+        self._lost: SupersededError | None = None
+        self._lock = threading.Lock()
+
+    def claim(self) -> None:
+        """Become the holder. Whoever is it has ended, has given no sign for EXPIRY_SECONDS, or is an earlier attempt.
+
+        Raises HeldError: another process is the holder; SupersededError: a later attempt of this run is; StorageError.
+        """
+        self.check()
+        watched: tuple[int, float] | None = None
+        while True:
+            pointer, generation = self._look(START_RETRY_SECONDS)
+            other = pointer.holder
+            if other is not None and not self._may_replace(other):
+                if watched is None:
+                    log.info("%s: %s was at work here; waiting for a sign of it", self.uri, other.title)
+                    watched = generation, time.monotonic()
+                elif watched[0] != generation:
+                    raise HeldError(other.title, self.uri)
+                if time.monotonic() - watched[1] < EXPIRY_SECONDS:
+                    self._wait(LOOK_SECONDS)
+                    continue
+            try:
+                self._write(pointer.model_copy(update={"holder": self.holder}), generation)
+            except ChangedError:
+                continue
+            self._holds = True
+            if other is not None:
+                self._remove_unfinished(other)
+            return
+
+    def keep(self) -> None:
+        """Give signs from now on, in a thread, that this process is the holder."""
+
+        def give_signs() -> None:
+            while self._holds and not self._released.wait(RENEW_SECONDS):
+                try:
+                    self._point({})
+                except (StorageError, SupersededError) as error:
+                    log.info("%s", error)
+
+        threading.Thread(target=give_signs, name="holder", daemon=True).start()
+
+    def check(self) -> None:
+        """Raise SupersededError where another process has become the holder; returns at once."""
+        if self._lost is not None:
+            raise self._lost
+
+    def release(self) -> None:
+        """Be the holder no more; another process need not wait then."""
+        self._released.set()
+        with suppress(StorageError, SupersededError):
+            self._point({"holder": None}, RELEASE_SECONDS)
+        self._holds = False
 
     def upload(self, path: Path, content: bytes) -> None:
-        """Copy a checkpoint, then point to it, then remove the oldest. Raises StorageError."""
-        write_object(content, f"{self.uri}/{path.name}")
+        """Copy a checkpoint, then point to it, then remove the oldest. Raises StorageError, SupersededError."""
+        if not self._holds:
+            self.claim()
+        sha256 = hashlib.sha256(content).hexdigest()
+        entry = Entry(name=f"{path.stem}-{self.holder.token}{sha256[:8]}{SUFFIX}", sha256=sha256)
+        write_object(content, f"{self.uri}/{entry.name}")
+        before = self._pointer
         if path.name == SELECTED:
-            return
-        before = self._read_pointer().checkpoints
-        entry = Entry(name=path.name, sha256=hashlib.sha256(content).hexdigest())
-        # A step that is repeated, or that lies after this one, is of an attempt that failed.
-        entries = (entry, *(old for old in before if old.name < entry.name))
-        pointer = Pointer(checkpoints=entries[: self.keep])
-        write_object(pointer.model_dump_json(by_alias=True).encode(), f"{self.uri}/{POINTER}")
-        self._pointer = pointer
-        kept = {entry.name for entry in pointer.checkpoints}
-        for outdated in before:
-            if outdated.name not in kept:
-                delete_object(f"{self.uri}/{outdated.name}")
+            self._point({"selected": entry})
+        else:
+            # A step that is repeated, or that lies after this one, is of an attempt that failed.
+            entries = (entry, *(old for old in before.checkpoints if old.file < entry.file))
+            self._point({"checkpoints": entries[: self.keep_entries]})
+        for outdated in before.objects - self._pointer.objects:
+            delete_object(f"{self.uri}/{outdated}")
 
     def fetch(self, folder: CheckpointFolder) -> None:
         """Bring what is newer in the bucket into the folder.
@@ -233,22 +372,73 @@ class BucketCopy:
         """
         present = {path.name: path for path in folder.steps()}
         wanted = not (folder.path / SELECTED).exists()
-        entries = self._read_pointer(START_RETRY_SECONDS).checkpoints
-        other_version = [entry.name for entry in entries if entry.name.endswith(_OLDER_SUFFIX)]
+        pointer = self._pointer if self._holds else self._look(START_RETRY_SECONDS)[0]
+        other_version = [entry.name for entry in pointer.checkpoints if entry.name.endswith(_OLDER_SUFFIX)]
         if other_version:
             raise _of_an_older_version(self.uri, other_version)
-        for entry in entries:
+        for entry in pointer.checkpoints:
             content = self._read(entry.name, folder, entry.sha256)
             if content is None:
                 continue
-            older = present and entry.name < max(present)
-            if not older and not (entry.name in present and _intact(present[entry.name])):
-                _put(content, folder.path / entry.name)
+            older = present and entry.file < max(present)
+            if not older and not (entry.file in present and _intact(present[entry.file])):
+                _put(content, folder.path / entry.file)
                 wanted = True
             break
-        selected = self._read(SELECTED, folder) if wanted else None
+        chosen = pointer.selected or Entry(name=SELECTED, sha256="")
+        selected = self._read(chosen.name, folder, chosen.sha256 or None) if wanted else None
         if selected is not None:
             _put(selected, folder.path / SELECTED)
+
+    def _may_replace(self, other: Holder) -> bool:
+        if other.run and other.run == self.holder.run:
+            if other.attempt > self.holder.attempt:
+                raise SupersededError(other.title, self.uri)
+            return True
+        return other.has_ended
+
+    def _point(self, change: dict[str, Any], retry_seconds: float | None = None) -> None:
+        """Change fields of the pointer; nothing happens where this process is not its holder any more."""
+        with self._lock:
+            self.check()
+            if not self._holds:
+                return
+            pointer = self._pointer.model_copy(update=change)
+            try:
+                self._write(pointer, self._generation, retry_seconds)
+            except ChangedError:
+                found, generation = self._look(retry_seconds)
+                holder = found.holder
+                if generation and (holder is None or holder.token != self.holder.token):
+                    self._lost = SupersededError("another process" if holder is None else holder.title, self.uri)
+                    raise self._lost from None
+                # A write of this process whose answer was lost, or somebody has deleted the pointer.
+                self._write(pointer, generation, retry_seconds)
+
+    def _write(self, pointer: Pointer, generation: int, retry_seconds: float | None = None) -> None:
+        store, name = bucket_of(f"{self.uri}/{POINTER}", retry_seconds=retry_seconds)
+        content = pointer.model_dump_json(by_alias=True).encode()
+        self._generation = store.put_version(name, content, generation)
+        self._pointer = pointer
+
+    def _look(self, retry_seconds: float | None = None) -> tuple[Pointer, int]:
+        """The pointer as it is, and its generation; 0: there is none."""
+        store, name = bucket_of(f"{self.uri}/{POINTER}", retry_seconds=retry_seconds)
+        content, generation = store.get_version(name)
+        try:
+            return Pointer() if content is None else Pointer.model_validate_json(content), generation
+        except ValidationError as error:
+            raise StorageError(
+                "is not a list of checkpoints", file=f"{self.uri}/{POINTER}", remedy="choose another checkpoint.uri"
+            ) from error
+
+    def _remove_unfinished(self, other: Holder) -> None:
+        """Remove the objects of a holder that can point to nothing any more, but for those that are pointed to."""
+        store, prefix = bucket_of(self.uri)
+        for found in store.list(prefix):
+            match = _OBJECT.fullmatch(name := found.name.rpartition("/")[2])
+            if match and match[2].startswith(other.token) and name not in self._pointer.objects:
+                store.delete(found.name)
 
     def _read(self, name: str, folder: CheckpointFolder, sha256: str | None = None) -> bytes | None:
         """The bytes of a checkpoint of this run; None, with a warning, when they are damaged or, though pointed to,
@@ -269,17 +459,6 @@ class BucketCopy:
             return None
         folder.check_identity(saved)
         return content
-
-    def _read_pointer(self, retry_seconds: float | None = None) -> Pointer:
-        if self._pointer is None:
-            content = read_object(f"{self.uri}/{POINTER}", retry_seconds=retry_seconds)
-            try:
-                self._pointer = Pointer() if content is None else Pointer.model_validate_json(content)
-            except ValidationError as error:
-                raise StorageError(
-                    "is not a list of checkpoints", file=f"{self.uri}/{POINTER}", remedy="choose another checkpoint.uri"
-                ) from error
-        return self._pointer
 
 
 def _intact(path: Path) -> bool:
