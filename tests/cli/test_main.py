@@ -13,6 +13,7 @@ import typer
 
 from caloscale import cli
 from caloscale.cli.main import app
+from caloscale.storage.lock import LOCK_NAME
 from tests.processes import running
 
 COMMANDS = sorted(typer.main.get_group(app).commands)
@@ -93,7 +94,9 @@ BAD = {
 
 
 def left_in(folder: Path) -> list[Path]:
-    return [p for p in folder.rglob("*") if p.is_file() and p.parts[-2] != "stages" and p.name != "run.yaml"]
+    """Files other than the lock, the run configuration and the records of stages."""
+    kept = ("run.yaml", LOCK_NAME)
+    return [p for p in folder.rglob("*") if p.is_file() and p.parts[-2] != "stages" and p.name not in kept]
 
 
 @pytest.mark.parametrize("case", BAD)
