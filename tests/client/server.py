@@ -17,7 +17,7 @@ def seen(phase: str, reason: str = "", spec: dict[str, Any] | None = None, *, ch
     if reason:
         moment = "2026-11-21T10:00:00Z"
         status["conditions"] = [{"type": "Failed", "status": "True", "reason": reason, "lastTransitionTime": moment}]
-    metadata = {"name": "gan", "namespace": "physics", "generation": 2 if changed else 1}
+    metadata = {"name": "gan", "namespace": "physics", "generation": 2 if changed else 1, "resourceVersion": "7"}
     return {"metadata": metadata, "spec": spec or {}, "status": status}
 
 
@@ -34,12 +34,23 @@ class Server:
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
         self.changes: list[tuple[str, dict[str, Any]]] = []
+        self.watched: list[tuple[str, str, int, str]] = []
+        self.refuses_watches = False
 
     def get(self, *_: object) -> dict[str, Any] | None:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+    def watch(self, kind: str, namespace: str, version: int, **chosen: Any) -> Iterator[dict[str, Any]]:
+        """An event for each answer that is left, after a bookmark."""
+        self.watched.append((kind, namespace, version, chosen["fields"]))
+        if self.refuses_watches:
+            raise refusal(403, "may not watch")
+        yield {"type": "BOOKMARK", "object": {}}
+        yield {"type": "MODIFIED", "object": {}}
+        raise AssertionError("a change was reported, and the watch goes on")
 
     def each(self, *_: object, **__: object) -> Iterator[dict[str, Any]]:
         raise refusal(403, "may not list")

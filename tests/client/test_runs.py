@@ -28,6 +28,18 @@ def test_each_change_is_reported_once_until_the_end() -> None:
     assert shown == ["Waiting", "Running", "Succeeded"]
 
 
+def test_changes_are_watched_and_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each client that asks every two seconds is a request more for the API server."""
+    pauses: list[float] = []
+    monkeypatch.setattr(runs.time, "sleep", pauses.append)
+    server: Any = Server(seen("Waiting"), seen("Running"), seen("Succeeded"))
+    assert len(list(runs.follow(server, "physics", "gan"))) == 3
+    assert pauses == [] and server.watched == [("TrainingRun", "physics", 7, "metadata.name=gan")] * 2
+    server = Server(seen("Waiting"), seen("Running"), seen("Succeeded"))
+    server.refuses_watches = True
+    assert len(list(runs.follow(server, "physics", "gan"))) == 3 and pauses == [runs.POLL_SECONDS] * 2
+
+
 AWAY: dict[str, Callable[[], Exception]] = {
     "no connection": lambda: ConnectionRefusedError("refused"),
     "no way": lambda: MaxRetryError(None, "/", None),  # type: ignore[arg-type]

@@ -23,6 +23,9 @@ MANAGER = "caloscale-submit"
 """Owner of the fields of the run configuration: not the operator."""
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 POLL_SECONDS = 2.0
+"""Pause before a server that does not answer, or lets nobody watch, is asked again, s."""
+WATCH_SECONDS = 300.0
+"""Length of a watch, s."""
 _REMEDIES = {
     0: "see whether the server of the context is the API server, and what stands before it (kubectl cluster-info)",
     401: "log in to the cluster again, or name another --context",
@@ -140,14 +143,27 @@ def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnC
         run = _run_of(raw)
         ended = run.status.phase in FINISHED
         if ended and run.status.observed_generation < raw["metadata"].get("generation", 0):
-            time.sleep(POLL_SECONDS)  # the run configuration was changed since, and the end may be none
+            _await_change(connection, namespace, raw)  # the run configuration was changed since; the end may be none
             continue
         if run.status != before:
             before = run.status
             yield run
         if ended:
             return
-        time.sleep(POLL_SECONDS)
+        _await_change(connection, namespace, raw)
+
+
+def _await_change(connection: Connection, namespace: str, raw: dict[str, Any]) -> None:
+    """Until the server reports that a run has changed; where it cannot be watched, a while."""
+    metadata = raw["metadata"]
+    try:
+        version = int(metadata["resourceVersion"])
+        chosen = f"metadata.name={metadata['name']}"
+        for event in connection.watch(names.KIND, namespace, version, fields=chosen, seconds=WATCH_SECONDS):
+            if event["type"] != "BOOKMARK":
+                return
+    except (ApiException, HTTPError, OSError):
+        time.sleep(POLL_SECONDS)  # `follow` asks for it, and says what is refused
 
 
 def suspend(connection: Connection, namespace: str, name: str, *, on: bool = True) -> None:
