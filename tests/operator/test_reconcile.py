@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caloscale.client.usage import use_of
+from caloscale.operator import context
 from caloscale.planning.billing.bill import bill
 from caloscale.spec import configuration
 from caloscale.status import RunStatus
@@ -256,6 +257,7 @@ def test_an_operator_that_does_not_understand_the_training_looks_after_it_all_th
     (first,) = w.jobs.values()
     narrowed = dataclasses.replace(configuration._TRAINING, presets=("variable-angle",))
     monkeypatch.setattr(configuration, "_TRAINING", narrowed)
+    context._read.cache_clear()  # another process
     w.until(lambda w: w.step > 200)
     assert w.phase == "Running" and parsed(w)["status"] == "False" and len(w.attempts) == 1 and not w.removed
     w.lose_node("n2")
@@ -264,6 +266,7 @@ def test_an_operator_that_does_not_understand_the_training_looks_after_it_all_th
     (second,) = w.jobs.values()
     assert environment(second)["CALOSCALE_RUN"] == environment(first)["CALOSCALE_RUN"]
     monkeypatch.undo()
+    context._read.cache_clear()
     w.until(settled)
     assert w.phase == "Succeeded" and parsed(w)["status"] == "True"
     assert float(w.status["cost"]["usd"]) == round(w.node_seconds() / 3600 * USD_PER_NODE_HOUR, 2)

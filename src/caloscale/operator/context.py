@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -153,15 +155,19 @@ class Decision:
 
 ACTED_ON = ("hardware", "cluster", "recovery", "budget", "checkpoint")
 """Blocks of the spec that the operator acts on; the workers' image alone has to understand the others."""
+MOST_READ = 2048
+"""Different specs that are kept as they were understood: most of a decision's time went into reading them."""
 PARSED = "SpecParsed"
 """Type of the condition on whether this version of the operator understands the spec."""
 
 
-def _read(spec: Mapping[str, Any]) -> tuple[AnyRun | None, str | None]:
+@functools.lru_cache(maxsize=MOST_READ)
+def _read(text: str) -> tuple[AnyRun | None, str | None]:
     """What the operator understands of a spec (None: not even what it acts on), and what it does not.
 
     Where only the training part is not understood, that of the run is the preset's: nothing may be planned from it.
     """
+    spec = json.loads(text)
     try:
         return build_any_run(spec), None
     except ConfigurationError as error:
@@ -187,7 +193,7 @@ class Draft:
         self.actions: list[Action] = []
         self.times: list[dt.datetime] = []
         self.awaits: Mapping[PoolKey, Need] | None = None
-        self.run, self.problem = _read(seen.spec)
+        self.run, self.problem = _read(json.dumps(seen.spec, sort_keys=True))
         if self.problem is not None:
             self.condition(PARSED, "False", "NotUnderstood", self.problem)
         elif self.status.condition(PARSED) is not None:

@@ -42,7 +42,7 @@ class Settings(BaseModel):
     """Namespaces of the runs, separated by commas; none: all of the cluster."""
     threads: int = Field(16, validation_alias="CALOSCALE_THREADS", ge=1)
     """Concurrent reconciles; most of the time they wait for the API server."""
-    debounce_seconds: float = Field(1.0, validation_alias="CALOSCALE_DEBOUNCE_SECONDS", ge=0)
+    debounce_seconds: float = Field(0.5, validation_alias="CALOSCALE_DEBOUNCE_SECONDS", ge=0)
     """Events of a gang within this time are answered by one reconcile, s."""
     resync_seconds: float = Field(300.0, validation_alias="CALOSCALE_RESYNC_SECONDS", gt=0)
     """Period in which all objects are listed again, in case a watch missed an event, s."""

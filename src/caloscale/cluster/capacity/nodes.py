@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -273,12 +274,15 @@ class Capacity:
         self._taken: dict[str, tuple[int, int, float, float]] = {}
         self._members: dict[PoolKey, _Members] = {}
         self._grown: dict[PoolKey, bool] = {}
+        self._refused: Counter[str] = Counter()
 
     def put(self, node: Node) -> None:
         """A node has come or changed."""
         if self.nodes.get(node.name) != node:
             self.remove(node.name)
             self.nodes[node.name] = node
+            if node.refused:
+                self._refused[node.refused] += 1
             if self._open(node.name) is not None:
                 self._members.setdefault(node.key, _Members()).nodes[node.name] = node
                 self._regroup(node.key)
@@ -286,6 +290,9 @@ class Capacity:
     def remove(self, name: str) -> None:
         """A node has gone."""
         node = self.nodes.pop(name, None)
+        if node is not None and node.refused:
+            self._refused[node.refused] -= 1
+            self._refused += Counter()  # without those that are zero
         if node is not None and (members := self._members.get(node.key)) and members.nodes.pop(name, None):
             self._regroup(node.key)
 
@@ -336,7 +343,7 @@ class Capacity:
             pool, more = self._pool(key), len(returned.get(key, ()))
             expected = (coming or {}).get(key.name, 0)
             found.append(replace(pool, whole=pool.whole + more, coming=expected) if more or expected else pool)
-        return found, list(dict.fromkeys(node.refused for node in self.nodes.values() if node.refused))
+        return found, list(self._refused)
 
     def _pool(self, key: PoolKey) -> Pool:
         members = self._members[key]
