@@ -50,7 +50,7 @@ class Server:
             raise refusal(403, "may not watch")
         yield {"type": "BOOKMARK", "object": {}}
         yield {"type": "MODIFIED", "object": {}}
-        raise AssertionError("a change was reported, and the watch goes on")
+        raise AssertionError("a change was reported, and the watch continues")
 
     def each(self, *_: object, **__: object) -> Iterator[dict[str, Any]]:
         raise refusal(403, "may not list")
