@@ -98,10 +98,19 @@ def _forget_survivors() -> None:
 
 def _generate(processes: int) -> None:
     from mutmut.__main__ import copy_src_dir, create_mutants
+    from mutmut.mutation.file_mutation import NEVER_MUTATE_FUNCTION_NAMES
+    from mutmut.utils.file_utils import walk_mutatable_files
 
+    # pydantic calls it while the class is made, when mutmut has not noted its mutants yet.
+    NEVER_MUTATE_FUNCTION_NAMES.add("__get_pydantic_core_schema__")
+    begun = Path("generating")
+    for path in walk_mutatable_files() if begun.exists() else ():  # it was interrupted: some are not whole
+        (Path("mutants") / path).unlink(missing_ok=True)
+    begun.touch()
     with contextlib.redirect_stdout(io.StringIO()):
         copy_src_dir()
         create_mutants(processes)
+    begun.unlink()
 
 
 def _results() -> dict[str, str]:
