@@ -68,6 +68,7 @@ def test_a_million_showers_by_hand():
     assert bill(own_run(1), PRICES).per_million_showers is None
     assert bill(own_run(1), PRICES, generation=fast).per_million_showers.monte_carlo_usd is None
     assert bill(own_run(1), PRICES, generation=slow, monte_carlo=fast).per_million_showers.break_even_showers is None
+    assert bill(own_run(1), PRICES, generation=fast, monte_carlo=fast).per_million_showers.break_even_showers is None
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=12))
