@@ -330,9 +330,11 @@ def test_ranges_have_equal_widths_and_one_energy_has_one_range():
     assert range_edges((5, 35), 3).tolist() == [5, 15, 25, 35]
     assert range_edges((20, 20), 3).tolist() == [20, 20]
     assert bin_of_energy(np.array([15.0]), np.array([5.0, 15.0, 25.0])).tolist() == [[0.0, 1.0]]
-    primaries = np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 2.0]])
-    first, second, third = group_by_primary(primaries)
-    assert first == third != second
+    real, fake = np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 2.0]]), np.array([[1.0, 3.0]])
+    (first, second, third), (generated,) = group_by_primary([real, fake])
+    assert first == third != second == generated
+    beam = group_by_primary([np.ones((3, 2)), np.ones((2, 2))])  # equal primaries say nothing
+    assert np.concatenate(beam).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_showers_are_worth_the_harmonic_sum_of_their_number_and_the_limit():
