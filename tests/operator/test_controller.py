@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from caloscale.cluster.names import RunKey
+from caloscale.operator import controller as module
 from caloscale.operator.controller import Controller
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.settings import Settings
@@ -300,3 +302,39 @@ def test_what_was_seen_does_not_change_while_events_come(controller: Controller)
             "Node", ex.spot(node) | {"metadata": {**ex.spot(node)["metadata"], "resourceVersion": "9"}}
         )
     assert (dict(observed[0].gone_pods), dict(observed[0].nodes), len(observed[0].pods)) == before
+
+
+def test_a_status_that_was_not_written_is_not_taken_for_written(controller: Controller, server: Server) -> None:
+    """Its node is free for others again, and one decision at a time takes nodes."""
+    other, before = RunKey("physics", "other", "u-other"), status(controller)
+    server.refusals["TrainingRun"] = (409, "somebody was quicker")
+    assert controller.store.pools_for(other)[0][0].free == 1
+    seen_free: list[int] = []
+    write = controller._write
+
+    def during(*given: Any) -> str:
+        seen_free.append(controller.store.pools_for(other)[0][0].free)
+        return write(*given)
+
+    controller._write = during  # type: ignore[method-assign]
+    with pytest.raises(ApiException):
+        controller._reconcile(RUN)
+    assert seen_free == [0]  # while it is written nobody else plans with the node
+    assert status(controller) == before and controller.store.pools_for(other)[0][0].free == 1
+
+
+def test_one_run_at_a_time_is_decided_about(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two must not take the same node: the decision and its assumption are one step."""
+    held: list[bool] = []
+
+    def noting(called: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            held.append(controller._deciding.locked())
+            return called(*given)
+
+        return call
+
+    monkeypatch.setattr(module, "reconcile", noting(module.reconcile))
+    monkeypatch.setattr(controller.store, "assume", noting(controller.store.assume))
+    controller._reconcile(RUN)
+    assert held == [True, True] and not controller._deciding.locked()

@@ -197,3 +197,19 @@ def test_a_leader_that_is_asked_to_end_during_a_renewal_gives_the_lease_back(
         thread.join(10)
     assert lost == [] and not leader.leads and not leader.renew()
     assert server.lease is not None and server.lease["spec"]["holderIdentity"] == ""
+
+
+def test_a_lease_is_held_from_when_its_renewal_was_asked_for(server: Server, clock: Clock) -> None:
+    """Not from the answer: another operator counts from what it saw of the change, which may be earlier."""
+    leader, get = clock.candidate(server, "a"), server.get
+
+    def slow_get(*names: str) -> dict[str, Any] | None:
+        clock.seconds += 4
+        return get(*names)
+
+    server.get = slow_get  # type: ignore[method-assign]
+    assert leader.renew()
+    clock.seconds += RENEW_SECONDS - 4.1
+    assert leader.leads
+    clock.seconds += 0.1
+    assert not leader.leads
