@@ -70,6 +70,7 @@ def test_an_older_event_changes_nothing() -> None:
     store = Store()
     assert store.put("TrainingRun", run(7, phase="Running")) == {GAN}
     assert store.put("TrainingRun", run(5, phase="Pending")) == set()
+    assert store.put("TrainingRun", run(7, phase="Failed")) == set()
     assert store.runs[GAN].status.phase == "Running"
 
 
