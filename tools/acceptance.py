@@ -282,7 +282,7 @@ def count_values(run: Run, values: dict[tuple[str, int], list[Difference]]) -> C
 
 
 def section(result: dict[str, Any], command: str) -> str:
-    """What docs/physics.md says of a result."""
+    """What docs/verdicts.md says of a result."""
     rows = [
         [
             f"`{one['quantity']}`",

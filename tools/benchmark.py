@@ -289,14 +289,14 @@ SECTIONS = (
         lambda one: hybrid_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=hybrid"),
     ),
 )
-PHYSICS_PAGE = ROOT / "docs" / "physics.md"
-ON_PHYSICS = (
+VERDICTS_PAGE = ROOT / "docs" / "verdicts.md"
+ON_VERDICTS = (
     Section(
         "verdicts",
         "Operating characteristics",
         (Measurement("verdicts", (), module="tools.verdicts"),),
         lambda one: verdicts_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=verdicts"),
-        page=PHYSICS_PAGE,
+        page=VERDICTS_PAGE,
     ),
     Section(
         "acceptance",
@@ -305,7 +305,7 @@ ON_PHYSICS = (
         lambda one: acceptance_section(
             json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=acceptance"
         ),
-        page=PHYSICS_PAGE,
+        page=VERDICTS_PAGE,
     ),
 )
 RUNS = "runs"
@@ -360,7 +360,7 @@ def write_page(page: str, sections: Sequence[Section], runs: Sequence[Path]) -> 
 
 def main(arguments: Sequence[str]) -> int:
     """Measure and write; exit code 1 when a bench failed."""
-    names = [*(section.name for section in (*SECTIONS, *ON_PHYSICS)), RUNS]
+    names = [*(section.name for section in (*SECTIONS, *ON_VERDICTS)), RUNS]
     parser = argparse.ArgumentParser(prog="python -m tools.benchmark", description=__doc__)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(names)}; absent: all")
     parser.add_argument("--again", action="store_true", help="measure anew what has a result")
@@ -369,7 +369,7 @@ def main(arguments: Sequence[str]) -> int:
     unknown = set(asked.sections) - set(names)
     if unknown:
         parser.error(f"no such section: {', '.join(sorted(unknown))}; one of {', '.join(names)}")
-    chosen = [one for one in (*SECTIONS, *ON_PHYSICS) if not asked.sections or one.name in asked.sections]
+    chosen = [one for one in (*SECTIONS, *ON_VERDICTS) if not asked.sections or one.name in asked.sections]
     failed = [] if asked.write_only else measure(chosen, again=asked.again)
     runs = [ROOT / "runs" / f"seed-{seed}" for seed in SEEDS]
     if not asked.write_only and (not asked.sections or RUNS in asked.sections):
@@ -377,8 +377,8 @@ def main(arguments: Sequence[str]) -> int:
     page = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else TITLE
     with atomic_writer(PAGE) as temporary:
         temporary.write_text(write_page(page, SECTIONS, runs), encoding="utf-8")
-    with atomic_writer(PHYSICS_PAGE) as temporary:
-        temporary.write_text(write_page(PHYSICS_PAGE.read_text(encoding="utf-8"), ON_PHYSICS, ()), encoding="utf-8")
+    with atomic_writer(VERDICTS_PAGE) as temporary:
+        temporary.write_text(write_page(VERDICTS_PAGE.read_text(encoding="utf-8"), ON_VERDICTS, ()), encoding="utf-8")
     print(PAGE.relative_to(ROOT))
     for problem in failed:
         print(f"failed: {problem}", file=sys.stderr)

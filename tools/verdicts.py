@@ -105,7 +105,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def section(result: dict[str, Any], command: str) -> str:
-    """What docs/physics.md says of a result."""
+    """What docs/verdicts.md says of a result."""
     rows = result["rows"]
     reference, generated = rows[0]["showers"]
     return (
