@@ -45,7 +45,7 @@ HEAD = """# Gallery
 
 Runs on two cores, each with its run configuration, report, figures and bill; a plan; and a study. `python -m
 tools.gallery` writes this page from folders of runs. The pictures have fewer colours here than in the runs.
-[Physics](physics.md#operating-characteristics) states how many of ten seeds were accepted.
+[How often a verdict is wrong](verdicts.md) has what the gates decide on good and on bad generators.
 
 ![Report of make run](report.png)
 """
