@@ -186,3 +186,19 @@ def test_pools_are_kept_up_to_date_as_if_they_were_counted_anew() -> None:
             others.remove(use)
         assert kept.pools(coming={"a": 1}) == pools_of(nodes.values(), uses, {"a": 1})
         assert kept.pools(own) == pools_of(nodes.values(), others)
+
+
+def test_when_several_nodes_are_free_as_many_of_a_class_are_launched(crowd: Crowd) -> None:
+    """The first is tried; each that leaves has the next one tried, also when it is deleted."""
+    for number in range(4):
+        crowd.put("Node", ex.spot(f"n{number}"))
+        crowd.put("Pod", stranger(number, f"n{number}"))
+    for number in range(6):
+        crowd.submit(f"one-{number}", count=8)
+    crowd.settle()
+    for number in range(3):
+        crowd.put("Pod", stranger(number, f"n{number}"), gone=True)
+    assert crowd.settle() == ["one-0", "one-1", "one-2"] and crowd.phases == {"Starting": 3, "Waiting": 3}
+    crowd.put("Pod", stranger(3, "n3"), gone=True)
+    crowd.put("TrainingRun", crowd.raw["one-3"], gone=True)
+    assert crowd.settle() == ["one-4"] and crowd.phases == {"Starting": 4, "Waiting": 1}
