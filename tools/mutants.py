@@ -80,7 +80,10 @@ def _copy_tree(copy: Path, part: dict[str, list[str]]) -> bool:
     settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     selection = {"only_mutate": part["sources"], "pytest_add_cli_args_test_selection": part["tests"]}
     lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in selection.items())
-    (copy / "pyproject.toml").write_text(settings.replace("[tool.mutmut]\n", f"[tool.mutmut]\n{lines}"), "utf-8")
+    settings, file = settings.replace("[tool.mutmut]\n", f"[tool.mutmut]\n{lines}"), copy / "pyproject.toml"
+    if not file.is_file() or file.read_text(encoding="utf-8") != settings:
+        file.write_text(settings, encoding="utf-8")
+        changed.add("tests/")  # perhaps others are chosen
     return any(name.startswith("tests/") for name in changed | gone)
 
 
