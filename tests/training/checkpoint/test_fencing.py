@@ -199,7 +199,7 @@ def test_one_that_gave_none_for_long_is_replaced_and_stops(bucket: Bucket, monke
     assert [each.file[5:14] for each in bucket.pointer.checkpoints] == ["000000002", "000000001"]
 
 
-@pytest.mark.parametrize("process", [os.getpid(), 2**22 + 1])
+@pytest.mark.parametrize("process", [os.getpid(), 2**22 + 1], ids=["this process", "none"])
 def test_a_process_of_this_machine_that_has_ended_is_replaced_at_once(bucket: Bucket, process: int) -> None:
     claimed(holder=holder("a", machine=machine(), process=process))
     assert claimed(wait=pytest.fail).holder == bucket.pointer.holder
