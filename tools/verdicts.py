@@ -61,8 +61,24 @@ def of_run(case: str, seed: int, folder: Path) -> dict[str, Any]:
     return row(case, seed, Evaluation.model_validate_json(text, by_alias=True, by_name=False))
 
 
-def of_deformed(run: Run, preset: str, dataset: Path, networks: Path, seed: int) -> Iterator[dict[str, Any]]:
-    """The decisions on Geant4 itself, on the untrained network and on deformed showers of a trained one."""
+def of_geant4(run: Run, preset: str, dataset: Path) -> Iterator[dict[str, Any]]:
+    """The decisions on Geant4 showers in the place of generated ones, as many for reference as a run has."""
+    from caloscale.showers.tfrecord.shard_folder import open_shards
+    from caloscale.stages.validation import judging_showers
+
+    with open_shards(dataset) as shards:
+        count = len(judging_showers(shards.manifest, run))
+        training = shards.read("train", np.arange(shards.manifest.splits["train"]))
+    pool = held_out_showers(GEANT4_SHOWERS, preset=preset)
+    for division in range(DIVISIONS):
+        order = np.random.default_rng(division).permutation(len(pool))
+        judging, judged = pool[order[:count]], pool[order[count:]]
+        found = compare(judging, judged, training=training, untrained=None, data=run.data, validation=run.validation)
+        yield row(GEANT4, division, evaluate(found))
+
+
+def of_deformed(run: Run, dataset: Path, networks: Path, seed: int) -> Iterator[dict[str, Any]]:
+    """The decisions on the untrained network and on deformed showers of a trained one."""
     from caloscale.inference import load_generator
     from caloscale.showers.tfrecord.shard_folder import open_shards
     from caloscale.stages.validation import draw_primaries, generated_showers, judging_showers
@@ -75,12 +91,6 @@ def of_deformed(run: Run, preset: str, dataset: Path, networks: Path, seed: int)
         load_generator(networks, untrained=which).generate_table(primaries, seed=run.validation.seed)
         for which in (False, True)
     )
-    pool = held_out_showers(GEANT4_SHOWERS, preset=preset)
-    for division in range(DIVISIONS):
-        order = np.random.default_rng(division).permutation(len(pool))
-        judging, judged = pool[order[: len(reference)]], pool[order[len(reference) :]]
-        found = compare(judging, judged, training=training, untrained=None, data=run.data, validation=run.validation)
-        yield row(GEANT4, division, evaluate(found))
     cases: dict[str, Showers] = {"untrained": untrained}
     cases |= {name: change(generated) for name, change in deformations(training).items()}
     for name, showers in cases.items():
@@ -149,13 +159,15 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(list(arguments))
     run = load_run(preset=asked.preset)
     if asked.networks:
-        rows = list(of_deformed(run, asked.preset, asked.dataset, asked.networks, run.train.seed))
+        rows = [*of_geant4(run, asked.preset, asked.dataset)]
+        rows += of_deformed(run, asked.dataset, asked.networks, run.train.seed)
     else:
         rows = [of_run(NORMAL, seed, judged_run(asked.preset, seed, None)) for seed in range(1, asked.seeds + 1)]
         for case, epochs in zip(SHORT, (max(1, run.train.epochs // 10), 1)):
             rows.append(of_run(case, 1, judged_run(asked.preset, 1, epochs)))
         first = judged_run(asked.preset, 1, None)
-        rows += of_deformed(run, asked.preset, first / "dataset", first / "training" / "model", 1)
+        rows += of_geant4(run, asked.preset, first / "dataset")
+        rows += of_deformed(run, first / "dataset", first / "training" / "model", 1)
     machine = describe_machine().model_dump(mode="json", by_alias=True)
     with atomic_writer(asked.output) as temporary:
         temporary.write_text(
