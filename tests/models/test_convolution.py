@@ -13,6 +13,7 @@ from caloscale.models.convolution_ways import Cells, Direct, Shape, needs_plane
 from caloscale.models.merged import merged
 from caloscale.models.network_files import load_network
 from caloscale.spec import load_run
+from tests.models import needs_bfloat16
 
 WAYS = [Direct(), *map(Cells, [(1, 1, 2), (1, 1, 5), (2, 1, 1), (1, 3, 2), (4, 2, 2)])]
 KERNELS = [(6, 6, 8), (4, 4, 6), (3, 3, 5), (3, 3, 3), (5, 6, 6), (5, 5, 5), (6, 5, 8), (3, 3, 8), (2, 2, 2)]
@@ -62,12 +63,16 @@ def test_values_and_gradients(way, kernel):
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("batch", [1, 7])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(tf.float32, 3e-6), (tf.bfloat16, 2e-2)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(tf.float32, 3e-6), pytest.param(tf.bfloat16, 2e-2, marks=needs_bfloat16)],
+)
 def test_precision(way, batch, dtype, tolerance):
     shape = Shape((9, 8, 13), (5, 6, 6), (2, 2, 2), (2, 3, 3))
     compare(way, shape, 8, 6, batch, dtype, tolerance)
 
 
+@needs_bfloat16
 @pytest.mark.parametrize("way", [Direct(), Cells((1, 1, 2))], ids=str)
 @pytest.mark.parametrize("channels", [1, 4, 6, 8, 10, 12, 15, 16])
 def test_bfloat16_with_all_widths(way, channels):
@@ -95,7 +100,9 @@ def rounded(values):
 
 @pytest.mark.parametrize("table", [CELLS[16], None], ids=["AVX-512", "Keras"])
 @pytest.mark.parametrize(("filters", "kernel", "channels", "pad", "slope", "bias"), LAYERS)
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("mixed_bfloat16", 3e-2)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float32", 1e-5), pytest.param("mixed_bfloat16", 3e-2, marks=needs_bfloat16)]
+)
 def test_the_layer_is_keras_layers_in_one(table, filters, kernel, channels, pad, slope, bias, dtype, tolerance):
     """Zeros, convolution and activation one after the other in double precision; its copy by its configuration too."""
     same = pad == "same"
