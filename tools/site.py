@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from caloscale.cli.main import app, main
 from caloscale.cluster.api.crd import COLUMNS, custom_resource_definition
 from caloscale.operator.context import EVENTS
 from caloscale.operator.metrics import Metrics, RunsCollector
+from caloscale.operator.store import Store
 from caloscale.spec import Run, SolverRun
 from caloscale.stages.solving import SolverSummary
 from caloscale.stages.summary import Summary
@@ -256,20 +256,11 @@ def results() -> str:
     return f"{blocks_page('Results of a run', text, Summary, defaults=False)}\n\n#{solver}"
 
 
-class _NoRuns:
-    """What the collector reads, of a cluster without runs."""
-
-    lock = threading.Lock()
-    runs: dict[str, Any] = {}
-    nodes: dict[str, Any] = {}
-    pods: dict[str, Any] = {}
-
-
 def metrics() -> str:
     """Metrics and events of the operator."""
     metrics = Metrics()
     metrics.count("GET", "pods", 200)  # a counter without samples shows no labels
-    found = (*metrics.registry.collect(), *RunsCollector(_NoRuns()).collect())  # type: ignore[arg-type]
+    found = (*metrics.registry.collect(), *RunsCollector(Store()).collect())
     events = ((f"`{reason}`", kind, cell(meaning)) for reason, (kind, meaning) in EVENTS.items())
     return "\n\n".join(
         [

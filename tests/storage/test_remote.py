@@ -92,7 +92,7 @@ def test_missing_bucket(bucket_server: str, tree: Path, tmp_path: Path, way: str
 
 @pytest.mark.parametrize("uri", ["gs://", "gs:///a", "s3://bucket/a"])
 def test_addresses_that_name_no_bucket_are_refused(uri: str, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="write gs://bucket/prefix"):
+    with pytest.raises(StorageError, match="gs://bucket/prefix"):
         download(uri, tmp_path)
 
 
