@@ -16,6 +16,7 @@ from caloscale.profiling.convolutions import (
     reference_passes,
     seconds_by_turns,
 )
+from tests.models import needs_bfloat16
 
 LAYERS = {
     "zeros": lambda: PaddedConv3D(6, (3, 2, 4), (1, 0, 2), 0.3),
@@ -51,7 +52,9 @@ def truth_of(layer, operands):
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 3e-2)])
+@pytest.mark.parametrize(
+    ("precision", "tolerance"), [("float32", 1e-5), pytest.param("bfloat16", 3e-2, marks=needs_bfloat16)]
+)
 def test_plain_and_own_passes(kind, precision, tolerance):
     with computed_by(CELLS[16]):
         layer = LAYERS[kind]()
