@@ -24,9 +24,8 @@ from caloscale.bench.tables import machine_text
 from caloscale.physics import compare
 from caloscale.physics.classifier import TwoSampleTest, classifier_features, measure_auc
 from caloscale.physics.comparison import Weighted
-from caloscale.physics.quantities import measure_quantities
+from caloscale.physics.quantities import results_of_differences
 from caloscale.physics.resampling import summarise
-from caloscale.physics.result import Classifier
 from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
@@ -87,8 +86,8 @@ def compare_with(real: Showers, generated: Showers, run: Run) -> dict[str, dict[
     comparison = compare(real, generated, training=real, untrained=None, data=run.data, validation=run.validation)
     weighted = comparison.weighted
     labels = [f"range {k}" for k in range(len(comparison.range_edges_gev) - 1)]
-    quantities = measure_quantities(
-        weighted["reference"], weighted["generated"], labels, comparison.samples.axes.depth_x0, {}, Classifier()
+    quantities = results_of_differences(
+        weighted["reference"], weighted["generated"], labels, comparison.samples.axes.depth_x0
     )
     found: dict[str, dict[str, Any]] = {}
     for name in ("responseSpread", "depthSpread", "transverseWidth", "hits", "response"):
