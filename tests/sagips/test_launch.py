@@ -220,7 +220,7 @@ def test_ctrl_c_ends_the_ranks_and_the_run_can_be_resumed(tmp_path: Path) -> Non
     command = [sys.executable, "-m", "caloscale.cli.main", "solve", "--preset", "proxy", *options]
     states = rank_folder(tmp_path / "one", 0)
     with running([*command, "--runs", str(tmp_path), "--name", "one"], stderr=subprocess.PIPE) as process:
-        wait_for(lambda: list_states(states), process)
+        wait_for(lambda: any(list_states(states)), process)  # one after epoch 0
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
         _, error = process.communicate()
