@@ -28,6 +28,7 @@ from caloscale.models import build
 from caloscale.models.card import read_card
 from caloscale.random import latent_noise
 from caloscale.spec import build_run
+from tests.models import needs_bfloat16
 
 from .model_folders import COMPACT, shared_model
 
@@ -86,6 +87,7 @@ def test_bfloat16_changes_cells_but_not_the_physics(folder, runtime):
     np.testing.assert_allclose(ours.sum((0, 1, 2)), truth.sum((0, 1, 2)), rtol=0.03)
 
 
+@needs_bfloat16
 @pytest.mark.integration
 @pytest.mark.parametrize("preset", ["fixed-angle", "variable-angle"])
 def test_bfloat16_of_the_published_networks(tmp_path_factory, preset):
