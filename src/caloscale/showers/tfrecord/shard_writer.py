@@ -48,8 +48,9 @@ def plan_shards(split: Split, showers: int, shape: tuple[int, int, int]) -> Shar
 class ShardWriter:
     """Keeps showers in the order in which they are read, and at the end writes them in theirs, spread over shards.
 
-    Consecutive showers of a group go to its shards in turn, group after group: the shards of a group differ by at most
-    one shower. The memory is some numbers for each shower: records are kept as they are written, in a file.
+    Consecutive showers of a group go to its shards one after the other, group after group: the shards of a group
+    differ by at most one shower. The memory is some numbers for each shower: records are kept as they are written, in
+    a file.
     """
 
     def __init__(self, folder: Path, split: Split, plan: ShardPlan) -> None:
