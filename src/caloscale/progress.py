@@ -9,10 +9,6 @@ from typing import Any
 from tqdm import tqdm
 
 SECONDS_BETWEEN_LINES = 5.0
-ATTEMPT_VARIABLE = "CALOSCALE_ATTEMPT"
-"""Environment of a worker: uid of its run and number of its attempt, ``uid/number``."""
-PROGRESS_FILE_VARIABLE = "CALOSCALE_PROGRESS_FILE"
-"""Environment variable with the file into which a training writes its progress; absent: none."""
 
 
 class _Lines(tqdm):  # type: ignore[type-arg]

@@ -24,6 +24,11 @@ MENDABLE = ("Budget", "Deadline", "RestartBudget", "StartupFailed")
 WITH_WORKERS: tuple[Phase, ...] = ("Starting", "Running")
 """Phases in which a run has workers."""
 
+ATTEMPT_VARIABLE = "CALOSCALE_ATTEMPT"
+"""Environment of a worker: uid of its run and number of its attempt, ``uid/number``."""
+PROGRESS_FILE_VARIABLE = "CALOSCALE_PROGRESS_FILE"
+"""Environment variable with the file into which a training writes its progress; absent: none."""
+
 
 def _as_text(moment: dt.datetime) -> str:
     return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

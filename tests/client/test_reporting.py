@@ -17,8 +17,7 @@ import yaml
 
 from caloscale.client.reporting import ProgressReporter, read_progress_file, trainer_status, worker_index
 from caloscale.operator.store import read_progress
-from caloscale.progress import PROGRESS_FILE_VARIABLE
-from caloscale.status import RunProgress
+from caloscale.status import PROGRESS_FILE_VARIABLE, RunProgress
 from caloscale.training.progress_file import ProgressFile
 from tools.cluster.certificates import Authority
 from tools.cluster.programs import MODULE, folder

@@ -196,4 +196,8 @@ def test_a_compact_model_with_further_conditions_is_computed_by_its_layers(tmp_p
     preprocessing = run.data.preprocessing
     gev = shower ** (1 / preprocessing.power) / preprocessing.units_per_gev
     assert list(columns) == ["energy_gev", "angle_rad", "azimuth_rad", "entry_x_mm", "entry_y_mm", "pdg"]
-    np.testing.assert_allclose(made, np.where(gev >= preprocessing.threshold_gev, gev, 0), atol=1e-5 * gev.max())
+    expected = np.where(gev >= preprocessing.threshold_gev, gev, 0)
+    # Rounding decides on which side of the threshold a cell at the threshold is.
+    at_threshold = np.abs(gev - preprocessing.threshold_gev) < 1e-5 * gev.max()
+    assert at_threshold.mean() < 1e-3
+    np.testing.assert_allclose(made[~at_threshold], expected[~at_threshold], rtol=1e-6, atol=1e-5 * gev.max())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from caloscale.errors import InputError
-from caloscale.progress import PROGRESS_FILE_VARIABLE
+from caloscale.status import PROGRESS_FILE_VARIABLE
 
 if TYPE_CHECKING:
     from caloscale.spec import Run, SolverRun

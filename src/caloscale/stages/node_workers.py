@@ -14,9 +14,9 @@ from typing import Any
 
 from caloscale.errors import ConfigurationError, TrainingError
 from caloscale.ports import free_ports
-from caloscale.progress import PROGRESS_FILE_VARIABLE
 from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run, dump_run
+from caloscale.status import PROGRESS_FILE_VARIABLE
 from caloscale.termination import end_with_parent, ended_by_sigterm
 from caloscale.training.cores import available_cores, core_shares
 from caloscale.training.record import TrainingRecord

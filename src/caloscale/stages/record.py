@@ -16,8 +16,8 @@ from typing import Any, Literal
 import psutil
 
 from caloscale.errors import CaloscaleError, InputError, PeerLostError, StorageError, Terminated
-from caloscale.progress import ATTEMPT_VARIABLE
 from caloscale.spec.block import Block, read_block
+from caloscale.status import ATTEMPT_VARIABLE
 from caloscale.storage.atomic import atomic_writer
 
 STAGES = ("simulate", "preprocess", "train", "solve", "validate", "report")

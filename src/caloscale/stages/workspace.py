@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from caloscale.errors import ConfigurationError, HeldError, SupersededError, UnreachableError
-from caloscale.progress import ATTEMPT_VARIABLE
 from caloscale.spec import Run, dump_run, load_run
 from caloscale.spec.workspace_layout import LARGE
+from caloscale.status import ATTEMPT_VARIABLE
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.lock import locked
 from caloscale.storage.objects import delete_object, download, is_remote, upload

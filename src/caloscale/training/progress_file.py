@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from caloscale.errors import StorageError
-from caloscale.progress import PROGRESS_FILE_VARIABLE
-from caloscale.status import RunProgress
+from caloscale.status import PROGRESS_FILE_VARIABLE, RunProgress
 from caloscale.storage.atomic import atomic_writer
 
 log = logging.getLogger(__name__)

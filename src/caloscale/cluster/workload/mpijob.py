@@ -10,9 +10,8 @@ from caloscale.cluster import names
 from caloscale.cluster.workload.launch import Launch, Manifest
 from caloscale.cluster.workload.pod_template import PROGRESS_VARIABLE, SHARED, WORKSPACE_VARIABLE, pod_template
 from caloscale.errors import ConfigurationError
-from caloscale.progress import ATTEMPT_VARIABLE
 from caloscale.spec import Hardware, SolverRun
-from caloscale.status import Placed
+from caloscale.status import ATTEMPT_VARIABLE, Placed
 
 SSH_FOLDER = "/home/caloscale/.ssh"
 """Where the mpi-operator mounts the job's own key; docker/solver.Dockerfile configures ssh and sshd for it."""

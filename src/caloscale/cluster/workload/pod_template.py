@@ -9,8 +9,8 @@ from caloscale.cluster import names
 from caloscale.cluster.capacity.nodes import tolerated
 from caloscale.cluster.capacity.resizing import pool_label
 from caloscale.cluster.workload.launch import Launch, Manifest
-from caloscale.progress import ATTEMPT_VARIABLE
 from caloscale.spec import AnyRun, Run
+from caloscale.status import ATTEMPT_VARIABLE
 
 USER = 65532
 """User of the workers; the images make it."""

@@ -21,8 +21,8 @@ import psutil
 from pydantic import ValidationError
 
 from caloscale.errors import ChangedError, CheckpointError, HeldError, StorageError, SupersededError
-from caloscale.progress import ATTEMPT_VARIABLE
 from caloscale.spec.block import Block
+from caloscale.status import ATTEMPT_VARIABLE
 from caloscale.storage.atomic import PARTIAL, atomic_writer, machine
 from caloscale.storage.objects import bucket_of, delete_object, read_object, write_object
 from caloscale.training.checkpoint.format import SUFFIX, Arrays, DamagedError, decode, encode
