@@ -16,9 +16,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from caloscale.sagips.exchange import make_exchange
-from caloscale.sagips.exchange.grouped_rma import GroupedRma
-from caloscale.sagips.exchange.waiting import wait
+from caloscale.sagips.exchange import GroupedRma, make_exchange, wait
 from caloscale.spec.solver import SYNCHRONOUS
 from tests.sagips.vectors import EPOCHS, PLANS, PlannedExchange, gradient, uneven
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from caloscale.errors import InputError
-from caloscale.sagips.analysis import residuals, residuals_over_time
-from caloscale.sagips.ensemble import ensemble_of, read_solved, same_kind
+from caloscale.sagips.ensemble import ensemble_of, read_solved, residuals, residuals_over_time, same_kind
 from caloscale.sagips.saves import Problem, write_checkpoint, write_problem
 from caloscale.spec import dump_run, load_solver_run
 

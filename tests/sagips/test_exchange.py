@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 from caloscale.errors import ConfigurationError
-from caloscale.sagips.exchange import make_exchange
-from caloscale.sagips.exchange.double_binary_tree import node, parents
-from caloscale.sagips.exchange.groups import equal_groups, groups_of_sizes, leaders
-from caloscale.sagips.exchange.torus import torus_shape
+from caloscale.sagips.exchange import make_exchange, node, parents, torus_shape
+from caloscale.sagips.groups import equal_groups, groups_of_sizes, leaders
 from caloscale.sagips.mpi import mpi_environment, mpiexec_command
 from caloscale.spec.solver import SYNCHRONOUS
 from tests.sagips.vectors import BROKEN_EPOCH, BROKEN_RANK, EPOCHS, PLANS, gradient

@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from caloscale.random import EventDraws
 from caloscale.sagips.environment import EVENTS, NORMS, PARAMETERS
-from caloscale.sagips.proxy import TRUTH, InverseSampler, Proxy
-from caloscale.sagips.sampler import sample_by_inverse
+from caloscale.sagips.proxy import TRUTH, InverseSampler, Proxy, sample_by_inverse
 
 X = 0.1 + (0.99999 - 0.1) / 1000 * np.arange(1000)
 LOW, HIGH = np.array([0, -1, 0, 0, -1, 0.0]), np.array([3, 1, 5, 3, 1, 5.0])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import caloscale.sagips.optimizers as optimizers
 import caloscale.sagips.rank as rank_module
 from caloscale.errors import CheckpointError
-from caloscale.sagips.exchange import waiting
+from caloscale.sagips import exchange
 from caloscale.sagips.optimizers import Step
 from caloscale.sagips.rank import solve
 from caloscale.sagips.saves import common_epoch, rank_folder, saved_epochs, write_state
@@ -129,7 +129,7 @@ def world():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank_module, "write_state", paused_write)
-        patch.setattr(waiting, "wait", lambda requests: None)
+        patch.setattr(exchange, "wait", lambda requests: None)
         patch.setattr(optimizers, "load_class", lambda name, field: Paused)
         yield present
 

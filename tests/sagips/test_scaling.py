@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from caloscale.sagips.exchange.groups import groups_of_sizes
+from caloscale.sagips.groups import groups_of_sizes
 from caloscale.sagips.scaling import ExchangePlan, Link, Network, simulate, straggling_times
 
 NETWORK = Network(within=Link(1e-6, 1e10), between=Link(1e-5, 1e9), window=Link(2e-6, 5e9))

@@ -26,7 +26,7 @@ from caloscale.bench.rounds import Contender, interleave, timing
 from caloscale.errors import BenchError
 from caloscale.progress import bar
 from caloscale.sagips.exchange import COMPARED, METHODS
-from caloscale.sagips.exchange.groups import groups_of_sizes
+from caloscale.sagips.groups import groups_of_sizes
 from caloscale.sagips.mpi import mpi_environment, mpiexec_command
 from caloscale.sagips.scaling import ExchangePlan, Link, Network, Outcome, simulate, straggling_times
 from caloscale.spec import load_solver_run

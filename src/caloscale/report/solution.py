@@ -15,7 +15,7 @@ from caloscale.report.blocks import Block, Fact, Facts, Notice, Page, Section, T
 from caloscale.report.drawing import GENERATED, MONTE_CARLO_EDGE, Drawing, new_page, save_figures
 from caloscale.report.html import render
 from caloscale.report.run_sections import money_section, provenance_section
-from caloscale.sagips.analysis import Residuals
+from caloscale.sagips.ensemble import Residuals
 from caloscale.sagips.saves import Progress, read_problem
 from caloscale.spec import SolverRun, dump_run
 

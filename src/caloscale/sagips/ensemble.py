@@ -1,4 +1,4 @@
-"""Ensembles of independent solvers: mean, spread, and the uncertainty of both by resampling. No TensorFlow."""
+"""Analysis of the generators' checkpoints: residuals over time, ensembles, resampled uncertainties. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,9 +10,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
-from caloscale.sagips.analysis import Floats
 from caloscale.sagips.saves import list_checkpoints, read_checkpoint, read_problem
 from caloscale.spec import Solver, load_solver_run
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Residuals of normalised parameters at one checkpoint."""
+
+    epoch: int
+    seconds: float
+    """Wall time of the run until then, s; the mean over the ranks."""
+    mean: Floats
+    """Mean over generators and noise, (parameters,)."""
+    spread: Floats
+    """Standard deviation over the generators at equal noise, averaged over the noise, (parameters,)."""
+    noise: Floats
+    """Standard deviation over the noise, averaged over the generators, (parameters,)."""
+
+    @property
+    def mean_absolute(self) -> float:
+        """Mean over the parameters of the absolute mean residuals."""
+        return float(np.abs(self.mean).mean())
+
+
+def residuals(truth: Sequence[float], proposals: NDArray[np.float32]) -> tuple[Floats, Floats, Floats]:
+    """Mean, spread and noise of (p - p^) / p, as in `Residuals`.
+
+    truth: (parameters,); proposals: (generators, samples, parameters), row by row from the same noise.
+    """
+    relative = _relative(truth, proposals)
+    return relative.mean(axis=(0, 1)), relative.std(axis=0).mean(axis=0), relative.std(axis=1).mean(axis=0)
+
+
+def _relative(truth: Sequence[float], proposals: NDArray[np.floating]) -> Floats:
+    true = np.asarray(truth, np.float64)
+    return (true - proposals.astype(np.float64)) / true
+
+
+def residuals_over_time(folder: Path, truth: Sequence[float], ranks: int) -> list[Residuals]:
+    """Residuals at each checkpoint that all ranks have written, in order. Raises CheckpointError for a damaged one."""
+    found = []
+    for epoch in list_checkpoints(folder):
+        if len(list((folder / "checkpoints" / f"epoch-{epoch:08d}").glob("rank-*.npz"))) < ranks:
+            continue
+        copies = [read_checkpoint(folder, epoch, rank) for rank in range(ranks)]
+        statistics = residuals(truth, np.stack([copy.parameters for copy in copies]))
+        found.append(Residuals(epoch, float(np.mean([copy.seconds for copy in copies])), *statistics))
+    return found
+
 
 RESAMPLINGS = 300
 """Bootstrap samples of the members. The paper's 300 are something else: draws of sub-ensembles."""
@@ -53,8 +101,7 @@ def ensemble_of(
     members: (members, samples, parameters), normalised; row by row from the same noise. The proposals of a solver with
     several ranks are averaged over its ranks first. Members are resampled with replacement.
     """
-    true = np.asarray(truth, np.float64)
-    relative = (true - np.asarray(members, np.float64)) / true
+    relative = _relative(truth, members)
     count = len(relative)
     random = np.random.default_rng(seed)
     drawn = [relative[random.integers(count, size=count)] for _ in range(resamplings)]

@@ -183,7 +183,7 @@ def agree(over: bool, communicator: MPI.Intracomm | None) -> bool:
     """Whether any rank says so. All ranks wait for each other."""
     if communicator is None:
         return over
-    from caloscale.sagips.exchange.waiting import wait
+    from caloscale.sagips.exchange import wait
 
     wait([communicator.Ibarrier()])
     return any(communicator.allgather(over))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.sagips.exchange.groups import Groups, Leader, leaders
+from caloscale.sagips.groups import Groups, Leader, leaders
 
 Times = NDArray[np.float64]
 _EMPTY = -1
@@ -163,7 +163,7 @@ def _after_ring(ready: Times, rings: Groups, plan: ExchangePlan, network: Networ
 
 
 class _RemoteMemory:
-    """The grouped ring with remote memory, event by event: see `caloscale.sagips.exchange.grouped_rma.WindowRing`."""
+    """The grouped ring with remote memory, event by event: see `caloscale.sagips.remote_memory.WindowRing`."""
 
     def __init__(self, plan: ExchangePlan, computing: Times, network: Network) -> None:
         self.plan, self.computing, self.network = plan, computing, network

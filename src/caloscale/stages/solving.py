@@ -19,7 +19,7 @@ from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.report.blocks import Notice, markdown
 from caloscale.report.run_sections import bill_blocks
 from caloscale.report.solution import residual_table, solution_page
-from caloscale.sagips.analysis import Residuals, residuals_over_time
+from caloscale.sagips.ensemble import Residuals, residuals_over_time
 from caloscale.sagips.launch import Progressed, solve_with_ranks
 from caloscale.sagips.saves import (
     CHECKPOINTS,

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from caloscale.errors import ConfigurationError
-from caloscale.sagips.analysis import Residuals, residuals_over_time
-from caloscale.sagips.ensemble import SolvedRun, ensemble_of, read_solved
+from caloscale.sagips.ensemble import Residuals, SolvedRun, ensemble_of, read_solved, residuals_over_time
 from caloscale.sagips.saves import rank_folder, read_record
 from caloscale.spec import SolverRun, parse_solver_run
 from caloscale.spec.block import read_json

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.sagips.exchange.base import Counts, Floats, MessageExchange
-from caloscale.sagips.exchange.groups import Groups, Leader, group_of
-from caloscale.sagips.exchange.outer import OuterRing
-
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+Floats = NDArray[np.float32]
 
 EMPTY = -1
 """Sequence number of a slot into which nothing has been written."""
@@ -123,33 +121,3 @@ def _views(slot: NDArray[np.uint8], size: int) -> tuple[NDArray[np.int64], Float
     """Sequence number (1,) and vector (size,) of a slot's memory."""
     end = _HEADER_BYTES + size * np.dtype(np.float32).itemsize
     return slot[:8].view(np.int64), slot[_HEADER_BYTES:end].view(np.float32)
-
-
-class GroupedRma(MessageExchange):
-    """A `WindowRing` over the rank's group, then the `OuterRing`, of messages."""
-
-    def __init__(
-        self, communicator: MPI.Intracomm, groups: Groups, *, outer_every: int, leader: Leader, seed: int
-    ) -> None:
-        super().__init__(communicator)
-        own = group_of(communicator.rank, groups)
-        self._group = cast("MPI.Intracomm", self.communicator.Split(groups.index(own), communicator.rank))
-        self._inner = WindowRing(self._group)
-        self._outer = OuterRing(self.communicator, groups, outer_every, leader, seed)
-
-    @property
-    def counts(self) -> Counts:
-        """What has been done so far."""
-        slots = self._inner.slots
-        return replace(super().counts, stale=slots.stale, repeated=slots.repeated, missing=slots.missing)
-
-    def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add what has arrived from the group, and in some epochs the sums of the other groups."""
-        self._inner.add_others(partial, epoch)
-        self._outer.add_others(partial, epoch)
-
-    def close(self) -> None:
-        """Free window and communicators."""
-        self._inner.close()
-        self._group.Free()
-        super().close()

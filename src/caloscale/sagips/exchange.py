@@ -1,0 +1,564 @@
+"""Exchange of the generator's gradient between ranks.
+
+The gradient is one flat float32 array in host memory. Methods: see `METHODS`. None of them needs TensorFlow.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+
+from caloscale.errors import ConfigurationError
+from caloscale.sagips.groups import Groups, Leader, equal_groups, group_of, groups_of_sizes, leaders, node_groups
+from caloscale.sagips.remote_memory import Floats, WindowRing
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+NAP_SECONDS = 20e-6
+"""Time between two looks; Linux adds about 50 us."""
+
+
+def is_crowded() -> bool:
+    """Whether this machine has more ranks than cores for them."""
+    return int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1")) > len(os.sched_getaffinity(0))
+
+
+_CROWDED = is_crowded()
+
+
+def wait(requests: Sequence[MPI.Request]) -> None:
+    """Return when all requests are done.
+
+    MPI waits with a busy core, which takes microseconds where every rank has a core of its own. Where it has not, the
+    rank that is waited for needs the core: then this one sleeps between two looks.
+    """
+    from mpi4py import MPI
+
+    if not _CROWDED:
+        MPI.Request.Waitall(requests)
+        return
+    while not MPI.Request.Testall(requests):
+        time.sleep(NAP_SECONDS)
+
+
+TAIL = 2
+"""Numbers behind a gradient that are added up with it: how many finite gradients the sum holds, and how many in all."""
+_FINITE, _ALL = -2, -1
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a rank's exchange has done so far."""
+
+    exchanges: int = 0
+    """Calls of `Exchange.average` that exchanged something."""
+    contributions: int = 0
+    """Finite gradients of other ranks that are in the averages."""
+    dropped: int = 0
+    """Gradients, own ones included, that were left out of this rank's averages because they were not finite."""
+    stale: int = 0
+    """Contributions from an earlier epoch than that of the average. They are used, once. Remote memory only."""
+    repeated: int = 0
+    """Slots that had not changed since they were read before. They are not used again. Remote memory only."""
+    missing: int = 0
+    """Slots into which nothing had been written yet. Remote memory only."""
+    exchange_seconds: float = 0.0
+    """Time that the caller spent in the exchange, s."""
+
+
+class Exchange(Protocol):
+    """Averages a flat gradient over ranks. All ranks call it for the same epochs in the same order."""
+
+    @property
+    def counts(self) -> Counts:
+        """What has been done so far."""
+
+    def average(self, gradient: Floats, epoch: int) -> Floats:
+        """The mean of the ranks' gradients: a new array of the gradient's shape (size,), float32.
+
+        epoch counts from 0; in epoch 0 only a `SynchronousExchange` exchanges. A gradient that is not finite is left
+        out of the mean; the result is zero where none is left.
+        """
+
+    def close(self) -> None:
+        """Free what MPI holds. All ranks call it, at the end; it waits for them, so a rank that fails must not."""
+
+
+class SumExchange(ABC):
+    """An exchange that adds up vectors: gradients, followed by their number (`TAIL`)."""
+
+    first_epoch = 1
+    """The first epoch with an exchange, as in the paper's public code."""
+
+    def __init__(self) -> None:
+        self._partial: Floats | None = None
+        self._counts = Counts()
+
+    @property
+    def counts(self) -> Counts:
+        """What has been done so far."""
+        return self._counts
+
+    def average(self, gradient: Floats, epoch: int) -> Floats:
+        """See `Exchange.average`."""
+        start = time.perf_counter()
+        partial = self._own(gradient)
+        own_finite = partial[_FINITE]
+        exchanged = epoch >= self.first_epoch
+        if exchanged:
+            self.add_others(partial, epoch)
+        finite, contributions = partial[_FINITE], partial[_ALL]
+        mean = partial[:-TAIL] * np.float32(1 / max(finite, 1))
+        before = self._counts
+        self._counts = Counts(
+            exchanges=before.exchanges + exchanged,
+            contributions=before.contributions + int(finite - own_finite),
+            dropped=before.dropped + int(contributions - finite),
+            exchange_seconds=before.exchange_seconds + time.perf_counter() - start,
+        )
+        return mean
+
+    def _own(self, gradient: Floats) -> Floats:
+        """The vector of this rank: its gradient, or zeros if that is not finite, and the tail."""
+        if self._partial is None:
+            self._partial = np.empty(gradient.size + TAIL, np.float32)
+        if gradient.size != self._partial.size - TAIL:
+            raise ValueError(f"a gradient of {gradient.size} numbers after some of {self._partial.size - TAIL}")
+        # A sum of finite numbers may overflow, so each is looked at.
+        finite = bool(np.isfinite(gradient).all())
+        self._partial[:-TAIL] = gradient if finite else 0
+        self._partial[_FINITE], self._partial[_ALL] = finite, 1
+        return self._partial
+
+    @abstractmethod
+    def add_others(self, partial: Floats, epoch: int) -> None:
+        """Add the vectors of other ranks to ``partial``, in place: (size + TAIL,)."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """See `Exchange.close`."""
+
+
+class MessageExchange(SumExchange):
+    """A `SumExchange` whose messages have a communicator of their own. All ranks make it together."""
+
+    def __init__(self, communicator: MPI.Intracomm) -> None:
+        super().__init__()
+        self.communicator = communicator.Dup()
+
+    def close(self) -> None:
+        """Free the communicator."""
+        self.communicator.Free()
+
+
+class SynchronousExchange(MessageExchange):
+    """A `MessageExchange` after which all ranks have the same bits, in every epoch: their generators stay equal."""
+
+    first_epoch = 0
+
+
+class MessageRing:
+    """Adds up the vectors of its members.
+
+    n - 1 times a member receives a vector from its left neighbour, adds it to its sum and sends it on to the right.
+    There is no barrier: a member waits for its neighbours only. Source: arXiv 2407.00051, section on the
+    asynchronous ring all-reduce.
+    """
+
+    def __init__(self, communicator: MPI.Comm, members: Sequence[int]) -> None:
+        position = list(members).index(communicator.rank)
+        self._communicator, self._steps = communicator, len(members) - 1
+        self._left, self._right = members[position - 1], members[(position + 1) % len(members)]
+
+    def add_others(self, partial: Floats) -> None:
+        """Add the vectors of the other members to ``partial``, in place."""
+        if self._steps == 0:
+            return
+        sent, received = partial.copy(), np.empty_like(partial)
+        for step in range(self._steps):
+            requests = [self._communicator.Irecv(received, self._left), self._communicator.Isend(sent, self._right)]
+            if step:
+                # While it is sent on: what arrived in the step before.
+                partial += sent
+            wait(requests)
+            sent, received = received, sent
+        partial += sent
+
+
+class OuterRing:
+    """A ring of messages over one leader of each group, when (epoch + 1) is a multiple of ``every``.
+
+    Leaders do not pass the result to their groups, so the generators of the ranks differ. A group counts with the
+    number of its gradients: the leaders' mean is that over all ranks, also of unequal groups.
+    """
+
+    def __init__(self, communicator: MPI.Comm, groups: Groups, every: int, leader: Leader, seed: int) -> None:
+        self._communicator, self._groups = communicator, groups
+        self._every, self._leader, self._seed = every, leader, seed
+
+    def add_others(self, partial: Floats, epoch: int) -> None:
+        """Add the sums of the other groups to ``partial``, in place, if this rank is a leader in this epoch."""
+        if (epoch + 1) % self._every or len(self._groups) == 1:
+            return
+        members = leaders(self._groups, epoch, self._leader, self._seed)
+        if self._communicator.rank in members:
+            MessageRing(self._communicator, members).add_others(partial)
+
+
+class NoExchange(SumExchange):
+    """Each rank keeps its own gradient; one that is not finite is replaced by zeros."""
+
+    def add_others(self, partial: Floats, epoch: int) -> None:
+        """Add nothing."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class AllReduce(SynchronousExchange):
+    """MPI_Allreduce; Open MPI chooses the algorithm."""
+
+    def add_others(self, partial: Floats, epoch: int) -> None:
+        """Add the vectors of all other ranks."""
+        from mpi4py import MPI
+
+        wait([self.communicator.Iallreduce(MPI.IN_PLACE, partial)])
+
+
+class Ring(MessageExchange):
+    """One `MessageRing` over all ranks."""
+
+    def __init__(self, communicator: MPI.Intracomm) -> None:
+        super().__init__(communicator)
+        self._ring = MessageRing(self.communicator, range(communicator.size))
+
+    def add_others(self, partial: Floats, epoch: int) -> None:
+        """Add the vectors of all other ranks."""
+        self._ring.add_others(partial)
+
+
+class GroupedRing(MessageExchange):
+    """A `MessageRing` over the rank's group, then the `OuterRing`."""
+
+    def __init__(
+        self, communicator: MPI.Intracomm, groups: Groups, *, outer_every: int, leader: Leader, seed: int
+    ) -> None:
+        super().__init__(communicator)
+        self._inner = MessageRing(self.communicator, group_of(communicator.rank, groups))
+        self._outer = OuterRing(self.communicator, groups, outer_every, leader, seed)
+
+    def add_others(self, partial: Floats, epoch: int) -> None:
+        """Add the vectors of the group, and in some epochs those of the other groups."""
+        self._inner.add_others(partial)
+        self._outer.add_others(partial, epoch)
+
+
+class GroupedRma(MessageExchange):
+    """A `WindowRing` over the rank's group, then the `OuterRing`, of messages."""
+
+    def __init__(
+        self, communicator: MPI.Intracomm, groups: Groups, *, outer_every: int, leader: Leader, seed: int
+    ) -> None:
+        super().__init__(communicator)
+        own = group_of(communicator.rank, groups)
+        self._group = cast("MPI.Intracomm", self.communicator.Split(groups.index(own), communicator.rank))
+        self._inner = WindowRing(self._group)
+        self._outer = OuterRing(self.communicator, groups, outer_every, leader, seed)
+
+    @property
+    def counts(self) -> Counts:
+        """What has been done so far."""
+        slots = self._inner.slots
+        return replace(super().counts, stale=slots.stale, repeated=slots.repeated, missing=slots.missing)
+
+    def add_others(self, partial: Floats, epoch: int) -> None:
+        """Add what has arrived from the group, and in some epochs the sums of the other groups."""
+        self._inner.add_others(partial, epoch)
+        self._outer.add_others(partial, epoch)
+
+    def close(self) -> None:
+        """Free window and communicators."""
+        self._inner.close()
+        self._group.Free()
+        super().close()
+
+
+class Central(SynchronousExchange):
+    """Messages between rank 0 and each other rank: all ranks apply the gradient of one generator.
+
+    Rank 0 receives and sends (n - 1) vectors one after another, so its time grows with the number of ranks.
+    """
+
+    def add_others(self, partial: Floats, epoch: int) -> None:
+        """Add the vectors of all other ranks."""
+        others = range(1, self.communicator.size)
+        if self.communicator.rank:
+            wait([self.communicator.Isend(partial, 0)])
+            wait([self.communicator.Irecv(partial, 0)])
+            return
+        received = partial.copy()
+        for rank in others:
+            wait([self.communicator.Irecv(received, rank)])
+            partial += received
+        wait([self.communicator.Isend(partial, rank) for rank in others])
+
+
+class ChunkRing:
+    """A ring over some ranks of a communicator, in which chunks of the vectors travel.
+
+    2 (n - 1) messages of 1/n of the vector for each member. Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69
+    (2009) 117.
+    """
+
+    def __init__(self, communicator: MPI.Comm, members: Sequence[int]) -> None:
+        self._communicator, self._count = communicator, len(members)
+        self._position = list(members).index(communicator.rank)
+        self._left = members[self._position - 1]
+        self._right = members[(self._position + 1) % self._count]
+
+    def chunk(self, vector: Floats, index: int) -> Floats:
+        """A member's chunk of the vector, a view; the vector may have fewer numbers than there are members."""
+        index %= self._count
+        return vector[vector.size * index // self._count : vector.size * (index + 1) // self._count]
+
+    def scatter(self, vector: Floats) -> Floats:
+        """Add up chunks; returns the own one, a view, which then holds the sum over the members."""
+        received = np.empty(-(-vector.size // self._count), np.float32)
+        for step in range(self._count - 1):
+            target = self.chunk(vector, self._position - 2 - step)
+            part = received[: target.size]
+            self._exchange(self.chunk(vector, self._position - 1 - step), part)
+            target += part
+        return self.chunk(vector, self._position)
+
+    def gather(self, vector: Floats) -> None:
+        """Replace all other chunks by those of the members that own them."""
+        for step in range(self._count - 1):
+            self._exchange(self.chunk(vector, self._position - step), self.chunk(vector, self._position - 1 - step))
+
+    def add_others(self, vector: Floats) -> None:
+        """Add the vectors of the other members, in place."""
+        self.scatter(vector)
+        self.gather(vector)
+
+    def _exchange(self, sent: Floats, received: Floats) -> None:
+        wait([self._communicator.Irecv(received, self._left), self._communicator.Isend(sent, self._right)])
+
+
+class ChunkedRing(SynchronousExchange):
+    """One `ChunkRing` over all ranks."""
+
+    def __init__(self, communicator: MPI.Intracomm) -> None:
+        super().__init__(communicator)
+        self._ring = ChunkRing(self.communicator, range(communicator.size))
+
+    def add_others(self, partial: Floats, epoch: int) -> None:
+        """Add the vectors of all other ranks."""
+        self._ring.add_others(partial)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A rank in a tree."""
+
+    parent: int | None
+    children: tuple[int, ...]
+
+
+def parents(ranks: int) -> tuple[list[int | None], list[int | None]]:
+    """The parent of each rank in both trees; None for the root.
+
+    Odd ranks are the leaves of the first tree. The second one is the first with the order of ranks reversed, or shifted
+    by one if their number is odd, so that a rank (but for one) is a leaf in one of the trees and sends and receives no
+    more than the others. Source: Sanders, Speck and Traeff, Parallel Computing 35 (2009) 581; the numbering is that of
+    NCCL 2.4.
+    """
+    first = [_parent(rank, ranks) for rank in range(ranks)]
+    second: list[int | None] = [None] * ranks
+    for rank, parent in enumerate(first):
+        second[_other(rank, ranks)] = None if parent is None else _other(parent, ranks)
+    return first, second
+
+
+def _parent(rank: int, ranks: int) -> int | None:
+    if rank == 0:
+        return None
+    lowest = rank & -rank
+    parent = (rank ^ lowest) | (lowest << 1)
+    return parent if parent < ranks else rank ^ lowest
+
+
+def _other(rank: int, ranks: int) -> int:
+    """The rank of the second tree that corresponds to a rank of the first."""
+    return (rank + 1) % ranks if ranks % 2 else ranks - 1 - rank
+
+
+def node(tree: list[int | None], rank: int) -> Node:
+    """A rank's parent and children."""
+    return Node(tree[rank], tuple(other for other, parent in enumerate(tree) if parent == rank))
+
+
+class DoubleBinaryTree(SynchronousExchange):
+    """Sums go up both trees at the same time, and down again."""
+
+    def __init__(self, communicator: MPI.Intracomm) -> None:
+        super().__init__(communicator)
+        self._nodes = [node(tree, communicator.rank) for tree in parents(communicator.size)]
+
+    def add_others(self, partial: Floats, epoch: int) -> None:
+        """Add the vectors of all other ranks."""
+        halves = np.array_split(partial, len(self._nodes))
+        arriving = []
+        for tag, (at, half) in enumerate(zip(self._nodes, halves)):
+            buffers = [np.empty_like(half) for _ in at.children]
+            requests = [self.communicator.Irecv(b, child, tag) for b, child in zip(buffers, at.children)]
+            arriving.append((requests, buffers))
+        sent: list[MPI.Request] = []
+        for tag, (at, half, (requests, buffers)) in enumerate(zip(self._nodes, halves, arriving)):
+            for request, buffer in zip(requests, buffers):
+                wait([request])
+                half += buffer
+            if at.parent is not None:
+                sent.append(self.communicator.Isend(half, at.parent, tag))
+        wait(sent)
+        sent = []
+        for tag, (at, half) in enumerate(zip(self._nodes, halves)):
+            if at.parent is not None:
+                wait([self.communicator.Irecv(half, at.parent, tag)])
+            sent += [self.communicator.Isend(half, child, tag) for child in at.children]
+        wait(sent)
+
+
+def torus_shape(ranks: int) -> tuple[int, int]:
+    """Rows and columns, as equal as the divisors of the number allow; one row for a prime number."""
+    rows = next(rows for rows in range(math.isqrt(ranks), 0, -1) if ranks % rows == 0)
+    return rows, ranks // rows
+
+
+class Torus(SynchronousExchange):
+    """Chunks are added up along the rows, then along the columns, then gathered along the rows.
+
+    Source: Mikami et al., arXiv 1811.05233.
+    """
+
+    def __init__(self, communicator: MPI.Intracomm) -> None:
+        super().__init__(communicator)
+        _, columns = torus_shape(communicator.size)
+        row, column = divmod(communicator.rank, columns)
+        self._row = ChunkRing(self.communicator, range(row * columns, (row + 1) * columns))
+        self._column = ChunkRing(self.communicator, range(column, communicator.size, columns))
+
+    def add_others(self, partial: Floats, epoch: int) -> None:
+        """Add the vectors of all other ranks."""
+        self._column.add_others(self._row.scatter(partial))
+        self._row.gather(partial)
+
+
+class Hierarchical(SynchronousExchange):
+    """Reduce to the first rank of each group, all-reduce over these, broadcast within the groups.
+
+    Source: Jia et al., arXiv 1807.11205.
+    """
+
+    def __init__(self, communicator: MPI.Intracomm, groups: Groups) -> None:
+        from mpi4py import MPI
+
+        super().__init__(communicator)
+        own = group_of(communicator.rank, groups)
+        self._group = self.communicator.Split(groups.index(own), communicator.rank)
+        leading = self._group.rank == 0
+        self._leaders = self.communicator.Split(0 if leading else MPI.UNDEFINED, communicator.rank)
+
+    def add_others(self, partial: Floats, epoch: int) -> None:
+        """Add the vectors of all other ranks."""
+        from mpi4py import MPI
+
+        if self._group.rank:
+            wait([self._group.Ireduce(partial, None)])
+        else:
+            wait([self._group.Ireduce(MPI.IN_PLACE, partial)])
+            wait([self._leaders.Iallreduce(MPI.IN_PLACE, partial)])
+        wait([self._group.Ibcast(partial)])
+
+    def close(self) -> None:
+        """Free the communicators."""
+        if self._group.rank == 0:
+            self._leaders.Free()
+        self._group.Free()
+        super().close()
+
+
+__all__ = ["COMPARED", "METHODS", "Counts", "Exchange", "make_exchange", "make_groups"]
+
+_OVER_ALL: dict[str, Callable[[MPI.Intracomm], Exchange]] = {
+    "all-reduce": AllReduce,
+    "ring": Ring,
+    "central": Central,
+    "chunked-ring": ChunkedRing,
+    "double-binary-tree": DoubleBinaryTree,
+    "torus": Torus,
+}
+METHODS = ("none", "all-reduce", "ring", "grouped-ring", "grouped-rma")
+"""Methods of the paper, and the synchronous baseline."""
+COMPARED = ("central", "chunked-ring", "double-binary-tree", "torus", "hierarchical")
+"""Other synchronous methods, for comparison."""
+
+
+def make_exchange(
+    method: str,
+    communicator: MPI.Intracomm,
+    groups: Groups | Sequence[int] | int | None = None,
+    *,
+    outer_every: int = 1,
+    leader: Leader = "first",
+    seed: int = 0,
+) -> Exchange:
+    """An exchange over the ranks of a communicator. All ranks call it, with the same arguments.
+
+    groups: as `make_groups` takes them, or what it has made. outer_every: epochs between two exchanges of the group
+    leaders. seed: that of random leaders. Raises ConfigurationError.
+    """
+    if outer_every < 1:
+        raise ConfigurationError(
+            "must be at least 1", field="solver.outerEvery", value=outer_every, remedy="write 1 or more"
+        )
+    if method == "none":
+        return NoExchange()
+    if method in _OVER_ALL:
+        return _OVER_ALL[method](communicator)
+    if method == "hierarchical":
+        return Hierarchical(communicator, make_groups(groups, communicator))
+    grouped = {"grouped-ring": GroupedRing, "grouped-rma": GroupedRma}
+    if method in grouped:
+        return grouped[method](
+            communicator, make_groups(groups, communicator), outer_every=outer_every, leader=leader, seed=seed
+        )
+    raise ConfigurationError(
+        "is not a method of exchange",
+        field="solver.exchange",
+        value=method,
+        remedy=f"write one of {', '.join((*METHODS, *COMPARED))}",
+    )
+
+
+def make_groups(groups: Groups | Sequence[int] | int | None, communicator: MPI.Intracomm) -> Groups:
+    """The ranks of each group. All ranks call it. Raises ConfigurationError.
+
+    groups: sizes of groups of consecutive ranks, or their number, or None: a group is the ranks of a node. Groups that
+    are made already come back as they are.
+    """
+    if groups is None:
+        return node_groups(communicator)
+    if isinstance(groups, int):
+        return equal_groups(groups, communicator.size)
+    sizes = [group for group in groups if isinstance(group, int)]
+    return groups_of_sizes(sizes, communicator.size) if sizes or not groups else cast("Groups", groups)
