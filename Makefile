@@ -143,6 +143,14 @@ format: $(VENV)/.dev ## Let ruff mend what it can
 generate: $(VENV)/.dev ## Remake what is generated: compiled pipelines, component pages, JSON schemas
 	@$(BIN)/python -m tools.generate
 
+.PHONY: chart
+chart: $(VENV)/.dev ## The Helm chart, from manifests/base and the overlays: build/chart
+	@$(BIN)/python -m tools.chart write build/chart
+
+.PHONY: bundle
+bundle: $(VENV)/.dev ## The bundle for the Operator Lifecycle Manager: build/bundle
+	@$(BIN)/python -m tools.manifests build/bundle
+
 .PHONY: docs
 docs: $(VENV)/.dev ## Build the site from docs/ into build/site; broken links, missing images and orphans fail
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict && echo "site: build/site/index.html; with search: make docs-serve"

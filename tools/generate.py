@@ -28,10 +28,8 @@ from components.solve.component import solve
 from components.train.component import train
 from components.validate.component import validate
 from components.validate_solution.component import validate_solution
-from pipelines import solve_inverse_problem
-from pipelines.train_calorimeter_gan import DEFAULTS, compile_pipeline
-from tools.chart import write_chart
-from tools.manifests import write_bundle, write_node_pools, write_training_runtime
+from pipelines import solve_inverse_problem, train_calorimeter_gan
+from tools.manifests import write_training_runtime
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPONENTS = (plan, simulate, preprocess, train, validate, cost_report, solve, validate_solution)
@@ -47,10 +45,7 @@ def paths() -> list[str]:
         "pipelines/compiled",
         "docs/schema",
         "manifests/crd",
-        "manifests/bundle",
-        "manifests/node-pools",
         "manifests/trainer",
-        "manifests/chart",
         *pages,
     ]
 
@@ -102,15 +97,11 @@ def main(arguments: list[str]) -> None:
     crd_folder = ROOT / "manifests/crd"
     for folder in (compiled_folder, schema_folder, crd_folder):
         folder.mkdir(parents=True, exist_ok=True)
-    for name in DEFAULTS:
-        compile_pipeline(compiled_folder / f"{name.replace('-', '_')}.yaml", name)
+    train_calorimeter_gan.compile_pipeline(compiled_folder / "train_calorimeter_gan.yaml")
     solve_inverse_problem.compile_pipeline(compiled_folder / f"{solve_inverse_problem.NAME.replace('-', '_')}.yaml")
     write_schemas(schema_folder)
     write_custom_resource(crd_folder)
-    write_node_pools(ROOT / "manifests/node-pools")
     write_training_runtime(ROOT / "manifests/trainer")
-    write_bundle(ROOT / "manifests")
-    write_chart(ROOT / "manifests")
     for component in COMPONENTS:
         folder = ROOT / "components" / component.python_func.__name__
         compiler.Compiler().compile(component, str(folder / "component.yaml"))

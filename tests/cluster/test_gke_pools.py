@@ -6,8 +6,11 @@ import re
 import shlex
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
-from caloscale.cluster.capacity.gke_pools import NodePool, catalogue_pools, config_connector, gcloud_command
+from caloscale.cli.main import app
+from caloscale.cluster.capacity.gke_pools import NodePool, catalogue_pools, connector_manifest, gcloud_command
 from caloscale.planning.catalogue.slices import hosts_of
 
 POOLS = catalogue_pools()
@@ -39,7 +42,7 @@ def test_names_are_those_that_gke_takes_and_all_different() -> None:
 
 @pytest.mark.parametrize("pool", POOLS, ids=lambda pool: pool.name)
 def test_manifest_and_command_say_the_same(pool: NodePool) -> None:
-    spec = config_connector(pool, cluster="one", location="europe-west4-a")["spec"]
+    spec = connector_manifest(pool, cluster="one", location="europe-west4-a")["spec"]
     node, message = spec["nodeConfig"], options(pool)
     assert message["cluster"] == spec["clusterRef"]["name"]
     assert message["location"] == spec["location"]
@@ -73,3 +76,18 @@ def test_old_gpu_hosts_are_not_placed_close_together() -> None:
     compact = {pool.machine_type: pool.compact for pool in POOLS}
     assert compact["a2-highgpu-8g"]
     assert not compact["n1-standard-64"]
+
+
+def test_the_command_prints_the_pool_of_a_run_in_both_forms(tmp_path) -> None:
+    run = tmp_path / "run.yaml"
+    run.write_text(
+        "model: {preset: variable-angle}\n"
+        "hardware: {accelerator: nvidia-tesla-v100, count: 32, perNode: 8, region: europe-west4, capacityType: spot}\n"
+    )
+    arguments = ["node-pools", str(run), "--as-of", "2026-11-21", "--location", "europe-west4-a"]
+    typed, printed = (CliRunner().invoke(app, [*arguments, *more]) for more in ([], ["--config-connector"]))
+    assert (typed.exit_code, printed.exit_code) == (0, 0)
+    assert "node-pools create v100-8-spot" in typed.output and "--max-nodes=4" in typed.output
+    pool = yaml.safe_load(printed.output)
+    assert pool["metadata"]["name"] == "v100-8-spot" and pool["spec"]["autoscaling"]["maxNodeCount"] == 4
+    assert pool["spec"]["nodeConfig"]["guestAccelerator"][0]["count"] == 8

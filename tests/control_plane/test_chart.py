@@ -15,7 +15,7 @@ from tools import chart
 from tools.cluster import ControlPlane, is_built
 from tools.cluster.servers import Settings
 
-CHART = Path(__file__).parents[2] / "manifests" / "chart"
+MANIFESTS = Path(__file__).parents[2] / "manifests"
 DEFINITION = ("CustomResourceDefinition", "<none>", "trainingruns.caloscale.dev")
 KEPT = {DEFINITION, ("APIService", "<none>", "v1alpha1.caloscale.dev")}
 """What helm does not remove: a removed definition would delete all runs. The server serves its API group."""
@@ -45,6 +45,8 @@ def test_helm_installs_upgrades_and_leaves_nothing_but_the_definition(
 ) -> None:
     if not chart.helm().is_file():
         pytest.skip("no helm: `python -m tools.chart build` builds it once (a few minutes)")
+    packed = tmp_path / "chart"
+    chart.write_chart(MANIFESTS, packed)
     homes = {name: str(tmp_path / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
     environment = {**os.environ, **homes, "KUBECONFIG": str(control_plane.kubeconfig)}
 
@@ -60,7 +62,7 @@ def test_helm_installs_upgrades_and_leaves_nothing_but_the_definition(
         return str(deployment.spec.template.spec.containers[0].image)
 
     assert ours(control_plane) == set()
-    values = ("caloscale", str(CHART), "--values", str(CHART / "values-kind.yaml"), "--set")
+    values = ("caloscale", str(packed), "--values", str(packed / "values-kind.yaml"), "--set")
     helm("install", *values, "image=registry.example/operator:1")
     try:
         assert image() == "registry.example/operator:1"

@@ -25,7 +25,7 @@ from tools.images import archives
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).resolve().parents[2]
-SECOND = ROOT / "pipelines/compiled/train_on_cluster.yaml"
+COMPILED = ROOT / "pipelines/compiled/train_calorimeter_gan.yaml"
 STEP_SECONDS = 1200.0
 ACCOUNT = "steps"
 BATCH = 12
@@ -93,7 +93,7 @@ def test_plan_train_validate_and_bill_as_pods(runs: Runs, tmp_path: Path) -> Non
     workspace = f"{runs.bucket}/pipeline-runs/whole"
     places = {"root": f"{runs.bucket}/pipelines", "run_id": "whole"}
     given = {"workspace": workspace, "run": document(runs, epochs=4)}
-    walk = CompiledPipeline(SECOND, given, **places)
+    walk = CompiledPipeline(COMPILED, given, **places)
     execute = Pods(runs.cluster, walk.run_id, tmp_path)
     succeeded = walk.run(execute)
     assert succeeded, (walk.ended, {path.stem: path.read_text()[-1500:] for path in tmp_path.glob("*.log")})
@@ -128,7 +128,7 @@ def test_the_run_of_a_terminated_step_stops_and_resumes_when_it_is_retried(runs:
     workspace = f"{runs.bucket}/pipeline-runs/terminated"
     places = {"root": f"{runs.bucket}/pipelines", "run_id": "terminated"}
     given = {"workspace": workspace, "run": document(runs, epochs=4000)}
-    walk = CompiledPipeline(SECOND, given, **places)
+    walk = CompiledPipeline(COMPILED, given, **places)
     execute = Pods(runs.cluster, walk.run_id, tmp_path)
     name = run_name(parse_run(given["run"]), walk.run_id)
 

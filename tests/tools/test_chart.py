@@ -1,4 +1,4 @@
-"""The chart is the overlays: generated from them, and rendered by helm to the same objects."""
+"""The chart is the overlays: made from them, and rendered by helm to the same objects."""
 
 from __future__ import annotations
 
@@ -51,12 +51,23 @@ def objects(text: str) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]): o for o in found}
 
 
-def test_the_chart_is_generated(tmp_path: Path) -> None:
-    copy = tmp_path / "manifests"
-    shutil.copytree(MANIFESTS, copy, ignore=shutil.ignore_patterns("chart"))
-    chart.write_chart(copy)
-    made = {p.relative_to(copy): p.read_bytes() for p in (copy / "chart").rglob("*") if p.is_file()}
-    assert made == {p.relative_to(MANIFESTS): p.read_bytes() for p in (MANIFESTS / "chart").rglob("*") if p.is_file()}
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The chart, as `make chart` makes it."""
+    folder = tmp_path_factory.mktemp("chart")
+    chart.write_chart(MANIFESTS, folder)
+    return folder
+
+
+def test_the_chart_has_the_definitions_and_a_template_for_each_file_of_base(made: Path) -> None:
+    """Without helm: what it installs beside templates is exactly what kubectl would apply."""
+    for file in (MANIFESTS / "crd").glob("training*.yaml"):
+        (packed,) = yaml.safe_load_all((made / "crds" / file.name).read_text(encoding="utf-8"))
+        (applied,) = yaml.safe_load_all(file.read_text(encoding="utf-8"))
+        assert packed["spec"] == applied["spec"]
+    base = yaml.safe_load((MANIFESTS / "base" / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    assert {path.name for path in (made / "templates").iterdir()} >= set(base) - {"../crd", "namespace.yaml"}
+    assert {path.stem for path in made.glob("values-*.yaml")} == {f"values-{name}" for name in OVERLAYS}
 
 
 def test_a_change_that_the_chart_does_not_know_is_named(tmp_path: Path) -> None:
@@ -72,20 +83,20 @@ def test_a_change_that_the_chart_does_not_know_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_helm_renders_what_the_overlay_is(overlay: str, helm: Path, kubectl: str) -> None:
-    values = MANIFESTS / "chart" / f"values-{overlay}.yaml"
+def test_helm_renders_what_the_overlay_is(overlay: str, helm: Path, kubectl: str, made: Path) -> None:
+    values = made / f"values-{overlay}.yaml"
     rendered = run(
-        *(helm, "template", "caloscale", MANIFESTS / "chart", "--namespace", "caloscale-system"),
+        *(helm, "template", "caloscale", made, "--namespace", "caloscale-system"),
         *("--include-crds", "--kube-version", "1.34.4", "--values", values),
     )
     wanted = objects(run(kubectl, "kustomize", MANIFESTS / "overlays" / overlay))
     del wanted["Namespace", "", "caloscale-system"]
     assert objects(rendered) == wanted
-    run(helm, "lint", "--strict", "--quiet", "--kube-version", "1.34.4", MANIFESTS / "chart", "--values", values)
+    run(helm, "lint", "--strict", "--quiet", "--kube-version", "1.34.4", made, "--values", values)
 
 
 @pytest.mark.integration
-def test_values_reach_their_objects(helm: Path, tmp_path: Path) -> None:
+def test_values_reach_their_objects(helm: Path, made: Path, tmp_path: Path) -> None:
     values = {
         "image": "registry.example/operator@sha256:" + "a" * 64,
         "trainer": "registry.example/trainer:2",
@@ -96,28 +107,28 @@ def test_values_reach_their_objects(helm: Path, tmp_path: Path) -> None:
         "queues": [{"name": "gpus", "namespace": "physics", "clusterQueue": "laboratory"}],
     }
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-    made = objects(
+    rendered = objects(
         run(
             helm,
             "template",
             "x",
             "--kube-version",
             "1.34.4",
-            MANIFESTS / "chart",
+            made,
             "-n",
             "physics",
             "--values",
             tmp_path / "values.yaml",
         )
     )
-    (container,) = made["Deployment", "physics", "caloscale-operator"]["spec"]["template"]["spec"]["containers"]
+    (container,) = rendered["Deployment", "physics", "caloscale-operator"]["spec"]["template"]["spec"]["containers"]
     environment = {each["name"]: each.get("value") for each in container["env"]}
     assert container["image"] == values["image"] and environment["CALOSCALE_IMAGE"] == values["trainer"]
     assert environment["CALOSCALE_SOLVER_IMAGE"] == values["solver"]
     assert environment["CALOSCALE_NAMESPACES"] == "physics,muons"
-    assert ("ClusterRoleBinding", "", "caloscale-operator") not in made
-    assert made["ConfigMap", "physics", "caloscale-prices"]["data"] == {"prices.csv": values["prices"]}
-    assert made["ConfigMap", "physics", "caloscale-labels"]["data"] == {"labels.csv": values["labels"]}
-    assert made["LocalQueue", "physics", "gpus"]["spec"] == {"clusterQueue": "laboratory"}
-    bindings = [o for (kind, *_), o in made.items() if kind.endswith("RoleBinding")]
+    assert ("ClusterRoleBinding", "", "caloscale-operator") not in rendered
+    assert rendered["ConfigMap", "physics", "caloscale-prices"]["data"] == {"prices.csv": values["prices"]}
+    assert rendered["ConfigMap", "physics", "caloscale-labels"]["data"] == {"labels.csv": values["labels"]}
+    assert rendered["LocalQueue", "physics", "gpus"]["spec"] == {"clusterQueue": "laboratory"}
+    bindings = [o for (kind, *_), o in rendered.items() if kind.endswith("RoleBinding")]
     assert {s["namespace"] for b in bindings for s in b["subjects"]} == {"physics"}

@@ -74,7 +74,7 @@ def catalogue_pools(accelerators: Iterable[str] | None = None, machine_type: str
     ]
 
 
-def config_connector(pool: NodePool, *, cluster: str, location: str) -> dict[str, Any]:
+def connector_manifest(pool: NodePool, *, cluster: str, location: str) -> dict[str, Any]:
     """The pool as a ContainerNodePool of Config Connector (container.cnrm.cloud.google.com/v1beta1)."""
     spot = pool.capacity_type == "spot"
     node: dict[str, Any] = {
