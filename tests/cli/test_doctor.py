@@ -13,7 +13,7 @@ from threading import Thread
 import psutil
 import pytest
 
-from caloscale.cli import doctor
+from caloscale.cli import measure
 from caloscale.installation import install_command
 from tests.cli.test_main import COMMANDS
 
@@ -21,7 +21,7 @@ from tests.cli.test_main import COMMANDS
 @pytest.fixture(autouse=True)
 def no_tensorflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The import takes seconds; and no cluster is at hand."""
-    monkeypatch.setattr(doctor, "_tensorflow", lambda: doctor.Check("TensorFlow", "2.21.0, devices: 1 CPU"))
+    monkeypatch.setattr(measure, "_tensorflow", lambda: measure.Check("TensorFlow", "2.21.0, devices: 1 CPU"))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "absent"))
 
@@ -32,7 +32,7 @@ def test_the_machine_is_described(command: Callable, monkeypatch: pytest.MonkeyP
             raise PackageNotFoundError
         return "1.0"
 
-    monkeypatch.setattr(doctor, "version", version)
+    monkeypatch.setattr(measure, "version", version)
     done = command("doctor", "--json")
     assert done.code == 0, done.err
     found = {check["what"]: check for check in json.loads(done.out)}

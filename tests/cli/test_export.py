@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 from scipy.special import erf
 
-from caloscale.cli import export
+from caloscale.cli import model as commands
 from caloscale.inference import generator
 from caloscale.inference.export import files, formats
 from caloscale.inference.export.runtimes import exported
@@ -65,7 +65,7 @@ def folders(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Exports of the model, a folder for each target."""
     folder = tmp_path_factory.mktemp("exports")
     for target in ("par04", "ddml"):
-        export.command(target=target, model=model, output=folder / target)
+        commands.export(target=target, model=model, output=folder / target)
     return folder
 
 

@@ -371,22 +371,3 @@ def test_nonsense_in_a_file_of_measurements_stays_as_it_is(command, folder, tmp_
     done = command("calibrate", folder, "-o", file)
     assert done.code == 2 and "m.csv:2" in done.err
     assert file.read_text().startswith("network,steps\n")
-
-
-def test_own_machines_first_in_a_terminal_and_for_scripts(command):
-    own = ("hardware.cloud=none", "hardware.accelerator=nvidia-tesla-v100", "hardware.perNode=4", "hardware.maxNodes=2")
-    words = ["plan", "--preset", "variable-angle", "--as-of", "2026-11-21"]
-    for change in (*own, "train.batchPerReplica=96", "budget.deadline=6h"):
-        words += ["--set", change]
-    for change in ("hardware.cloud=gcp", "hardware.region=europe-west4", "hardware.maxNodes=4"):
-        words += ["--burst", change]
-    made = json.loads(command(*words, "--json").out)
-    assert [share["cloud"] for share in made["shares"]] == ["none", "gcp"] and made["totalSeconds"] <= 6 * 3600
-    shown = command(*words)
-    start = shown.out.index("accelerators ")
-    lines = shown.out[start : shown.out.index("\n- ")].splitlines()
-    assert max(len(line.rstrip()) for line in lines) <= 80
-    assert f"{made['usd']:.2f}" in lines[-1] and "own machines alone train 46" in shown.out
-    assert command(*words, "--set", "budget.deadline=5m").code == 8
-    refused = command(*words, "--figure", "p.svg")
-    assert refused.code == 2 and "--burst" in refused.err

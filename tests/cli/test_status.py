@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from caloscale.cli.status import COLUMNS, _row
+from caloscale.cli.cluster import COLUMNS, _row
 from caloscale.client.runs import RunOnCluster
 from caloscale.status import RunProgress, RunStatus
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console, RenderableType
 
-from caloscale.cli import status, tables
+from caloscale.cli import cluster, tables
 from caloscale.client.runs import RunOnCluster
 from caloscale.sagips.saves import Problem, write_checkpoint, write_problem
 from caloscale.showers.arrays import Showers
@@ -138,11 +138,11 @@ def test_the_table_of_runs_fits_and_has_the_message_below():
     runs = [RunOnCluster("variable-angle-batch-96", "physics", {}, state, "")]
 
     def shown(wide: bool) -> str:
-        out: RenderableType = status._table(runs, "physics", wide=wide)
+        out: RenderableType = cluster._table(runs, "physics", wide=wide)
         console = Console(width=300, file=io.StringIO())
         console.print(out)
         return console.file.getvalue()
 
     narrow = shown(wide=False)
     assert widest(narrow) <= 80 and f"variable-angle-batch-96: {message}" in narrow
-    assert all(column in shown(wide=True) for column in status.COLUMNS)
+    assert all(column in shown(wide=True) for column in cluster.COLUMNS)

@@ -1,4 +1,4 @@
-"""The command ``caloscale``: one file for each command, errors without tracebacks, exit codes that scripts can use."""
+"""The command ``caloscale``: errors without tracebacks, exit codes that scripts can use."""
 
 from __future__ import annotations
 
@@ -12,35 +12,7 @@ from typing import Any, NoReturn
 import typer
 
 from caloscale import __version__
-from caloscale.cli import (
-    amplification,
-    bench,
-    bill,
-    calibrate,
-    doctor,
-    ensemble,
-    export,
-    fetch,
-    generate,
-    inspect,
-    logs,
-    node_pools,
-    plan,
-    preprocess,
-    prices,
-    profile,
-    report,
-    run,
-    simulate,
-    solve,
-    status,
-    stop,
-    study,
-    submit,
-    train,
-    validate,
-    worker,
-)
+from caloscale.cli import cluster, measure, model, money, run, solver
 from caloscale.errors import CaloscaleError, GenerationError, InputError, InvalidValueError, Terminated
 from caloscale.spec.place import check_place
 from caloscale.tensorflow_import import OVERRIDDEN
@@ -87,36 +59,36 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (
-    run,
-    simulate,
-    preprocess,
-    train,
-    validate,
-    solve,
-    ensemble,
-    amplification,
-    report,
-    generate,
-    export,
-    profile,
-    bench,
-    inspect,
-    plan,
-    bill,
-    prices,
-    calibrate,
-    study,
-    submit,
-    status,
-    logs,
-    stop,
-    fetch,
-    node_pools,
-    doctor,
+for command in (
+    run.run,
+    run.simulate,
+    run.preprocess,
+    run.train,
+    run.validate,
+    solver.solve,
+    solver.ensemble,
+    model.amplification,
+    run.report,
+    model.generate,
+    model.export,
+    measure.profile,
+    measure.bench,
+    measure.inspect,
+    money.plan,
+    money.bill,
+    money.prices,
+    money.calibrate,
+    measure.study,
+    cluster.submit,
+    cluster.status,
+    cluster.logs,
+    cluster.stop,
+    cluster.fetch,
+    money.node_pools,
+    measure.doctor,
 ):
-    app.command(name=module.__name__.rpartition(".")[2].replace("_", "-"))(_with_checked_paths(module.command))
-app.command(name="worker", hidden=True)(worker.command)
+    app.command(name=command.__name__.replace("_", "-"))(_with_checked_paths(command))
+app.command(name="worker", hidden=True)(run.worker)
 
 
 @app.callback(invoke_without_command=True)

@@ -63,6 +63,8 @@ Namespace = Annotated[
     str | None,
     typer.Option("--namespace", "-n", help="Namespace of the run; absent: that of the context, in a pod its own."),
 ]
+FIGURES = (".svg", ".png", ".pdf")
+"""Endings of the files into which figures are drawn."""
 RunName = Annotated[str, typer.Argument(help="Name of the run.")]
 
 

@@ -1,16 +1,23 @@
-"""caloscale run: all stages, one after the other."""
+"""Commands of a run on this machine: all stages, or one of them."""
 
 from __future__ import annotations
 
+import logging
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from caloscale.cli.options import Configuration, Json, Overrides, Preset
+from caloscale.cli.options import Configuration, Json, Overrides, Preset, Workspace, folder_of, resolve
+from caloscale.errors import InputError, NotAcceptedError
+from caloscale.status import PROGRESS_FILE_VARIABLE
+
+if TYPE_CHECKING:
+    from caloscale.spec import Data, Run, SolverRun
 
 
-def command(
+def run(
     configuration: Configuration = None,
     preset: Preset = None,
     overrides: Overrides = None,
@@ -29,3 +36,250 @@ def command(
         typer.echo((folder / "summary.json").read_text(encoding="utf-8"))
     else:
         stages.print_outcome(folder)
+
+
+def simulate(
+    configuration: Configuration = None,
+    preset: Preset = None,
+    overrides: Overrides = None,
+    models: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with", help="Model folder that takes over the particles of its kind, energies and angles; repeatable."
+        ),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the HDF5 files.")] = Path("showers"),
+    as_json: Json = False,
+) -> None:
+    """Simulate the showers of a run configuration with Geant4 into HDF5 files; resumes from finished files."""
+    from caloscale.errors import ConfigurationError
+    from caloscale.simulation import simulate
+
+    data = resolve(configuration, preset, overrides, ".").data
+    if data.source != "simulate":
+        raise ConfigurationError(
+            "names showers that are there already",
+            field="data.source",
+            value=data.source,
+            remedy="--set data.source=simulate and data.showers=1500, say; or run caloscale preprocess",
+        )
+    if models:
+        _with_generators(data, models, output, as_json=as_json)
+        return
+    record = simulate(data, output)
+    if as_json:
+        typer.echo(record.model_dump_json(by_alias=True, indent=2))
+    else:
+        rate = f"{record.showers_per_second:.1f} showers/s, {record.core_seconds_per_shower:.3f} core seconds each"
+        rate = rate if record.showers_per_second else "speed not recorded"
+        reused = ", simulated before" if record.reused else ""
+        typer.echo(f"{record.showers} showers ({record.source}) in {output}: {rate}{reused}")
+
+
+def _with_generators(data: Data, models: list[Path], output: Path, *, as_json: bool) -> None:
+    from caloscale.errors import ConfigurationError
+    from caloscale.tensorflow_import import load_tensorflow_quietly
+
+    if data.simulation.engine != "geant4":
+        raise ConfigurationError(
+            "makes whole showers and carries no particles to generators",
+            field="data.simulation.engine",
+            value=data.simulation.engine,
+            remedy="set it to geant4, or leave --with out",
+        )
+    load_tensorflow_quietly()
+    from caloscale.stages.hybrid import simulate_hybrid
+
+    record = simulate_hybrid(data, models, output)
+    if as_json:
+        typer.echo(record.model_dump_json(by_alias=True, indent=2))
+        return
+    typer.echo(
+        f"{record.showers} showers in {output}: {record.generated} particles with {record.generated_energy:.0%} of the "
+        f"energy were generated; {record.geant4_core_seconds_per_shower:.3f} core seconds of Geant4 and "
+        f"{record.generator_seconds_per_shower:.4f} s of the generators each"
+    )
+
+
+def preprocess(
+    configuration: Configuration = None,
+    preset: Preset = None,
+    overrides: Overrides = None,
+    showers: Annotated[
+        str | None, typer.Option(help="HDF5 files: a file, a folder, or gs://bucket/prefix. Absent: data.source.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the shards.")] = Path("dataset"),
+    as_json: Json = False,
+) -> None:
+    """Select, re-bin and compress showers, split off the validation showers, and write TFRecord shards."""
+    from caloscale.errors import ConfigurationError
+    from caloscale.showers.tfrecord.shards import preprocess_showers
+
+    data = resolve(configuration, preset, overrides, ".").data
+    source = showers or data.source
+    if source == "simulate":
+        raise ConfigurationError(
+            "there are no showers to read",
+            field="data.source",
+            value=source,
+            remedy="give --showers FOLDER (made by caloscale simulate), or set data.source to your files",
+        )
+    manifest = preprocess_showers(data, source, output)
+    if as_json:
+        typer.echo(manifest.model_dump_json(by_alias=True, indent=2))
+    else:
+        counts = ", ".join(f"{count} {split}" for split, count in manifest.splits.items())
+        typer.echo(f"{counts} showers ({manifest.source}) of {' x '.join(map(str, manifest.shape))} cells in {output}")
+
+
+def train(
+    configuration: Configuration = None,
+    preset: Preset = None,
+    overrides: Overrides = None,
+    workspace: Workspace = "runs/here",
+    dataset: Annotated[
+        str | None, typer.Option(help="Folder of shards, or gs://bucket/prefix. Absent: <workspace>/dataset.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train generator and discriminator; resumes from the newest checkpoint in the workspace.
+
+    One worker of several when TF_CONFIG says so, as in a TFJob, JobSet or Azure ML job.
+    """
+    from caloscale import stages
+
+    _say_what_is_decided()
+    run = resolve(configuration, preset, overrides, workspace)
+    record = stages.train(run, workspace, dataset or folder_of(workspace) / "dataset")
+    if as_json:
+        typer.echo(record.model_dump_json(by_alias=True, indent=2))
+    else:
+        typer.echo(
+            f"{record.steps} steps of {record.global_batch_size} on {record.replicas} {record.device}, "
+            f"{record.epochs} epochs, {record.showers_per_second:.0f} showers/s, "
+            f"selected epoch {record.selected_epoch}; model in {workspace.rstrip('/')}/training/model"
+        )
+
+
+def _say_what_is_decided() -> None:
+    """Strategy, Keras and shards of this worker go to the standard error stream, beside the warnings."""
+    log = logging.getLogger("caloscale")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+
+
+def validate(
+    configuration: Configuration = None,
+    preset: Preset = None,
+    overrides: Overrides = None,
+    workspace: Workspace = "runs/here",
+    dataset: Annotated[
+        str | None, typer.Option(help="Folder of shards, or gs://bucket/prefix. Absent: <workspace>/dataset.")
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="Model folder. Absent: <workspace>/training/model.")] = None,
+    require_release: Annotated[
+        bool, typer.Option("--require-release", help="Exit with code 10 unless the model is accepted.")
+    ] = False,
+    int8: Annotated[
+        bool,
+        typer.Option(
+            "--int8",
+            help="Judge the model as OpenVINO computes it in int8, and keep the verdict with that export. "
+            "--model: absent, <workspace>/model.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Generate showers, compare them with held-out Monte Carlo, decide by the gates whether the model is accepted."""
+    from caloscale import stages
+    from caloscale.spec.workspace_layout import DATASET, MODEL, TRAINED
+
+    run = resolve(configuration, preset, overrides, workspace)
+    folder = folder_of(workspace)
+    if int8:
+        outcome = stages.validate_int8(run, dataset or folder / DATASET, model or folder / MODEL)
+    else:
+        outcome = stages.validate(run, workspace, dataset or folder / DATASET, model or folder / TRAINED)
+    typer.echo(outcome.evaluation.model_dump_json(by_alias=True, indent=2) if as_json else outcome.verdict)
+    if require_release and outcome.decision != "accepted":
+        raise NotAcceptedError(outcome.decision)
+
+
+def report(workspace: Workspace = "runs/latest", as_json: Json = False) -> None:
+    """Write report.html, summary.json and bill.json from what the stages left."""
+    from caloscale import stages
+
+    run = resolve(None, None, None, workspace)
+    outcome = stages.report(run, workspace)
+    if as_json:
+        typer.echo(outcome.summary.model_dump_json(by_alias=True, indent=2))
+    else:
+        stages.print_outcome(Path(workspace))
+
+
+def worker() -> None:
+    """Train as one of the workers of a run on a cluster; everything comes from the environment of the pod."""
+    from caloscale.cluster.workload.pod_template import RUN_VARIABLE
+    from caloscale.spec import SolverRun, parse_any_run
+    from caloscale.termination import ended_by_sigterm
+
+    text = os.environ.get(RUN_VARIABLE)
+    if text is None:
+        raise InputError(
+            "is not set: this command is for pods of the operator",
+            field=RUN_VARIABLE,
+            remedy="train here with caloscale train or caloscale run",
+        )
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("caloscale").setLevel(logging.INFO)
+    run = parse_any_run(text)
+    with ended_by_sigterm():
+        if isinstance(run, SolverRun):
+            _solve(run)
+        else:
+            _work(run)
+
+
+def _solve(run: SolverRun) -> None:
+    """As the launcher of an MPIJob: start the ranks on all nodes, and report."""
+    from caloscale.client.reporting import ProgressReporter
+    from caloscale.cluster.workload.pod_template import WORKSPACE_VARIABLE
+    from caloscale.stages.solving import new_solver_folder, solve_and_report
+
+    workspace, progress = Path(os.environ[WORKSPACE_VARIABLE]), _progress_file()
+    with ProgressReporter(progress):
+        solve_and_report(run, new_solver_folder(run, workspace.parent, workspace.name))
+
+
+def _scratch() -> Path:
+    from caloscale.cluster.workload.pod_template import SCRATCH
+
+    return Path(os.environ.get("CALOSCALE_SCRATCH", SCRATCH))
+
+
+def _progress_file() -> Path:
+    """The file that training or ranks write their progress into, from now on."""
+    file = _scratch() / "progress.json"
+    os.environ[PROGRESS_FILE_VARIABLE] = str(file)
+    return file
+
+
+def _work(run: Run) -> None:
+    """Shards, training, and after it what worker 0 does alone."""
+    from caloscale import stages
+    from caloscale.client.reporting import ProgressReporter, worker_index
+    from caloscale.cluster.workload.pod_template import DATASET_VARIABLE, WORKSPACE_VARIABLE
+
+    chief = worker_index(os.environ) == 0
+    scratch = _scratch()
+    shared, given = os.environ.get(WORKSPACE_VARIABLE), os.environ.get(DATASET_VARIABLE)
+    workspace = shared if shared is not None and chief else str(scratch / "run")
+    shards = stages.provide_shards(run, scratch, workspace=shared, given=given, chief=chief)
+    trained = scratch / "model"
+    with ProgressReporter(_progress_file()):
+        stages.train(run, workspace, shards, trained)
+    if chief and given is None:  # with shards from elsewhere this is a step of a longer chain
+        stages.validate(run, workspace, shards, trained)
+        stages.report(run, workspace)

@@ -1,4 +1,4 @@
-"""caloscale submit: a run to a cluster or a cloud that runs it."""
+"""Commands of runs on a cluster."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import datetime as dt
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,11 +18,14 @@ from caloscale.cli.options import (
     AsOf,
     Configuration,
     Context,
+    Json,
     Measurements,
     Namespace,
     Overrides,
     Preset,
     Prices,
+    RunName,
+    Wide,
     day_of,
     reach,
     resolve_any,
@@ -28,6 +33,8 @@ from caloscale.cli.options import (
 from caloscale.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from caloscale.client.runs import RunOnCluster
     from caloscale.planning.search.plan import Plan
     from caloscale.spec import AnyRun, Run
@@ -46,7 +53,7 @@ class Target(StrEnum):
     AZUREML = "azureml"
 
 
-def command(
+def submit(
     configuration: Configuration = None,
     preset: Preset = None,
     overrides: Overrides = None,
@@ -241,3 +248,141 @@ def _to_azure(
         return
     checked(job)
     typer.echo(json.dumps(job, indent=2) if as_json else to_yaml(job), nl=as_json)
+
+
+REFRESH_SECONDS = 2.0
+WIDE = frozenset({"layout", "step", "showers/s", "starts", "message"})
+"""Columns that a table of 80 columns does not have; messages are below it."""
+COLUMNS = ("run", "phase", "layout", "step", "epoch", "showers/s", "ends", "USD", "starts", "message")
+
+
+def status(
+    name: Annotated[str | None, typer.Argument(help="Name of a run; absent: all of the namespace.")] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep the table up to date until Ctrl-C.")] = False,
+    wide: Wide = False,
+    as_json: Json = False,
+) -> None:
+    """Show how runs on a cluster are: phase, progress, money, and what they wait for."""
+    from caloscale.cli.tables import console
+    from caloscale.client.runs import find_run, list_runs
+
+    connection, where = reach(context, namespace)
+
+    def read() -> list[RunOnCluster]:
+        return [find_run(connection, where, name)] if name else list_runs(connection, where)
+
+    found = read()
+    if as_json:
+        typer.echo(_as_json(found, one=name is not None))
+        return
+    if not watch:
+        console().print(_table(found, where, wide=wide))
+        return
+    from rich.live import Live
+
+    with Live(_table(found, where, wide=wide), console=console(), auto_refresh=False) as live:
+        while True:
+            time.sleep(REFRESH_SECONDS)
+            live.update(_table(read(), where, wide=wide), refresh=True)
+
+
+def _as_json(found: list[RunOnCluster], *, one: bool) -> str:
+    import json
+
+    listed = [{"name": r.name, "status": json.loads(r.status.model_dump_json(by_alias=True))} for r in found]
+    return json.dumps(listed[0]["status"] if one else listed, indent=2)
+
+
+def _table(found: list[RunOnCluster], namespace: str, *, wide: bool) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    from caloscale.cli.tables import table
+
+    rows = [_row(run) for run in found]
+    made = table(f"runs in namespace {namespace}", COLUMNS, rows, () if wide else WIDE)
+    messages = [Text(f"{row[0]}: {row[-1]}") for row in rows if row[-1] and not wide]
+    return Group(made, *messages)
+
+
+def _row(run: RunOnCluster) -> tuple[str, ...]:
+    status, progress, cost = run.status, run.status.progress, run.status.cost
+    return (
+        run.name,
+        status.phase,
+        status.layout,
+        f"{progress.step}/{progress.steps}" if progress else "",
+        f"{progress.epoch:.1f}/{progress.epochs}" if progress else "",
+        f"{progress.showers_per_second:.0f}" if progress and progress.showers_per_second else "",
+        f"{progress.eta.astimezone():%Y-%m-%d %H:%M %Z}" if progress and progress.eta else "",
+        f"{cost.usd:.2f}" if cost and cost.usd is not None else "",
+        str(sum(attempt.count for attempt in status.attempts)),
+        status.message,
+    )
+
+
+def logs(
+    name: RunName,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="As they come, until the run has finished.")] = False,
+    tail: Annotated[int | None, typer.Option(min=0, help="Only the last lines of each worker.")] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+) -> None:
+    """Print the logs of all workers, each line with its worker."""
+    from caloscale.client.logs import logs
+
+    connection, where = reach(context, namespace)
+    for line in logs(connection, where, name, follow=follow, tail=tail):
+        typer.echo(line)
+
+
+def stop(
+    name: RunName,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete it from the cluster; its bucket stays.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a run that was stopped.")] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+) -> None:
+    """Stop a run after a checkpoint and give its nodes back; --resume resumes it."""
+    from caloscale.client import runs
+    from caloscale.errors import InputError
+
+    if delete and resume:
+        raise InputError("exclude each other", field="--delete, --resume", remedy="give one of them")
+    connection, where = reach(context, namespace)
+    if delete:
+        runs.find_run(connection, where, name)
+        runs.delete(connection, where, name)
+        typer.echo(f"{name} is deleted; its workers save a checkpoint")
+        return
+    runs.suspend(connection, where, name, on=not resume)
+    typer.echo(f"{name} resumes" if resume else f"{name} stops after a checkpoint; caloscale stop --resume resumes it")
+
+
+def fetch(
+    name: RunName,
+    to: Annotated[Path | None, typer.Option(help="Folder; absent: runs/NAME.", show_default=False)] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+) -> None:
+    """Bring a run into a folder: report and model from its workspace, and what it used, for `caloscale bill`.
+
+    The report of a run that has finished is made again: its workers could not know the bill.
+    """
+    from caloscale.client.fetch import fetch
+    from caloscale.client.runs import find_run
+    from caloscale.spec import build_any_run
+    from caloscale.stages.solving import report_any
+    from caloscale.status import FINISHED
+
+    connection, where = reach(context, namespace)
+    folder = to or Path("runs") / name
+    run = find_run(connection, where, name)
+    for problem in fetch(run, folder):
+        typer.echo(f"not brought: {problem}", err=True)
+    if run.status.phase in FINISHED and (folder / "stages").is_dir():
+        failure = None if run.status.phase == "Succeeded" else run.status.message
+        report_any(build_any_run(run.spec), folder, failure=failure)
+    typer.echo(f"{name} is in {folder}; caloscale bill {folder} says what it cost")

@@ -1,4 +1,4 @@
-"""caloscale generate: showers from a trained generator."""
+"""Commands that use a trained model: showers from it, its exported forms, what an enlarged sample is worth."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from caloscale.cli.options import Json
 
 
-def command(
+def generate(
     model: Annotated[Path, typer.Option(help="Model folder, such as runs/latest/model.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="HDF5 file that is written.")],
     count: Annotated[
@@ -101,3 +101,75 @@ def command(
             f"{record.showers_per_second:.0f} showers/s, {record.milliseconds_per_shower:.2f} ms each, "
             f"{record.peak_memory_mib:.0f} MiB of memory"
         )
+
+
+def export(
+    target: Annotated[
+        str | None, typer.Option(help="onnx, par04 (Geant4's example), ddml (key4hep), openvino or openvino-int8.")
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="Model folder, such as runs/latest/model.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder that is written.")] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Repeat the target's call of this file and compare with the network."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a generator for a simulation, or check a file that was written."""
+    from caloscale.errors import InputError
+    from caloscale.inference.export.files import check_file, export_model
+    from caloscale.inference.export.runtimes import FILES, RECORD
+    from caloscale.models.card import read_card
+    from caloscale.tensorflow_import import load_tensorflow_quietly
+
+    if check is not None:
+        for name, value in (("--target", target), ("--output", output)):
+            if value is not None:
+                raise InputError("does not go with --check", field=name, value=str(value), remedy="leave it out")
+        load_tensorflow_quietly()
+        done = check_file(check, model)
+        if as_json:
+            typer.echo(done.model_dump_json(by_alias=True, indent=2))
+        else:
+            typer.echo(
+                f"{done.file}: {done.target}, {done.showers} primaries, largest deviation {done.deviation:.1e} "
+                f"(allowed {done.tolerance:g}), {done.milliseconds_per_shower:.2f} ms a shower on one thread"
+            )
+        return
+    for name, value in (("--target", target), ("--model", model), ("--output", output)):
+        if value is None:
+            raise InputError("is missing", field=name, remedy="give --target, --model and --output, or --check FILE")
+    assert target is not None and model is not None and output is not None
+    read_card(model)  # a folder that is no model is refused before TensorFlow is loaded
+    load_tensorflow_quietly()
+    record = export_model(model, target, output)
+    if as_json:
+        typer.echo(record.model_dump_json(by_alias=True, indent=2))
+    else:
+        file = next(name for name in FILES.values() if name in record.files)
+        typer.echo(f"{output / file} for {target}, deviation {record.deviation:.1e}; {output / 'README.md'}, {RECORD}")
+
+
+def amplification(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs that differ in train.seed alone; or one.")],
+    held_out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of shards with Monte Carlo of another seed. Absent: the first run's validation."),
+    ] = None,
+    showers: Annotated[int, typer.Option(help="Showers of each generator that are measured.", min=100)] = 10_000,
+    worth_of: Annotated[int, typer.Option(help="Generated showers whose worth is stated.", min=1)] = 1_000_000,
+    as_json: Json = False,
+) -> None:
+    """How many Geant4 showers the generators' showers are worth, by gated quantity, and dollars per such shower.
+
+    Writes amplification.json into each run and makes its report again: it shows the result beside the verdict.
+    """
+    from caloscale.report.blocks import markdown
+    from caloscale.report.physics_sections import worth_tables, worth_text
+    from caloscale.stages.amplification import amplification
+
+    worth = amplification(runs, held_out=held_out, showers=showers, worth_of=worth_of)
+    text = (
+        worth.model_dump_json(by_alias=True, indent=2) if as_json else markdown(worth_text(worth), *worth_tables(worth))
+    )
+    typer.echo(text)

@@ -1,0 +1,515 @@
+"""Commands that measure or examine: profile, bench, study, a file of showers, this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import textwrap
+from enum import StrEnum
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from caloscale.cli.options import (
+    FIGURES,
+    AsOf,
+    Context,
+    Json,
+    Measurements,
+    Namespace,
+    Overrides,
+    Preset,
+    Prices,
+    Wide,
+    day_of,
+)
+from caloscale.errors import CaloscaleError
+from caloscale.installation import install_command
+
+if TYPE_CHECKING:
+    from caloscale.profiling.result import Profile
+    from caloscale.spec import Run
+
+
+class By(StrEnum):
+    """What a row of the profile is."""
+
+    PHASE = "phase"
+    LAYER = "layer"
+    OPERATION = "operation"
+
+
+def profile(
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Folder of a run, whose training was profiled; or a run configuration.", show_default=False
+        ),
+    ] = None,
+    preset: Preset = None,
+    overrides: Overrides = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Showers of a step. Absent: 8 of the published networks, 32 of compact.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps that are profiled.")] = 5,
+    by: Annotated[
+        By, typer.Option(help="Phases of the step, layers beside the limit of this machine, or types of operations.")
+    ] = By.PHASE,
+    dataset: Annotated[Path | None, typer.Option(help="Folder of shards. Absent: parametrised showers.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for the figure. Absent: the run's, or none.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Profile some steps, or show the profile of a run's training: shares by phase, speeds, what limits."""
+    if by is not By.PHASE:
+        _break_down(by, _measured(source, preset, overrides, batch), steps, dataset, output, as_json)
+        return
+    profile, folder = _profile(source, preset, overrides, batch, steps, dataset)
+    if as_json:
+        typer.echo(profile.model_dump_json(by_alias=True, indent=2))
+    target = output or folder
+    if target is not None:
+        from caloscale.report.drawing import save_figures
+        from caloscale.report.run_figures import step_profile
+
+        (drawn,) = save_figures(target, [partial(step_profile, profile)])
+    if as_json:
+        return
+    from caloscale.cli.tables import console, table
+    from caloscale.report.run_figures import profile_table
+
+    shares = profile_table(profile)
+    title = (
+        f"{profile.preset}, {profile.device}, {profile.precision}: {profile.steps} steps of "
+        f"{profile.batch} showers, {profile.seconds_per_step:.3g} s each; per cent of a step"
+    )
+    out = console()
+    out.print(table(title, shares.columns, shares.texts()))
+    out.print(
+        f"achieved {profile.gflops:.3g} GFLOP/s, within convolutions and products {profile.matrix_gflops:.3g}; "
+        f"measured peak {profile.peak_gflops:.3g} GFLOP/s",
+        soft_wrap=True,
+    )
+    out.print(profile.statement, soft_wrap=True)
+    if target is not None:
+        typer.echo(f"figure: {drawn.png}")
+
+
+def _profile(
+    source: Path | None,
+    preset: str | None,
+    overrides: list[str] | None,
+    batch: int | None,
+    steps: int,
+    dataset: Path | None,
+) -> tuple[Profile, Path | None]:
+    """The profile, and where a figure of it belongs."""
+    from caloscale.errors import ConfigurationError
+    from caloscale.profiling.result import PROFILE_FILE, Profile
+    from caloscale.spec.block import read_block
+
+    if source is not None and source.is_dir():
+        kept = source / "training" / PROFILE_FILE
+        if not kept.is_file():
+            raise ConfigurationError(
+                "holds no profile",
+                file=source,
+                remedy="trainings of at least 40 steps make one; or give --preset to measure some steps now",
+            )
+        return read_block(Profile, kept, remedy="give --preset to measure some steps now"), source / "figures"
+    run, size = _measured(source, preset, overrides, batch)
+    from caloscale.bench.profiling import profile_step
+
+    return profile_step(run, size, steps=steps, dataset=dataset), None
+
+
+def _measured(
+    source: Path | None, preset: str | None, overrides: list[str] | None, batch: int | None
+) -> tuple[Run, int]:
+    """What is profiled, and the batch; loads TensorFlow."""
+    from caloscale.errors import ConfigurationError
+    from caloscale.spec import load_run
+    from caloscale.tensorflow_import import load_tensorflow_quietly
+    from caloscale.training.processor import set_processor
+
+    if source is not None and source.is_dir():
+        raise ConfigurationError(
+            "is a folder, and the profile of a training is kept by phase alone",
+            field="SOURCE",
+            value=str(source),
+            remedy=f"give {source}/run.yaml, or --preset, to measure some steps now",
+        )
+    run = load_run(source, preset=preset or (None if source else "compact"), overrides=overrides or ())
+    set_processor(run, os.environ)
+    load_tensorflow_quietly()
+    return run, batch or (32 if run.model.is_compact else 8)
+
+
+def _break_down(
+    by: By, measured: tuple[Run, int], steps: int, dataset: Path | None, output: Path | None, as_json: bool
+) -> None:
+    from caloscale.bench.profiling import break_down_step
+    from caloscale.cli.tables import console, table
+    from caloscale.report.run_figures import breakdown_table, step_breakdown
+
+    run, size = measured
+    found = break_down_step(run, size, "layer" if by is By.LAYER else "operation", steps=steps, dataset=dataset)
+    if as_json:
+        typer.echo(found.model_dump_json(by_alias=True, indent=2))
+    else:
+        rows = breakdown_table(found)
+        title = f"{found.preset}, {found.precision}, {found.steps} steps of {found.batch} showers: {rows.caption}"
+        out = console()
+        out.print(table(title, rows.columns, rows.texts()))
+        out.print(
+            f"measured peak {found.peak_gflops:.3g} GFLOP/s, bandwidth {found.gigabytes_per_second:.3g} GB/s",
+            soft_wrap=True,
+        )
+    if output is not None:
+        from caloscale.report.drawing import save_figures
+
+        (drawn,) = save_figures(output, [partial(step_breakdown, found)])
+        if not as_json:
+            typer.echo(f"figure: {drawn.png}")
+
+
+class What(StrEnum):
+    """What can be measured."""
+
+    STEP = "step"
+    CONVOLUTIONS = "convolutions"
+    GENERATE = "generate"
+    INPUT = "input"
+    ALLREDUCE = "allreduce"
+    EXCHANGE = "exchange"
+
+
+class Precision(StrEnum):
+    """Arithmetic of the layers; int8: of convolutions when showers are generated."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    INT8 = "int8"
+
+
+def bench(
+    what: Annotated[
+        What,
+        typer.Argument(
+            help="A training step, its 3D convolutions, generation, the input pipeline, all-reduces, or the solver's "
+            "exchanges."
+        ),
+    ],
+    preset: Annotated[str, typer.Option(help="compact, par04, variable-angle or fixed-angle.")] = "variable-angle",
+    precision: Annotated[
+        Precision | None, typer.Option(help="Absent: that of the preset; for generate all that a runtime offers.")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Showers of a batch. Absent: 8 of the published networks, 32 of compact.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds. Absent: as many as fit into two minutes; convolutions: 7.")
+    ] = None,
+    streams: Annotated[
+        int | None, typer.Option(min=1, help="generate: batches computed at once. Absent: as `caloscale generate`.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="generate: threads of a runtime. Absent: one per core.")
+    ] = None,
+    dataset: Annotated[Path | None, typer.Option(help="input: folder of shards. Absent: parametrised showers.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON into this file.")] = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """Measure ours and the reference alternately, each in a process of its own.
+
+    All convolutions are measured in one process.
+    """
+    from caloscale.bench.tables import Bench, bench_tables, machine_text
+    from caloscale.cli.tables import console, table
+    from caloscale.spec import load_run
+    from caloscale.storage.atomic import atomic_writer
+
+    # int8 is a precision of generation alone; for anything else the run configuration refuses it.
+    of_training = precision is not None and (what, precision) != (What.GENERATE, Precision.INT8)
+    chosen = [*(overrides or ()), *([f"train.precision={precision}"] if of_training else [])]
+    run = load_run(preset=preset, overrides=chosen)
+    size = batch or (32 if run.model.is_compact else 8)
+    # Only what is asked for is loaded.
+    made: Bench
+    if what is What.STEP:
+        from caloscale.bench.training import bench_step
+
+        made = bench_step(run, size, rounds=rounds)
+    elif what is What.CONVOLUTIONS:
+        from caloscale.bench.convolutions import bench_convolutions
+
+        made = bench_convolutions(run, size, rounds=rounds)
+    elif what is What.GENERATE:
+        from caloscale.bench.generate import bench_generate
+
+        precisions = (precision.value,) if precision else tuple(Precision)
+        made = bench_generate(run, size, precisions=precisions, streams=streams, threads=threads, rounds=rounds)
+    elif what is What.INPUT:
+        from caloscale.bench.training import bench_input
+
+        made = bench_input(run, size, dataset=dataset, rounds=rounds)
+    elif what is What.ALLREDUCE:
+        from caloscale.bench.allreduce import bench_allreduce
+
+        made = bench_allreduce(run, rounds=rounds)
+    else:
+        from caloscale.bench.exchange import bench_exchange
+
+        made = bench_exchange(rounds=rounds)
+    text = made.model_dump_json(by_alias=True, indent=2)
+    if output is not None:
+        with atomic_writer(output) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
+    if as_json:
+        typer.echo(text)
+        return
+    out = console()
+    for shown in bench_tables(made):
+        out.print(table(shown.caption, shown.columns, shown.texts()))
+        out.print(shown.note, soft_wrap=True)
+    out.print(machine_text(made.machine), soft_wrap=True)
+
+
+def study(
+    study: Annotated[
+        str | None, typer.Argument(help="Name of a study (see --list), or the YAML file of one.", show_default=False)
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the studies of the package.")] = False,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Another value of an input, or [a, b] of an axis."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of points and results; absent: runs/study-<name>.")
+    ] = None,
+    prices: Prices = None,
+    measurements: Measurements = None,
+    as_of: AsOf = None,
+    wide: Wide = False,
+    as_json: Json = False,
+) -> None:
+    """Run a study: points that are finished are not computed again; tables, figures and statements are left."""
+    from caloscale.cli.tables import console, surplus, table
+    from caloscale.studies.measures import Context
+    from caloscale.studies.report import run_study
+    from caloscale.studies.sweep import load_study, parse_changes, study_names
+
+    if listed or study is None:
+        titles = {name: load_study(name).title for name in study_names()}
+        if as_json:
+            typer.echo(json.dumps(titles, indent=2))
+            return
+        questions = (
+            titles.values() if wide else (textwrap.shorten(each, 54, placeholder=" ...") for each in titles.values())
+        )
+        console().print(table("Studies", ("study", "question"), list(zip(titles, questions))))
+        return
+    asked = load_study(study).changed(parse_changes(changes or ()))
+    folder = output or Path("runs") / f"study-{asked.name}"
+    context = Context(day_of(as_of), tuple(prices or ()), tuple(measurements or ()))
+    words = ["caloscale", "study", study, *(word for change in changes or () for word in ("--set", change))]
+    outcome = run_study(asked, context, folder, shlex.join(words))
+    if as_json:
+        typer.echo(outcome.as_json())
+        raise typer.Exit(outcome.exit_code)
+    out = console()
+    out.print(asked.title, style="bold")
+    for made in outcome.tables:
+        plot = made.sweep.plot
+        drawn = () if plot is None else (plot.x, plot.y, *plot.series)
+        left_out = () if wide else surplus(made.headings, made.cells, keep=(made.headings[0], "figures", *drawn))
+        out.print(table(made.sweep.title, made.headings, made.cells, left_out))
+        if left_out:
+            out.print(f"without the columns {', '.join(left_out)} (--wide shows them)", soft_wrap=True)
+        out.print(made.note, soft_wrap=True)
+    for statement in outcome.statements:
+        out.print(f"- {statement.claim}\n  {statement.finding}", soft_wrap=True)
+    typer.echo(f"report: {folder / 'study.html'}")
+    raise typer.Exit(outcome.exit_code)
+
+
+def inspect(
+    path: Annotated[Path, typer.Argument(help="HDF5 file or folder of them, TFRecord shard or folder of shards.")],
+    shower: Annotated[int, typer.Option(help="Number of the shower that is drawn.", min=0)] = 0,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            help="Picture of one shower (png, svg or pdf). Absent: in the current folder, named like the file."
+        ),
+    ] = None,
+    wide: Wide = False,
+    as_json: Json = False,
+) -> None:
+    """Show the content of a file or folder of showers, and draw one shower of it."""
+    from caloscale.cli.tables import console, table
+    from caloscale.errors import InputError, StorageError
+    from caloscale.report.picture import draw_shower
+    from caloscale.showers.inspection import describe, read_one
+    from caloscale.tensorflow_import import load_tensorflow_quietly
+
+    if picture is not None and as_json:
+        raise InputError("draws nothing with --json", field="--picture", value=str(picture), remedy="leave one out")
+    if picture is not None and picture.suffix not in FIGURES:
+        raise StorageError(
+            "is not a format of figures", file=picture, remedy=f"end its name with one of {', '.join(FIGURES)}"
+        )
+    if path.suffix == ".tfrecord" or (path.is_dir() and not as_json):
+        load_tensorflow_quietly()
+    description = describe(path)
+    if as_json:
+        typer.echo(description.model_dump_json(by_alias=True, indent=2))
+        return
+    described = description.model_dump(mode="json", by_alias=True, exclude={"file"})
+    rows = [(name, _text(name, value, wide=wide)) for name, value in described.items()]
+    console().print(str(path), soft_wrap=True)
+    console().print(table("", ("field", "value"), rows))
+    target = picture or Path(f"{path.stem}-shower{shower}.png")
+    showers, axes = read_one(path, shower)
+    draw_shower(showers, 0, target, axes=axes)
+    typer.echo(f"picture: {target}")
+
+
+RANGES = ("energyGev", "angleDeg", "azimuthDeg", "entryMm", "sumGev", "showersPerFile")
+LONG = ("attributes", "files")
+"""Fields of which only the names or the number are shown without --wide."""
+
+
+def _text(name: str, value: Any, *, wide: bool) -> str:
+    """A value as text: lines for a map, and numbers joined as the field means them."""
+    if value is None:
+        return "absent"
+    if name in RANGES:
+        return f"{value[0]:g} to {value[1]:g}"
+    if name in LONG and not wide and isinstance(value, list):
+        return str(len(value))
+    if isinstance(value, dict):
+        names_only = name in LONG and not wide
+        return "\n".join(key if names_only else f"{key}: {_text('', one, wide=wide)}" for key, one in value.items())
+    if isinstance(value, list):
+        inner = (_text("", one, wide=wide) for one in value)
+        return " x ".join(inner) if name in ("shape", "") else ", ".join(inner)
+    return str(value)
+
+
+MEMORY_GIB = 8
+"""What `make run` needs."""
+CLUSTER_SECONDS = 5.0
+"""Time-out of a question to the cluster, s."""
+
+
+class Check(NamedTuple):
+    """One thing that was looked for."""
+
+    what: str
+    found: str
+    """What is there; empty when it is missing."""
+    remedy: str = ""
+    """The command that gets it; empty when nothing is missing."""
+
+
+def doctor(context: Context = None, namespace: Namespace = None, as_json: Json = False) -> None:
+    """Show what this machine can do: processor, memory, TensorFlow, Geant4, cluster; and how to get what is missing."""
+    checks = [*_machine(), _tensorflow(), *_overridden(), *_packages(), *_cluster(context, namespace)]
+    if as_json:
+        import json
+
+        typer.echo(json.dumps([check._asdict() for check in checks], indent=2))
+        return
+    for check in checks:
+        typer.echo(f"{check.what:<14} {check.found or 'missing'}")
+        if check.remedy:
+            typer.echo(f"{'':<14} get it: {check.remedy}")
+
+
+def _machine() -> list[Check]:
+    from caloscale.bench.machine import describe_machine
+
+    machine = describe_machine()
+    vectors = ", ".join(sorted(i for i in machine.instructions if i in ("avx", "avx2", "avx512f") or "amx" in i))
+    small = machine.memory_gib < MEMORY_GIB
+    return [
+        Check("cores", f"{machine.cores}, {machine.processor}"),
+        Check("instructions", vectors or "no AVX: training is slow"),
+        Check("memory", f"{machine.memory_gib:.0f} GiB", f"a machine with {MEMORY_GIB} GiB" if small else ""),
+    ]
+
+
+def _tensorflow() -> Check:
+    try:
+        from caloscale.tensorflow_import import load_tensorflow_quietly
+
+        load_tensorflow_quietly()
+        import tensorflow as tf
+    except ImportError:
+        return Check(
+            "TensorFlow", "", f"{install_command('train', 'cpu')}; NVIDIA GPU: {install_command('train', 'gpu')}"
+        )
+    kinds = [device.device_type for device in tf.config.list_physical_devices()]
+    counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds)))
+    return Check("TensorFlow", f"{tf.__version__}, devices: {counted}")
+
+
+def _overridden() -> list[Check]:
+    from caloscale.tensorflow_import import OVERRIDDEN
+
+    return [Check("overridden", f"{', '.join(OVERRIDDEN)}: Keras 3 with TensorFlow, float32")] if OVERRIDDEN else []
+
+
+def _packages() -> list[Check]:
+    wanted = {
+        "Geant4": ("calzone", "simulate"),
+        "Kubeflow": ("kfp", "pipeline"),
+        "ONNX Runtime": ("onnxruntime", "infer"),
+        "OpenVINO": ("openvino", "infer"),
+        "Azure ML": ("azure-ai-ml", "azure"),
+    }
+    checks = []
+    for what, (package, extra) in wanted.items():
+        try:
+            checks.append(Check(what, f"{package} {version(package)}"))
+        except PackageNotFoundError:
+            checks.append(Check(what, "", install_command(extra)))
+    return checks
+
+
+def _cluster(context: str | None, namespace: str | None) -> list[Check]:
+    """Whether a cluster answers, and what its user may do with training runs."""
+    from caloscale.client.runs import ask
+    from caloscale.cluster.names import API_VERSION, GROUP, PLURAL
+    from caloscale.connection import active_namespace, connect
+
+    try:
+        connection = connect(context, seconds=CLUSTER_SECONDS)
+        where = namespace or active_namespace(context)
+    except CaloscaleError as error:
+        return [Check("cluster", "", f"{error.problem}; {error.remedy}")]
+    server = connection.api.configuration.host
+    allowed: list[str] = []
+    refused: list[str] = []
+    review: dict[str, Any] = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    try:
+        for verb in ("create", "get", "delete"):
+            attributes = {"group": GROUP, "resource": PLURAL, "verb": verb, "namespace": where}
+            question = {**review, "metadata": {}, "spec": {"resourceAttributes": attributes}}
+            answer = ask(partial(connection.create, question), server)
+            (allowed if answer["status"]["allowed"] else refused).append(verb)
+        known = ask(lambda: connection.serves(API_VERSION), server)
+    except CaloscaleError as error:
+        return [Check("cluster", "", f"kubectl cluster-info ({error.problem})")]
+    right = f"kubectl create rolebinding caloscale --clusterrole=edit --user=YOU -n {where}" if refused else ""
+    return [
+        Check("cluster", server),
+        Check("rights", f"{', '.join(allowed) or 'none'} {PLURAL} in {where}", right),
+        Check("operator", API_VERSION if known else "", "" if known else "make deploy OVERLAY=... CONTEXT=..."),
+    ]

@@ -1,0 +1,401 @@
+"""Commands of machines and money: plan, bill, prices, calibration, node pools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import yaml
+
+from caloscale.cli.options import (
+    FIGURES,
+    AsOf,
+    Configuration,
+    Json,
+    Measurements,
+    Overrides,
+    Preset,
+    Prices,
+    Speeds,
+    Wide,
+    day_of,
+    resolve,
+)
+from caloscale.errors import InputError, StorageError
+
+if TYPE_CHECKING:
+    from caloscale.planning.billing.bill import AgainstEstimate, Bill, PerMillionShowers
+    from caloscale.planning.search.plan import Plan
+
+
+NO_PLAN = 8
+"""Exit code when no candidate can be chosen, or none meets the limits."""
+
+
+def plan(
+    configuration: Configuration = None,
+    preset: Preset = None,
+    overrides: Overrides = None,
+    prices: Prices = None,
+    measurements: Measurements = None,
+    as_of: AsOf = None,
+    generate: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Also plan making N showers, beside Monte Carlo.")
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="First measure this machine, in about two minutes, and plan with it.")
+    ] = False,
+    speeds: Speeds = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw money against time into a file (svg, png or pdf).")] = None,
+    wide: Wide = False,
+    as_json: Json = False,
+) -> None:
+    """Choose machines for a run: accelerator, number, layout, spot or on demand; with time, money and the reasons.
+
+    The machine at hand counts, too, when it was measured (--measure, or caloscale calibrate of a run here). Exit code 8
+    when nothing can be chosen, or nothing meets budget.maxUsd and budget.deadline.
+    """
+    from caloscale.planning.catalogue.measurements import load_measurements
+    from caloscale.planning.catalogue.prices import load_prices
+    from caloscale.planning.search.plan import plan
+    from caloscale.report.plan import describe_speed, is_met
+    from caloscale.stages.planning import keep_speeds, load_speeds
+
+    if figure is not None and figure.suffix not in FIGURES:
+        raise StorageError("is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(FIGURES)}")
+    run = resolve(configuration, preset, overrides, ".")
+    if measure:
+        from caloscale.bench.own_machine import measure_machine
+
+        own = measure_machine(run)
+        kept = keep_speeds([own], speeds)
+        typer.echo(f"{describe_speed(own)}\nmachines: {kept}", err=as_json)
+    made = plan(
+        run,
+        load_prices(prices or ()),
+        load_measurements(measurements or ()),
+        day_of(as_of),
+        speeds=load_speeds(speeds),
+        generate=generate,
+    )
+    if figure is not None:
+        _draw(made, figure)
+    if as_json:
+        typer.echo(made.model_dump_json(by_alias=True, indent=2))
+    else:
+        _show_candidates(made, wide)
+        if figure is not None:
+            typer.echo(f"figure: {figure}")
+    if not is_met(made):
+        raise typer.Exit(NO_PLAN)
+
+
+def _draw(made: Plan, figure: Path) -> None:
+    from caloscale.report.plan import draw_plan
+    from caloscale.storage.atomic import atomic_writer
+
+    with atomic_writer(figure) as temporary:
+        draw_plan(made, temporary)
+
+
+def _show_candidates(made: Plan, wide: bool) -> None:
+    from caloscale.cli.tables import console, surplus, table
+    from caloscale.report.plan import FRONT_COLUMNS, WIDE_COLUMNS, headline, making_in_words, remarks, tables, verdict
+
+    out = console()
+    out.print(verdict(made), style="bold", soft_wrap=True)
+    out.print(headline(made), soft_wrap=True)
+    if made.making is not None:
+        out.print(making_in_words(made.making), soft_wrap=True)
+    for shown in tables(made):
+        rows = shown.texts()
+        only_wide = WIDE_COLUMNS if shown.columns == FRONT_COLUMNS else ()
+        left_out = () if wide else surplus(shown.columns, rows, ("hours", "USD", "basis"), only_wide)
+        out.print()
+        out.print(table(shown.caption, shown.columns, rows, left_out))
+    out.print()
+    for remark in remarks(made):
+        out.print(f"- {remark}", soft_wrap=True)
+
+
+def bill(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, or its usage file.")],
+    prices: Prices = None,
+    wide: Wide = False,
+    as_json: Json = False,
+) -> None:
+    """Say what a run cost, where the money went, and how that differs from the estimate and why."""
+    from caloscale.stages.planning import bill_of
+
+    made = bill_of(run, prices or ())
+    if as_json:
+        typer.echo(made.model_dump_json(by_alias=True, indent=2))
+    else:
+        _show_bill(made, wide)
+
+
+def _show_bill(made: Bill, wide: bool) -> None:
+    from caloscale.cli.tables import console, table
+    from caloscale.planning.billing.bill import SMALL_BILL_USD
+    from caloscale.stages.planning import NO_SPEED
+
+    out = console()
+    digits = 4 if made.usd < SMALL_BILL_USD else 2
+    epoch = "no epoch finished" if made.usd_per_epoch is None else f"{made.usd_per_epoch:.{digits + 1}f} USD an epoch"
+    out.print(
+        f"run {made.name}: {made.usd:.{digits}f} USD at the prices of {made.as_of} "
+        f"(seen on {made.prices_observed_on}), "
+        f"{made.attempts} {'start' if made.attempts == 1 else 'starts'}, {made.interruptions} interruptions, {epoch}"
+        + ("" if made.co2_kg is None else f", at most {made.co2_kg:.1f} kg CO2 of the accelerators"),
+        style="bold",
+        soft_wrap=True,
+    )
+    rows = [
+        (
+            f"{n.title}\n{n.region} {n.capacity_type}",
+            f"{n.node_hours:.{digits}f}",
+            f"{n.usd_per_node_hour:.4f}",
+            f"{n.usd:.{digits}f}",
+        )
+        for n in made.nodes
+    ]
+    out.print(table("nodes", ("node", "node hours", "USD/hour", "USD"), rows))
+    parts: list[tuple[str, str, str, str]] = [
+        (p.purpose, f"{p.usd:.{digits}f}", f"{p.share:.1%}", p.meaning) for p in made.parts
+    ]
+    parts.append(("all", f"{made.usd:.{digits}f}", "", ""))
+    out.print(
+        table("where the money went", ("purpose", "USD", "share", "what it is"), parts, () if wide else ("what it is",))
+    )
+    if made.against_estimate is None:
+        out.print("no estimate: the run's folder holds no plan.json")
+    else:
+        _show_difference(made.against_estimate, digits)
+    if made.per_million_showers is not None:
+        out.print(_per_million(made.per_million_showers))
+    if made.own_machine:
+        out.print(
+            "- ran on a machine of one's own: its seconds at the rate of the machine above, not converted between "
+            "machines; what the training does not time (comparisons during it, saving) is in training",
+            soft_wrap=True,
+        )
+    elif made.per_million_showers is None:
+        out.print(f"- {NO_SPEED}", soft_wrap=True)
+    for warning in made.warnings:
+        out.print(f"- warning: {warning}", soft_wrap=True)
+
+
+def _show_difference(against: AgainstEstimate, digits: int) -> None:
+    from caloscale.cli.tables import console, table
+
+    low, high = against.estimated_interval
+    title = (
+        f"estimate {against.estimated_usd:.2f} USD ({low:.2f} to {high:.2f}); "
+        f"the bill lies {'in' if against.inside else 'outside'} that interval"
+    )
+    rows = [(cause.cause, f"{cause.usd:+.{digits}f}") for cause in against.causes]
+    console().print(
+        table(title, ("cause of the difference", "USD"), [*rows, ("all", f"{against.difference_usd:+.{digits}f}")])
+    )
+
+
+def _per_million(price: PerMillionShowers) -> str:
+    said = {
+        "generated": price.generated_usd,
+        "with the run": price.generated_with_training_usd,
+        "by Monte Carlo": price.monte_carlo_usd,
+    }
+    parts = [f"{usd:.2f} USD {name}" for name, usd in said.items() if usd is not None]
+    more = "" if price.break_even_showers is None else f"; cheaper from {price.break_even_showers:,.0f} showers on"
+    return f"a million showers: {', '.join(parts)}{more}"
+
+
+def prices(
+    prices: Prices = None,
+    as_of: AsOf = None,
+    region: Annotated[str | None, typer.Option(help="Only this region.")] = None,
+    sku: Annotated[str | None, typer.Option(help="Only what has this in its name, such as v100.")] = None,
+    machines: Annotated[bool, typer.Option("--machines", help="List the machine types instead.")] = False,
+    wide: Wide = False,
+    as_json: Json = False,
+) -> None:
+    """List the prices in effect on a day, with when and where each was seen."""
+    if machines:
+        for option, value in (("--prices", prices), ("--as-of", as_of), ("--region", region)):
+            if value:
+                raise InputError(
+                    "does not belong to --machines: machine types are the same everywhere and have no prices",
+                    field=option,
+                    remedy=f"leave out {option} or --machines",
+                )
+        _show_machines((sku or "").lower(), wide, as_json)
+        return
+    from caloscale.cli.tables import console, table
+    from caloscale.planning.catalogue.prices import list_prices, load_prices
+
+    listed = list_prices(load_prices(prices or ()), day_of(as_of), region=region, sku=sku)
+    if as_json:
+        typer.echo(listed.model_dump_json(by_alias=True, indent=2))
+        return
+    rows = [
+        (
+            row.provider,
+            row.region,
+            row.sku,
+            row.sku_kind,
+            "included" if row.includes_host else "",
+            row.capacity_type,
+            f"{row.usd_per_unit_hour:g}",
+            f"{row.effective_from} to {row.effective_to or 'now'}",
+            str(row.observed_on),
+            f"{row.source}{'' if row.confidence == 'list' else f' ({row.confidence})'}",
+        )
+        for row in listed.rows
+    ]
+    columns = ("cloud", "region", "sku", "kind", "host", "capacity", "USD/hour", "in effect", "seen", "source")
+    out = console()
+    out.print(
+        table(f"prices of {listed.as_of}", columns, rows, () if wide else ("cloud", "host", "in effect", "source"))
+    )
+    if listed.warnings:
+        out.print(f"{len(listed.warnings)} of {len(rows)} prices are stale (spot: 90 days, on demand: 365), such as")
+        out.print(f"- {listed.warnings[0]}", soft_wrap=True)
+
+
+def _show_machines(name: str, wide: bool, as_json: bool) -> None:
+    import json
+
+    from caloscale.cli.tables import console, table
+    from caloscale.planning.catalogue.machines import load_machines
+    from caloscale.planning.catalogue.slices import load_slices
+
+    wanted = [m for m in load_machines() if name in m.title.lower()]
+    slices = [s for s in load_slices() if name in s.title.lower()]
+    if as_json:
+        made = {
+            "machines": [m.model_dump(mode="json", by_alias=True) for m in wanted],
+            "slices": [s.model_dump(mode="json", by_alias=True) for s in slices],
+        }
+        typer.echo(json.dumps(made, indent=2))
+        return
+    rows = [
+        (m.provider, m.machine_type, f"{m.per_node} x {m.accelerator}" if m.accelerator else "", str(m.vcpus),
+         f"{m.memory_gib:g}", str(m.observed_on), m.source)
+        for m in wanted
+    ]  # fmt: skip
+    narrow = () if wide else ("source",)
+    columns = ("cloud", "machine type", "accelerators", "vCPU", "GiB", "seen", "source")
+    out = console()
+    out.print(table("machines", columns, rows, narrow))
+    rows_of_slices = [
+        (s.accelerator, s.topology, str(s.chips), f"{s.hosts} x {s.machine_type}", str(s.observed_on), s.source)
+        for s in slices
+    ]
+    out.print(table("TPU slices", ("TPU", "topology", "chips", "hosts", "seen", "source"), rows_of_slices, narrow))
+
+
+def calibrate(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or their usage files.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="CSV that plans read with --measurements, for runs on rented machines; other runs in it stay.",
+        ),
+    ] = None,
+    measurements: Measurements = None,
+    speeds: Speeds = None,
+    wide: Wide = False,
+    as_json: Json = False,
+) -> None:
+    """Turn finished runs into measurements for plans: rented machines into --output, this one into --speeds."""
+    from caloscale.cli.tables import console, table
+    from caloscale.report.plan import describe_speed
+    from caloscale.stages.planning import calibrate_runs, speeds_file
+
+    made = calibrate_runs(runs, output, measurements or (), speeds=speeds)
+    if as_json:
+        typer.echo(made.model_dump_json(by_alias=True, indent=2))
+        return
+    for own in made.own_machines:
+        typer.echo(describe_speed(own))
+    if made.own_machines:
+        typer.echo(f"machines: {speeds or speeds_file()}")
+    if not made.residuals:
+        return
+    residuals = [
+        (
+            row.source,
+            f"{row.count} x {row.accelerator}",
+            f"{row.step_seconds:.3f}",
+            f"{row.predicted_seconds:.3f}",
+            f"{row.predicted_interval[0]:.3f} to {row.predicted_interval[1]:.3f}",
+            f"{row.error:+.1%}",
+            "in" if row.inside else "outside",
+        )
+        for row in made.residuals
+    ]
+    out = console()
+    columns = ("run", "accelerators", "step s", "predicted", f"{made.level:.0%} interval", "error", "is")
+    narrow = () if wide else ("predicted",)
+    out.print(table("steps, and what had been predicted without them", columns, residuals, narrow))
+    forms = [
+        (f"{f.accelerator} at {f.cloud}", f.form, f"{f.leave_one_out:.1%}", f"{f.held_out:.1%}", f.mechanism)
+        for f in made.forms
+    ]
+    if forms:
+        columns_of_forms = ("accelerator", "form", "leave one out", "largest held out", "mechanism")
+        narrow = () if wide else ("mechanism",)
+        out.print(table("forms of the model, with these runs: mean errors", columns_of_forms, forms, narrow))
+    for rate in made.interruptions:
+        out.print(f"{rate.accelerator}, {rate.region}: {rate.per_node_hour:.4f} interruptions of a spot node per hour")
+    typer.echo(f"measurements: {output}")
+
+
+def node_pools(
+    configuration: Configuration = None,
+    preset: Preset = None,
+    overrides: Overrides = None,
+    cluster: Annotated[str, typer.Option(help="Name of the GKE cluster.")] = "caloscale",
+    location: Annotated[
+        str | None, typer.Option(help="Zone or region of the cluster; absent: the region of the plan.")
+    ] = None,
+    config_connector: Annotated[
+        bool, typer.Option("--config-connector", help="Print a manifest for Config Connector instead.")
+    ] = False,
+    prices: Prices = None,
+    measurements: Measurements = None,
+    as_of: AsOf = None,
+) -> None:
+    """Print the gcloud commands that make the node pools of a run: machines, spot taints, placement, network."""
+    from caloscale.cluster.capacity.gke_pools import NodePool, connector_manifest, gcloud_command
+    from caloscale.errors import InputError
+    from caloscale.planning.catalogue.measurements import load_measurements
+    from caloscale.planning.catalogue.prices import load_prices
+    from caloscale.planning.search.plan import plan
+
+    run = resolve(configuration, preset, overrides, ".")
+    made = plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))
+    best = made.chosen
+    if best is None:
+        raise InputError("nothing was chosen", field="budget", remedy="; ".join(made.notes) or "see caloscale plan")
+    if best.cloud != "gcp":
+        raise InputError(
+            "is planned on another cloud", field="hardware.cloud", value=best.cloud, remedy="--set hardware.cloud=gcp"
+        )
+    pool = NodePool(
+        accelerator=best.accelerator,
+        machine_type=best.machine_type,
+        per_node=best.count // best.nodes,
+        capacity_type=best.capacity_type,
+        topology=best.topology,
+        max_nodes=best.nodes,
+    )
+    typer.echo(f"# {best.nodes} nodes, about {best.usd:.2f} USD for the whole run")
+    place = {"cluster": cluster, "location": location or best.region}
+    if config_connector:
+        typer.echo(yaml.safe_dump(connector_manifest(pool, **place), sort_keys=False), nl=False)
+    else:
+        typer.echo(gcloud_command(pool, **place))
