@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from caloscale.cli.main import app
 from caloscale.cluster.capacity.gke_pools import NodePool, catalogue_pools, connector_manifest, gcloud_command
-from caloscale.planning.catalogue.slices import hosts_of
+from caloscale.planning.catalogue.hardware import hosts_of
 
 POOLS = catalogue_pools()
 

@@ -14,7 +14,7 @@ from caloscale.cluster.capacity.nodes import node_of, pools_of
 from caloscale.cluster.capacity.placement import choose_placement
 from caloscale.cluster.workload.backends import render
 from caloscale.errors import ConfigurationError, InputError, PriceError
-from caloscale.planning.catalogue.accelerators import load_accelerators
+from caloscale.planning.catalogue.hardware import load_accelerators
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
 from caloscale.report.plan import in_words

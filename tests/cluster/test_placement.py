@@ -16,7 +16,7 @@ from caloscale.cluster.capacity.placement import choose_placement, shortage, ver
 from caloscale.cluster.capacity.resizing import resize, shrink, worker_configuration
 from caloscale.cluster.capacity.scale_from_zero import scale_from_zero_pools
 from caloscale.cluster.workload.pod_template import pod_template
-from caloscale.planning.catalogue.accelerators import load_accelerators
+from caloscale.planning.catalogue.hardware import load_accelerators
 from caloscale.planning.search.plan import plan
 from caloscale.spec import build_run
 from tests.cluster import examples as ex

@@ -12,9 +12,9 @@ from caloscale.errors import InputError, PriceError
 from caloscale.planning.billing.bill import Speed, bill
 from caloscale.planning.billing.calibration import calibrate
 from caloscale.planning.billing.usage import Attempt, MeasuredTraining, NodeUse, RunUse, measurement_of
+from caloscale.planning.catalogue.hardware import load_slices
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
-from caloscale.planning.catalogue.slices import load_slices
 from caloscale.planning.search.plan import plan
 from caloscale.spec import load_run
 from tests.cluster.examples import BESIDE

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.planning.search.choice import choose, pareto_front
+from caloscale.planning.search.candidates import choose, pareto_front
 
 amount = st.floats(0.01, 1e6)
 candidates = st.lists(st.tuples(amount, amount, st.booleans()), min_size=1, max_size=40)

@@ -19,7 +19,7 @@ def test_the_worked_example_runs_and_gives_what_it_promises(capsys):
 
 def test_figures_of_the_page_are_those_of_the_code():
     """Numbers that a change of the catalogue or the model would make wrong."""
-    from caloscale.planning.catalogue.accelerators import load_networks
+    from caloscale.planning.catalogue.hardware import load_networks
     from caloscale.planning.catalogue.measurements import load_measurements
     from caloscale.planning.step_time.throughput import compare_forms, fit_steps
 

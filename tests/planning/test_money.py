@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from caloscale.planning.billing.bill import Speed, bill
 from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
-from caloscale.planning.catalogue.prices import load_prices
-from caloscale.planning.catalogue.slices import Slice
-from caloscale.planning.money import CENT, SMALL_UNIT, split_exactly
+from caloscale.planning.catalogue.hardware import Slice
+from caloscale.planning.catalogue.prices import CENT, SMALL_UNIT, load_prices, split_exactly
 from caloscale.planning.search.offers import find_offers
 from caloscale.spec import Hardware
 

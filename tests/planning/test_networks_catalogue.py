@@ -8,7 +8,7 @@ import pytest
 
 from caloscale.models import build
 from caloscale.models.arithmetic import flops
-from caloscale.planning.catalogue.accelerators import load_networks
+from caloscale.planning.catalogue.hardware import load_networks
 from caloscale.spec import PRESETS, load_run
 
 

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from caloscale.cli.options import day_of
 from caloscale.errors import InputError, PriceError
-from caloscale.planning.catalogue.machines import find_machine, load_machines
-from caloscale.planning.catalogue.prices import Key, PriceRow, list_prices, load_prices, stale_warning, today
-from caloscale.planning.catalogue.rates import machine_rate
+from caloscale.planning.catalogue.hardware import find_machine, load_machines
+from caloscale.planning.catalogue.prices import (
+    Key,
+    PriceRow,
+    list_prices,
+    load_prices,
+    machine_rate,
+    stale_warning,
+    today,
+)
 from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows, rows_csv
 from caloscale.spec import build_run
 from caloscale.stages import planning

@@ -7,16 +7,31 @@ from hypothesis import strategies as st
 
 from caloscale.bench.allreduce import ring_seconds
 from caloscale.errors import ConfigurationError, InputError
-from caloscale.planning.catalogue.accelerators import load_accelerators, load_carbon, load_networks
+from caloscale.planning.catalogue.hardware import (
+    find_slices,
+    load_accelerators,
+    load_carbon,
+    load_networks,
+    load_slices,
+)
 from caloscale.planning.catalogue.measurements import (
     Measurement,
     interruption_rate,
     load_measurements,
 )
 from caloscale.planning.catalogue.rows import rows_csv
-from caloscale.planning.catalogue.slices import find_slices, load_slices
-from caloscale.planning.step_time.forms import FLAT, STRAGGLERS, TREE, TWO_LEVEL, Setups
-from caloscale.planning.step_time.throughput import compare_forms, expected_maximum, fit_steps, leave_one_out, setups_of
+from caloscale.planning.step_time.throughput import (
+    FLAT,
+    STRAGGLERS,
+    TREE,
+    TWO_LEVEL,
+    Setups,
+    compare_forms,
+    expected_maximum,
+    fit_steps,
+    leave_one_out,
+    setups_of,
+)
 from caloscale.planning.step_time.timing import Timings
 
 NETWORK = load_networks()["variable-angle"]

@@ -9,7 +9,7 @@ import pytest
 
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
-from caloscale.planning.step_time.forms import Setups
+from caloscale.planning.step_time.throughput import Setups
 from caloscale.planning.step_time.timing import Timings
 from caloscale.studies.epochs import cost_ratio, epoch_cost
 

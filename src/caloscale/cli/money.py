@@ -267,8 +267,7 @@ def _show_machines(name: str, wide: bool, as_json: bool) -> None:
     import json
 
     from caloscale.cli.tables import console, table
-    from caloscale.planning.catalogue.machines import load_machines
-    from caloscale.planning.catalogue.slices import load_slices
+    from caloscale.planning.catalogue.hardware import load_machines, load_slices
 
     wanted = [m for m in load_machines() if name in m.title.lower()]
     slices = [s for s in load_slices() if name in s.title.lower()]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from caloscale.cluster.accounting import first_day, interruptions, node_totals
 from caloscale.cluster.capacity.nodes import node_use
 from caloscale.planning.billing.usage import Attempt, MeasuredTraining, RunUse
-from caloscale.planning.catalogue.accelerators import load_accelerators
+from caloscale.planning.catalogue.hardware import load_accelerators
 from caloscale.planning.search.plan import Plan
 from caloscale.spec import AnyRun, Run
 from caloscale.status import AttemptStatus, Placed, RunStatus

@@ -10,8 +10,7 @@ from caloscale.cluster.capacity.pods import Pod
 from caloscale.cluster.names import CPU
 from caloscale.errors import InputError
 from caloscale.planning.billing.bill import SMALL_BILL_USD, rates_of_use, usd_of_use
-from caloscale.planning.catalogue.prices import Prices
-from caloscale.planning.money import CENT, SMALL_UNIT, split_exactly
+from caloscale.planning.catalogue.prices import CENT, SMALL_UNIT, Prices, split_exactly
 from caloscale.status import AttemptStatus, NodeTotals, NodeUsage, Placed, RunCost, RunProgress, RunStatus
 
 HOUR = 3600.0

@@ -14,10 +14,9 @@ from caloscale.errors import InputError
 from caloscale.planning.billing.bill import Bill, Speed, bill
 from caloscale.planning.billing.calibration import Calibration, calibrate
 from caloscale.planning.billing.usage import RunUse, measurement_of
-from caloscale.planning.catalogue.machines import find_machine
+from caloscale.planning.catalogue.hardware import find_machine
 from caloscale.planning.catalogue.measurements import Measurement, load_measurements
-from caloscale.planning.catalogue.prices import load_prices, today
-from caloscale.planning.catalogue.rates import machine_rate
+from caloscale.planning.catalogue.prices import load_prices, machine_rate, today
 from caloscale.planning.catalogue.rows import read_rows, rows_csv
 from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of
 from caloscale.planning.search.plan import Plan

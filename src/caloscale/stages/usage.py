@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from caloscale.errors import InputError
 from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
-from caloscale.planning.catalogue.machines import find_machine
+from caloscale.planning.catalogue.hardware import find_machine
 from caloscale.spec import PricedMachine
 from caloscale.stages.record import EarlierAttempt, StageRecord
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 
-from caloscale.planning.catalogue.accelerators import load_accelerators
-from caloscale.planning.catalogue.machines import find_machine
+from caloscale.planning.catalogue.hardware import find_machine, find_slices, load_accelerators
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.catalogue.prices import CapacityType, Key, Prices
-from caloscale.planning.catalogue.rates import Rate, add_up, machine_rate
-from caloscale.planning.catalogue.slices import find_slices
+from caloscale.planning.catalogue.prices import CapacityType, Key, Prices, Rate, add_up, machine_rate
 from caloscale.planning.search.offers import slice_rate
 from caloscale.spec.block import Block
 

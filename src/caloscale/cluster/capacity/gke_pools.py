@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from caloscale.cluster.names import GKE_SPOT
-from caloscale.planning.catalogue.machines import load_machines
+from caloscale.planning.catalogue.hardware import load_machines, load_slices
 from caloscale.planning.catalogue.prices import CapacityType
-from caloscale.planning.catalogue.slices import load_slices
 
 # The families that may be placed close together (GKE: compact placement); n1 may not.
 COMPACT_FAMILIES = ("a2", "a3", "a4", "g2")

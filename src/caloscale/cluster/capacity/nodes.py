@@ -13,10 +13,8 @@ from kubernetes.utils import parse_quantity
 from caloscale.cluster.capacity.labels import Concept, Meaning, NodeLabels, load_labels
 from caloscale.cluster.names import CPU, GPU, TPU
 from caloscale.planning.billing.usage import NodeUse
-from caloscale.planning.catalogue.accelerators import load_accelerators
-from caloscale.planning.catalogue.machines import OWN, provider_of
+from caloscale.planning.catalogue.hardware import OWN, load_accelerators, load_slices, provider_of
 from caloscale.planning.catalogue.prices import CapacityType
-from caloscale.planning.catalogue.slices import load_slices
 from caloscale.status import NodeTotals, Placed
 
 KIND = ("machine_type", "accelerator", "per_node", "topology", "region", "capacity_type")

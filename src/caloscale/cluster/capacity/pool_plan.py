@@ -15,11 +15,9 @@ from caloscale.cluster.capacity.nodes import Pool, PoolKey, kind_of, node_use
 from caloscale.cluster.names import CPU
 from caloscale.errors import InputError, InvalidValueError, PriceError, with_remedy
 from caloscale.planning.billing.bill import rates_of_use
-from caloscale.planning.catalogue.accelerators import replicas_of
-from caloscale.planning.catalogue.machines import provider_of
+from caloscale.planning.catalogue.hardware import hosts_of, provider_of, replicas_of
 from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.catalogue.prices import Prices
-from caloscale.planning.catalogue.slices import hosts_of
 from caloscale.planning.search.offers import cluster_rate
 from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import AnyRun, Hardware, Run, SolverRun

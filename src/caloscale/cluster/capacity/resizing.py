@@ -11,7 +11,7 @@ from caloscale.cluster.capacity.nodes import Pool, PoolKey, kind_of
 from caloscale.cluster.capacity.placement import fits
 from caloscale.cluster.capacity.pool_plan import Catalogue, hardware_of, pool_of, requests_of, usd_per_hour_of
 from caloscale.errors import InputError
-from caloscale.planning.catalogue.accelerators import load_accelerators, load_networks, replicas_of
+from caloscale.planning.catalogue.hardware import load_accelerators, load_networks, replicas_of
 from caloscale.planning.step_time.layout import memory_problem
 from caloscale.spec import AnyRun, SolverRun
 from caloscale.status import Placed

@@ -8,8 +8,7 @@ from caloscale.cluster.capacity.gke_pools import NodePool, catalogue_pools
 from caloscale.cluster.capacity.nodes import Node, Pool, PoolKey
 from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO, hardware_of
 from caloscale.cluster.names import GKE_ACCELERATOR, GKE_SPOT, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, INSTANCE_TYPE
-from caloscale.planning.catalogue.machines import find_machine
-from caloscale.planning.catalogue.slices import find_slices
+from caloscale.planning.catalogue.hardware import find_machine, find_slices
 from caloscale.spec import AnyRun
 
 USABLE = 0.9

@@ -10,12 +10,26 @@ from typing import Literal
 from pydantic import Field
 
 from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
-from caloscale.planning.catalogue.accelerators import load_accelerators, load_carbon
-from caloscale.planning.catalogue.machines import Machine, find_machine, own_machine
-from caloscale.planning.catalogue.prices import Prices
-from caloscale.planning.catalogue.rates import Rate, RatePart
-from caloscale.planning.catalogue.slices import Slice, find_slices
-from caloscale.planning.money import CENT, SECONDS_PER_HOUR, SMALL_UNIT, held_usd, split_exactly, usd_of
+from caloscale.planning.catalogue.hardware import (
+    Machine,
+    Slice,
+    find_machine,
+    find_slices,
+    load_accelerators,
+    load_carbon,
+    own_machine,
+)
+from caloscale.planning.catalogue.prices import (
+    CENT,
+    SECONDS_PER_HOUR,
+    SMALL_UNIT,
+    Prices,
+    Rate,
+    RatePart,
+    held_usd,
+    split_exactly,
+    usd_of,
+)
 from caloscale.planning.search.offers import cluster_rate, node_rate
 from caloscale.planning.search.plan import Plan
 from caloscale.spec.block import Block

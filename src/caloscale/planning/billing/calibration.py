@@ -8,7 +8,7 @@ import numpy as np
 
 from caloscale.errors import InputError
 from caloscale.planning.billing.usage import RunUse, measurement_of
-from caloscale.planning.catalogue.accelerators import load_networks
+from caloscale.planning.catalogue.hardware import load_networks
 from caloscale.planning.catalogue.measurements import Measurement, interruption_rate
 from caloscale.planning.catalogue.rows import rows_csv
 from caloscale.planning.search.own_machine import MachineSpeed

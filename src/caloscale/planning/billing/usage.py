@@ -7,8 +7,8 @@ import datetime as dt
 from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
-from caloscale.planning.catalogue.accelerators import find_accelerator
-from caloscale.planning.catalogue.measurements import Measurement, Provider
+from caloscale.planning.catalogue.hardware import Provider, find_accelerator
+from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.catalogue.prices import CapacityType
 from caloscale.spec.block import Block
 

@@ -10,11 +10,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from caloscale.errors import InputError, InvalidValueError, shorten
-from caloscale.planning.catalogue.accelerators import load_accelerators
+from caloscale.planning.catalogue.hardware import Provider, load_accelerators
 from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
 from caloscale.spec.problem import suggest
-
-Provider = Literal["gcp", "azure", "kind", "none"]
 
 
 class Measurement(SourcedRow):

@@ -7,11 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from caloscale.errors import ConfigurationError, PriceError
-from caloscale.planning.catalogue.accelerators import Accelerator, find_accelerator, load_accelerators
-from caloscale.planning.catalogue.machines import OWN, Machine, find_machine, load_machines, own_machine
-from caloscale.planning.catalogue.prices import CapacityType, Key, PriceRow, Prices
-from caloscale.planning.catalogue.rates import Rate, add_up, machine_rate
-from caloscale.planning.catalogue.slices import Slice, find_slices, load_slices
+from caloscale.planning.catalogue.hardware import (
+    OWN,
+    Accelerator,
+    Machine,
+    Slice,
+    find_accelerator,
+    find_machine,
+    find_slices,
+    load_accelerators,
+    load_machines,
+    load_slices,
+    own_machine,
+)
+from caloscale.planning.catalogue.prices import CapacityType, Key, PriceRow, Prices, Rate, add_up, machine_rate
 from caloscale.planning.step_time.layout import unreachable
 from caloscale.spec import Hardware
 

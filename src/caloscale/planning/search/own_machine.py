@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from caloscale.errors import InputError
-from caloscale.planning.catalogue.machines import find_machine
-from caloscale.planning.catalogue.prices import CapacityType, Prices
-from caloscale.planning.catalogue.rates import Rate
+from caloscale.planning.catalogue.hardware import find_machine
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, CapacityType, Prices, Rate, usd_of
 from caloscale.planning.catalogue.rows import SourcedRow
-from caloscale.planning.money import SECONDS_PER_HOUR, usd_of
 from caloscale.planning.search.offers import node_rate
 from caloscale.spec import Data, Run
 from caloscale.spec.block import Block

@@ -9,20 +9,20 @@ from typing import Literal
 import numpy as np
 
 from caloscale.errors import PriceError
-from caloscale.planning.catalogue.accelerators import load_accelerators
-from caloscale.planning.catalogue.machines import Machine, load_machines
+from caloscale.planning.catalogue.hardware import Machine, Slice, load_accelerators, load_machines
 from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.catalogue.prices import Prices
-from caloscale.planning.catalogue.slices import Slice
 from caloscale.planning.search.candidates import (
     HOUR,
     Candidates,
+    Limit,
+    choose,
     find_candidates,
     micro_batch,
+    pareto_front,
     timings_of,
     work_seconds,
 )
-from caloscale.planning.search.choice import Limit, choose, pareto_front
 from caloscale.planning.search.offers import rate_of
 from caloscale.planning.search.own_machine import MachineSpeed, Making, OwnTraining, plan_making, plan_training
 from caloscale.planning.search.spot import NEVER_SECONDS, break_even_rate

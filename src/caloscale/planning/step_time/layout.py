@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from caloscale.errors import ConfigurationError
-from caloscale.planning.catalogue.accelerators import Accelerator, Network
+from caloscale.planning.catalogue.hardware import Accelerator, Network
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.step_time.forms import Setups
+from caloscale.planning.step_time.throughput import Setups
 from caloscale.planning.step_time.timing import Timing
 from caloscale.spec.block import Block
 from caloscale.spec.train import TrainingPrecision

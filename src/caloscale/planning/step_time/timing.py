@@ -9,10 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import ConfigurationError, InputError
-from caloscale.planning.catalogue.accelerators import Accelerator, Network, find_accelerator, load_networks
+from caloscale.planning.catalogue.hardware import Accelerator, Network, find_accelerator, load_networks
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.step_time.forms import FORMS, TWO_LEVEL, Setups
-from caloscale.planning.step_time.throughput import DEFAULT_SCATTER, ScaledModel, StepModel, fit_steps
+from caloscale.planning.step_time.throughput import (
+    DEFAULT_SCATTER,
+    FORMS,
+    TWO_LEVEL,
+    ScaledModel,
+    Setups,
+    StepModel,
+    fit_steps,
+)
 
 Numbers = NDArray[np.float64]
 EPOCH_OVERHEAD_SECONDS = 4.0

@@ -1,0 +1,323 @@
+"""Hardware of the catalogue: accelerators, machine types, TPU slices, and what is known of a network beforehand."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import math
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from caloscale.errors import ConfigurationError, InputError, InvalidValueError
+from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
+from caloscale.spec.problem import suggest
+
+
+class Accelerator(SourcedRow):
+    """A GPU, or a TPU chip with all its cores."""
+
+    accelerator: str = Field(min_length=1)
+    """Name: the GKE label of a GPU, the generation of a TPU (tpu-v3)."""
+    kind: Literal["gpu", "tpu"]
+    """gpu or tpu."""
+    replicas: int = Field(ge=1, le=2)
+    """Replicas of the network: one a GPU, one a TPU core (v2 and v3 have two cores a chip)."""
+    memory_gib: float = Field(gt=0)
+    """Memory, GiB."""
+    peak_tflops: float = Field(gt=0)
+    """Peak arithmetic in the precision that TensorFlow trains in by default, TFLOP/s."""
+    bandwidth_gb_per_s: float = Field(gt=0)
+    """Memory bandwidth, GB/s."""
+    watts: float | None = Field(default=None, gt=0)
+    """Thermal design power, W; absent: not published."""
+    estimated_from: str
+    """Accelerator whose measurements are scaled when there are none of this one."""
+
+
+class Network(SourcedRow):
+    """A preset as the planner sees it."""
+
+    network: str = Field(min_length=1)
+    """Preset."""
+    gflop_per_shower: float = Field(gt=0)
+    """Arithmetic of a training step per shower, GFLOP."""
+    generator_mb: float = Field(gt=0)
+    """Gradients of the generator, MB; summed over the replicas twice a step."""
+    discriminator_mb: float = Field(gt=0)
+    """Gradients of the discriminator, MB; summed over the replicas twice a step."""
+    activation_mib: float = Field(gt=0)
+    """Smallest memory that a step needs per shower of the batch, MiB: the layers' outputs stored once in float32."""
+    cells: int = Field(gt=0)
+    """Cells of a shower for which arithmetic and memory hold."""
+
+    def on(self, cells: int) -> Network:
+        """The network on showers of this many cells: arithmetic and memory grow with those of a layer.
+
+        Fewer layers save less than this says: a compact network on a fifth of them does half of the arithmetic.
+        """
+        ratio = cells / self.cells
+        return self.model_copy(
+            update={
+                "gflop_per_shower": ratio * self.gflop_per_shower,
+                "activation_mib": ratio * self.activation_mib,
+                "cells": cells,
+            }
+        )
+
+    @property
+    def reduced_bytes(self) -> tuple[float, ...]:
+        """Sizes of the all-reduces of a step, bytes."""
+        return (self.discriminator_mb * 1e6,) * 2 + (self.generator_mb * 1e6,) * 2
+
+
+class Carbon(SourcedRow):
+    """Carbon intensity of a region's electricity."""
+
+    region: str = Field(min_length=1)
+    """Region of the cloud."""
+    grams_per_kwh: float = Field(gt=0)
+    """g CO2 equivalent per kWh."""
+
+
+@functools.cache
+def load_accelerators() -> dict[str, Accelerator]:
+    """All accelerators by name."""
+    rows = [row for _, row in read_rows(builtin("accelerators.csv"), Accelerator, InputError)]
+    return {row.accelerator: row for row in rows}
+
+
+@functools.cache
+def load_networks() -> dict[str, Network]:
+    """All networks by preset."""
+    return {row.network: row for _, row in read_rows(builtin("networks.csv"), Network, InputError)}
+
+
+@functools.cache
+def load_carbon() -> dict[str, Carbon]:
+    """Carbon intensity by region; regions without a row have none."""
+    return {row.region: row for _, row in read_rows(builtin("carbon.csv"), Carbon, InputError)}
+
+
+def replicas_of(accelerator: str, count: int) -> int:
+    """Replicas of the network on so many accelerators, or processors' nodes: one each where nothing else is known."""
+    known = load_accelerators().get(accelerator)
+    return count * (known.replicas if known is not None else 1)
+
+
+def find_accelerator(name: str, *, field: str = "hardware.accelerator") -> Accelerator:
+    """The accelerator of a name; raises ConfigurationError with the nearest name."""
+    known = load_accelerators()
+    if name not in known:
+        raise ConfigurationError(
+            "is not an accelerator of the catalogue",
+            field=field,
+            value=name,
+            remedy=suggest(name, known) or f"one of: {', '.join(known)}",
+        )
+    return known[name]
+
+
+Provider = Literal["gcp", "azure", "kind", "none"]
+
+
+class Machine(SourcedRow):
+    """A node: a machine type with the GPUs that are attached to it (none: a CPU machine)."""
+
+    provider: Provider
+    """Cloud that has it; kind: nodes of a cluster on the user's own machine, which have no price; none: not in the
+    catalogue."""
+    machine_type: str = Field(min_length=1)
+    """Name of the machine type."""
+    accelerator: str = ""
+    """GPU model, as the GKE label says it; empty: none."""
+    per_node: int = Field(default=0, ge=0, le=64)
+    """GPUs of the node."""
+    vcpus: int = Field(gt=0)
+    """Virtual processors (two to a core on most machines)."""
+    memory_gib: float = Field(gt=0)
+    """Memory, GiB."""
+    priced_by: Literal["parts", "host", "whole", "none", "own"]
+    """parts: vCPU and GiB of the family, plus GPUs; host: a row for the host, plus GPUs; whole: one row for
+    everything; none: not priced; own: a row of one's own for the machine type, or for each GPU."""
+    price_sku: str = ""
+    """sku of the price rows: the family (parts), the host (host) or the machine (whole)."""
+    price_units: float = Field(default=1, gt=0)
+    """Units of the host row: a2-highgpu-8g costs eight times a2-highgpu-1g."""
+    usual: bool = True
+    """Whether the planner considers it where no machine type is given: one host for each GPU and number."""
+    note: str = ""
+    """What else a reader should know."""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Machine:
+        if bool(self.accelerator) != bool(self.per_node):
+            raise InvalidValueError("accelerator and per_node belong together", remedy="give both or neither")
+        if bool(self.price_sku) == (self.priced_by == "none"):
+            raise InvalidValueError("price_sku is needed unless priced_by is none", remedy="name the rows of the price")
+        return self
+
+    @property
+    def title(self) -> str:
+        """Machine type and accelerators, such as ``n1-standard-64 with 8 x nvidia-tesla-v100``."""
+        return self.machine_type + (f" with {self.per_node} x {self.accelerator}" if self.accelerator else "")
+
+
+@functools.cache
+def load_machines() -> tuple[Machine, ...]:
+    """All nodes of the catalogue; raises InputError for duplicate rows."""
+    rows = read_rows(builtin("machines.csv"), Machine, InputError)
+    seen = set()
+    for source, row in rows:
+        key = (row.provider, row.machine_type, row.accelerator, row.per_node)
+        if key in seen:
+            raise InputError("is given twice", file=source, value=row.title, remedy="remove one of the rows")
+        seen.add(key)
+    return tuple(row for _, row in rows)
+
+
+OWN = "own"
+"""Machine type and region of machines that have none."""
+
+
+def own_machine(machine_type: str, accelerator: str = "", per_node: int = 0) -> Machine:
+    """A machine that is not in the catalogue; its size is not known here."""
+    return Machine(
+        provider="none",
+        machine_type=machine_type or OWN,
+        accelerator=accelerator if per_node else "",
+        per_node=per_node if accelerator else 0,
+        vcpus=1,
+        memory_gib=1,
+        priced_by="own",
+        price_sku=machine_type or OWN,
+        source="run configuration, or labels of the nodes",
+        observed_on=dt.date.min,
+    )
+
+
+def provider_of(machine_type: str, topology: str | None = None) -> Provider:
+    """Who sells a machine type, or a TPU slice; none: it is not in the catalogue."""
+    if topology is not None:
+        return "gcp"
+    return next((machine.provider for machine in load_machines() if machine.machine_type == machine_type), "none")
+
+
+def find_machine(machine_type: str, *, accelerator: str = "", per_node: int = 0) -> Machine:
+    """The node with a machine type and GPUs; a type whose GPUs are fixed needs no accelerator.
+
+    Raises InputError with the nearest name, or with what the catalogue has.
+    """
+    machines = load_machines()
+    of_type = [machine for machine in machines if machine.machine_type == machine_type]
+    if not of_type:
+        raise InputError(
+            "is not a machine type of the catalogue",
+            field="machineType",
+            value=machine_type,
+            remedy=suggest(machine_type, {machine.machine_type for machine in machines})
+            or "see caloscale prices --machines",
+        )
+    wanted = [m for m in of_type if (m.accelerator, m.per_node) == (accelerator, per_node)]
+    if not wanted and not accelerator:
+        wanted = of_type if len(of_type) == 1 else []
+    if not wanted:
+        raise InputError(
+            f"has no {per_node} x {accelerator or 'GPU'} in the catalogue",
+            field="machineType",
+            value=machine_type,
+            remedy="it comes as " + ", ".join(m.title for m in of_type),
+        )
+    return wanted[0]
+
+
+class Slice(SourcedRow):
+    """A TPU slice: chips in a topology, on hosts of a machine type."""
+
+    accelerator: str = Field(min_length=1)
+    """TPU generation, such as tpu-v3."""
+    label: str = ""
+    """Value of the node label cloud.google.com/gke-tpu-accelerator."""
+    machine_type: str = Field(min_length=1)
+    """Machine type of the hosts."""
+    chips_per_host: int = Field(ge=1)
+    """Chips of a host."""
+    topology: str = Field(pattern=r"^\d+(x\d+){1,2}$")
+    """Chips along each axis."""
+    hosts: int = Field(ge=1)
+    """Hosts: product(topology) / chips per host."""
+    price_kind: Literal["tpu_slice", "tpu_chip"]
+    """Whether the catalogue prices the slice or the chip."""
+    price_sku: str = Field(min_length=1)
+    """sku of the price row."""
+    retired: bool = False
+    """Not sold any more."""
+    note: str = ""
+    """What else a reader should know."""
+
+    @model_validator(mode="after")
+    def _divides(self) -> Slice:
+        if hosts_of(self.topology, self.chips_per_host) != self.hosts:
+            raise InvalidValueError(
+                f"{self.topology} at {self.chips_per_host} chips a host is not {self.hosts} hosts",
+                remedy="hosts = product(topology) / chips per host",
+            )
+        return self
+
+    @property
+    def chips(self) -> int:
+        """Chips of the slice."""
+        return math.prod(map(int, self.topology.split("x")))
+
+    @property
+    def title(self) -> str:
+        """Type, topology and host, such as ``tpu-v3 2x2 (ct3-hightpu-4t)``."""
+        return f"{self.accelerator} {self.topology} ({self.machine_type})"
+
+
+def hosts_of(topology: str, chips_per_host: int) -> int:
+    """Hosts of a slice, product(topology) / chips per host; raises ValueError when that is no whole number."""
+    chips = math.prod(map(int, topology.split("x")))
+    if chips % chips_per_host:
+        raise InvalidValueError(
+            f"topology {topology} has {chips} chips, no multiple of {chips_per_host} a host",
+            remedy="choose another topology or machine type",
+        )
+    return chips // chips_per_host
+
+
+@functools.cache
+def load_slices() -> tuple[Slice, ...]:
+    """All slices of the catalogue."""
+    return tuple(row for _, row in read_rows(builtin("slices.csv"), Slice, InputError))
+
+
+def find_slices(
+    accelerator: str, *, topology: str | None = None, chips: int | None = None, machine_type: str | None = None
+) -> list[Slice]:
+    """Slices of a TPU generation with a topology, a number of chips and a machine type of the hosts, as far as given.
+
+    A topology may exist on two machine types (v5e 2x4: one host of 8 chips or two of 4).
+    Raises ConfigurationError that lists what exists when there is none.
+    """
+    all_of = [row for row in load_slices() if row.accelerator == accelerator]
+    fitting = [row for row in all_of if topology in (None, row.topology) and chips in (None, row.chips)]
+    found = [row for row in fitting if machine_type in (None, row.machine_type)]
+    if fitting and not found:
+        exist = ", ".join(row.machine_type for row in fitting)
+        raise ConfigurationError(
+            f"has no slice {fitting[0].topology} of {accelerator}",
+            field="hardware.machineType",
+            value=machine_type,
+            remedy=f"one of {exist}",
+        )
+    if not found:
+        exist = ", ".join(dict.fromkeys(f"{row.topology} ({row.chips} chips)" for row in all_of))
+        raise ConfigurationError(
+            f"{accelerator} has no such slice"
+            + (f" of {chips} chips (hardware.count)" if None not in (topology, chips) else ""),
+            field="hardware.topology" if topology is not None else "hardware.count",
+            value=topology if topology is not None else chips,
+            remedy=f"there are {exist}",
+        )
+    return found
