@@ -293,6 +293,8 @@ def test_a_worker_that_came_and_went_between_two_reconciles_used_its_node(contro
 def test_what_was_seen_does_not_change_while_events_come(controller: Controller) -> None:
     """A decision iterates over it beside the threads of the watches."""
     controller.store.put("Pod", pod("gan-1-worker-0", 50))
+    controller.store.put("Pod", pod("gan-1-worker-1", 51))
+    controller.store.put("Pod", pod("gan-1-worker-1", 52), gone=True)
     observed = controller._observe(RUN, dt.datetime.now(dt.UTC))
     assert observed is not None
     before = (dict(observed[0].gone_pods), dict(observed[0].nodes), len(observed[0].pods))
@@ -302,6 +304,7 @@ def test_what_was_seen_does_not_change_while_events_come(controller: Controller)
             "Node", ex.spot(node) | {"metadata": {**ex.spot(node)["metadata"], "resourceVersion": "9"}}
         )
     assert (dict(observed[0].gone_pods), dict(observed[0].nodes), len(observed[0].pods)) == before
+    assert len(before[0]) == 1
 
 
 def test_a_status_that_was_not_written_is_not_taken_for_written(controller: Controller, server: Server) -> None:
