@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -341,3 +342,34 @@ def test_one_run_at_a_time_is_decided_about(controller: Controller, monkeypatch:
     monkeypatch.setattr(controller.store, "assume", noting(controller.store.assume))
     controller._reconcile(RUN)
     assert held == [True, True] and not controller._deciding.locked()
+
+
+def test_a_process_without_the_lease_follows_and_decides_nothing(
+    controller: Controller, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its refreshes continue, so that it forgets what is gone; with the lease it decides about what it knows."""
+    refreshes, written = threading.Semaphore(0), threading.Event()
+    monkeypatch.setattr(controller, "settings", controller.settings.model_copy(update={"resync_seconds": 0.01}))
+    monkeypatch.setattr(controller.watches, "are_listed", lambda: True)
+    monkeypatch.setattr(controller, "_refresh", refreshes.release)
+    write = controller._write
+
+    def writing(*given: Any) -> str:
+        written.set()
+        return write(*given)
+
+    monkeypatch.setattr(controller, "_write", writing)
+    controller.queue.add(RUN)
+    loop = threading.Thread(target=controller.run, daemon=True)
+    loop.start()
+    try:
+        for _ in range(3):
+            assert refreshes.acquire(timeout=60)
+        assert controller.synced.is_set() and not controller.ready
+        assert not written.is_set() and server.version == 10
+        controller.lead()
+        assert written.wait(60) and controller.ready
+    finally:
+        controller.stop()
+        loop.join(60)
+    assert not loop.is_alive() and status(controller).phase != "Pending"

@@ -23,7 +23,7 @@ log = logging.getLogger("caloscale.operator")
 
 
 def main() -> None:
-    """Wait for the lease, then watch and reconcile until SIGTERM."""
+    """Watch, wait for the lease, then reconcile until SIGTERM."""
     level = os.environ.get("CALOSCALE_LOG", "INFO").upper()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("urllib3").setLevel(logging.WARNING)
@@ -43,19 +43,21 @@ def main() -> None:
     # alive: waiting for the lease, or at work
     checks = {
         "/healthz": lambda: worker.ident is None or (worker.is_alive() and controller.watches.are_alive()),
-        "/readyz": controller.synced.is_set,
+        "/readyz": lambda: controller.ready,
     }
     if settings.health_port:
         serve_health(settings.health_port, checks)
     if settings.metrics_port:
         start_http_server(settings.metrics_port, registry=metrics.registry)
-    if not election.acquire(ended):
-        return
-    log.info("%s is active", settings.identity)
-    threading.Thread(target=election.keep, args=(_lost,), name="lease", daemon=True).start()
+    # As in controller-runtime, what the cluster holds is read before the lease is had: a successor decides at once.
     worker.start()
     controller.watches.start()
     try:
+        if not election.acquire(ended):
+            return
+        log.info("%s is active", settings.identity)
+        threading.Thread(target=election.keep, args=(_lost,), name="lease", daemon=True).start()
+        controller.lead()
         ended.wait()
     finally:
         controller.stop()

@@ -52,6 +52,7 @@ class Controller:
         self.store = Store()
         self.watches = Watches(connection, self.notice, self.listed, settings.namespaces, settings.resync_seconds)
         self.synced = threading.Event()
+        self._leads = threading.Event()
         self._stop = threading.Event()
         self.queue: WorkQueue[RunKey] = WorkQueue()
         self._first_event: dict[RunKey, float] = {}
@@ -93,8 +94,18 @@ class Controller:
 
     # --- work
 
+    def lead(self) -> None:
+        """From now on this process decides; before, it only follows what there is, so that it need not read it then."""
+        self._first_event.clear()
+        self._leads.set()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it decides: it leads, and everything was listed."""
+        return self._leads.is_set() and self.synced.is_set()
+
     def run(self) -> None:
-        """Until `stop`: when everything was listed, what is due."""
+        """Until `stop`: when everything was listed, and from `lead` on, what is due."""
         refreshed = float("-inf")
         while not self._stop.is_set():
             if not self.synced.is_set():
@@ -106,6 +117,9 @@ class Controller:
             if now >= refreshed + self.settings.resync_seconds:
                 refreshed = now
                 self._refresh()
+            if not self._leads.is_set():
+                self._leads.wait(0.05)
+                continue
             run = self.queue.get(1.0)
             if run is not None and not self._stop.is_set():
                 self._threads.submit(self._work, run)
