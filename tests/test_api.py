@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -14,15 +17,27 @@ import pytest
 import caloscale
 from caloscale.showers.arrays import Showers
 from tests.physics.conftest import DATA, make_showers
+from tests.pipelines.conftest import OVERRIDES
 
-NAMES = {"Generator", "evaluate", "load_run", "plan", "read_showers"}
+CLASSES = {"Evaluation", "Generator", "Run", "Showers"}
+NAMES = CLASSES | {
+    "bill",
+    "evaluate",
+    "load_run",
+    "plan",
+    "read_showers",
+    "run",
+    "simulate",
+    "train",
+    "validate",
+}
 
 
 def test_the_public_names_are_these() -> None:
     stub = ast.parse(Path(caloscale.__file__).with_suffix(".pyi").read_text())
     typed = {name.asname for node in stub.body if isinstance(node, ast.ImportFrom) for name in node.names}
-    assert set(caloscale.__all__) == typed == NAMES
-    for name in NAMES - {"Generator"}:
+    assert set(caloscale.__all__) == typed == NAMES == {name for name in dir(caloscale) if name[0] != "_"}
+    for name in NAMES - CLASSES:
         function = getattr(caloscale, name)
         signature = inspect.signature(function)
         assert inspect.getdoc(function) and signature.return_annotation is not signature.empty
@@ -55,6 +70,23 @@ def test_showers_come_in_the_cells_of_the_networks(tmp_path: Path) -> None:
     np.testing.assert_allclose(showers.ecal_sum_gev, cells[1:].sum((1, 2, 3)), rtol=1e-5)
 
 
+def test_a_run_in_a_line() -> None:
+    run = caloscale.load_run(preset="compact", overrides=["data.showers=300", "train.epochs=2"])
+    assert repr(run) == "Run(compact, 300 showers, 2 epochs, this machine)"
+
+
+def test_showers_in_a_line_and_in_a_notebook() -> None:
+    showers = replace(make_showers(3, 1), source="generated", seed=7)
+    cells = " x ".join(map(str, showers.cells_gev.shape[1:]))
+    assert repr(showers).startswith(f"Showers(3 of {cells} cells, ") and repr(showers).endswith("generated, seed 7)")
+    assert showers[1:].seed == 7 and repr(showers[:0]) == f"Showers(0 of {cells} cells, generated, seed 7)"
+    page = ElementTree.fromstring(f"<div>{showers._repr_html_()}</div>")
+    heights = [float(bar.get("height", "nan")) for bar in page.iter("rect")]
+    layers_gev = showers.cells_gev.sum((1, 2)).mean(0)
+    np.testing.assert_allclose(heights, 60 * layers_gev / layers_gev.max(), atol=0.06)
+    assert "<svg" not in showers[:0]._repr_html_()
+
+
 @pytest.mark.integration
 def test_an_evaluation_decides_by_the_gates_of_the_run() -> None:
     auc = "quantity: classifierAuc, showers"
@@ -66,7 +98,25 @@ def test_an_evaluation_decides_by_the_gates_of_the_run() -> None:
     reference, training = make_showers(300, 1), make_showers(300, 2)
 
     def decide(generated: Showers) -> str:
-        return caloscale.evaluate(generated, reference=reference, training=training, run=run).decision
+        evaluation = caloscale.evaluate(generated, reference=reference, training=training, run=run)
+        assert repr(evaluation).startswith(f"Evaluation({evaluation.decision}; gates: ")
+        return evaluation.decision
 
     assert decide(make_showers(600, 3)) in ("accepted", "undecided")
     assert decide(make_showers(600, 3, response=1.3)) == "rejected"
+
+
+@pytest.mark.integration
+def test_a_run_from_python_is_that_of_the_commands(tmp_path: Path) -> None:
+    """All stages, then the stages apart in the same folder: the same records."""
+    run = caloscale.load_run(preset="compact", overrides=[*OVERRIDES, "data.simulation.engine=parametrised"])
+    summary = caloscale.run(run, name="first", runs=tmp_path)
+    folder = tmp_path / "first"
+    assert summary.outcome == "succeeded"
+    assert json.loads((folder / "summary.json").read_text()) == summary.model_dump(mode="json", by_alias=True)
+    evaluation = caloscale.validate(run, workspace=folder)
+    assert summary.physics is not None and evaluation.decision == summary.physics.decision
+    assert caloscale.train(run, workspace=folder).steps == summary.train.steps
+    assert caloscale.bill(folder).usd == summary.bill.usd
+    files = caloscale.simulate(run, tmp_path / "showers")
+    assert [file.name for file in files] == sorted(file.name for file in (folder / "showers").glob("*.h5"))

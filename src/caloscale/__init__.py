@@ -1,7 +1,7 @@
 """caloscale: calorimeter generators, from Monte Carlo to a trained model and its bill.
 
-`load_run`, `plan`, `read_showers`, `Generator` and `evaluate` are for notebooks. They are loaded when they are first
-used: the import of the package takes no TensorFlow.
+The names of ``dir(caloscale)`` are for notebooks. They are loaded when they are first used: the import of the package
+takes no TensorFlow.
 """
 
 from importlib import import_module
@@ -18,14 +18,26 @@ IMAGE = f"caloscale/trainer:{__version__}"
 SOLVER_IMAGE = f"caloscale/solver:{__version__}"
 """Image of launcher and ranks of a solver run where none is named."""
 
-__all__ = ["Generator", "evaluate", "load_run", "plan", "read_showers"]
+_MODULES = {
+    "Evaluation": "caloscale.physics.result",
+    "Generator": "caloscale.inference.generator",
+    "Run": "caloscale.spec",
+    "Showers": "caloscale.showers.arrays",
+    **dict.fromkeys(
+        ("bill", "evaluate", "load_run", "plan", "read_showers", "run", "simulate", "train", "validate"),
+        "caloscale.api",
+    ),
+}
+__all__ = list(_MODULES)
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return sorted([*__all__, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used; __init__.pyi has the types."""
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = (
-        "caloscale.inference.generator" if name == "Generator" else "caloscale.api"
-    )  # TensorFlow for the first alone
-    return getattr(import_module(module), name)
+    return getattr(import_module(_MODULES[name]), name)

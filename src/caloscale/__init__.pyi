@@ -1,8 +1,16 @@
+from caloscale.api import bill as bill
 from caloscale.api import evaluate as evaluate
 from caloscale.api import load_run as load_run
 from caloscale.api import plan as plan
 from caloscale.api import read_showers as read_showers
+from caloscale.api import run as run
+from caloscale.api import simulate as simulate
+from caloscale.api import train as train
+from caloscale.api import validate as validate
 from caloscale.inference.generator import Generator as Generator
+from caloscale.physics.result import Evaluation as Evaluation
+from caloscale.showers.arrays import Showers as Showers
+from caloscale.spec import Run as Run
 
 __version__: str
 IMAGE: str

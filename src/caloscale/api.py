@@ -16,8 +16,77 @@ from caloscale.spec import Run, load_run
 
 if TYPE_CHECKING:
     from caloscale.physics import Evaluation
+    from caloscale.planning.billing.bill import Bill
+    from caloscale.stages.summary import Summary
+    from caloscale.training import TrainingRecord
 
-__all__ = ["evaluate", "load_run", "plan", "read_showers"]
+__all__ = ["bill", "evaluate", "load_run", "plan", "read_showers", "run", "simulate", "train", "validate"]
+
+
+def run(configuration: Run, *, name: str | None = None, runs: str | Path = "runs") -> Summary:
+    """All stages of a run in the folder ``runs/<name>``, as ``caloscale run``; returns what summary.json holds.
+
+    name: of the run; an existing run is resumed. None: preset and time. Raises ConfigurationError for a folder that
+    holds a run of another configuration, and what a stage raises.
+    """
+    from caloscale import stages
+    from caloscale.stages.summary import Summary
+
+    folder = stages.new_run_folder(configuration, Path(runs), name)
+    stages.run_all(configuration, folder)
+    return Summary.model_validate_json((folder / "summary.json").read_bytes())
+
+
+def simulate(configuration: Run, folder: str | Path) -> tuple[Path, ...]:
+    """Simulate the showers of a run into HDF5 files of a folder, as ``caloscale simulate``; returns the files.
+
+    Finished files are used again. Raises ConfigurationError when `data.source` is not ``simulate``.
+    """
+    from caloscale.errors import ConfigurationError
+    from caloscale.simulation import simulate as simulate_into
+
+    if configuration.data.source != "simulate":
+        raise ConfigurationError(
+            "names showers that are there already",
+            field="data.source",
+            value=configuration.data.source,
+            remedy="set it to simulate, or read the files with caloscale.read_showers",
+        )
+    simulate_into(configuration.data, Path(folder))
+    return tuple(sorted(Path(folder).glob("*.h5")))
+
+
+def train(configuration: Run, *, workspace: str | Path, dataset: str | Path | None = None) -> TrainingRecord:
+    """Train on the shards of a folder or bucket, as ``caloscale train``; returns what training.json holds.
+
+    The model is in ``<workspace>/training/model``. dataset: None is ``<workspace>/dataset``. A training that was
+    interrupted resumes. Raises ConfigurationError, ShowerFileError and CheckpointError, which name field and remedy.
+    """
+    from caloscale import stages
+
+    return stages.train(configuration, workspace, dataset or Path(workspace) / "dataset")
+
+
+def validate(configuration: Run, *, workspace: str | Path, dataset: str | Path | None = None) -> Evaluation:
+    """Judge the model in ``<workspace>/training/model`` by the gates of the run, as ``caloscale validate``.
+
+    dataset: the shards with the held-out showers; None is ``<workspace>/dataset``. The model goes to
+    ``<workspace>/model`` unless it is rejected. Raises ShowerFileError and CheckpointError.
+    """
+    from caloscale import stages
+
+    trained = Path(workspace) / "training" / "model"
+    return stages.validate(configuration, workspace, dataset or Path(workspace) / "dataset", trained).evaluation
+
+
+def bill(workspace: str | Path) -> Bill:
+    """What a finished run cost, in US dollars: machines, seconds, and their prices with dates.
+
+    Raises InputError for a folder that is no run, and PriceError for a machine without a price.
+    """
+    from caloscale.stages.planning import bill_of
+
+    return bill_of(Path(workspace))
 
 
 def plan(run: Run, *, as_of: dt.date | None = None, generate: int | None = None) -> Plan:

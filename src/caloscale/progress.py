@@ -29,6 +29,10 @@ def bar(label: str, total: int, unit: str, **options: Any) -> Any:
 
     It shows what is done, the rate in ``unit``/s and the time left.
     """
+    if "ipykernel" in sys.modules:  # a notebook
+        from tqdm.auto import tqdm as notebook_tqdm
+
+        return notebook_tqdm(desc=label, total=total, unit=f" {unit}", **options)
     if sys.stderr.isatty():
         return tqdm(desc=label, total=total, unit=f" {unit}", dynamic_ncols=True, **options)
     return _Lines(

@@ -4,6 +4,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.stats import kstest, uniform
 
 from caloscale.bench.generate_work import write_untrained
 from caloscale.errors import CheckpointError, InputError
@@ -61,6 +62,43 @@ def test_batches_are_the_same_showers(generator):
     assert [len(part) for part in parts] == [4, 4, 2]
     whole = generator.generate(energy, angle, seed=1, batch=4)
     np.testing.assert_array_equal(np.concatenate([part.cells_gev for part in parts]), whole.cells_gev)
+
+
+def test_single_numbers_are_those_of_each_shower(generator):
+    showers = generator.generate(20.0, np.pi / 2, count=5, seed=3)
+    energy, angle = np.full(5, 20, np.float32), np.full(5, np.pi / 2, np.float32)
+    np.testing.assert_array_equal(showers.cells_gev, generator.generate(energy, angle, seed=3).cells_gev)
+    np.testing.assert_array_equal(showers.energy_gev, energy)
+    assert len(generator.generate(20.0, np.pi / 2)) == 1 and len(generator.generate(20.0, count=0)) == 0
+    assert len(generator.generate(energy, np.pi / 2)) == 5
+
+
+def test_angles_that_are_not_given_are_drawn_from_what_was_trained(generator):
+    showers = generator.generate(20.0, count=2000, seed=4)
+    low, high = np.radians(generator.card.angle_deg)
+    assert kstest(showers.angle_rad, uniform(low, high - low).cdf).pvalue > 1e-3
+    again = generator.generate(20.0, count=1000, seed=4)
+    np.testing.assert_array_equal(again.angle_rad, showers.angle_rad[:1000])
+
+
+def test_a_seed_that_is_not_given_is_drawn_and_kept(generator):
+    first, second = (generator.generate(20.0, 1.5, count=3) for _ in range(2))
+    assert first.seed != second.seed and first[:1].seed == first.seed
+    again = generator.generate(20.0, 1.5, count=3, seed=first.seed)
+    np.testing.assert_array_equal(first.cells_gev, again.cells_gev)
+    assert not np.array_equal(first.cells_gev, second.cells_gev)
+
+
+@pytest.mark.parametrize(("energy", "count"), [(20.0, -1), (np.full(3, 20.0), 4)])
+def test_a_count_that_contradicts_the_primaries(generator, energy, count):
+    with pytest.raises(InputError, match="count"):
+        generator.generate(energy, 1.5, count=count)
+
+
+def test_a_generator_in_a_line(generator):
+    energy, angle = generator.card.energy_gev, generator.card.angle_deg
+    expected = f"5 x 4 x 3 cells, e- of {energy[0]:g} to {energy[1]:g} GeV, {angle[0]:g} to {angle[1]:g} degrees)"
+    assert repr(generator).endswith(expected)
 
 
 def test_no_shower_is_no_error(generator):

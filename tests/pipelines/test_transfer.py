@@ -6,6 +6,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from caloscale.spec import load_run
 from tests.pipelines.conftest import OVERRIDES, run
 
@@ -20,6 +22,7 @@ AXES = (
 )
 
 
+@pytest.mark.integration
 def test_a_changed_detector_is_trained_from_both_starts(
     home: Path, by_pipeline: subprocess.CompletedProcess[str]
 ) -> None:

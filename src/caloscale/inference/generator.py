@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
+from caloscale.inference.primaries import Primaries, Span, broadcast
 from caloscale.inference.runtime import Floats, Runtime, RuntimeName, cores
 from caloscale.inference.stream import generate_table
 from caloscale.models import latent, noise_size
@@ -50,25 +54,45 @@ class Generator(Runtime):
         """
         return load_generator(folder)
 
+    def __repr__(self) -> str:
+        """One line: network, cells, and what it was trained with."""
+        card = self.card
+        cells, energy, angle = " x ".join(map(str, card.shape)), card.energy_gev, card.angle_deg
+        return (
+            f"Generator({card.preset}, {cells} cells, {card.particle_text} of {energy[0]:g} to {energy[1]:g} GeV, "
+            f"{angle[0]:g} to {angle[1]:g} degrees)"
+        )
+
     def generate(
         self,
-        energy_gev: NDArray[np.floating],
-        angle_rad: NDArray[np.floating],
+        energy_gev: float | NDArray[np.floating],
+        angle_rad: float | NDArray[np.floating] | None = None,
         *,
-        seed: int,
+        count: int | None = None,
+        seed: int | None = None,
         batch: int = 128,
         extrapolate: bool = False,
-        **further: NDArray[np.floating],
+        **further: float | NDArray[np.floating],
     ) -> Showers:
-        """Showers of these primaries (N,), in GeV, re-binned; the same for the same seed and any batch.
+        """Showers of these primaries, in GeV, re-binned; the same for the same seed and any batch.
 
-        further: the other columns of the model's table of primaries (`ModelCard.columns`). extrapolate: also energies
-        and angles that the model was not trained with, where no verdict holds, with a warning. Raises InputError for
-        these otherwise, for energies that are not positive, angles that are not within 0 and pi, numbers that are not
-        finite or not of equal length, and further columns that are missing or go beyond what was trained.
+        energy_gev: one number, or one of each shower (N,), GeV. angle_rad: likewise, rad; None: drawn uniformly from
+        the angles that the model was trained with, by the seed. count: number of showers where all primaries are
+        single numbers; None: 1. seed: None is a random one; the showers have it as ``seed``. further: the other columns
+        of the model's table of primaries (`ModelCard.columns`). extrapolate: also energies and angles that the model
+        was not trained with, where no verdict holds, with a warning.
+        Raises InputError for these otherwise, for energies that are not positive, angles that are not within 0 and pi,
+        numbers that are not finite or not of equal length, and further columns that are missing or go beyond what was
+        trained.
         """
-        table = {"energy_gev": energy_gev, "angle_rad": angle_rad, **further}
-        return self.generate_table(table, seed=seed, batch=batch, extrapolate=extrapolate)
+        given = {"energy_gev": energy_gev, **({} if angle_rad is None else {"angle_rad": angle_rad}), **further}
+        table = broadcast({name: np.asarray(column, np.float32) for name, column in given.items()}, count)
+        seed = secrets.randbits(31) if seed is None else seed
+        if angle_rad is None:
+            angles = Span(*map(math.radians, self.card.angle_deg))
+            table |= Primaries({"angle_rad": angles}, seed).of(0, len(table["energy_gev"]))
+        showers = self.generate_table(table, seed=seed, batch=batch, extrapolate=extrapolate)
+        return replace(showers, seed=seed)
 
     def generate_table(
         self,

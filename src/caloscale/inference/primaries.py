@@ -111,6 +111,24 @@ class Primaries:
         return len(next(iter(self.columns.values()))) if self.paired else None  # type: ignore[arg-type]
 
 
+def broadcast(columns: Mapping[str, Floats], count: int | None) -> dict[str, Floats]:
+    """Columns of one length: single numbers are repeated as often as the lists (N,) are long, or ``count`` times (None:
+    once) where there is no list.
+
+    Raises InputError for a negative count, and for a count beside lists of another length.
+    """
+    lengths = {len(column) for column in columns.values() if column.ndim}
+    if count is not None and (count < 0 or lengths - {count}):
+        raise InputError(
+            "must be at least 0" if count < 0 else "is not the number of primaries that are given",
+            field="count",
+            value=count,
+            remedy="give single numbers with a count, or lists without one",
+        )
+    length = max(lengths) if lengths else 1 if count is None else count
+    return {name: column if column.ndim else np.full(length, column) for name, column in columns.items()}
+
+
 def check_columns(further: Iterable[str], trained: PrimaryRanges) -> None:
     """InputError unless these are the further columns that a model was trained with."""
     given, wanted = set(further), set(trained.spans)

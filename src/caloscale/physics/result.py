@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any, Literal
 
 import numpy as np
@@ -394,6 +395,13 @@ class Evaluation(Block):
     """Whether the generator is worse than the untrained network or than the mean shower."""
     notes: tuple[str, ...]
     """What a reader has to know about the numbers."""
+
+    def __repr__(self) -> str:
+        """One line: the decision, gates by their result, showers."""
+        gates = Counter(gate.decision for gate in self.gates)
+        counted = ", ".join(f"{number} {decision}" for decision, number in gates.items()) or "none"
+        showers = f"{self.showers.generated} generated, {self.showers.reference} held-out showers"
+        return f"Evaluation({self.decision}; gates: {counted}; {showers})"
 
     @property
     def classifier_auc(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +22,7 @@ class Showers:
     angle_rad: float32 (N,), angle between direction and face in the x-z plane, rad; pi/2 is perpendicular.
     source: "geant4", "parametrised", "generated" or "file" (unknown origin).
     further: the other columns of the table of primaries, (N,) each, by name (`showers.primaries`).
+    seed: of generated showers, which are the same again with it; None: not known.
     """
 
     cells_gev: NDArray[np.float32]
@@ -28,6 +30,7 @@ class Showers:
     angle_rad: NDArray[np.float32]
     source: str = "file"
     further: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    seed: int | None = None
 
     @classmethod
     def of(cls, cells_gev: NDArray[np.float32], primaries: Table, source: str) -> Showers:
@@ -49,6 +52,31 @@ class Showers:
     def __len__(self) -> int:
         return len(self.cells_gev)
 
+    def __repr__(self) -> str:
+        """One line: how many showers, cells, ranges of the primaries, origin."""
+        cells = " x ".join(map(str, self.cells_gev.shape[1:]))
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        if not len(self):
+            return f"Showers(0 of {cells} cells, {self.source}{seed})"
+        energy, angle = _range(self.energy_gev), _range(np.degrees(self.angle_rad))
+        return f"Showers({len(self)} of {cells} cells, {energy} GeV, {angle} degrees, {self.source}{seed})"
+
+    def _repr_html_(self) -> str:
+        """The same with the mean energy of each layer as a picture, for notebooks."""
+        text = html.escape(repr(self))
+        layers_gev = self.cells_gev.sum(axis=(1, 2), dtype=np.float64).mean(axis=0) if len(self) else np.zeros(1)
+        if not layers_gev.max() > 0:
+            return f"<code>{text}</code>"
+        width, height = 8, 60
+        bars = "".join(
+            f'<rect x="{width * layer}" y="{height * (1 - share):.1f}" width="{width - 1}" '
+            f'height="{height * share:.1f}"/>'
+            for layer, share in enumerate(np.nan_to_num(layers_gev / layers_gev.max()))
+        )
+        picture = f'<svg width="{width * len(layers_gev)}" height="{height}" fill="currentColor">{bars}</svg>'
+        title = f"mean energy of a layer, highest {1e3 * layers_gev.max():.3g} MeV"
+        return f"<code>{text}</code><br/>{picture}<br/><small>{title}</small>"
+
     def __getitem__(self, index: slice | NDArray[np.generic]) -> Showers:
         """The showers of a slice, a mask or an index array."""
         return replace(
@@ -69,3 +97,8 @@ class Showers:
         """Sum of the cells of each shower, GeV (N,)."""
         sums: NDArray[np.float32] = self.cells_gev.sum(axis=(1, 2, 3), dtype=np.float64).astype(np.float32)
         return sums
+
+
+def _range(values: NDArray[np.floating]) -> str:
+    low, high = f"{values.min():.4g}", f"{values.max():.4g}"
+    return low if low == high else f"{low} to {high}"

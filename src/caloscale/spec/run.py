@@ -39,6 +39,12 @@ class Run(Block):
     cluster: Cluster = Cluster()
     """The cluster."""
 
+    def __repr__(self) -> str:
+        """One line: network, showers, epochs, machines."""
+        showers = f"{self.data.showers} showers" if self.data.source == "simulate" else f"showers of {self.data.source}"
+        where = self.hardware.accelerator if self.hardware is not None else "this machine"
+        return f"Run({self.model.preset}, {showers}, {self.train.epochs} epochs, {where})"
+
     @model_validator(mode="after")
     def _takes_its_showers(self) -> Run:
         self.model.require_shape(self.data.shape)
