@@ -24,7 +24,6 @@ from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import plan
 from caloscale.report.plan import draw_plan, verdict
 from caloscale.spec import load_run
-from tools.site import table
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, FOLDER = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
@@ -43,9 +42,9 @@ PLAN = ("train.batchPerReplica=96", "hardware.accelerator=nvidia-tesla-v100", "h
 LIMIT_BYTES = 5_000_000
 HEAD = """# Gallery
 
-Runs on two cores, each with its run configuration, report, figures and bill; a plan; and a study. `python -m
-tools.gallery` writes this page from folders of runs. The pictures have fewer colours here than in the runs.
-[How often a verdict is wrong](verdicts.md) has what the gates decide on good and on bad generators.
+Runs on two cores, each with its run configuration, report with all gates, figures and bill; a plan; and a study.
+`python -m tools.gallery` writes this page from folders of runs. [How often a verdict is wrong](verdicts.md) has what
+the gates decide on good and on bad generators.
 
 ![Report of make run](report.png)
 """
@@ -77,7 +76,7 @@ def copy_page(source: Path, target: Path) -> None:
 
 
 def run_section(title: str, folder: Path) -> Iterator[str]:
-    """A run: decision, gates, figures, numbers and bill."""
+    """A run: decision with its reasons, bill and figures; the report has each gate."""
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     physics, bill, trained = summary["physics"], summary["bill"], summary["train"]
     (FOLDER / f"{title}.yaml").write_text((folder / "run.yaml").read_text(encoding="utf-8"), encoding="utf-8")
@@ -91,17 +90,6 @@ def run_section(title: str, folder: Path) -> Iterator[str]:
         f"Bill: {bill['usd']:.4f} USD at the prices of {bill['asOf']} ({hours})."
     )
     yield "\n".join(f"- {reason}" for reason in physics["reasons"]) or "All gates are met."
-    gates = (
-        (
-            gate["title"],
-            f"{gate['value']:.3g} {gate['unit']}".strip(),
-            f"{gate['tolerance']:g}",
-            gate["decision"],
-        )
-        for gate in physics["gates"]
-        if gate["value"] is not None
-    )
-    yield table(("gate", "difference", "tolerance", "decision"), gates)
     for name, alt in FIGURES.items():
         copy_figure(folder / "figures" / f"{name}.png", FOLDER / f"{title}-{name}.png")
         yield f"![{alt}](gallery/{title}-{name}.png)"
