@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
@@ -15,6 +16,31 @@ from caloscale.spec.duration import Duration
 MOST_NODES = 1024
 MOST_WORKERS = 2048
 """The status of a run has an entry for each worker, at most some 270 bytes, and the API server takes 1 MiB."""
+ACCELERATORS = {
+    "p100": "nvidia-tesla-p100",
+    "v100": "nvidia-tesla-v100",
+    "t4": "nvidia-tesla-t4",
+    "l4": "nvidia-l4",
+    "a100": "nvidia-tesla-a100",
+    "a100-40gb": "nvidia-tesla-a100",
+    "a100-80gb": "nvidia-a100-80gb",
+    "h100": "nvidia-h100-80gb",
+    "h100-80gb": "nvidia-h100-80gb",
+    "h200": "nvidia-h200-141gb",
+    "b200": "nvidia-b200",
+    "gb200": "nvidia-gb200",
+    **{version: f"tpu-{version}" for version in ("v2", "v3", "v4", "v5e", "v5p", "v6e")},
+    "tpu-v3-device": "tpu-v3",
+    "tpu-v3-slice": "tpu-v3",
+    "tpu-v4-podslice": "tpu-v4",
+    "tpu-v5-lite-device": "tpu-v5e",
+    "tpu-v5-lite-podslice": "tpu-v5e",
+    "tpu-v5p-slice": "tpu-v5p",
+    "tpu-v6e-slice": "tpu-v6e",
+    "trillium": "tpu-v6e",
+    "tpu7x": "tpu-v7",
+}
+"""Other names of accelerators, in small letters: as people write them, and as GKE labels TPU slices."""
 
 
 class Hardware(Block):
@@ -25,9 +51,10 @@ class Hardware(Block):
     one's own or unknown (node hours and accelerator hours are counted); absent: whichever is best, on a cluster
     whatever its nodes are."""
     accelerator: str | None = None
-    """GPU model as GKE labels it (nvidia-tesla-v100), or TPU generation (tpu-v3). Naming one that has no
-    measurement of the network lets the planner choose it all the same, by an estimate. On a cluster also cpu:
-    nodes without accelerators, count of them."""
+    """GPU model as GKE labels it (nvidia-tesla-v100), or TPU generation (tpu-v3). Short names (v100, a100, v5e) and
+    GKE's labels of TPU slices are taken for these, except with cloud none. Naming one that has no measurement of the
+    network lets the planner choose it all the same, by an estimate. On a cluster also cpu: nodes without accelerators,
+    count of them."""
     machine_type: str | None = None
     """Machine type of the nodes (n1-standard-64); absent: the usual host of the accelerator and perNode."""
     count: int | None = Field(default=None, ge=1, le=16 * MOST_NODES)
@@ -67,6 +94,14 @@ class Hardware(Block):
     """Boot disk of a node that is billed, GiB; needs a price row of kind disk_gib. 0: left out of the estimate."""
     control_plane: bool = False
     """Count the cluster's control plane; needs a price row of kind control_plane."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_the_name_of_the_catalogue(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and given.get("cloud") != "none" and isinstance(given.get("accelerator"), str):
+            name = given["accelerator"]
+            return {**given, "accelerator": ACCELERATORS.get(name.strip().lower(), name)}
+        return given
 
     @model_validator(mode="after")
     def _agrees(self) -> Hardware:
