@@ -19,13 +19,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from caloscale.bench.machine import describe_machine
 from caloscale.bench.results import (
     AllReduceBench,
     BenchMachine,
     ConvolutionsBench,
-    ExchangeBench,
     GenerateBench,
     InputBench,
     StepBench,
@@ -35,8 +35,6 @@ from caloscale.profiling.result import Profile
 from caloscale.report.run_figures import profile_table
 from caloscale.storage.atomic import atomic_writer
 from tools.acceptance import section as acceptance_section
-from tools.angle_target import section as angle_section
-from tools.benchmark_nodes import node_times, smoke_times
 from tools.benchmark_runs import runs_section, table
 from tools.compact_ablation import section as ablation_section
 from tools.hybrid import section as hybrid_section
@@ -124,7 +122,6 @@ def write_bench(measurement: Measurement) -> str:
         "generate": GenerateBench,
         "input": InputBench,
         "allreduce": AllReduceBench,
-        "exchange": ExchangeBench,
     }
     made = kinds[json.loads(text)["bench"]].model_validate_json(text)
     parts = []
@@ -183,10 +180,41 @@ def write_load(measurement: Measurement) -> str:
     )
 
 
-def write_nodes(measurement: Measurement) -> str:
-    """Images and real nodes in Markdown."""
+NOTED = {
+    "imagesIntoNodesSeconds": "images into the nodes that need them",
+    "deploySeconds": "operator deployed",
+    "applyToFirstStepSeconds": "`kubectl apply` of a run to its first step",
+    "lose_a_nodeToNextStepSeconds": "a node killed without notice, back after 30 s, to the next step of the run",
+    "drain_a_nodeToNextStepSeconds": "a node drained, then open again, to the next step",
+    "run_out_of_memoryToNextStepSeconds": "a worker out of memory, to the next step",
+}
+
+
+def write_smoke(measurement: Measurement) -> str:
+    """What the smoke tests noted, in Markdown."""
     found = json.loads(measurement.result.read_text(encoding="utf-8"))
-    return (smoke_times if measurement.made else node_times)(found, measurement.text)
+    seconds = found["seconds"]
+    rows = [[what, f"{seconds[name]:.0f} s"] for name, what in NOTED.items() if name in seconds]
+    return (
+        f"### Trainings on the cluster\n\n`{measurement.text}`\n\n"
+        f"{table(['what', 'time'], rows)}\n\n"
+        "The compact network on two workers, checkpoints every 3 s. The time to the next step has in it that the loss "
+        "is noticed, the run's back-off, new pods when the node is back, TensorFlow's start and the compilation of the "
+        f"step.\n\n{_all_reduces(seconds)}Machine: {machine_text(BenchMachine.model_validate(found['machine']))}.\n"
+    )
+
+
+def _all_reduces(seconds: dict[str, Any]) -> str:
+    """What the test of the all-reduces noted; empty when it did not run."""
+    if "allReduceBytes" not in seconds:
+        return ""
+    size = seconds["allReduceBytes"] / 2**20
+    packed, separate = (1e3 * seconds[f"allReduce{way}Seconds"] for way in ("Packed", "PerVariable"))
+    return (
+        f"The all-reduces of a variable-angle step ({size:.1f} MiB) between two pods on two nodes take {packed:.0f} ms "
+        f"packed and {separate:.0f} ms for each variable (median). The nodes are namespaces of one machine: their "
+        "network is a bridge, and they share its processors.\n\n"
+    )
 
 
 SECTIONS = (
@@ -243,7 +271,6 @@ SECTIONS = (
         write_bench,
     ),
     Section("allreduce", "All-reduces", (bench("allreduce", "--preset", "variable-angle"),), write_bench),
-    Section("exchange", "The solver's exchanges", (bench("exchange"),), write_bench),
     Section(
         "operator",
         "The operator under load",
@@ -258,12 +285,7 @@ SECTIONS = (
         ),
         write_load,
     ),
-    Section(
-        "nodes",
-        "Images and real nodes (root)",
-        (Measurement("nodes", (), module="tools.node_times"), Measurement("smoke", ("smoke",), made=True)),
-        write_nodes,
-    ),
+    Section("smoke", "Real nodes (root)", (Measurement("smoke", ("smoke",), made=True),), write_smoke),
     Section(
         "physics",
         "The classifiers of the CaloChallenge (90 minutes)",
@@ -275,12 +297,6 @@ SECTIONS = (
         "What the parts of the compact network give (hours)",
         (Measurement("compact", (), module="tools.compact_ablation"),),
         lambda one: ablation_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=compact"),
-    ),
-    Section(
-        "angle",
-        "The target of the angle (an hour)",
-        (Measurement("angle", (), module="tools.angle_target"),),
-        lambda one: angle_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=angle"),
     ),
     Section(
         "hybrid",

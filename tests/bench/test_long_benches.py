@@ -12,14 +12,10 @@ import pytest
 
 from caloscale.bench.deformations import narrow_response
 from caloscale.physics.distances import fpd, kpd
-from caloscale.showers.hdf5.writer import write_showers
-from caloscale.showers.tfrecord.manifest import read_manifest
-from caloscale.showers.tfrecord.records import read_batches
-from caloscale.showers.tfrecord.shards import preprocess_showers, verify_shards
 from caloscale.spec import Validation, load_run
 from tests.bench.test_page import MACHINE
 from tests.physics.conftest import DATA, make_showers
-from tools import angle_target, benchmark, compact_ablation, physics_benchmark, trained_runs
+from tools import benchmark, compact_ablation, physics_benchmark, trained_runs
 
 SMALL = (
     "data.geometry.cells=[6, 6, 12]",
@@ -125,33 +121,6 @@ def test_the_measured_angle_follows_the_primary_and_scatters_about_it() -> None:
     wide = compact_ablation.angle_ratios(real, sample(primary + 2 * scatter))
     assert wide["angleSpread"]["value"] == pytest.approx(2, abs=1e-3)
     assert wide["angleSlope"]["value"] == pytest.approx(1, abs=0.02)
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("choice", angle_target.CHOICES)
-def test_shards_with_the_angles_of_a_choice(tmp_path: Path, choice: str) -> None:
-    """The training sees the chosen angles; cells, order and the showers that are held out stay; shards are intact."""
-    run = load_run(preset="compact", overrides=SMALL)
-    for number in range(2):
-        showers = make_showers(12, number, data=run.data)
-        write_showers(tmp_path / f"showers-{number}.h5", showers, attributes={})
-    preprocess_showers(run.data, tmp_path, tmp_path / "shards")
-    angle_target.with_angles(tmp_path / "shards", tmp_path / "changed", angle_target.CHOICES[choice].replaced)
-    manifest = read_manifest(tmp_path / "changed")
-    verify_shards(tmp_path / "changed", manifest)
-    for shard in manifest.shards:
-        before, after = (
-            next(read_batches(tmp_path / folder / shard.file, manifest.shape)) for folder in ("shards", "changed")
-        )
-        held_out = shard.split == "validation"
-        source = "angle_rad" if choice == "primary" else "measured_angle_rad"
-        target = "measured_angle_rad" if held_out else source
-        given = "measured_angle_rad" if choice == "published" and not held_out else "angle_rad"
-        assert np.array_equal(after["measured_angle_rad"], before[target])
-        assert np.array_equal(after["angle_rad"], before[given])
-        for name in ("cells", "energy_gev", "ecal_sum"):
-            assert np.array_equal(after[name], before[name])
-        assert not np.array_equal(before["angle_rad"], before["measured_angle_rad"])
 
 
 def test_the_interval_of_a_variant_has_bootstrap_and_seeds() -> None:

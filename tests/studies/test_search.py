@@ -1,55 +1,102 @@
-"""The search for hyper-parameters: ranges, seeds, what is selected."""
+"""The search for hyper-parameters on whole runs: ranges, seeds, what is selected; and the mixture of an ensemble."""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from caloscale.errors import ConfigurationError, TrainingError
 from caloscale.installation import install_command
-from caloscale.studies.search import search_digits
+from caloscale.studies import search as module
+from caloscale.studies.search import ensemble, search
+from tests.studies.test_recovery import TINY
 
-SMALL = {
-    "trials": 4,
-    "epochs": 2,
-    "hidden": [8, 16],
-    "batch": [16, 32],
-    "learningRate": [0.05, 0.2],
-    "momentum": [0, 0.9],
-}
+RANGES = {"train.learningRate": [0.0003, 0.01], "train.batchPerReplica": [16, 64]}
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
+    """Whole runs that are a bowl over the two fields: its lowest point is at 0.002 and 32; the list of their inputs."""
+    made: list[dict] = []
+
+    def whole_run(inputs, folder: Path):
+        made.append({**inputs, "folder": folder.name})
+        rate, batch = inputs.get("train.learningRate", 0.002), inputs.get("train.batchPerReplica", 32)
+        deviation = np.log(rate / 0.002) ** 2 + np.log(batch / 32) ** 2 + 0.1 * inputs.get("train.seed", 0)
+        physics = {"classifierAuc": 0.5 + deviation, "resolutionDeviation": deviation}
+        return {"quality": {"lowest": None if rate > 1 else float(deviation)}, "physics": physics}
+
+    monkeypatch.setattr(module, "whole_run", whole_run)
+    return made
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
-def test_trials_are_within_the_ranges_and_follow_the_seed(sampler):
-    found, again = search_digits({**SMALL, "sampler": sampler}), search_digits({**SMALL, "sampler": sampler})
-    assert {**found, "seconds": 0} == {**again, "seconds": 0}
-    assert 8 <= found["best"]["hidden"] <= 16 and 16 <= found["best"]["batch"] <= 32
-    assert 0.05 <= found["best"]["learningRate"] <= 0.2 and 0 <= found["best"]["momentum"] <= 0.9
-    assert 1 <= found["bestTrial"] <= 4 and found["failed"] == 0
-    assert found["accuracySelected"] > 0.5 and found["accuracyAveraged"] > 0.5
-    assert search_digits({**SMALL, "sampler": sampler, "seed": 2})["best"] != found["best"]
+def test_trials_are_within_the_ranges_and_follow_the_seed(runs, sampler, tmp_path):
+    asked = {"sampler": sampler, "trials": 15, "ranges": RANGES, "model.preset": "compact"}
+    found, again = search(asked, tmp_path), search(asked, tmp_path)
+    assert {**found, "seconds": 0} == {**again, "seconds": 0} and found["failed"] == 0
+    assert all(0.0003 <= run["train.learningRate"] <= 0.01 for run in runs)
+    assert all(
+        isinstance(run["train.batchPerReplica"], int) and 16 <= run["train.batchPerReplica"] <= 64 for run in runs
+    )
+    assert [run["folder"] for run in runs[:2]] == ["trial-000", "trial-001"] and runs[0]["model.preset"] == "compact"
+    deviations = [
+        np.log(run["train.learningRate"] / 0.002) ** 2 + np.log(run["train.batchPerReplica"] / 32) ** 2
+        for run in runs[:15]
+    ]
+    assert found["deviation"] == pytest.approx(min(deviations))
+    assert found["bestTrial"] == 1 + int(np.argmin(deviations))
+    assert found["deviationOfTrials"] == pytest.approx(np.median(deviations))
+    assert search({**asked, "samplerSeed": 2}, tmp_path)["best"] != found["best"]
 
 
-def test_more_trials_select_a_network_that_is_at_least_as_good():
-    few, many = (search_digits({**SMALL, "trials": trials, "sampler": "random"}) for trials in (3, 6))
-    assert many["validationLoss"] <= few["validationLoss"]
+def test_runs_without_a_deviation_are_counted_and_all_of_them_are_an_error(runs, tmp_path):
+    with pytest.raises(TrainingError, match="failed"):
+        search({"trials": 2, "ranges": {"train.learningRate": [2, 3.0]}}, tmp_path)
 
 
-def test_trials_that_diverge_are_counted_and_all_of_them_are_an_error():
-    with pytest.raises(TrainingError, match="diverged"):
-        search_digits({**SMALL, "learningRate": [1e200, 1e250]})
-
-
-@pytest.mark.parametrize("inputs", [{"trials": 2}, {"hidden": [16, 8]}, {"learningRate": [0, 1]}, {"sampler": "grid"}])
-def test_inputs_of_a_search_that_cannot_be(inputs):
+@pytest.mark.parametrize(
+    "inputs", [{"trials": 0}, {"ranges": {"train.epochs": [3, 2]}}, {"ranges": {}}, {"sampler": "grid"}]
+)
+def test_inputs_of_a_search_that_cannot_be(inputs, tmp_path):
     with pytest.raises(ConfigurationError) as error:
-        search_digits(inputs)
+        search({"ranges": RANGES, **inputs}, tmp_path)
     assert error.value.exit_code == 2
 
 
-def test_without_optuna_the_extra_is_named(monkeypatch):
+def test_without_optuna_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(TrainingError) as error:
-        search_digits(SMALL)
+        search({"ranges": RANGES}, tmp_path)
     assert error.value.remedy == install_command("studies")
+
+
+def test_of_an_ensemble_the_lowest_deviation_is_selected(runs, monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "judge_mixture", lambda fields, folders: {"classifierAuc": 0.25})
+    found = ensemble({"seeds": [3, 1, 2], "train.learningRate": 0.002}, tmp_path)
+    assert found["deviations"] == pytest.approx([0.3, 0.1, 0.2])
+    assert found["classifierAuc"] == pytest.approx({"members": 0.7, "selected": 0.6, "mixture": 0.25})
+    assert found["resolution"]["mixture"] is None
+    for seeds in ([], [1, 1], "1"):
+        with pytest.raises(ConfigurationError, match="seeds"):
+            ensemble({"seeds": seeds}, tmp_path)
+
+
+@pytest.mark.long
+def test_every_member_makes_an_equal_part_of_the_mixture(tmp_path, monkeypatch):
+    """With two real runs: the mixture has the primaries of a validation, half of them of each generator."""
+    import caloscale.physics
+
+    stream = import_module("caloscale.inference.stream")
+    judged, parts = {}, []
+    compare, generate = caloscale.physics.compare, stream.generate_table
+    monkeypatch.setattr(caloscale.physics, "compare", lambda r, g, **o: judged.update(g=g) or compare(r, g, **o))
+    monkeypatch.setattr(stream, "generate_table", lambda *a, **o: parts.append(generate(*a, **o)) or parts[-1])
+    found = ensemble({**TINY, "seeds": [1, 2]}, tmp_path)
+    assert len(judged["g"]) == 64 and [len(part) for part in parts] == [32, 32]
+    assert not np.array_equal(parts[0].cells_gev, parts[1].cells_gev)
+    assert len(found["deviations"]) == 2 and found["resolution"]["mixture"] is not None

@@ -10,19 +10,16 @@ from caloscale.bench.results import (
     ConvolutionFigures,
     ConvolutionsBench,
     ConvolutionTime,
-    ExchangeBench,
-    ExchangeTime,
     GenerateBench,
     InputBench,
     PassTimes,
     RuntimeTime,
-    SolverEpoch,
     StepBench,
     Timing,
 )
 from caloscale.report.blocks import Table
 
-Bench = StepBench | ConvolutionsBench | GenerateBench | InputBench | AllReduceBench | ExchangeBench
+Bench = StepBench | ConvolutionsBench | GenerateBench | InputBench | AllReduceBench
 WIDEST = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}
 
 
@@ -36,9 +33,7 @@ def bench_tables(bench: Bench) -> tuple[Table, ...]:
         return (_generate(bench),)
     if isinstance(bench, InputBench):
         return (_input(bench),)
-    if isinstance(bench, AllReduceBench):
-        return (_allreduce(bench),)
-    return (_solver_epochs(bench), _exchange_times(bench), _exchange_counts(bench), _exchange_scaling(bench))
+    return (_allreduce(bench),)
 
 
 def machine_text(machine: BenchMachine) -> str:
@@ -185,111 +180,5 @@ def _allreduce(bench: AllReduceBench) -> Table:
         note=(
             f"The limit is that of a ring with the loopback's {1e6 * bench.latency_seconds:.0f} us and "
             f"{1e-9 * bench.bytes_per_second:.2f} GB/s of one stream; on one machine all processes share the cores."
-        ),
-    )
-
-
-def _solver_epochs(bench: ExchangeBench) -> Table:
-    def row(one: SolverEpoch) -> tuple[str, ...]:
-        rate = one.flop / one.spread.median
-        return (
-            one.precision,
-            _spread(one.spread),
-            f"{1e-9 * rate:.1f}",
-            f"{1e-9 * one.product_flop_per_second:.1f}",
-            f"{100 * rate / one.product_flop_per_second:.0f}",
-        )
-
-    first = bench.epochs[0]
-    return Table(
-        caption=f"An epoch of {first.events:,} events on one core",
-        columns=("precision", "epoch, s (quartiles)", "GFLOP/s", "matrix product, GFLOP/s", "share, %"),
-        rows=tuple(row(one) for one in bench.epochs),
-        note=(
-            f"The {1e-9 * first.flop:.1f} GFLOP are those of the discriminator's matrix products; the time is that of "
-            "the whole epoch, without exchange. Matrix products of 2,048 rows and columns on the same core, by turns "
-            "with the epochs, state the limit."
-        ),
-    )
-
-
-def _exchange_times(bench: ExchangeBench) -> Table:
-    ranks = sorted({one.ranks for one in bench.times})
-    columns: dict[tuple[str, int, bool], dict[int, ExchangeTime]] = {}
-    for one in bench.times:
-        columns.setdefault((one.method, one.tensors, one.in_step), {})[one.ranks] = one
-
-    def row(key: tuple[str, int, bool]) -> tuple[str, ...]:
-        method, tensors, in_step = key
-        measured = [columns[key][count] for count in ranks]
-        new = [one.new_share for one in measured if one.new_share is not None]
-        return (
-            f"{method}, with barriers" if in_step else method,
-            "fused" if tensors == 1 else f"{tensors} tensors",
-            *(_spread(one.spread.scaled(1e3)) for one in measured),
-            "/".join(f"{100 * share:.0f}" for share in new),
-        )
-
-    floats, links = sum(bench.tensors), bench.links
-    return Table(
-        caption=f"An exchange of {floats:,} floats, groups of {bench.group}",
-        columns=("method", "vectors", *(f"{count} ranks, ms (quartiles)" for count in ranks), "new slots, %"),
-        rows=tuple(row(key) for key in columns),
-        note=(
-            f"Ranks compute nothing between exchanges. The outer ring is in every {bench.outer_every}th exchange. With "
-            "remote memory only new slots are copied. All ranks share the cores of one machine, which then limit. A "
-            f"message between two ranks takes {1e6 * links.message_seconds:.1f} us and "
-            f"{1e-9 * links.message_bytes_per_second:.2f} GB/s, a look into remote memory "
-            f"{1e6 * links.window_seconds:.1f} us, a copy {1e-9 * links.window_bytes_per_second:.1f} GB/s."
-        ),
-    )
-
-
-def _exchange_counts(bench: ExchangeBench) -> Table:
-    def both(measured: float | None, modelled: float | None) -> str:
-        if measured is None or modelled is None:
-            return ""
-        return f"{100 * measured:.1f} / {100 * modelled:.1f}"
-
-    return Table(
-        caption="Epochs with stragglers: measured / modelled",
-        columns=("ranks", "method", "computing, ms", "epoch, ms", "stale slots, %", "slots with nothing new, %"),
-        rows=tuple(
-            (
-                str(one.ranks),
-                one.method,
-                f"{1e3 * one.computing_seconds:.1f}",
-                f"{1e3 * one.epoch_seconds:.1f} / {1e3 * one.modelled_epoch_seconds:.1f}",
-                both(one.stale_share, one.modelled_stale_share),
-                both(one.repeated_share, one.modelled_repeated_share),
-            )
-            for one in bench.counts
-        ),
-        note=(
-            "Computing is imitated by sleeping; the model takes the times that really passed, and the links above. It "
-            "knows nothing of cores that ranks share. An epoch is the time of the slowest rank."
-        ),
-    )
-
-
-def _exchange_scaling(bench: ExchangeBench) -> Table:
-    return Table(
-        caption="Weak scaling, modelled",
-        columns=("ranks", "method", "computing, ms", "epoch, ms", "share of computing, %", "stale slots, %"),
-        rows=tuple(
-            (
-                str(one.ranks),
-                one.method,
-                f"{1e3 * one.computing_seconds:.1f}",
-                f"{1e3 * one.epoch_seconds:.1f}",
-                f"{100 * one.computing_seconds / one.epoch_seconds:.1f}",
-                "" if one.stale_share is None else f"{100 * one.stale_share:.1f}",
-            )
-            for one in bench.scaling
-        ),
-        note=(
-            "Not measured. Links within a node are those above. Assumed: messages between nodes of 10 us and 10 GB/s; "
-            "epochs log-normal with a width of 5%, one in 100 takes twice as long. 585 ms is an epoch at the published "
-            "batch on two cores, 20 ms a short one, as on an accelerator."
         ),
     )

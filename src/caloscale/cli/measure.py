@@ -186,7 +186,6 @@ class What(StrEnum):
     GENERATE = "generate"
     INPUT = "input"
     ALLREDUCE = "allreduce"
-    EXCHANGE = "exchange"
 
 
 class Precision(StrEnum):
@@ -201,8 +200,8 @@ def bench(
     what: Annotated[
         What,
         typer.Argument(
-            help="A training step, its 3D convolutions, generation, the input pipeline, all-reduces, or the solver's "
-            "exchanges."
+            help="A training step, its 3D convolutions, generation, the input pipeline, or all-reduces. For the "
+            "solver's exchanges: caloscale study exchange."
         ),
     ],
     preset: Annotated[str, typer.Option(help="compact, par04, variable-angle or fixed-angle.")] = "variable-angle",
@@ -259,14 +258,10 @@ def bench(
         from caloscale.bench.training import bench_input
 
         made = bench_input(run, size, dataset=dataset, rounds=rounds)
-    elif what is What.ALLREDUCE:
+    else:
         from caloscale.bench.allreduce import bench_allreduce
 
         made = bench_allreduce(run, rounds=rounds)
-    else:
-        from caloscale.bench.exchange import bench_exchange
-
-        made = bench_exchange(rounds=rounds)
     text = made.model_dump_json(by_alias=True, indent=2)
     if output is not None:
         with atomic_writer(output) as temporary:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +13,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from caloscale.bench.generate import make_model, simulate_some
-from caloscale.bench.rounds import Contender
+from caloscale.bench.rounds import Contender, interleave
 from caloscale.errors import BenchError, ConfigurationError
 from caloscale.installation import install_command
-from caloscale.spec import Run
-from caloscale.studies.inputs import configured_run
+from caloscale.spec import Run, parse_solver_run
+from caloscale.studies.inputs import configured_run, nested
 from caloscale.training.cores import available_cores, core_shares
 from caloscale.training.processor import processor_variables
 
@@ -23,6 +25,8 @@ STEP_INPUTS = ("processes", "coresPerProcess", "steps", "environment", "label")
 """Inputs of `step` beside the fields of the run configuration."""
 GENERATE_INPUTS = ("runtime", "precision", "batch", "streams", "rounds", "environment")
 """Inputs of `generate` beside the fields of the run configuration."""
+SOLVER_SECONDS = 30.0
+"""Time for the epochs of a solver and the products beside them."""
 
 
 def time_steps(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,6 +112,26 @@ def time_generation(inputs: Mapping[str, Any]) -> dict[str, Any]:
         "showersPerSecond": 1000 / statistics.median(each),
         **_use([contender]),
     }
+
+
+def time_solver_epoch(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Epochs of one rank of the solver and large matrix products, by turns on the same core.
+
+    inputs: fields of the solver's run configuration. Result: ``seconds`` of an epoch (median), ``gflops`` of the
+    discriminator's matrix products over that time, ``productGflops``, what large products reach, and their ``share``.
+    Raises ConfigurationError, BenchError.
+    """
+    run = parse_solver_run(json.dumps(nested({**inputs, "solver.ranks": 1})))
+    core = sorted(os.sched_getaffinity(0))[:1]
+    settings = {"configuration": run.model_dump(mode="json", by_alias=True)}
+    with (
+        Contender("epoch", "solver-epoch", settings, cores=core) as epoch,
+        Contender("product", "product", {"precision": run.solver.precision}, cores=core) as product,
+    ):
+        interleave([epoch, product], "solver epochs", SOLVER_SECONDS)
+        rates = [1e-9 * one.facts["flop"] / one.timing().median for one in (epoch, product)]
+        seconds = epoch.timing().median
+    return {"seconds": seconds, "gflops": rates[0], "productGflops": rates[1], "share": rates[0] / rates[1]}
 
 
 def _time_geant4(run: Run) -> dict[str, Any]:

@@ -239,22 +239,40 @@ def _parallelism(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, A
     return time_parallelism(inputs)
 
 
-def _digits(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
-    from caloscale.studies.digits import train_digits  # loads NumPy
+def _elastic(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
+    from caloscale.studies.recovery import train_elastic
 
-    return train_digits(inputs)
-
-
-def _elastic(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
-    from caloscale.studies.elastic import train_elastic  # loads NumPy
-
-    return train_elastic(inputs)
+    return train_elastic(inputs, folder)
 
 
-def _search(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
-    from caloscale.studies.search import search_digits  # loads NumPy
+def _search(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
+    from caloscale.studies.search import search
 
-    return search_digits(inputs)
+    return search(inputs, folder)
+
+
+def _ensemble(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
+    from caloscale.studies.search import ensemble
+
+    return ensemble(inputs, folder)
+
+
+def _exchange(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
+    from caloscale.studies.exchange import time_exchange
+
+    return time_exchange(inputs)
+
+
+def _exchange_events(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
+    from caloscale.studies.exchange import model_events
+
+    return model_events(inputs)
+
+
+def _solver_epoch(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
+    from caloscale.studies.contenders import time_solver_epoch
+
+    return time_solver_epoch(inputs)
 
 
 def _generate(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
@@ -265,10 +283,12 @@ def _generate(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]
 
 MEASURES: dict[str, Measure] = {
     "classifier": Measure(_classifier, "measured", lambda _: __version__),
-    "digits": Measure(_digits, "measured", lambda _: __version__),
     "elastic": Measure(_elastic, "measured", lambda _: __version__),
+    "ensemble": Measure(_ensemble, "measured", lambda _: __version__),
     "epochCost": Measure(_epoch_cost, "priced", lambda context: context.catalogues),
     "epochRatio": Measure(_epoch_ratio, "priced", lambda context: context.catalogues),
+    "exchange": Measure(_exchange, "measured", lambda _: __version__),
+    "exchangeEvents": Measure(_exchange_events, "modelled", lambda _: __version__),
     "exchangeModel": Measure(lambda inputs, _, __: model_step(inputs), "modelled", lambda _: __version__),
     "generate": Measure(_generate, "measured", lambda _: __version__),
     "imageInput": Measure(_images, "measured", lambda _: __version__),
@@ -280,6 +300,7 @@ MEASURES: dict[str, Measure] = {
     "run": Measure(lambda inputs, _, folder: whole_run(inputs, folder), "measured", lambda _: __version__),
     "search": Measure(_search, "measured", lambda _: __version__),
     "solve": Measure(_solve, "measured", lambda _: __version__),
+    "solverEpoch": Measure(_solver_epoch, "measured", lambda _: __version__),
     "step": Measure(_step, "measured", lambda _: __version__),
 }
 """By the name in a sweep's configuration."""

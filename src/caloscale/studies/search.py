@@ -1,122 +1,169 @@
-"""A search for hyper-parameters of the classifier of digits by Optuna (Akiba et al. 2019, arXiv:1907.10902)."""
+"""The measures `search` and `ensemble`: whole runs whose hyper-parameters are proposed, or whose seeds differ.
+
+A run is judged by its lowest deviation from Monte Carlo on the validation showers, which also selects its epoch; AUC
+and resolution are of showers that nothing was selected by.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
-from threadpoolctl import threadpool_limits
 
-from caloscale.errors import InvalidValueError, TrainingError
+from caloscale.errors import CaloscaleError, ConfigurationError, InvalidValueError, TrainingError
 from caloscale.installation import install_command
 from caloscale.spec.block import Block
-from caloscale.studies.digits import DIGITS_FILE, DigitsInputs, Network, train_network, write_digits
+from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.studies.inputs import validated
+from caloscale.studies.whole_run import run_of, whole_run
 
-ENSEMBLE = 3
-"""Networks of the ensemble: those of the best trials."""
+SEARCH_INPUTS = ("sampler", "trials", "samplerSeed", "ranges")
+ENSEMBLE_INPUTS = ("seeds",)
+"""Inputs beside the fields of the run configuration."""
 
 
 class SearchInputs(Block):
-    """Which hyper-parameters are tried, and how they are proposed."""
+    """Which fields are tried, and how values are proposed."""
 
     sampler: Literal["random", "tpe"] = "tpe"
     """random: each trial is independent. tpe: a tree-structured Parzen estimator of the trials before (Bergstra et al.,
     NeurIPS 2011)."""
-    trials: int = Field(30, ge=ENSEMBLE)
-    """Networks that are trained."""
-    seed: int = Field(1, ge=0)
-    """Seed of the sampler and of all networks."""
-    epochs: int = Field(20, ge=1)
-    """Passes over the training images."""
-    learning_rate: tuple[float, float] = (0.003, 1.0)
-    """Lowest and highest learning rate, searched in its logarithm."""
-    hidden: tuple[int, int] = (8, 128)
-    """Fewest and most units of the hidden layer, searched in their logarithm."""
-    momentum: tuple[float, float] = (0.0, 0.95)
-    """Lowest and highest momentum."""
-    batch: tuple[int, int] = (8, 128)
-    """Smallest and largest batch, searched in its logarithm."""
+    trials: int = Field(12, ge=1)
+    """Whole runs."""
+    sampler_seed: int = Field(1, ge=0)
+    """Seed of the sampler."""
+    ranges: dict[str, tuple[float, float]] = Field(min_length=1)
+    """Lowest and highest value of fields of the run configuration, searched in their logarithm; two whole numbers: only
+    whole numbers."""
 
     @model_validator(mode="after")
     def _ordered(self) -> SearchInputs:
-        for name in ("learning_rate", "hidden", "momentum", "batch"):
-            low, high = getattr(self, name)
-            if low > high or low < 0 or (low == 0 and name != "momentum"):
+        for name, (low, high) in self.ranges.items():
+            if not 0 < low <= high:
                 raise InvalidValueError(
                     f"{name}: {low} to {high} is no range", remedy="write [0.01, 0.1], lowest first"
                 )
         return self
 
 
-def search_digits(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Train networks with proposed hyper-parameters, and test the best of them.
+def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Whole runs with proposed values of some fields; finished ones are kept in the folder and not made again.
 
-    A trial is judged by its cross-entropy on the first half of the images that are not for training (validation); the
-    accuracies are of the other half (test), which no choice depends on. Result: ``accuracyOfTrials`` (median),
-    ``accuracySelected`` (of the best trial), ``accuracyAveraged`` (of the mean probabilities of the three best trials),
-    ``validationLoss`` and ``best`` (hyper-parameters) of the best trial, ``bestTrial`` (from 1), ``failed`` (trials
-    whose loss is not finite), ``seconds``. Raises ConfigurationError; TrainingError without Optuna.
+    Result: ``best`` (values), ``bestTrial`` (from 1), ``deviation`` of the best run and ``deviationOfTrials`` (median),
+    ``classifierAuc`` and ``resolution`` of the best run, ``failed`` (runs that did not end or have no deviation),
+    ``seconds``. Raises ConfigurationError; TrainingError without Optuna or when all runs failed.
     """
-    asked = validated(SearchInputs, inputs)
+    asked = validated(SearchInputs, {name: value for name, value in inputs.items() if name in SEARCH_INPUTS})
+    fields = {name: value for name, value in inputs.items() if name not in SEARCH_INPUTS}
     try:
         import optuna
     except ImportError as error:
         raise TrainingError("Optuna is missing", remedy=install_command("studies")) from error
-    with TemporaryDirectory(prefix="caloscale-study-") as temporary:
-        write_digits(Path(temporary) / DIGITS_FILE)
-        with np.load(Path(temporary) / DIGITS_FILE) as file:
-            data = dict(file)
-    half = len(data["test_labels"]) // 2
-    images, labels = data["test_images"], data["test_labels"]
-    finished: list[tuple[float, int, Network]] = []
-    accuracies = []
+    whole = {name for name in asked.ranges if all(isinstance(value, int) for value in inputs["ranges"][name])}
+    made: dict[int, dict[str, Any]] = {}
 
     def objective(trial: optuna.Trial) -> float:
-        chosen = DigitsInputs(
-            learning_rate=trial.suggest_float("learningRate", *asked.learning_rate, log=True),
-            hidden=trial.suggest_int("hidden", *asked.hidden, log=True),
-            momentum=trial.suggest_float("momentum", *asked.momentum),
-            batch=trial.suggest_int("batch", *asked.batch, log=True),
-            epochs=asked.epochs,
-            seed=asked.seed,
-        )
-        with np.errstate(all="ignore"):  # a rate that is too high overflows
-            network = train_network(chosen, data, chosen.seed)
-            loss = network.loss(images[:half], labels[:half])
-        accuracies.append(_accuracy(network.probabilities(images[half:]), labels[half:]))
-        if not np.isfinite(loss):
+        values = {
+            name: trial.suggest_int(name, int(low), int(high), log=True)
+            if name in whole
+            else trial.suggest_float(name, low, high, log=True)
+            for name, (low, high) in asked.ranges.items()
+        }
+        try:
+            found = whole_run({**fields, **values}, folder / f"trial-{trial.number:03d}")
+        except ConfigurationError:
+            raise
+        except CaloscaleError as error:
+            raise optuna.TrialPruned from error
+        if found["quality"]["lowest"] is None:
             raise optuna.TrialPruned
-        finished.append((loss, trial.number, network))
-        return loss
+        made[trial.number] = found
+        return float(found["quality"]["lowest"])
 
     kinds = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(sampler=kinds[asked.sampler](seed=asked.seed))
+    study = optuna.create_study(sampler=kinds[asked.sampler](seed=asked.sampler_seed))
     clock = time.perf_counter()
-    with threadpool_limits(limits=1):  # small matrices: threads that wait for each other cost more than they bring
-        study.optimize(objective, n_trials=asked.trials)
-    seconds = time.perf_counter() - clock
-    failed = asked.trials - len(finished)
-    if len(finished) < ENSEMBLE:
-        raise TrainingError(f"{failed} of {asked.trials} trials diverged", remedy="lower the learning rates")
-    each = [network.probabilities(images[half:]) for _, _, network in sorted(finished)[:ENSEMBLE]]
+    study.optimize(objective, n_trials=asked.trials)
+    if not made:
+        raise TrainingError(f"all {asked.trials} runs failed", remedy=f"read the logs in {folder}, change the ranges")
+    physics = made[study.best_trial.number]["physics"]
     return {
-        "accuracyOfTrials": float(np.median(accuracies)),
-        "accuracySelected": _accuracy(each[0], labels[half:]),
-        "accuracyAveraged": _accuracy(np.mean(each, axis=0), labels[half:]),
-        "validationLoss": study.best_value,
         "best": study.best_params,
         "bestTrial": study.best_trial.number + 1,
-        "failed": failed,
-        "seconds": seconds,
+        "deviation": study.best_value,
+        "deviationOfTrials": float(np.median([found["quality"]["lowest"] for found in made.values()])),
+        "classifierAuc": physics["classifierAuc"],
+        "resolution": physics["resolutionDeviation"],
+        "failed": asked.trials - len(made),
+        "seconds": time.perf_counter() - clock,
     }
 
 
-def _accuracy(probabilities: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
-    return float((probabilities.argmax(axis=1) == labels).mean())
+def ensemble(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Runs that differ in the seed of the training, the best of them, and showers of all of them together.
+
+    inputs: fields of the run configuration, and ``seeds``. Result: ``classifierAuc`` and ``resolution``, each of the
+    ``members`` (mean), of the one ``selected`` by the lowest deviation, and of the ``mixture``, to which every member
+    contributes as many showers. Raises ConfigurationError, and what a run raises.
+    """
+    seeds = inputs.get("seeds", [1, 2, 3])
+    are_seeds = isinstance(seeds, list) and seeds and all(isinstance(seed, int) for seed in seeds)
+    if not are_seeds or len(set(seeds)) < len(seeds):
+        raise ConfigurationError(
+            "is not a list of different seeds", field="seeds", value=seeds, remedy="write seeds: [1, 2, 3]"
+        )
+    fields = {name: value for name, value in inputs.items() if name not in ENSEMBLE_INPUTS}
+    folders = [folder / f"seed-{seed}" for seed in seeds]
+    found = [whole_run({**fields, "train.seed": seed}, place) for seed, place in zip(seeds, folders)]
+    deviations = [one["quality"]["lowest"] for one in found]
+    best = found[min(range(len(found)), key=lambda i: np.inf if deviations[i] is None else deviations[i])]
+    mixed = judge_mixture(fields, folders)
+    names = {"classifierAuc": "classifierAuc", "resolution": "resolutionDeviation"}
+    return {
+        "deviations": deviations,
+        **{
+            name: {
+                "members": _mean([one["physics"][key] for one in found]),
+                "selected": best["physics"][key],
+                "mixture": mixed.get(key),
+            }
+            for name, key in names.items()
+        },
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Null where a value is: a mean of fewer runs would be compared with one of all."""
+    return None if None in values else float(np.mean(np.asarray(values, np.float64)))
+
+
+def judge_mixture(fields: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, float]:
+    """Figures of showers of which each run's generator makes an equal part, compared as `caloscale validate` does."""
+    from caloscale.inference import load_generator
+    from caloscale.inference.stream import generate_table
+    from caloscale.physics import compare, evaluate
+    from caloscale.showers.arrays import Showers
+    from caloscale.showers.primaries import rows
+    from caloscale.showers.tfrecord.shard_folder import open_shards
+    from caloscale.stages.validation import draw_primaries, generated_showers, judging_showers, training_showers
+
+    run = run_of(fields)
+    with open_shards(folders[0] / DATASET) as shards:
+        reference = shards.read("validation", judging_showers(shards.manifest, run))
+        training = shards.read("train", training_showers(shards.manifest, run))
+    primaries = draw_primaries(run, training, generated_showers(run, len(reference)))
+    parts = []
+    for index, folder in enumerate(folders):
+        share = rows(primaries, slice(index, None, len(folders)))
+        parts.append(generate_table(load_generator(folder / TRAINED), share, seed=run.validation.seed + index))
+    columns = {name: np.concatenate([part.primaries[name] for part in parts]) for name in parts[0].primaries}
+    generated = Showers.of(np.concatenate([part.cells_gev for part in parts]), columns, "generated")
+    compared = compare(
+        reference, generated, training=training, untrained=None, data=run.data, validation=run.validation
+    )
+    return evaluate(compared).metrics()

@@ -19,7 +19,7 @@ from caloscale.spec.problem import list_problems, suggest
 TODAY = "today"
 """Value of an input that stands for the day for which the study is asked."""
 
-RUN_INPUTS = ("generate", "plan", "run", "solve", "step")
+RUN_INPUTS = ("elastic", "ensemble", "generate", "plan", "run", "search", "solve", "solverEpoch", "step")
 """Measures whose inputs are fields of the run configuration."""
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from caloscale.sagips.groups import groups_of_sizes
-from caloscale.sagips.scaling import ExchangePlan, Link, Network, simulate, straggling_times
+from caloscale.studies.exchange_events import ExchangePlan, Link, Network, simulate, straggling_times
 
 NETWORK = Network(within=Link(1e-6, 1e10), between=Link(1e-5, 1e9), window=Link(2e-6, 5e9))
 SIZE = 200_000

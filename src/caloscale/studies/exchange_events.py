@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.sagips.groups import Groups, Leader, leaders
+from caloscale.studies.exchange_model import ring
 
 Times = NDArray[np.float64]
 _EMPTY = -1
@@ -129,9 +130,7 @@ def _after_messages(plan: ExchangePlan, ready: Times, epoch: int, network: Netwo
         alpha, rate = network.between.alpha_seconds, network.between.bytes_per_second
         if len(plan.groups) == 1:
             alpha, rate = network.within.alpha_seconds, network.within.bytes_per_second
-        # A ring of chunks: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009) 117.
-        messages = 2 * (len(ready) - 1)
-        return np.full_like(ready, ready.max() + messages * (alpha + plan.size_bytes / len(ready) / rate))
+        return np.full_like(ready, ready.max() + sum(ring(plan.size_bytes, len(ready), alpha, rate)))
     if plan.method == "ring":
         return _after_ring(ready, (everyone,), plan, network)
     done = _after_ring(ready, plan.groups, plan, network)
@@ -150,9 +149,9 @@ def _after_ring(ready: Times, rings: Groups, plan: ExchangePlan, network: Networ
     for index, group in enumerate(plan.groups):
         group_of[list(group)] = index
     left, right, steps = np.arange(len(ready)), np.arange(len(ready)), np.zeros(len(ready), int)
-    for ring in rings:
-        members = np.array(ring)
-        left[members], right[members], steps[members] = np.roll(members, 1), np.roll(members, -1), len(ring) - 1
+    for group in rings:
+        members = np.array(group)
+        left[members], right[members], steps[members] = np.roll(members, 1), np.roll(members, -1), len(group) - 1
     within, between = (link.seconds(plan.size_bytes) for link in (network.within, network.between))
     cost = np.where(group_of[left] == group_of, within, between)
     done = ready.copy()

@@ -1,0 +1,141 @@
+"""The measure `elastic`: a training of several workers on this machine that loses one, and goes on with others.
+
+All workers start anew from the newest checkpoint, as a TFJob's do: a TensorFlow collective does not survive the loss
+of a member.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from caloscale.errors import ConfigurationError, TrainingError
+from caloscale.spec import Run, dump_run
+from caloscale.spec.workspace_layout import CHECKPOINTS
+from caloscale.studies.whole_run import run_of
+from caloscale.training.checkpoint.progress_marker import read_marker
+
+OWN_INPUTS = ("lostAt", "workersAfter")
+"""Inputs beside the fields of the run configuration."""
+POLL_SECONDS = 0.05
+
+
+def train_elastic(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A whole run whose last worker is ended by SIGKILL; the same command, with ``workersAfter``, makes the rest.
+
+    inputs: fields of the run configuration, train.workersPerNode among them; ``lostAt``, the step after which the
+    worker is lost (null: never); ``workersAfter`` (absent: as many as before). Result: ``lostAtStep``, ``stepsLost``,
+    ``pauseSeconds`` from the kill to the next new step, ``seconds`` of all, ``restarts``, ``steps``, ``workers`` at the
+    end, ``showersPerSecond`` of the last attempt, ``lowestDeviation``. Raises ConfigurationError, TrainingError.
+    """
+    run = run_of({name: value for name, value in inputs.items() if name not in OWN_INPUTS})
+    before, lost_at = run.train.workers_per_node, inputs.get("lostAt")
+    after = inputs.get("workersAfter") or before
+    if before < 2:
+        raise ConfigurationError(
+            "has no other worker", field="train.workersPerNode", value=before, remedy="write 2 or more"
+        )
+    if lost_at is not None and (not isinstance(lost_at, int) or lost_at < 1):
+        raise ConfigurationError("must be a step from 1 on", field="lostAt", value=lost_at, remedy="write lostAt: 20")
+    shutil.rmtree(folder, ignore_errors=True)  # a measurement that was interrupted says nothing
+    clock = time.perf_counter()
+    pause = killed_at = None
+    if lost_at is None:
+        _make(run, folder)
+    else:
+        killed_at, killed_clock = _lose_a_worker(run, folder, lost_at)
+        train = run.train.model_copy(update={"workers_per_node": after})
+        made_clock = _make(run.model_copy(update={"train": train}), folder, beyond_step=killed_at)
+        pause = None if made_clock is None else made_clock - killed_clock
+    seconds = time.perf_counter() - clock
+    figures = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))["figures"]
+    validation = json.loads((folder / "training" / "history.json").read_text(encoding="utf-8"))["validation"]
+    deviations = [one for one in validation.get("deviation", ()) if one is not None]
+    return {
+        "lostAtStep": killed_at,
+        "stepsLost": figures["stepsLost"],
+        "restarts": figures["restarts"],
+        "pauseSeconds": pause,
+        "seconds": seconds,
+        "steps": figures["steps"],
+        "workers": before if lost_at is None else after,
+        "showersPerSecond": figures["showersPerSecond"],
+        "lowestDeviation": min(deviations, default=None),
+    }
+
+
+def _start(run: Run, folder: Path) -> subprocess.Popen[bytes]:
+    """`caloscale run` of a configuration in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    configuration, log = folder.with_suffix(".yaml"), folder.with_suffix(".log")
+    configuration.write_text(dump_run(run), encoding="utf-8")
+    words = ["run", str(configuration), "--name", folder.name, "--runs", str(folder.parent)]
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "caloscale.cli.main", *words], stdout=output, stderr=subprocess.STDOUT
+        )
+
+
+def _made_step(folder: Path) -> int:
+    """The last step that was made, in any attempt."""
+    mark = read_marker(folder / CHECKPOINTS / "progress-marker")
+    return 0 if mark is None else mark.step
+
+
+def _lose_a_worker(run: Run, folder: Path, step: int) -> tuple[int, float]:
+    """Start the run and end its last worker after a step: the step that was made, and when. Waits for the end."""
+    process = _start(run, folder)
+    try:
+        while _made_step(folder) < step:
+            if process.poll() is not None:
+                raise TrainingError(
+                    f"the run ended with exit code {process.returncode} before step {step}",
+                    remedy=f"read {folder.with_suffix('.log')}, or write a smaller lostAt",
+                )
+            time.sleep(POLL_SECONDS)
+        made = _made_step(folder)
+        workers = [
+            child
+            for child in psutil.Process(process.pid).children(recursive=True)
+            if "caloscale.stages.node_worker" in child.cmdline()
+        ]
+        clock = time.perf_counter()
+        os.kill(max(workers, key=_number).pid, signal.SIGKILL)
+        process.wait()
+        return made, clock
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _number(worker: psutil.Process) -> int:
+    """Index of a worker."""
+    return int(json.loads(worker.environ()["TF_CONFIG"])["task"]["index"])
+
+
+def _make(run: Run, folder: Path, beyond_step: int | None = None) -> float | None:
+    """The whole run; when it has made a step beyond this one (None: not observed)."""
+    process, clock = _start(run, folder), None
+    try:
+        while process.poll() is None:
+            if clock is None and beyond_step is not None and _made_step(folder) > beyond_step:
+                clock = time.perf_counter()
+            time.sleep(POLL_SECONDS)
+    finally:
+        process.terminate()
+        process.wait()
+    if process.returncode:
+        raise TrainingError(
+            f"the run ended with exit code {process.returncode}", remedy=f"read {folder.with_suffix('.log')}"
+        )
+    return clock

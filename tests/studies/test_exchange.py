@@ -1,0 +1,78 @@
+"""Exchanges of real processes with imitated computing, and the model beside them."""
+
+from __future__ import annotations
+
+import pytest
+
+from caloscale.errors import ConfigurationError
+from caloscale.sagips.exchange import METHODS
+from caloscale.studies.exchange import ExchangeInputs, model_events, time_exchange
+from caloscale.studies.exchange_rank import shares_of
+
+SMALL = {"ranks": 2, "epochs": 10, "tensors": [300, 40]}
+
+
+@pytest.mark.parametrize(
+    ("speeds", "total", "shares"),
+    [([1, 1, 1, 1], 16, [4, 4, 4, 4]), ([3, 1], 10, [7, 3]), ([1, 1, 1], 10, [4, 3, 3]), ([1e6, 1, 1], 6, [4, 1, 1])],
+)
+def test_shares_follow_the_speeds(speeds, total, shares):
+    assert shares_of(speeds, total) == shares and sum(shares) == total
+
+
+def test_groups_are_equal_but_for_the_last():
+    assert ExchangeInputs(ranks=7, group=3).groups() == ((0, 1, 2), (3, 4, 5), (6,))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("method", ["ring", "grouped-rma", "hierarchical"])
+def test_no_rank_ends_before_it_has_computed(method):
+    found = time_exchange({**SMALL, "method": method, "computeMilliseconds": 3, "width": 0.2})
+    assert found["epochMilliseconds"] >= found["computingMilliseconds"] >= 3 * 0.5
+    assert found["samplesPerSecond"] == pytest.approx(2 * 16 * 1000 / found["epochMilliseconds"])
+    assert (found["newShare"] is None) == (method != "grouped-rma")
+    assert (found["modelled"] is None) == (method not in METHODS)
+    assert all(value > 0 for value in found["links"].values()) and found["shares"] == [16, 16]
+    if method == "grouped-rma":
+        assert 0 <= found["staleShare"] <= found["newShare"] <= 1
+
+
+@pytest.mark.integration
+def test_a_slow_worker_gets_fewer_samples():
+    slow = {"computeMilliseconds": 2, "slowSampleMilliseconds": 2.0, "epochs": 12, "ranks": 2}
+    equal = time_exchange({**slow, "method": "chunked-ring"})
+    shared = time_exchange({**slow, "method": "chunked-ring", "rebalanceEvery": 3})
+    assert sum(shared["shares"]) == 32 and shared["shares"][1] < 8 < equal["shares"][1] == 16
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("method", "bound", "most"), [("bounded", 0, 1), ("lazy", 2, 5), ("asynchronous", 2, 20)])
+def test_servers_count_staleness_and_keep_their_bound(method, bound, most):
+    found = time_exchange({**SMALL, "method": method, "bound": bound, "slowMilliseconds": 2})
+    assert 0 <= found["staleness"]["mean"] <= found["staleness"]["max"] <= most
+    if method == "bounded":
+        assert found["lead"] <= bound
+
+
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [
+        ({"method": "star"}, "star"),
+        ({"method": "lazy", "rebalanceEvery": 2}, "rebalanceEvery"),
+        ({"ranks": 0}, "ranks"),
+    ],
+)
+def test_inputs_that_cannot_be(inputs, says):
+    with pytest.raises(ConfigurationError, match=says) as error:
+        time_exchange(inputs)
+    assert error.value.exit_code == 2
+
+
+def test_the_model_of_many_ranks_without_exchange_computes_only():
+    found = model_events({"method": "none", "ranks": 40, "computeMilliseconds": 20})
+    assert found["epochMilliseconds"] == pytest.approx(20) and found["computingShare"] == pytest.approx(1)
+    slower = model_events({"method": "ring", "ranks": 40, "computeMilliseconds": 20, "latencySeconds": 1e-3})
+    # 39 messages around the ring, each of them at least the latency between nodes
+    assert slower["epochMilliseconds"] > 20 + 39
+    with pytest.raises(ConfigurationError, match="no model"):
+        model_events({"method": "torus"})
