@@ -1,4 +1,4 @@
-"""The measure `elastic`: a training of several workers on this machine that loses one, and goes on with others.
+"""The measure `elastic`: a training of several workers on this machine loses one and resumes with as many or fewer.
 
 All workers start anew from the newest checkpoint, as a TFJob's do: a TensorFlow collective does not survive the loss
 of a member.
