@@ -14,6 +14,7 @@ from caloscale.bench.profiling import profile_step
 from caloscale.bench.tables import bench_tables, machine_text
 from caloscale.bench.training import bench_input, bench_step
 from caloscale.models import build
+from tests.models import needs_bfloat16
 from tests.training.conftest import shards, small_run  # noqa: F401
 
 
@@ -55,6 +56,7 @@ def test_a_step():
     assert [row[0] for row in text.rows] == ["ours", "reference"]
 
 
+@needs_bfloat16
 @pytest.mark.long
 def test_generation_in_every_runtime():
     made = bench_generate(small_run(), 8, rounds=2, geant4=False)

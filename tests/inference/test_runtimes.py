@@ -24,7 +24,7 @@ from caloscale.inference.export.formats import last_convolutions
 from caloscale.inference.export.runtimes import exported, is_exported
 from caloscale.inference.runtime import Runtime, cores
 from caloscale.installation import install_command
-from caloscale.models import build
+from caloscale.models import build, convolution
 from caloscale.models.card import read_card
 from caloscale.random import latent_noise
 from caloscale.spec import build_run
@@ -34,7 +34,7 @@ from .model_folders import COMPACT, shared_model
 
 ROUNDING = 3e-5
 """Of a shower's largest cell; measured: 1e-5 in a thousand showers of the trained compact network."""
-HAS_BFLOAT16 = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+IN_OPENVINO = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 def fed(runtime, count):
@@ -69,8 +69,8 @@ def test_the_same_showers_in_all_runtimes(request, model, count, runtime):
 @pytest.mark.parametrize(
     "runtime",
     [
-        "tensorflow",
-        pytest.param("openvino", marks=pytest.mark.skipif(not HAS_BFLOAT16, reason="this processor has no bfloat16")),
+        pytest.param("tensorflow", marks=needs_bfloat16),
+        pytest.param("openvino", marks=pytest.mark.skipif(not IN_OPENVINO, reason="this processor has no bfloat16")),
     ],
 )
 def test_bfloat16_changes_cells_but_not_the_physics(folder, runtime):
@@ -99,7 +99,7 @@ def test_bfloat16_of_the_published_networks(tmp_path_factory, preset):
     energy, angle = np.linspace(low, high, count, dtype=np.float32), np.full(count, 1.5, np.float32)
     batch = (latent_noise(7, 0, count, exact.noise_size), energy, angle)
     truth = exact.generate_batch(*batch)
-    for runtime in ("tensorflow", *["openvino"] * HAS_BFLOAT16):
+    for runtime in ("tensorflow", *["openvino"] * IN_OPENVINO):
         ours = open_runtime(model, runtime, precision="bfloat16").generate_batch(*batch)
         assert 1e-4 < np.abs(ours - truth).max() / truth.max() < 0.05, runtime
         np.testing.assert_allclose(ours.sum((1, 2, 3)), truth.sum((1, 2, 3)), rtol=0.03)
@@ -192,6 +192,15 @@ def test_a_network_that_cannot_be_merged_is_not_rounded(tmp_path_factory):
         open_runtime(conditions, precision="bfloat16")
     chosen, reason = open_fastest(conditions, "tensorflow", {}, batches=1000)
     assert chosen.precision == "float32" and "is not offered for this network" in reason
+
+
+def test_where_bfloat16_would_be_wrong_it_is_refused_and_never_chosen(folder, monkeypatch):
+    monkeypatch.setattr(convolution, "instructions", lambda _: frozenset({"avx2", "fma"}))
+    with pytest.raises(InputError, match=r"precision: .*several per cent.*'bfloat16'\)[\s\S]*float32") as error:
+        open_runtime(folder, precision="bfloat16")
+    assert error.value.exit_code == 2
+    chosen, reason = open_fastest(folder, "tensorflow", {}, batches=1000)
+    assert chosen.precision == "float32" and "adds up in bfloat16" in reason
 
 
 class Clocked(Runtime):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-CPUINFO = Path("/proc/cpuinfo")
-HAS_BFLOAT16 = not CPUINFO.is_file() or bool({"avx512_bf16", "amx_bf16"} & set(CPUINFO.read_text().split()))
-"""Without these instructions TensorFlow adds up in bfloat16: sums of a thousand products are wrong by 4%."""
-needs_bfloat16 = pytest.mark.skipif(not HAS_BFLOAT16, reason="the processor has no instructions for bfloat16")
+from caloscale.models.convolution import has_bfloat16
+
+HAS_BFLOAT16 = has_bfloat16()
+needs_bfloat16 = pytest.mark.skipif(not HAS_BFLOAT16, reason="sums of products of bfloat16 would be wrong here")

@@ -193,3 +193,29 @@ def test_the_width_of_the_registers(flags, environment, width, tmp_path, monkeyp
     assert convolution.vector_width.__wrapped__(file) == width
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"] if kind == "GPU" else [])
     assert convolution.vector_width.__wrapped__(file) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "right"),
+    [
+        ("flags : avx2 avx512f avx512_bf16", {}, True),
+        ("flags : avx2 avx512f amx_bf16 amx_tile", {}, True),
+        ("flags : avx2 avx512f avx512_bf16", {"ONEDNN_MAX_CPU_ISA": "avx512_core"}, True),
+        ("flags : fma avx2", {}, False),
+        ("flags : avx2 avx512f avx512_vnni", {}, False),
+        ("flags : avx2 avx512f avx512_bf16", {"TF_ENABLE_ONEDNN_OPTS": "0"}, False),
+        ("flags : avx2 avx512f avx512_bf16", {"ONEDNN_MAX_CPU_ISA": "AVX2"}, False),
+        ("Features : fp asimd bf16", {}, False),
+        ("", {}, False),
+    ],
+)
+def test_where_bfloat16_is_added_up_in_float32(flags, environment, right, tmp_path, monkeypatch):
+    for name in ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\n{flags}\n\nprocessor : 1\nflags : avx512_bf16\n")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    assert convolution.has_bfloat16(tmp_path / "cpuinfo") == right
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"] if kind == "TPU" else [])
+    assert convolution.has_bfloat16(tmp_path / "cpuinfo")

@@ -33,6 +33,17 @@ def test_a_run_that_starts_from_no_model_makes_nothing_but_one_that_has_started_
     assert stages.new_run_folder(run, tmp_path / "runs", "mine") == tmp_path / "runs" / "mine"
 
 
+def test_a_training_in_bfloat16_that_would_be_wrong_is_refused_before_anything_is_simulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = spec.load_run(preset="compact", overrides=["train.precision=bfloat16", *TINY])
+    folder = stages.new_run_folder(run, tmp_path, "mine")
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    with pytest.raises(InputError, match=r"train\.precision"):
+        stages.run_all(run, folder)
+    assert not (folder / "showers").exists()
+
+
 def test_shards_are_made_again_for_a_run_that_is_repeated(tmp_path: Path) -> None:
     """The record of the simulation lies beside the shards, and is no file of others."""
     run = spec.load_run(preset="compact", overrides=["data.simulation.engine=parametrised", "data.showers=60", *TINY])

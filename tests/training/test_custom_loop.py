@@ -15,6 +15,7 @@ from caloscale.training import state as training_state
 from caloscale.training.custom_loop import StepContext, _Step, build_optimizers, flipped, train_step
 from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, compile_step
+from tests.models import needs_bfloat16
 
 from .conftest import random_showers, small_run
 from .quick_networks import QUICK, quick_networks
@@ -313,6 +314,7 @@ def test_micro_batches_make_the_same_update():
         np.testing.assert_allclose(again, mean, rtol=0, atol=2e-4 * np.abs(mean).max(), err_msg=name)
 
 
+@needs_bfloat16
 @pytest.mark.integration
 @pytest.mark.usefixtures("eagerly")
 def test_bfloat16_is_close_and_keeps_weights_losses_and_updates_in_float32():
@@ -372,6 +374,7 @@ def test_keras_layers_are_asked_for_by_one_field(ways, own, monkeypatch):
     assert ("FusedBatchNormV3" in {one.type for one in operations}) == own
 
 
+@needs_bfloat16
 def test_a_measurement_has_the_showers_of_the_networks(monkeypatch):
     """Those of a micro-batch, in the precision of the layers."""
     asked = []

@@ -18,6 +18,7 @@ from caloscale.installation import install_command
 from caloscale.models import build, legacy_keras
 from caloscale.models.legacy_keras import choose_keras, loaded_keras
 from caloscale.spec import load_run
+from tests.models import needs_bfloat16
 
 from .conftest import small_run
 from .test_strategy import tf_config
@@ -107,6 +108,7 @@ np.savez(folder / "weights.npz", *state.networks.generator.get_weights())
 """
 
 
+@needs_bfloat16
 @pytest.mark.long
 def test_what_tf_keras_trained_in_bfloat16_is_saved_as_a_plain_network_of_keras_3(tmp_path):
     overrides = ["train.precision=bfloat16", "train.synchronizedBatchNorm=true"]

@@ -14,6 +14,7 @@ from caloscale.models import convolution
 from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, replica_step
 from caloscale.training.strategy import Devices, Placement, divide, open_context, resolve, visible_devices, worker_of
+from tests.models import needs_bfloat16
 
 from .conftest import small_run
 from .detector import DETECTOR
@@ -164,6 +165,7 @@ def test_the_engine_of_this_process():
     assert visible_devices().cpus >= 1
 
 
+@needs_bfloat16
 def test_the_step_is_made_of_what_a_tpu_can_do(monkeypatch):
     """Every shape is known, nothing is done by the host, and XLA compiles all of it: what a TPU asks of a step.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import caloscale
 from caloscale.bench.results import BenchMachine
+from caloscale.processor import instructions
 from caloscale.stages.record import this_machine
 
 _SOFTWARE = (
@@ -41,10 +40,7 @@ def describe_machine() -> BenchMachine:
 
 
 def _instructions() -> tuple[str, ...]:
-    cpuinfo = Path("/proc/cpuinfo")
-    text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.is_file() else ""
-    flags = next((line for line in text.splitlines() if line.startswith("flags")), "")
-    return tuple(sorted(set(re.findall(r"\b(?:avx|amx|fma)\w*", flags))))
+    return tuple(sorted(name for name in instructions() if name.startswith(("avx", "amx", "fma"))))
 
 
 def _versions() -> dict[str, str]:

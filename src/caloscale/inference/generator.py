@@ -22,6 +22,7 @@ from caloscale.inference.stream import generate_table
 from caloscale.models import latent, noise_size
 from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard, read_card, read_configuration
 from caloscale.models.compact_merged import FORMS, merged_compact
+from caloscale.models.convolution import check_precision
 from caloscale.models.merged import merged
 from caloscale.models.network_files import load_network
 from caloscale.showers.arrays import Showers
@@ -183,6 +184,7 @@ def open_generator(folder: Path, *, precision: str, streams: int, threads: int |
             value=precision,
             remedy="use --runtime openvino, or --precision bfloat16",
         )
+    check_precision(precision, "precision")
     if threads is not None:
         limit_threads(threads, streams)
     elif streams > 1:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import platform
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -23,6 +21,7 @@ from caloscale.errors import StorageError
 from caloscale.models.convolution import PaddedConv3D, has_accelerator
 from caloscale.models.convolution_ways import Cells, Direct, Way, Ways
 from caloscale.models.folding import Triple
+from caloscale.processor import processor_fields, processor_name
 from caloscale.profiling.convolutions import (
     PASSES,
     Convolution,
@@ -168,12 +167,11 @@ def _key(convolution: Convolution, precision: str, batch: int) -> str:
     )
 
 
-def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def _processor() -> str:
     """The model of the processor with its instructions: virtual machines may hide some of them."""
-    text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.is_file() else ""
-    lines = dict(re.findall(r"^(cpu family|model|model name|stepping|flags)\s*:\s*(.*)$", text.split("\n\n")[0], re.M))
-    name = lines.get("model name") or platform.processor() or platform.machine()
-    return f"{name} {hashlib.sha256(repr(sorted(lines.items())).encode()).hexdigest()[:8]}"
+    fields = processor_fields()
+    known = {key: fields.get(key) for key in ("cpu family", "model", "model name", "stepping", "flags")}
+    return f"{processor_name()} {hashlib.sha256(repr(known).encode()).hexdigest()[:8]}"
 
 
 def _read(file: Path) -> dict[str, Chosen]:

@@ -9,6 +9,7 @@ import time
 
 import tensorflow as tf
 
+from caloscale.models.convolution import has_bfloat16
 from caloscale.spec import Run
 from caloscale.spec.block import Block
 
@@ -102,13 +103,16 @@ def with_measured_precision(run: Run, workers: int = 1) -> Run:
     """The run with the precision that ``train.precision: auto`` finds faster here; any other run as it is.
 
     Two products of matrices in each precision, a second on two cores. Float32 without a measurement with hardware, with
-    several workers, and where the training is deterministic.
+    several workers, where the training is deterministic, and where bfloat16 is wrong (`has_bfloat16`).
     """
     train = run.train
     if train.precision != "auto":
         return run
     if run.hardware is not None or workers > 1 or train.deterministic:
         log.info("precision float32: train.precision auto measures for one worker of this machine alone")
+        return run.model_copy(update={"train": train.model_copy(update={"precision": "float32"})})
+    if not has_bfloat16():
+        log.info("precision float32: bfloat16 would be wrong here, without oneDNN and instructions for it")
         return run.model_copy(update={"train": train.model_copy(update={"precision": "float32"})})
     rates = {precision: measure_peak(precision, size=1024, rounds=5).gflops for precision in ("float32", "bfloat16")}
     chosen = faster_precision(rates["float32"], rates["bfloat16"])

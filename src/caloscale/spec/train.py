@@ -75,7 +75,8 @@ class Train(Block):
     """Arithmetic of the layers. bfloat16: weights, sums over cells, losses and updates stay in float32. auto: bfloat16
     where a matrix product is at least 1.5 times faster in it, measured at each start of the training within a second
     and logged; float32 with hardware, with several workers, whose measurements could differ, and where the training is
-    deterministic."""
+    deterministic. Processors without AVX512-BF16 or AMX add up in bfloat16, wrong by several per cent: there auto is
+    float32, and bfloat16 is refused."""
     synchronized_batch_norm: bool | None = None
     """Batch normalisation with the statistics of all replicas' showers; absent: where there are several replicas.
     Costs an all-reduce for each use; without it the running statistics are averaged once a step."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import resource
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any, Literal
 import psutil
 
 from caloscale.errors import CaloscaleError, InputError, PeerLostError, StorageError, Terminated
+from caloscale.processor import processor_name
 from caloscale.spec.block import Block, read_block
 from caloscale.status import ATTEMPT_VARIABLE
 from caloscale.storage.atomic import atomic_writer
@@ -183,19 +183,10 @@ def _set_aside(stages: Sequence[str], folder: Path) -> None:
 def this_machine() -> StageMachine:
     """The machine that this process runs on."""
     return StageMachine(
-        processor=_processor_name(),
+        processor=processor_name(),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
     )
-
-
-def _processor_name() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _core_seconds() -> float:

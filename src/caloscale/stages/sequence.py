@@ -23,6 +23,7 @@ from caloscale.spec import Run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.stages.planning import plan_of
 from caloscale.stages.record import read_records
+from caloscale.stages.training import check_training
 from caloscale.stages.workspace import hold, keep_configuration
 from caloscale.storage.atomic import storage_error
 from caloscale.storage.objects import is_remote
@@ -84,6 +85,7 @@ def run_all(run: Run, folder: Path) -> None:
     """Run all stages in a folder; the report is written also when one fails, and the failure is raised then."""
     showers, dataset = folder / "showers", folder / DATASET
     with hold(folder):
+        check_training(run)
         stages.plan(run, folder)
         try:
             stages.simulate(run, folder, showers)

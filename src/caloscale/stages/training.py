@@ -60,6 +60,15 @@ def train(
         return record
 
 
+def check_training(run: Run) -> None:
+    """Raises InputError for a precision that is wrong on this machine, before showers are simulated for a training."""
+    if run.train.precision == "bfloat16" and run.train.workers_per_node == 1:
+        _train_networks(run)  # chooses how TensorFlow computes, and loads it
+        from caloscale.models.convolution import check_precision
+
+        check_precision(run.train.precision, "train.precision")
+
+
 def _train_networks(run: Run) -> Callable[[Run, str | Path | ShardFolder, Path], TrainingRecord]:
     """What trains the networks, in this process or in several of this machine."""
     if run.train.workers_per_node > 1:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 import tensorflow as tf
 
 from caloscale.models import Networks, build
-from caloscale.models.convolution import computed_by
+from caloscale.models.convolution import check_precision, computed_by
 from caloscale.models.normalization import running_statistics
 from caloscale.profiling.convolution_choice import choose_ways
 from caloscale.profiling.peak import with_measured_precision
@@ -26,15 +26,19 @@ class TrainingState:
     """Networks, optimisers, average and counters, on the devices of a distribution context.
 
     The random state is the seed of the run configuration and the step. build: makes the networks, as `models.build`.
+    Raises InputError for bfloat16 where it is wrong (`models.convolution.has_bfloat16`).
     """
 
     def __init__(
         self, run: Run, distribution: DistributionContext | None = None, build: Callable[..., Networks] = build
     ) -> None:
         self.distribution = distribution or one_replica()
-        self.run = run = with_measured_precision(run, self.distribution.placement.workers)
+        placement = self.distribution.placement
+        self.run = run = with_measured_precision(run, placement.workers)
+        if placement.device == "CPU":
+            check_precision(run.train.precision, "train.precision")
         tf.keras.utils.set_random_seed(run.train.seed)
-        synchronized = run.train.synchronizes(self.distribution.placement.replicas)
+        synchronized = run.train.synchronizes(placement.replicas)
         ways = computed_by(None) if run.train.convolutions == "keras" else nullcontext()
         with self.distribution.strategy.scope(), _precision(run.train.precision), ways:
             self.networks: Networks = build(run.model, run.data, synchronized=synchronized)
@@ -47,7 +51,7 @@ class TrainingState:
             self.first_bad_step = _variable(NOWHERE, tf.int64, "first_bad_step")
             self.progress = _variable(0.0, tf.float32, "progress")
         if run.train.convolutions == "measured":
-            share = run.train.replica_batch(self.distribution.placement.replicas)
+            share = run.train.replica_batch(placement.replicas)
             choose_ways(self.networks, run.train.precision, share // run.train.micro_batches(share))
 
     @property
