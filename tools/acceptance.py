@@ -282,7 +282,7 @@ def count_values(run: Run, values: dict[tuple[str, int], list[Difference]]) -> C
 
 
 def section(result: dict[str, Any], command: str) -> str:
-    """What docs/verdicts.md says of a result."""
+    """The text of docs/verdicts.md about a result."""
     rows = [
         [
             f"`{one['quantity']}`",

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from caloscale.bench.machine import describe_machine
@@ -34,12 +35,8 @@ from caloscale.bench.tables import Bench, bench_tables, machine_text
 from caloscale.profiling.result import Profile
 from caloscale.report.run_figures import profile_table
 from caloscale.storage.atomic import atomic_writer
-from tools.acceptance import section as acceptance_section
+from tools import acceptance, compact_ablation, hybrid, physics_benchmark, verdicts
 from tools.benchmark_runs import runs_section, table
-from tools.compact_ablation import section as ablation_section
-from tools.hybrid import section as hybrid_section
-from tools.physics_benchmark import section as physics_section
-from tools.verdicts import section as verdicts_section
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -47,10 +44,10 @@ RESULTS = ROOT / "runs" / "bench"
 SEEDS = (1, 2, 3)
 TITLE = """# Benchmarks
 
-`make bench` measures and writes this page; `make bench BENCH="step profile"` only some sections. Each section says its
+`make bench` measures and writes this page; `make bench BENCH="step profile"` only some sections. Each section has its
 command and its machine. The reference is the published step or generator, layer by layer in plain Keras, in one
 tf.function with TensorFlow's default threads (`bench/reference_networks.py`, `bench/reference_step.py`). Contenders are
-processes of their own and take turns; figures are medians over the rounds with their quartiles.
+separate processes and run alternately; figures are medians over the rounds with their quartiles.
 """
 
 
@@ -102,7 +99,8 @@ class Section:
     name: str
     title: str
     measurements: tuple[Measurement, ...]
-    write: Callable[[Measurement], str]
+    write: Callable[[Sequence[Measurement]], str]
+    """The text of those that have a result."""
     page: Path = PAGE
     """Where it stands."""
 
@@ -113,11 +111,50 @@ def bench(*command: str) -> Measurement:
     return Measurement("-".join(words), ("bench", *command))
 
 
+def each(write: Callable[[Measurement], str]) -> Callable[[Sequence[Measurement]], str]:
+    """A section with a part for each measurement."""
+    return lambda measurements: "\n".join(write(one) for one in measurements)
+
+
+def write_steps(measurements: Sequence[Measurement]) -> str:
+    """A row for each bench of a step."""
+    benches = [StepBench.model_validate_json(one.result.read_text(encoding="utf-8")) for one in measurements]
+    rows = []
+    for measurement, made in zip(measurements, benches, strict=True):
+        (_, *ours), (_, *reference) = bench_tables(made)[0].texts()
+        low, high = made.ratio_spread
+        rows.append(
+            [
+                f"`{measurement.text}`",
+                ours[0],
+                reference[0],
+                f"{made.ratio:.2f} ({low:.2f} to {high:.2f})",
+                f"{ours[1]} / {reference[1]} / {made.peak_gflops:.0f}",
+                f"{ours[2]} / {reference[2]}",
+            ]
+        )
+    columns = ["command", "ms per event", "reference", "times faster", "GFLOP/s", "MiB"]
+    return (
+        f"{table(columns, rows)}\n\nQuartiles in brackets. GFLOP/s: ours (what is computed), the reference (the "
+        "published arithmetic), and a large matrix product in the same precision. MiB: peak memory of ours and of the "
+        f"reference.\n\nMachine: {machine_text(*(made.machine for made in benches))}.\n"
+    )
+
+
+def by_script(name: str, title: str, script: ModuleType, page: Path = PAGE) -> Section:
+    """A section that a module of tools measures and writes."""
+
+    def write(measurement: Measurement) -> str:
+        result = json.loads(measurement.result.read_text(encoding="utf-8"))
+        return str(script.section(result, f"make bench BENCH={name}"))
+
+    return Section(name, title, (Measurement(name, (), module=script.__name__),), each(write), page)
+
+
 def write_bench(measurement: Measurement) -> str:
     """The table of a bench in Markdown."""
     text = measurement.result.read_text(encoding="utf-8")
     kinds: dict[str, type[Bench]] = {
-        "step": StepBench,
         "convolutions": ConvolutionsBench,
         "generate": GenerateBench,
         "input": InputBench,
@@ -146,38 +183,41 @@ def write_profile(measurement: Measurement) -> str:
     )
 
 
-def write_load(measurement: Measurement) -> str:
-    """What the operator bears, in Markdown."""
-    found = json.loads(measurement.result.read_text(encoding="utf-8"))
-    phases = ", ".join(f"{count} {phase}" for phase, count in found["phases"].items())
+def write_loads(measurements: Sequence[Measurement]) -> str:
+    """What the operator bears: a column for each load."""
+    results = [json.loads(one.result.read_text(encoding="utf-8")) for one in measurements]
+    loads = zip(measurements, results, strict=True)
+    columns = [f"{_load(result)}<br>`{one.text}`" for one, result in loads]
     rows = [
-        ["how the runs ended", phases],
-        ["time to drain", f"{found['secondsToDrain']:.0f} s"],
-        ["writes to the API server in a run's life", f"{found['writesPerRun']:.1f}"],
-        ["most memory of the operator", f"{found['peakMemoryMiB']:.0f} MiB"],
-        ["its processor time", f"{found['processorSeconds']:.0f} s"],
+        ["how the runs ended", *(", ".join(f"{n} {phase}" for phase, n in one["phases"].items()) for one in results)],
+        ["time to drain", *(f"{one['secondsToDrain']:.0f} s" for one in results)],
+        ["writes to the API server in a run's life", *(f"{one['writesPerRun']:.1f}" for one in results)],
+        ["most memory of the operator", *(f"{one['peakMemoryMiB']:.0f} MiB" for one in results)],
+        ["its processor time", *(f"{one['processorSeconds']:.0f} s" for one in results)],
+        ["a reconcile, half / 99% below", *(_percentiles(one, "reconcile") for one in results)],
+        ["from an event to the status", *(_percentiles(one, "eventToStatus") for one in results)],
     ]
-    for title, what in (("reconcile", "a reconcile"), ("eventToStatus", "from an event of the cluster to the status")):
-        half, most = (found[f"{title}P{part}Seconds"] for part in (50, 99))
-        # JSON's Infinity: beyond the last bound of the histogram
-        ends = f"99% below {most:g} s" if math.isfinite(most) else "more than 1% above 30 s"
-        start = f"half below {half:g} s, " if math.isfinite(half) else "more than half above 30 s, "
-        rows.append([what, f"{start}{ends} (of {found[f'{title}Count']:.0f})"])
-    each = "a node" if found["nodesPerRun"] == 1 else f"{found['nodesPerRun']} nodes"
-    if found["runSeconds"] is None:
-        title = f"{found['runs']} active runs"
-        scene = (
-            "The times are those while the runs are active: each reports every 15 s, and every second one of them ends."
-        )
-    else:
-        title = f"{found['runs']} runs created at once"
-        scene = f"Fake workers run {found['runSeconds']} s."
+    machines = (BenchMachine.model_validate(one["machine"]) for one in results)
     return (
-        f"### {title}, {each} each, on {found['nodes']} nodes with 8 GPUs\n\n"
-        f"`{measurement.text}`\n\n{table(['what', 'figure'], rows)}\n\n{scene} Control plane, fake nodes and "
-        "operator share this machine.\n\n"
-        f"Machine: {machine_text(BenchMachine.model_validate(found['machine']))}.\n"
+        f"{table(['', *columns], rows)}\n\nNodes have 8 GPUs. An active run reports every 15 s, and every second one "
+        "ends while it is measured. Control plane, fake nodes and operator share this machine.\n\n"
+        f"Machine: {machine_text(*machines)}.\n"
     )
+
+
+def _load(result: dict[str, Any]) -> str:
+    """What the operator had to do."""
+    each_run = "a node each" if result["nodesPerRun"] == 1 else f"{result['nodesPerRun']} nodes each"
+    if result["runSeconds"] is None:
+        return f"{result['runs']} active runs, {each_run}, on {result['nodes']}"
+    return f"{result['runs']} runs of {result['runSeconds']} s created at once, {each_run}, on {result['nodes']}"
+
+
+def _percentiles(result: dict[str, Any], name: str) -> str:
+    """The medians and 99th percentiles of a histogram; JSON's Infinity is beyond its last bound, 30 s."""
+    bounds = (result[f"{name}P{part}Seconds"] for part in (50, 99))
+    shown = " / ".join(f"{bound:g} s" if math.isfinite(bound) else "above 30 s" for bound in bounds)
+    return f"{shown} (of {result[f'{name}Count']:.0f})"
 
 
 NOTED = {
@@ -198,9 +238,9 @@ def write_smoke(measurement: Measurement) -> str:
     return (
         f"### Trainings on the cluster\n\n`{measurement.text}`\n\n"
         f"{table(['what', 'time'], rows)}\n\n"
-        "The compact network on two workers, checkpoints every 3 s. The time to the next step has in it that the loss "
-        "is noticed, the run's back-off, new pods when the node is back, TensorFlow's start and the compilation of the "
-        f"step.\n\n{_all_reduces(seconds)}Machine: {machine_text(BenchMachine.model_validate(found['machine']))}.\n"
+        "The compact network on two workers, checkpoints every 3 s. The time to the next step includes the detection "
+        "of the loss, the run's back-off, new pods when the node is back, TensorFlow's start and the compilation."
+        f"\n\n{_all_reduces(seconds)}Machine: {machine_text(BenchMachine.model_validate(found['machine']))}.\n"
     )
 
 
@@ -212,8 +252,7 @@ def _all_reduces(seconds: dict[str, Any]) -> str:
     packed, separate = (1e3 * seconds[f"allReduce{way}Seconds"] for way in ("Packed", "PerVariable"))
     return (
         f"The all-reduces of a variable-angle step ({size:.1f} MiB) between two pods on two nodes take {packed:.0f} ms "
-        f"packed and {separate:.0f} ms for each variable (median). The nodes are namespaces of one machine: their "
-        "network is a bridge, and they share its processors.\n\n"
+        f"packed and {separate:.0f} ms for each variable (median). The nodes are namespaces of one machine.\n\n"
     )
 
 
@@ -229,20 +268,16 @@ SECTIONS = (
             bench("step", "--preset", "compact", "--precision", "float32", "--batch", "32"),
             bench("step", "--preset", "compact", "--precision", "bfloat16", "--batch", "32"),
         ),
-        write_bench,
+        write_steps,
     ),
     Section(
         "convolutions",
         "Convolutions, layer by layer",
         tuple(
-            bench("convolutions", "--preset", preset, "--precision", precision, "--batch", "8")
-            for preset, precision in (
-                ("variable-angle", "float32"),
-                ("variable-angle", "bfloat16"),
-                ("fixed-angle", "float32"),
-            )
+            bench("convolutions", "--preset", preset, "--precision", "float32", "--batch", "8")
+            for preset in ("variable-angle", "fixed-angle")
         ),
-        write_bench,
+        each(write_bench),
     ),
     Section(
         "profile",
@@ -251,7 +286,7 @@ SECTIONS = (
             Measurement(f"profile-{preset}", ("profile", "--preset", preset, "--batch", batch), printed=True)
             for preset, batch in (("compact", "32"), ("variable-angle", "8"))
         ),
-        write_profile,
+        each(write_profile),
     ),
     Section(
         "generate",
@@ -262,15 +297,15 @@ SECTIONS = (
             bench("generate", "--preset", "variable-angle", "--batch", "1", "--threads", "1"),
             bench("generate", "--preset", "compact", "--batch", "1", "--threads", "1"),
         ),
-        write_bench,
+        each(write_bench),
     ),
     Section(
         "input",
         "The input pipeline",
         (bench("input", "--preset", "variable-angle", "--batch", "8"), bench("input", "--preset", "compact")),
-        write_bench,
+        each(write_bench),
     ),
-    Section("allreduce", "All-reduces", (bench("allreduce", "--preset", "variable-angle"),), write_bench),
+    Section("allreduce", "All-reduces", (bench("allreduce", "--preset", "variable-angle"),), each(write_bench)),
     Section(
         "operator",
         "The operator under load",
@@ -283,46 +318,17 @@ SECTIONS = (
                 ("500-live", ("--nodes", "1000", "--runs", "500", "--nodes-per-run", "2", "--live")),
             )
         ),
-        write_load,
+        write_loads,
     ),
-    Section("smoke", "Real nodes (root)", (Measurement("smoke", ("smoke",), made=True),), write_smoke),
-    Section(
-        "physics",
-        "The classifiers of the CaloChallenge (90 minutes)",
-        (Measurement("physics", (), module="tools.physics_benchmark"),),
-        lambda one: physics_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=physics"),
-    ),
-    Section(
-        "compact",
-        "What the parts of the compact network give (hours)",
-        (Measurement("compact", (), module="tools.compact_ablation"),),
-        lambda one: ablation_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=compact"),
-    ),
-    Section(
-        "hybrid",
-        "Geant4 with a generator in the calorimeter (half an hour)",
-        (Measurement("hybrid", (), module="tools.hybrid"),),
-        lambda one: hybrid_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=hybrid"),
-    ),
+    Section("smoke", "Real nodes (root)", (Measurement("smoke", ("smoke",), made=True),), each(write_smoke)),
+    by_script("physics", "The classifiers of the CaloChallenge (90 minutes)", physics_benchmark),
+    by_script("compact", "What the parts of the compact network give (hours)", compact_ablation),
+    by_script("hybrid", "Geant4 with a generator in the calorimeter (half an hour)", hybrid),
 )
 VERDICTS_PAGE = ROOT / "docs" / "verdicts.md"
 ON_VERDICTS = (
-    Section(
-        "verdicts",
-        "Operating characteristics",
-        (Measurement("verdicts", (), module="tools.verdicts"),),
-        lambda one: verdicts_section(json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=verdicts"),
-        page=VERDICTS_PAGE,
-    ),
-    Section(
-        "acceptance",
-        "False acceptance of each gate",
-        (Measurement("acceptance", (), module="tools.acceptance"),),
-        lambda one: acceptance_section(
-            json.loads(one.result.read_text(encoding="utf-8")), "make bench BENCH=acceptance"
-        ),
-        page=VERDICTS_PAGE,
-    ),
+    by_script("verdicts", "Operating characteristics", verdicts, page=VERDICTS_PAGE),
+    by_script("acceptance", "False acceptance of each gate", acceptance, page=VERDICTS_PAGE),
 )
 RUNS = "runs"
 
@@ -365,10 +371,17 @@ def with_section(page: str, name: str, title: str, content: str) -> str:
 
 def write_page(page: str, sections: Sequence[Section], runs: Sequence[Path]) -> str:
     """The page with all sections that have results."""
+    packages: dict[str, list[str]] = {}
     for section in sections:
-        written = [section.write(one) for one in section.measurements if one.result.is_file()]
-        if written:
-            page = with_section(page, section.name, section.title, "\n".join(written))
+        measured = [one for one in section.measurements if one.result.is_file()]
+        if measured:
+            page = with_section(page, section.name, section.title, section.write(measured))
+        for one in measured:
+            versions = json.loads(one.result.read_text(encoding="utf-8"))["machine"]["versions"]
+            packages.setdefault(", ".join(" ".join(item) for item in versions.items()), []).append(section.title)
+    if packages:
+        lines = (f"- {', '.join(dict.fromkeys(titles))}: {versions}" for versions, titles in packages.items())
+        page = with_section(page, "versions", "Versions", "\n".join(lines))
     if runs and all((run / "summary.json").is_file() for run in runs):
         page = with_section(page, RUNS, "Whole runs", runs_section(runs))
     return page

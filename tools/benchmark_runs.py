@@ -17,8 +17,8 @@ showers, one column per seed: `make bench BENCH=runs`.
 
 {time_table}
 
-The peak memory is that of all processes of a stage together. Simulation: {showers} showers of {energies} GeV
-from Geant4, {core_seconds:.3f} core seconds each; later runs take them from the cache.
+Peak memory: all processes of a stage together. Simulation: {showers} showers of {energies} GeV from Geant4,
+{core_seconds:.3f} core seconds each; later runs take them from the cache.
 
 ### What the training learns
 
@@ -29,9 +29,6 @@ standard deviations of a bootstrap by which the generator is nearer to Geant4 th
 {physics_table}
 
 {scalar_table}
-
-A classifier AUC near 1 means that a classifier separates generated from Geant4 showers almost always; 0.5 would mean
-never.
 
 ### The bill
 

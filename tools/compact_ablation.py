@@ -178,7 +178,7 @@ def variants_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def section(result: dict[str, Any], command: str) -> str:
-    """What docs/benchmarks.md says of a result."""
+    """The text of docs/benchmarks.md about a result."""
     rows = result["rows"]
     showers = max(row["found"]["auc"]["showers"] for row in rows)
     changed = f" All with {', '.join(result['overrides'])}." if result["overrides"] else ""

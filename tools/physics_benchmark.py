@@ -77,19 +77,17 @@ JUDGES = {
     "residual": "residual network, cells",
     "null": "dense network, high-level features, Geant4 against Geant4",
 }
-NOT_COMPARABLE = """What is comparable: architecture, features, learning rate, batch, dropout, split, selection,
-calibration. What is not:
+NOT_COMPARABLE = """Architecture, features, learning rate, batch, dropout, split, selection and calibration are the
+published ones. Not comparable are:
 
-- the detector and the task: 5 to 40 GeV and 60 to 120 degrees into tungsten and silicon, where the challenge has 1 GeV
-  to 1 TeV at one angle; cells sum 3 x 3 pads of a square grid, the challenge has cylinders about the axis;
+- the detector and the task: 5 to 40 GeV and 60 to 120 degrees into tungsten and silicon on a square grid, where the
+  challenge has 1 GeV to 1 TeV at one angle and cylinders about the axis;
 - the number of showers: the classifiers of the challenge train on 60,000 showers of each kind and test 20,000. With the
-  same batches, {train} showers are {fewer:.0f} times fewer updates an epoch, and an AUC rises with both: our values
-  would be higher at the published size;
+  same batches, {train} showers are {fewer:.0f} times fewer updates an epoch: our values would be higher at the
+  published size;
 - the residual network trains {residual_epochs} epochs with batches of {residual_batch} here (published: 50 epochs,
   batches of 1,000); each classifier trains once (published: the mean of ten);
-- FPD and KPD are of at most {showers} showers of each kind, the published ones of 100,000, and of other features where
-  eta and phi become x and y;
-- the showers that judge never trained anything here; those of the challenge neither."""
+- FPD and KPD are of at most {showers} showers of each kind, the published ones of 100,000."""
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -259,7 +257,7 @@ DISTANCE_COLUMNS = (("value", "uncertainty"), ("null", "nullUncertainty"))
 
 
 def section(result: dict[str, Any], command: str) -> str:
-    """What docs/benchmarks.md says of a result."""
+    """The text of docs/benchmarks.md about a result."""
     found = result["found"]
     train = found["dense-low"]["showers"][0]
     minutes = sum(one["seconds"] for one in found.values()) / 60
@@ -277,10 +275,9 @@ def section(result: dict[str, Any], command: str) -> str:
         f"of {low:g} to {high:g} GeV ({result['source']}), judged by {result['showers']:,} others and as many "
         f"generated ones.{changed} The classifiers are those of the CaloChallenge (arXiv:2410.21611, code at "
         f"github.com/CaloChallenge/homepage), ported to Keras (`bench/classifiers.py`).\n\n{tables(result)}\n\n"
-        "AUC and JSD after calibration; uncertainties of the test showers alone. The published text mentions two "
-        "hidden layers; the published code builds three (an input layer and two more), and so does ours. Below ours: "
-        "the published values, datasets 2 and 3, FPD and KPD times 1,000.\n\n"
-        f"{limits}\n\nFeatures, distances and classifiers took {minutes:.0f} minutes, beside simulation and training. "
+        "AUC and JSD after calibration; uncertainties of the test showers alone. Below ours: the published values, "
+        "datasets 2 and 3, FPD and KPD times 1,000.\n\n"
+        f"{limits}\n\nFeatures, distances and classifiers took {minutes:.0f} minutes. "
         f"Machine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
     )
 

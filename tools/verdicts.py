@@ -115,7 +115,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def section(result: dict[str, Any], command: str) -> str:
-    """What docs/verdicts.md says of a result."""
+    """The text of docs/verdicts.md about a result."""
     rows = result["rows"]
     reference, generated = rows[0]["showers"]
     return (

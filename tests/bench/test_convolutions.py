@@ -60,7 +60,7 @@ def test_figures_of_layers_and_of_all():
     assert {"referenceGflops", "peakShare", "ours"} <= set(json.loads(made.model_dump_json(by_alias=True))["total"])
     (table,) = bench_tables(made)
     names = [row[0] for row in table.rows]
-    assert names[:2] == ["generator folded (3,3,3) 1-2 behind x4 x4 x4", "generator one, other (3,3,3) 2-2"]
+    assert names[:2] == ["generator folded (3,3,3) 1-2 after x4 x4 x4", "generator one, other (3,3,3) 2-2"]
     assert names[-1] == "all" and all(len(row) == len(table.columns) for row in table.rows)
 
 

@@ -84,8 +84,8 @@ def test_the_page_has_what_was_measured_and_only_that(results):
     first = section.measurements[0]
     first.result.write_text(step_bench().model_dump_json(by_alias=True))
     page = benchmark.write_page("# Title\n", benchmark.SECTIONS, [])
-    assert f"`{first.text}`" in page and "A processor" in page and "2.00 times faster" in page
-    assert page.count("<!-- bench:") == 1 and section.measurements[1].text not in page
+    assert f"`{first.text}`" in page and "A processor" in page and "| 2.00 (1.90 to 2.10) |" in page
+    assert page.count("<!-- bench:") == 2 and section.measurements[1].text not in page
     assert benchmark.write_page(page, benchmark.SECTIONS, []) == page
 
 
@@ -112,3 +112,20 @@ def test_real_nodes(results):
     page = benchmark.write_page("# Title\n", benchmark.SECTIONS, [])
     assert "`make smoke`" in page and "to its first step | 29 s |" in page
     assert "drained" not in page and "2.0 MiB" in page
+
+
+def test_loads_of_the_operator_are_columns_and_versions_are_listed_once(results):
+    load = {"phases": {"Succeeded": 50}, "secondsToDrain": 58.0, "writesPerRun": 9.2, "peakMemoryMiB": 150.0}
+    load |= {"processorSeconds": 4.0, "nodesPerRun": 1, "nodes": 60, "runs": 50, "runSeconds": None}
+    load |= {"reconcileP50Seconds": 0.025, "reconcileP99Seconds": 0.1, "reconcileCount": 262}
+    load |= {"eventToStatusP50Seconds": 1.5, "eventToStatusP99Seconds": float("inf"), "eventToStatusCount": 262}
+    for name, average in (("operator-50-live", 2), ("operator-50", 1)):
+        machine = MACHINE.model_copy(update={"load_average": average, "versions": {"numpy": "2.4.6"}})
+        result = load | {"machine": machine.model_dump(mode="json", by_alias=True)}
+        (results / f"{name}.json").write_text(json.dumps(result))
+    page = benchmark.write_page("# Title\n", benchmark.SECTIONS, [])
+    assert "| time to drain | 58 s | 58 s |" in page and "1.5 s / above 30 s (of 262)" in page
+    assert "`python -m tools.operator_load --nodes 60 --runs 50 --live`" in page
+    assert page.count("A processor") == 1 and "load average 1 to 2 at the start" in page
+    assert "- The operator under load: numpy 2.4.6\n" in page
+    assert benchmark.write_page(page, benchmark.SECTIONS, []) == page

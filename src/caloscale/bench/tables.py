@@ -36,12 +36,15 @@ def bench_tables(bench: Bench) -> tuple[Table, ...]:
     return (_allreduce(bench),)
 
 
-def machine_text(machine: BenchMachine) -> str:
-    """One line about the machine."""
-    versions = ", ".join(f"{name} {number}" for name, number in machine.versions.items())
-    return (
-        f"{machine.processor}, {machine.cores} cores ({_vectors(machine.instructions)}), "
-        f"{machine.memory_gib:g} GiB; {versions}; {machine.date}; load average {machine.load_average:g} at the start"
+def machine_text(*machines: BenchMachine) -> str:
+    """One line about the machines of some measurements: equal ones once, with the range of the loads."""
+    loads: dict[str, list[float]] = {}
+    for one in machines:
+        text = f"{one.processor}, {one.cores} cores ({_vectors(one.instructions)}), {one.memory_gib:g} GiB; {one.date}"
+        loads.setdefault(text, []).append(one.load_average)
+    return ". ".join(
+        f"{text}; load average {' to '.join(f'{load:g}' for load in sorted({min(of), max(of)}))} at the start"
+        for text, of in loads.items()
     )
 
 
@@ -68,8 +71,8 @@ def _step(bench: StepBench) -> Table:
         note=(
             f"{bench.ratio:.2f} times faster than the reference (quartiles {bench.ratio_spread[0]:.2f} to "
             f"{bench.ratio_spread[1]:.2f} over {bench.spread.rounds} rounds). "
-            f"A large matrix product in {bench.precision} reaches {bench.peak_gflops:.0f} GFLOP/s. GFLOP/s of ours "
-            "count what is computed (folded), those of the reference the published arithmetic."
+            f"A large matrix product in {bench.precision} reaches {bench.peak_gflops:.0f} GFLOP/s. GFLOP/s: ours count "
+            "what is computed (folded), the reference the published arithmetic."
         ),
     )
 
@@ -85,7 +88,7 @@ def _convolutions(bench: ConvolutionsBench) -> Table:
     def name(one: ConvolutionTime) -> str:
         kernel = ",".join(map(str, one.kernel))
         text = f"{one.network} {', '.join(one.layers)} ({kernel}) {one.channels}-{one.filters}"
-        return text if one.upsampling == (1, 1, 1) else f"{text} behind x{' x'.join(map(str, one.upsampling))}"
+        return text if one.upsampling == (1, 1, 1) else f"{text} after x{' x'.join(map(str, one.upsampling))}"
 
     return Table(
         caption=f"3D convolutions, {bench.preset}, batches of {bench.batch}, {bench.precision}",
@@ -100,11 +103,9 @@ def _convolutions(bench: ConvolutionsBench) -> Table:
         ),
         rows=(*((name(one), *figures(one)) for one in bench.layers), ("all", *figures(bench.total))),
         note=(
-            f"Milliseconds a shower, the least of {bench.rounds} rounds over all passes in one process. Plain: "
-            "upsampling, zeros and TensorFlow's own operations in the same precision. Ratio and rates are those of the "
-            "three passes together; both rates count the products of the plain convolution, so a folded one may "
-            f"exceed the {bench.peak_gflops:.0f} GFLOP/s of a large matrix product. A training step makes some passes "
-            "several times and others not at all."
+            f"Milliseconds a shower, the least of {bench.rounds} rounds. Plain: upsampling, zeros and TensorFlow's own "
+            "operations. Rates of the three passes together count the products of the plain convolution, so a folded "
+            f"one may exceed the {bench.peak_gflops:.0f} GFLOP/s of a large matrix product."
         ),
     )
 
@@ -141,7 +142,7 @@ def _generate(bench: GenerateBench) -> Table:
         caption=f"Generation, {bench.preset}, batches of {bench.batch}{streams}",
         columns=("runtime", "precision", "ms per shower (quartiles)", "over reference", "over Geant4", "memory, MiB"),
         rows=tuple(row(one) for one in bench.runtimes),
-        note=f"{note} The network is untrained. All but the reference give cells in GeV.{at_once}",
+        note=f"{note} The network is untrained.{at_once}",
     )
 
 
