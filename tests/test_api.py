@@ -15,7 +15,11 @@ import numpy as np
 import pytest
 
 import caloscale
+from caloscale import stages
 from caloscale.showers.arrays import Showers
+from caloscale.showers.tfrecord.shard_folder import open_shards
+from caloscale.stages.comparison import compare_runs
+from caloscale.stages.validation import judging_showers, training_showers
 from tests.physics.conftest import DATA, make_showers
 from tests.pipelines.conftest import OVERRIDES
 
@@ -118,5 +122,20 @@ def test_a_run_from_python_is_that_of_the_commands(tmp_path: Path) -> None:
     assert summary.physics is not None and evaluation.decision == summary.physics.decision
     assert caloscale.train(run, workspace=folder).steps == summary.train.steps
     assert caloscale.bill(folder).usd == summary.bill.usd
+    generator = caloscale.Generator.load(folder / "training" / "model")
+    stages.generate(folder / "training" / "model", stages.Generation(output=tmp_path / "made.h5", count=64))
+    first, file = compare_runs([folder, tmp_path / "made.h5"])
+    assert first.evaluation == evaluation and first.usd == summary.bill.usd and file.preset.endswith("gates of first")
+    made = caloscale.read_showers(tmp_path / "made.h5", run)
+    assert file.evaluation.showers.generated == 64 and len(made) == 64
+    with open_shards(folder / "dataset") as shards:
+        numbers = (judging_showers(shards.manifest, run), training_showers(shards.manifest, run))
+        reference, training = (shards.read(s, n) for s, n in zip(("validation", "train"), numbers))
+    own = caloscale.evaluate(made, reference=reference, training=training, run=run)
+    values = [
+        [difference.value for one in each.quantities.values() for difference in one.differences]
+        for each in (file.evaluation, own)
+    ]
+    assert values[0] == pytest.approx(values[1], rel=1e-3, nan_ok=True) and generator.card.shape == run.data.shape
     files = caloscale.simulate(run, tmp_path / "showers")
     assert [file.name for file in files] == sorted(file.name for file in (folder / "showers").glob("*.h5"))

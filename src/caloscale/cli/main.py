@@ -74,6 +74,7 @@ for command in (
     measure.profile,
     measure.bench,
     measure.inspect,
+    measure.compare,
     money.plan,
     money.bill,
     money.prices,

@@ -334,6 +334,40 @@ def study(
     raise typer.Exit(outcome.exit_code)
 
 
+def compare(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Folders of runs; a file of showers (.h5) is judged by the first run."),
+    ],
+    dataset: Annotated[
+        str | None, typer.Option(help="Shards of the first run, for files. Absent: <run>/dataset.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Page that is written.")] = Path("comparison.html"),
+    as_json: Json = False,
+) -> None:
+    """Compare finished runs, or a run with a file of showers: gates, observables, speed, money, configurations."""
+    import json
+
+    from caloscale.cli.tables import console, table
+    from caloscale.report.comparison import comparison_drawings, comparison_page, comparison_tables
+    from caloscale.report.drawing import save_figures
+    from caloscale.report.html import render
+    from caloscale.stages.comparison import compare_runs, comparison_json
+    from caloscale.storage.atomic import atomic_writer
+
+    compared = compare_runs(sources, dataset)
+    if as_json:
+        typer.echo(json.dumps(comparison_json(compared), indent=2))
+        return
+    for shown in comparison_tables(compared):
+        console().print(table(shown.caption, shown.columns, shown.texts()))
+        console().print()
+    figures = save_figures(output.with_name(f"{output.stem}-figures"), comparison_drawings(compared))
+    with atomic_writer(output) as temporary:
+        temporary.write_text(render(comparison_page(compared, figures)), encoding="utf-8")
+    typer.echo(f"page: {output}")
+
+
 def inspect(
     path: Annotated[Path, typer.Argument(help="HDF5 file or folder of them, TFRecord shard or folder of shards.")],
     shower: Annotated[int, typer.Option(help="Number of the shower that is drawn.", min=0)] = 0,

@@ -1,0 +1,237 @@
+"""Several generators in one table: verdicts, gates, observables, money, and how their configurations differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from caloscale.physics import Evaluation
+from caloscale.report.blocks import Block, Cell, Notice, Page, Section, Table, Text
+from caloscale.report.drawing import MONTE_CARLO, Drawing, draw_band, new_page, sample_names
+from caloscale.report.figure_data import FigureData, Panel
+from caloscale.report.numbers import plain
+from caloscale.report.physics_sections import TONES
+
+COLOURS = ("#c8322b", "#1f5fa8", "#1c7a5f", "#7b5aa6", "#b8860b", "#5b5b5b")
+"""Of the generators in turn."""
+ABSENT = "-"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A generator that was judged: a run, or a file of showers (without a configuration)."""
+
+    name: str
+    folder: str
+    preset: str
+    configuration: Mapping[str, Any] | None
+    evaluation: Evaluation
+    figures: FigureData
+    milliseconds_per_shower: float | None = None
+    training_seconds: float | None = None
+    usd: float | None = None
+
+
+def differences(compared: Sequence[Compared]) -> dict[str, tuple[Any, ...]]:
+    """Fields of the run configuration, dotted, that are not the same in all runs; one value a run, files left out."""
+    flat = [_flat(each.configuration) for each in compared if each.configuration is not None]
+    fields = dict.fromkeys(field for one in flat for field in one)
+    values = {field: tuple(one.get(field) for one in flat) for field in fields}
+    return {field: given for field, given in values.items() if any(value != given[0] for value in given)}
+
+
+def comparison_tables(compared: Sequence[Compared]) -> tuple[Table, ...]:
+    """Overview, gates, and differences of the configurations; one column a generator."""
+    names = tuple(each.name for each in compared)
+    return (
+        Table("Overview", ("", *names), tuple(_overview(compared))),
+        Table(
+            "Gates",
+            ("gate", *names),
+            tuple(_gates(compared)),
+            note="Difference from Monte Carlo with its 90% interval, and the tolerance where it differs. "
+            "Each generator is judged by the gates of its own run.",
+        ),
+        *_configurations(compared),
+    )
+
+
+def comparison_page(compared: Sequence[Compared], figures: Sequence[Block]) -> Page:
+    """The page of a comparison."""
+    notices = []
+    if _detectors_differ(compared):
+        text = "These generators make showers of different cells, energies or angles; no observable is overlaid."
+        notices.append(Notice(text))
+    return Page(
+        title="Comparison of " + ", ".join(each.name for each in compared),
+        lead="Each generator against held-out Monte Carlo showers of its run.",
+        notices=tuple(notices),
+        sections=(
+            Section("Verdicts", comparison_tables(compared)),
+            Section("Observables", tuple(figures) or (Text("Nothing can be overlaid.", "pale"),)),
+        ),
+    )
+
+
+def comparison_drawings(compared: Sequence[Compared]) -> list[Callable[[], Drawing | None]]:
+    """Functions that draw the overlaid observables, for `save_figures`; none where the showers have other cells."""
+    if _detectors_differ(compared):
+        return []
+    return [partial(_profiles, compared), partial(_spectra, compared), partial(_distributions, compared)]
+
+
+def _overview(compared: Sequence[Compared]) -> list[tuple[str | Cell, ...]]:
+    def row(title: str, text: Callable[[Compared], str]) -> tuple[str | Cell, ...]:
+        return (title, *(text(each) for each in compared))
+
+    def optional(value: float | None, template: str) -> str:
+        return ABSENT if value is None else template.format(value)
+
+    decisions = (Cell(each.evaluation.decision, TONES[each.evaluation.decision]) for each in compared)
+    return [
+        ("verdict", *decisions),
+        row("network", lambda each: each.preset),
+        row("AUC of the classifier", lambda each: optional(each.evaluation.classifier_auc, "{:.3f}")),
+        row("showers compared", lambda e: f"{e.evaluation.showers.generated} / {e.evaluation.showers.reference}"),
+        row("worth of a million showers", _worth),
+        row("generation, ms a shower", lambda each: optional(each.milliseconds_per_shower, "{:.3g}")),
+        row("training, minutes", lambda e: ABSENT if e.training_seconds is None else f"{e.training_seconds / 60:.1f}"),
+        row("bill, USD", lambda each: optional(each.usd, "{:.4g}")),
+    ]
+
+
+def _worth(each: Compared) -> str:
+    worst = each.evaluation.worth.worst
+    if worst is None:
+        return ABSENT
+    bound = worst.worth.value if worst.worth.value is not None else worst.worth.low
+    return f"{'' if worst.worth.value is not None else 'at least '}{plain(bound)} Monte Carlo showers ({worst.title})"
+
+
+def _gates(compared: Sequence[Compared]) -> list[tuple[str | Cell, ...]]:
+    by_key = [{(gate.quantity, gate.showers): gate for gate in each.evaluation.gates} for each in compared]
+    rows: list[tuple[str | Cell, ...]] = []
+    for key in dict.fromkeys(key for gates in by_key for key in gates):
+        there = [gates[key] for gates in by_key if key in gates]
+        same = len({gate.tolerance for gate in there}) == 1
+        unit = f" {there[0].unit}" if there[0].unit else ""
+        cells = []
+        for gates in by_key:
+            gate = gates.get(key)
+            if gate is None:
+                cells.append(Cell("no gate", "pale"))
+                continue
+            size = (
+                gate.decision
+                if gate.value is None
+                else f"{plain(gate.value)} ({plain(gate.low)} to {plain(gate.high)})"
+            )
+            size += "" if same else f", tolerance {gate.tolerance:g}"
+            if gate.decision != "accepted" and gate.value is not None:
+                size += f": {gate.decision}"
+            cells.append(Cell(size, TONES[gate.decision]))
+        tolerance = f", tolerance {there[0].tolerance:g}{unit}" if same else unit
+        rows.append((there[0].title + tolerance, *cells))
+    return rows
+
+
+def _configurations(compared: Sequence[Compared]) -> tuple[Table, ...]:
+    runs = [each.name for each in compared if each.configuration is not None]
+    rows = tuple(
+        (field, *(ABSENT if value is None else str(value) for value in values))
+        for field, values in differences(compared).items()
+    )
+    return (Table("Configurations: what differs", ("field", *runs), rows),) if rows and len(runs) > 1 else ()
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _detectors_differ(compared: Sequence[Compared]) -> bool:
+    fields = differences(compared)
+    apart = ("data.geometry.", "data.preprocessing.", "data.energyGev", "data.angleDeg", "data.particle")
+    return any(field.startswith(apart) for field in fields)
+
+
+def _overlay(ax: Any, panels: Sequence[Panel], compared: Sequence[Compared], unit: str) -> None:
+    """Monte Carlo of the first run filled, each generator as a line; ``unit``: of the values of a bin.
+
+    The bins of a run are those of its own samples. Where they are not the same, values are divided by their widths.
+    """
+    edges, reference = panels[0].edges, panels[0].curves["reference"]
+    same = all(np.array_equal(panel.edges, edges) for panel in panels)
+
+    def scaled(values: Any, panel: Panel) -> Any:
+        return values if same else values / np.diff(panel.edges)
+
+    label = sample_names(compared[0].evaluation.reference_source)["reference"]
+    values, errors = scaled(reference.values, panels[0]), scaled(reference.errors, panels[0])
+    ax.stairs(values, edges, fill=True, color=MONTE_CARLO, label=label, zorder=1)
+    draw_band(ax, edges, values, errors)
+    for index, (panel, each) in enumerate(zip(panels, compared)):
+        line = scaled(panel.curves["generated"].values, panel)
+        ax.stairs(line, panel.edges, color=COLOURS[index % len(COLOURS)], label=each.name, linewidth=1.6, zorder=3)
+    ax.set_xlim(edges[0], edges[-1])
+    highest = max(float(np.nanmax(patch.get_data().values)) for patch in ax.patches if hasattr(patch, "get_data"))
+    ax.set_ylim(0, 1.4 * highest if highest > 0 else 1)
+    ax.set_ylabel(unit if same else f"{unit} per unit")
+
+
+def _profiles(compared: Sequence[Compared]) -> Drawing:
+    panels = [each.figures.longitudinal for each in compared]
+    count = min(len(one) for one in panels)
+    page = new_page(4.3 * count, 3.9)
+    axes = page.subplots(1, count, squeeze=False)[0]
+    for index, ax in enumerate(axes):
+        _overlay(ax, [one[index] for one in panels], compared, "mean energy [MeV]")
+        ax.set_title(panels[0][index].title)
+        ax.set_xlabel("layer")
+    page.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    names = ", ".join(each.name for each in compared)
+    return Drawing("longitudinal", "Longitudinal profiles", "Mean energy of each layer.", f"Profiles of {names}.", page)
+
+
+def _spectra(compared: Sequence[Compared]) -> Drawing:
+    panels = [each.figures.spectrum for each in compared]
+    page = new_page(6.5, 4.2)
+    ax = page.subplots()
+    _overlay(ax, panels, compared, "cells per shower")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xlabel("energy of a cell [MeV]")
+    ax.legend()
+    names = ", ".join(each.name for each in compared)
+    return Drawing("spectrum", "Energies of cells", "Cells per shower and bin.", f"Cell spectra of {names}.", page)
+
+
+def _distributions(compared: Sequence[Compared]) -> Drawing | None:
+    known = [each.figures.distributions for each in compared]
+    names = [name for name in known[0] if all(name in one for one in known)]
+    if not names:
+        return None
+    columns = min(4, len(names))
+    rows = -(-len(names) // columns)
+    page = new_page(3.9 * columns, 3.4 * rows + 0.6)
+    axes = page.subplots(rows, columns, squeeze=False)
+    for ax in axes.flat[len(names) :]:
+        ax.set_axis_off()
+    for ax, name in zip(axes.flat, names):
+        panels = [one[name] for one in known]
+        _overlay(ax, panels, compared, "share of showers")
+        ax.set_title(panels[0].title, fontsize=12)
+    page.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    return Drawing(
+        "distributions",
+        "Distributions",
+        "One number per shower, all energies.",
+        f"Histograms of {', '.join(each.name for each in compared)}.",
+        page,
+    )

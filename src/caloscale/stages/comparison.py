@@ -1,0 +1,145 @@
+"""Finished runs beside each other, and files of other generators judged as a run is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from caloscale.errors import InputError
+from caloscale.physics import Evaluation, compare, evaluate
+from caloscale.report.comparison import Compared, differences
+from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData, figure_data
+from caloscale.showers.arrays import Showers
+from caloscale.showers.hdf5.reader import read_showers
+from caloscale.showers.preprocessing import to_gev, to_network
+from caloscale.showers.tfrecord.shard_folder import open_shards
+from caloscale.spec import Run, load_run
+from caloscale.spec.block import read_block
+from caloscale.spec.workspace_layout import DATASET
+from caloscale.stages.summary import Summary
+from caloscale.tensorflow_import import load_tensorflow_quietly
+
+_FILES = (".h5", ".hdf5")
+
+
+def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> tuple[Compared, ...]:
+    """What runs found, in the order given; a file of showers (HDF5) is judged by the first run's gates and its held-out
+    showers.
+
+    dataset: the shards of the first run, for files; None: ``<run>/dataset``. Raises InputError for fewer than two
+    sources, the same one twice, no run among them, a run that was not validated, and showers of a file outside of the
+    energies and angles of the run; StorageError and ShowerFileError for what cannot be read.
+    """
+    resolved = [source.resolve() for source in sources]
+    if len(sources) < 2 or len(set(resolved)) < len(sources):
+        problem = "are fewer than two" if len(sources) < 2 else "name one of them twice"
+        raise InputError(
+            problem, field="RUN", value=[str(s) for s in sources], remedy="give two or more different runs"
+        )
+    runs = [source for source in sources if source.suffix not in _FILES]
+    if not runs:
+        raise InputError(
+            "are files, and no run says by which gates they are judged",
+            field="RUN",
+            value=[str(source) for source in sources],
+            remedy="give the folder of a run, too",
+        )
+    by_source = {source: _read_run(source) for source in runs}
+    first, configuration = by_source[runs[0]], load_run(runs[0] / "run.yaml")
+    for source in sources:
+        if source not in by_source:
+            found = judge_file(source, configuration, dataset or runs[0] / DATASET)
+            by_source[source] = Compared(
+                name=source.name,
+                folder=str(source),
+                preset=f"file, gates of {first.name}",
+                configuration=None,
+                evaluation=found[0],
+                figures=found[1],
+            )
+    return tuple(by_source[source] for source in sources)
+
+
+def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, FigureData]:
+    """Showers of a file as if the generator of a run had made them: by its gates, against its held-out showers."""
+    load_tensorflow_quietly()
+    from caloscale.stages.validation import judging_showers, training_showers
+    from caloscale.training.input import check_manifest
+
+    with open_shards(dataset) as shards:
+        check_manifest(shards.path, shards.manifest, run.data)
+        reference = shards.read("validation", judging_showers(shards.manifest, run))
+        training = shards.read("train", training_showers(shards.manifest, run))
+    data = run.data
+    generated = read_showers(file, geometry=data.geometry, rebin=data.preprocessing.rebin)
+    for field, values, (low, high) in (
+        ("energies, GeV", generated.energy_gev, data.energy_gev),
+        ("angles, degrees", np.degrees(generated.angle_rad), data.angle_deg),
+    ):
+        margin = 1e-4 * high
+        if len(values) == 0 or values.min() < low - margin or values.max() > high + margin:
+            raise InputError(
+                "holds none" if len(values) == 0 else f"are not within {low:g} to {high:g}, those of the run",
+                file=file,
+                field=field,
+                value=None if len(values) == 0 else f"{values.min():g} to {values.max():g}",
+                remedy="select showers within them, or compare with a run that was trained with these",
+            )
+    # Cells below the threshold of the run are empty in its showers, too.
+    cells = to_gev(to_network(generated.cells_gev, data.preprocessing), data.preprocessing)
+    generated = Showers.of(cells, generated.primaries, generated.source)
+    comparison = compare(reference, generated, training=training, untrained=None, data=data, validation=run.validation)
+    return evaluate(comparison), figure_data(comparison)
+
+
+def comparison_json(compared: Sequence[Compared]) -> dict[str, Any]:
+    """Runs with their gates and figures, and the fields of the run configuration that differ."""
+    return {
+        "runs": [
+            {
+                "name": each.name,
+                "folder": each.folder,
+                "preset": each.preset,
+                "decision": each.evaluation.decision,
+                "classifierAuc": each.evaluation.classifier_auc,
+                "millisecondsPerShower": each.milliseconds_per_shower,
+                "trainingSeconds": each.training_seconds,
+                "usd": each.usd,
+                "gates": [gate.model_dump(mode="json", by_alias=True) for gate in each.evaluation.gates],
+            }
+            for each in compared
+        ],
+        "differences": {field: list(values) for field, values in differences(compared).items()},
+    }
+
+
+def _read_run(folder: Path) -> Compared:
+    path = folder / "summary.json"
+    if not path.is_file():
+        raise InputError(
+            "is not the folder of a run that has a report",
+            field="RUN",
+            value=str(folder),
+            remedy="give a folder such as runs/latest, or a file of showers that ends in .h5",
+        )
+    again = f"validate and report again: caloscale validate -w {folder}; caloscale report -w {folder}"
+    summary = read_block(Summary, path, remedy=again)
+    evaluation_file = folder / "validation" / "physics.json"
+    if summary.physics is None or not evaluation_file.is_file():
+        raise InputError("was not validated", field="RUN", value=str(folder), remedy=again)
+    run = load_run(folder / "run.yaml")
+    train = summary.stages.get("train")
+    return Compared(
+        name=folder.resolve().name,
+        folder=str(folder),
+        preset=run.model.preset,
+        configuration=run.model_dump(mode="json", by_alias=True),
+        evaluation=read_block(Evaluation, evaluation_file, remedy=again),
+        figures=read_block(FigureData, folder / "validation" / FIGURE_DATA_FILE, remedy=again),
+        milliseconds_per_shower=1e3 / summary.generate.showers_per_second if summary.generate else None,
+        training_seconds=train.seconds if train else None,
+        usd=summary.bill.usd if summary.bill else None,
+    )

@@ -1,0 +1,90 @@
+"""Generators in one table and one page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from caloscale.physics import Evaluation
+from caloscale.report.blocks import Cell
+from caloscale.report.comparison import (
+    Compared,
+    comparison_drawings,
+    comparison_page,
+    comparison_tables,
+    differences,
+)
+from caloscale.report.drawing import save_figures
+from caloscale.report.figure_data import figure_data
+from caloscale.report.html import render
+from caloscale.spec import load_run
+from tests.physics.conftest import Case
+
+
+def compared(name: str, evaluation: Evaluation, case: Case, *overrides: str, **known: float) -> Compared:
+    configuration = load_run(preset="compact", overrides=overrides).model_dump(mode="json", by_alias=True)
+    return Compared(name, f"runs/{name}", "compact", configuration, evaluation, figure_data(case.comparison), **known)
+
+
+@pytest.fixture
+def two(undistorted: Case, distorted: Evaluation) -> tuple[Compared, Compared]:
+    return (
+        compared("good", undistorted.evaluation, undistorted, milliseconds_per_shower=0.25, usd=0.5),
+        compared("bad", distorted, undistorted, "train.seed=2", "train.epochs=7"),
+    )
+
+
+def test_fields_that_differ_are_listed_and_no_others(two: tuple[Compared, Compared]) -> None:
+    seed, epochs = (two[0].configuration["train"][field] for field in ("seed", "epochs"))  # type: ignore[index]
+    assert differences(two) == {"train.seed": (seed, 2), "train.epochs": (epochs, 7)}
+    file = replace(two[1], configuration=None)
+    assert differences((two[0], file)) == {} and differences((*two, file)) == differences(two)
+
+
+def test_each_gate_has_the_result_of_its_own_run(two: tuple[Compared, Compared]) -> None:
+    overview, gates, configurations = comparison_tables(two)
+    assert gates.columns == ("gate", "good", "bad")
+    by_title = {row[0]: row[1:] for row in gates.rows}
+    wide = next(cells for title, cells in by_title.items() if str(title).startswith("Mean response"))
+    assert isinstance(wide[0], Cell) and isinstance(wide[1], Cell)
+    good, bad = ({gate.quantity: gate for gate in each.evaluation.gates} for each in two)
+    assert bad["response"].decision == "rejected" and wide[1].text.endswith(": rejected") and wide[1].tone == "bad"
+    known = "response" in good
+    assert wide[0].text == "no gate" if not known else good["response"].decision in ("accepted", "undecided")
+    texts = {row[0]: row[1:] for row in overview.texts()}
+    assert texts["generation, ms a shower"] == ("0.25", "-") and texts["bill, USD"] == ("0.5", "-")
+    assert texts["verdict"] == (two[0].evaluation.decision, two[1].evaluation.decision)
+    assert [row[0] for row in configurations.rows] == list(differences(two))
+
+
+def test_observables_are_overlaid_where_the_showers_are_alike(two: tuple[Compared, Compared], tmp_path) -> None:
+    figures = save_figures(tmp_path, comparison_drawings(two))
+    assert [figure.name for figure in figures] == ["longitudinal", "spectrum", "distributions"]
+    page = render(comparison_page(two, figures))
+    assert page.count("data:image/png") == 3 and "Comparison of good, bad" in page
+    assert two[0].configuration is not None
+    data = {**two[0].configuration["data"], "energyGev": [1, 2]}
+    other = replace(two[1], configuration={**two[0].configuration, "data": data})
+    assert comparison_drawings((two[0], other)) == []
+    assert "no observable is overlaid" in render(comparison_page((two[0], other), []))
+
+
+def test_lines_are_densities_where_the_bins_are_others(two: tuple[Compared, Compared]) -> None:
+    """The area under a line is the same then: half as many bins, twice as wide."""
+    panel = two[1].figures.distributions["hits"]
+    curve = panel.curves["generated"]
+    count = len(curve.values) // 2
+    merged = curve.model_copy(
+        update={part: getattr(curve, part)[: 2 * count].reshape(-1, 2).sum(1) for part in ("values", "errors")}
+    )
+    wide = panel.model_copy(
+        update={"edges": panel.edges[: 2 * count + 1 : 2], "curves": {**panel.curves, "generated": merged}}
+    )
+    figures = two[1].figures.model_copy(update={"distributions": {"hits": wide}})
+    drawing = comparison_drawings((two[0], replace(two[1], figures=figures)))[2]()
+    assert drawing is not None
+    _, _, narrow, broad = (patch.get_data() for patch in drawing.page.axes[0].patches)  # Monte Carlo and its band first
+    areas = [float((line.values * np.diff(line.edges)).sum()) for line in (narrow, broad)]
+    np.testing.assert_allclose(areas, [1, curve.values[: 2 * count].sum()], rtol=1e-4)
