@@ -133,9 +133,9 @@ def test_a_run_from_python_is_that_of_the_commands(tmp_path: Path) -> None:
         reference, training = (shards.read(s, n) for s, n in zip(("validation", "train"), numbers))
     own = caloscale.evaluate(made, reference=reference, training=training, run=run)
     values = [
-        [difference.value for one in each.quantities.values() for difference in one.differences]
+        [d.value for one in each.quantities.values() for d in one.differences if d.value is not None]
         for each in (file.evaluation, own)
     ]
-    assert values[0] == pytest.approx(values[1], rel=1e-3, nan_ok=True) and generator.card.shape == run.data.shape
+    assert values[0] == pytest.approx(values[1], rel=1e-3) and generator.card.shape == run.data.shape
     files = caloscale.simulate(run, tmp_path / "showers")
     assert [file.name for file in files] == sorted(file.name for file in (folder / "showers").glob("*.h5"))
