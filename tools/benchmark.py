@@ -273,10 +273,7 @@ SECTIONS = (
     Section(
         "convolutions",
         "Convolutions, layer by layer",
-        tuple(
-            bench("convolutions", "--preset", preset, "--precision", "float32", "--batch", "8")
-            for preset in ("variable-angle", "fixed-angle")
-        ),
+        (bench("convolutions", "--preset", "variable-angle", "--precision", "float32", "--batch", "8"),),
         each(write_bench),
     ),
     Section(
