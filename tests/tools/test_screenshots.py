@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import html
 import http.server
 import io
 import json
@@ -18,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from caloscale.report.blocks import Page, Section, Text
+from caloscale.report.html import render
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = next(
@@ -149,3 +153,19 @@ def test_the_search_finds_a_page(browser: Browser, address: str) -> None:
     browser.value("document.querySelector('.md-search__input').focus()")
     browser.call("Input.insertText", text="interruptions")
     browser.wait("document.querySelector('.md-search-result__item a')?.href.includes('.html')")
+
+
+def test_the_contents_of_a_report_work_in_the_frame_of_kubeflow(browser: Browser, tmp_path: Path) -> None:
+    """A sandboxed frame without an address of its own, as the UI of Kubeflow Pipelines shows pages of a run."""
+    page = render(Page("run", "", (), tuple(Section(f"Part {n}", (Text("text " * 3000),)) for n in range(3))))
+    click = """<script>
+        addEventListener("load", () => { document.querySelector('a[href="#part-2"]').click();
+        setTimeout(() => parent.postMessage([document.URL, scrollY], "*"), 300) })</script>"""
+    frame = html.escape(page.replace("</body>", f"{click}</body>"), quote=True)
+    outer = f"""<body><script>addEventListener("message", event => {{ document.title = JSON.stringify(event.data) }})
+        </script><iframe sandbox="allow-scripts" width="600" height="400" srcdoc="{frame}"></iframe></body>"""
+    (tmp_path / "ui.html").write_text(outer, encoding="utf-8")
+    browser.open(f"file://{tmp_path / 'ui.html'}", 800)
+    browser.wait("document.title")
+    url, scrolled = json.loads(browser.value("document.title"))
+    assert url == "about:srcdoc" and scrolled > 400
