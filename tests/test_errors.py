@@ -10,7 +10,7 @@ from caloscale import errors
 from caloscale.errors import CaloscaleError, ConfigurationError, InvalidValueError, PeerLostError
 from caloscale.models.discriminator import require_shape
 from caloscale.spec import Data, Model
-from caloscale.spec.duration import seconds_of
+from caloscale.spec.values import seconds_of
 
 KINDS = [
     kind

@@ -13,7 +13,7 @@ from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.showers.tfrecord.shards import preprocess_showers, read_split
 from caloscale.simulation import simulate
 from caloscale.spec import Run, dump_run, load_run
-from caloscale.stages.simulation import cache_folder
+from caloscale.stages.showers import cache_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = ROOT / "runs"

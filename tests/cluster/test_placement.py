@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caloscale.cluster.capacity import pool_plan
+from caloscale.cluster.capacity.gke_pools import scale_from_zero_pools
 from caloscale.cluster.capacity.nodes import Use, node_of, pools_of
 from caloscale.cluster.capacity.placement import choose_placement, shortage, verify_placement
 from caloscale.cluster.capacity.resizing import resize, shrink, worker_configuration
-from caloscale.cluster.capacity.scale_from_zero import scale_from_zero_pools
 from caloscale.cluster.workload.pod_template import pod_template
 from caloscale.planning.catalogue.hardware import load_accelerators
 from caloscale.planning.search.plan import plan

@@ -9,8 +9,7 @@ from scipy.stats import gamma, kstest
 from caloscale.detector.geometry import absorber_mm, gap_mm, layer_edges_mm, layer_edges_x0, sensor_depth_mm
 from caloscale.detector.materials import MATERIALS
 from caloscale.detector.sampling import Medium
-from caloscale.simulation.parametrised import Parametrised
-from caloscale.simulation.profiles import draw_longitudinal, radial
+from caloscale.simulation.parametrised import Parametrised, draw_longitudinal, radial
 from caloscale.spec import Data, Geometry
 
 MEDIUM = Medium.of_layer(Geometry(), 2.4)

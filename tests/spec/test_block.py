@@ -11,7 +11,7 @@ from pydantic import Field, create_model
 
 from caloscale.errors import InputError
 from caloscale.spec.block import Block, read_block, read_json
-from caloscale.spec.duration import Duration
+from caloscale.spec.values import Duration
 
 
 class Count(Block):

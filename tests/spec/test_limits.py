@@ -18,9 +18,9 @@ from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.spec import PRESETS, Budget, Data, Hardware, Model, Train, load_run
 from caloscale.spec.block import Block
 from caloscale.spec.budget import USD_PATTERN
-from caloscale.spec.duration import seconds_of
 from caloscale.spec.problem import Problem, list_problems, suggest
 from caloscale.spec.solver import DataSet, Solver, SolverRun
+from caloscale.spec.values import seconds_of
 
 GEOMETRY = {"cells": [10, 20, 25], "cellMm": 4}
 """Window of 40 mm along x and 80 mm along y."""

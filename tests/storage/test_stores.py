@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from caloscale.errors import StorageError
-from caloscale.storage.objects import ObjectStore, locate
+from caloscale.storage.objects import locate
+from caloscale.storage.store import ObjectStore
 
 
 @pytest.fixture(params=["local", "bucket"])

@@ -15,7 +15,7 @@ from caloscale.errors import ConfigurationError, RankLostError
 from caloscale.sagips.saves import Problem, Progress, rank_folder, write_checkpoint, write_problem, write_record
 from caloscale.spec import SolverRun
 from caloscale.studies import solver
-from caloscale.studies.crossing import crossing
+from caloscale.studies.conclusions import crossing
 from caloscale.studies.measures import Context
 from caloscale.studies.report import Outcome, run_study
 from caloscale.studies.runner import run_points

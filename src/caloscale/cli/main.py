@@ -14,7 +14,7 @@ import typer
 from caloscale import __version__
 from caloscale.cli import cluster, measure, model, money, run, solver
 from caloscale.errors import CaloscaleError, GenerationError, InputError, InvalidValueError, Terminated
-from caloscale.spec.place import check_place
+from caloscale.spec.values import check_place
 from caloscale.tensorflow_import import OVERRIDDEN
 
 FIRST_STEPS = """caloscale: generators of calorimeter showers

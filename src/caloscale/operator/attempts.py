@@ -6,12 +6,12 @@ import datetime as dt
 
 from caloscale.cluster import names
 from caloscale.cluster.accounting import summed
+from caloscale.cluster.capacity.gke_pools import scale_from_zero_pools
 from caloscale.cluster.capacity.nodes import Pool, PoolKey
 from caloscale.cluster.capacity.placement import Need, choose_placement, fits, shortage, verify_placement
 from caloscale.cluster.capacity.pods import Job, Pod
 from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO, hardware_of, pool_of
 from caloscale.cluster.capacity.resizing import alternatives, move, resize, resize_down, shrink, worker_configuration
-from caloscale.cluster.capacity.scale_from_zero import scale_from_zero_pools
 from caloscale.cluster.workload.backends import render, render_progress
 from caloscale.cluster.workload.launch import Launch
 from caloscale.operator.context import Create, Draft

@@ -1,7 +1,6 @@
 """The run configuration: one frozen model and one parser."""
 
 from caloscale.spec.budget import Budget, PricedMachine
-from caloscale.spec.checkpoint import Checkpoint
 from caloscale.spec.cluster import Cluster
 from caloscale.spec.configuration import (
     PRESETS,
@@ -18,14 +17,14 @@ from caloscale.spec.configuration import (
     parse_solver_run,
 )
 from caloscale.spec.data import Data, Geometry, LayerGroup, Preprocessing, Simulation
-from caloscale.spec.duration import Duration, seconds_of
 from caloscale.spec.hardware import Hardware
 from caloscale.spec.model import Model
-from caloscale.spec.recovery import Recovery
+from caloscale.spec.recovery import Checkpoint, Recovery
 from caloscale.spec.run import Run
 from caloscale.spec.solver import DataSet, Solver, SolverRun
 from caloscale.spec.train import LossWeights, Train
 from caloscale.spec.validation import Gate, Validation
+from caloscale.spec.values import Duration, seconds_of
 
 AnyRun = Run | SolverRun
 """A run of either workload: a training, or the solution of an inverse problem."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainSerializer, WithJsonSchema
 
 from caloscale.spec.block import Block
-from caloscale.spec.duration import Duration, seconds_of
+from caloscale.spec.values import Duration, seconds_of
 
 USD_PATTERN = r"^[0-9]{1,12}([.][0-9]{1,20})?$"
 INT_OR_STRING = "x-kubernetes-int-or-string"

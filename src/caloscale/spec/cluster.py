@@ -8,8 +8,7 @@ from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
-from caloscale.spec.duration import MOST_DAYS
-from caloscale.spec.place import Place
+from caloscale.spec.values import MOST_DAYS, Place
 
 Backend = Literal["auto", "TFJob", "JobSet", "TrainJob", "MPIJob"]
 GRACE_SECONDS = 60

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
-from caloscale.spec.place import Place
+from caloscale.spec.values import Place
 
 Range = tuple[float, float]
 Particle = Literal["e-", "gamma", "pi-", "pi+"]

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
-from caloscale.spec.duration import Duration
+from caloscale.spec.values import Duration
 
 MOST_NODES = 1024
 MOST_WORKERS = 2048

@@ -7,12 +7,11 @@ from pydantic import model_validator
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 from caloscale.spec.budget import Budget
-from caloscale.spec.checkpoint import Checkpoint
 from caloscale.spec.cluster import GRACE_SECONDS, Cluster
 from caloscale.spec.data import Data
 from caloscale.spec.hardware import Hardware
 from caloscale.spec.model import Model
-from caloscale.spec.recovery import Recovery
+from caloscale.spec.recovery import Checkpoint, Recovery
 from caloscale.spec.train import Train
 from caloscale.spec.validation import Validation
 

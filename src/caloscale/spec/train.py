@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
-from caloscale.spec.place import Place
+from caloscale.spec.values import Place
 
 Precision = Literal["float32", "bfloat16"]
 TrainingPrecision = Literal["float32", "bfloat16", "auto"]

@@ -16,11 +16,9 @@ from caloscale.tensorflow_import import load_tensorflow_quietly
 if TYPE_CHECKING:
     from caloscale.stages.generation import Generation, GenerationRecord, generate
     from caloscale.stages.planning import plan
-    from caloscale.stages.preprocessing import preprocess
-    from caloscale.stages.provision import provide_shards
     from caloscale.stages.reporting import report, report_of_refusal
     from caloscale.stages.sequence import new_run_folder, point_latest, print_outcome, run_all
-    from caloscale.stages.simulation import simulate
+    from caloscale.stages.showers import preprocess, provide_shards, simulate
     from caloscale.stages.solving import report_any, solve, validate_solution
     from caloscale.stages.training import train
     from caloscale.stages.validation import validate, validate_int8
@@ -54,14 +52,14 @@ _MODULES = {
     "new_run_folder": "sequence",
     "plan": "planning",
     "point_latest": "sequence",
-    "preprocess": "preprocessing",
+    "preprocess": "showers",
     "print_outcome": "sequence",
-    "provide_shards": "provision",
+    "provide_shards": "showers",
     "report": "reporting",
     "report_of_refusal": "reporting",
     "report_any": "solving",
     "run_all": "sequence",
-    "simulate": "simulation",
+    "simulate": "showers",
     "solve": "solving",
     "train": "training",
     "validate": "validation",

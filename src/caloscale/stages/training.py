@@ -17,8 +17,8 @@ from caloscale.spec import Run
 from caloscale.spec.block import read_json
 from caloscale.spec.workspace_layout import CHECKPOINTS, TRAINED
 from caloscale.stages.node_workers import train_on_this_node
-from caloscale.stages.preprocessing import figures_of
 from caloscale.stages.record import recorded
+from caloscale.stages.showers import figures_of
 from caloscale.stages.workspace import keep_configuration, open_workspace
 from caloscale.storage.objects import is_remote
 from caloscale.tensorflow_import import load_tensorflow_quietly

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caloscale.errors import ChangedError, StorageError, UnreachableError
-from caloscale.storage.objects import StoredObject
+from caloscale.storage.store import StoredObject
 
 if TYPE_CHECKING:
     from google.cloud.storage import Blob, Client

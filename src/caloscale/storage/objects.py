@@ -1,19 +1,19 @@
-"""Objects by name: the protocol of a store, its address as a URI, and copies of files to and from it."""
+"""Objects by name: their addresses as URIs, and copies of files to and from a store."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from caloscale.errors import InvalidValueError, StorageError
 from caloscale.progress import bar
-from caloscale.spec.place import check_place
+from caloscale.spec.values import check_place
 from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.store import LocalStore, ObjectStore, StoredObject, VersionedStore
 
 _SCHEME = "gs://"
 _BUCKET = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
@@ -24,48 +24,6 @@ _LEAST_BYTES_FOR_A_BAR = 8_000_000
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
-
-
-@dataclass(frozen=True)
-class StoredObject:
-    """An object as a store lists it."""
-
-    name: str
-    """Name in the store, with ``/`` between folders."""
-    size: int
-    """Size, bytes."""
-
-
-class ObjectStore(Protocol):
-    """A bucket or a folder: named objects that change as a whole.
-
-    All methods raise StorageError (refused, no such bucket, disk full) and UnreachableError (no answer).
-    """
-
-    def list(self, prefix: str) -> Sequence[StoredObject]:
-        """The object ``prefix`` and all objects below the folder ``prefix``, sorted by name."""
-
-    def get(self, name: str) -> bytes | None:
-        """The content of an object, its checksum verified; None when it does not exist."""
-
-    def get_file(self, name: str, path: Path, received: Callable[[int], object]) -> None:
-        """Copy an object into the file ``path``; ``received`` is called with numbers of bytes."""
-
-    def put(self, name: str, content: bytes | Path) -> None:
-        """Write an object: bytes, or the content of a file."""
-
-    def delete(self, name: str) -> None:
-        """Delete an object if it exists."""
-
-
-class VersionedStore(ObjectStore, Protocol):
-    """A bucket, whose objects have generations: a number for each version of an object, 0 where there is none."""
-
-    def get_version(self, name: str) -> tuple[bytes | None, int]:
-        """The content of an object and its generation."""
-
-    def put_version(self, name: str, content: bytes, generation: int) -> int:
-        """Write an object whose generation is this one, and return the new one; ChangedError when it is another."""
 
 
 def is_remote(path: str) -> bool:
@@ -83,8 +41,6 @@ def locate(uri: str, *, retry_seconds: float | None = None) -> tuple[ObjectStore
     retry_seconds: for how long requests that fail temporarily are repeated; absent: `google_cloud.RETRY_SECONDS`.
     """
     if not is_remote(uri):
-        from caloscale.storage.local import LocalStore
-
         return LocalStore(Path(uri).parent), Path(uri).name
     from caloscale.storage.google_cloud import GoogleStore
 

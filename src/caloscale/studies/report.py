@@ -17,13 +17,13 @@ from caloscale.errors import ConfigurationError
 from caloscale.report.blocks import Figure, Notice, Page, Section, Table, Text, markdown
 from caloscale.report.html import render
 from caloscale.storage.atomic import atomic_writer
-from caloscale.studies import cost, crossing, waterfall
+from caloscale.studies.conclusions import cost_statements, crossing_statements, waterfall_statements
 from caloscale.studies.measures import MEASURES, Context
 from caloscale.studies.points import Point, Statement
 from caloscale.studies.runner import run_points
 from caloscale.studies.sweep import SPEED_UP, Plot, SpeedUp, Study, Sweep
 
-CONCLUSIONS = {"cost": cost.statements, "crossing": crossing.statements, "waterfall": waterfall.statements}
+CONCLUSIONS = {"cost": cost_statements, "crossing": crossing_statements, "waterfall": waterfall_statements}
 """Functions that draw statements from the points, by the name in a study."""
 
 

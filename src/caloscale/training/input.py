@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from caloscale.errors import ShowerFileError
 from caloscale.random import MIRROR_SECTION, EventDraws
-from caloscale.showers.tfrecord.gzip_members import read_member, record_positions
 from caloscale.showers.tfrecord.manifest import Manifest, Shard
-from caloscale.showers.tfrecord.records import parse_example, read_batches
+from caloscale.showers.tfrecord.records import parse_example, read_batches, read_member, record_positions
 from caloscale.spec import Data
 
 CACHED_BYTES = 512 * 2**20

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from caloscale.errors import ShowerFileError
-from caloscale.showers.tfrecord.gzip_members import member, read_member, record_positions
+from caloscale.showers.tfrecord.records import member, read_member, record_positions
 
 RECORDS = [np.random.default_rng(size).bytes(size) for size in (0, 1, 12, 700, 65_536, 300_000)]
 

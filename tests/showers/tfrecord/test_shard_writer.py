@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caloscale.showers.tfrecord.records import SCALARS, Prepared, read_batches
-from caloscale.showers.tfrecord.shard_writer import ShardPlan, ShardWriter, plan_shards
+from caloscale.showers.tfrecord.shards import ShardPlan, ShardWriter, plan_shards
 
 
 @given(st.integers(1, 2_000_000), st.sampled_from([(17, 17, 25), (51, 51, 25), (2, 2, 2)]))

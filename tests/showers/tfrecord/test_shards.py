@@ -16,7 +16,6 @@ from caloscale.errors import ShowerFileError, StorageError
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.preprocessing import to_gev, to_network
-from caloscale.showers.tfrecord import shard_writer as shard_writer_module
 from caloscale.showers.tfrecord import shards as shards_module
 from caloscale.showers.tfrecord.records import read_batches
 from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest, read_split, verify_shards
@@ -191,7 +190,7 @@ def test_files_sorted_by_energy_give_samples_of_the_whole_range(
     tmp_path: Path, data: Data, monkeypatch: pytest.MonkeyPatch, files: int, limit: int | None
 ) -> None:
     """Both splits, the first showers of each, those that select the epoch, and those that are used of too many."""
-    monkeypatch.setattr(shard_writer_module, "_SHARD_BYTES", 10 * 4 * 60)  # more shards than a group has
+    monkeypatch.setattr(shards_module, "_SHARD_BYTES", 10 * 4 * 60)  # more shards than a group has
     monkeypatch.setattr(shards_module, "_BLOCK_BYTES", 50 * 4 * 120)
     showers = make_showers(800)
     showers.cells_gev[::5] = 0  # too faint: others are used instead

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from caloscale.spec.budget import USD_PATTERN
 from caloscale.spec.cluster import GRACE_SECONDS
-from caloscale.spec.duration import MOST_DAYS
+from caloscale.spec.values import MOST_DAYS
 
 
 class Rule(NamedTuple):

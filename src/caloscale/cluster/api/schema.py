@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from caloscale.cluster.api.rules import DURATION_RULES, USD_RULE, Rule
 from caloscale.spec import PRESETS, SOLVER_PRESETS, load_preset
 from caloscale.spec.budget import INT_OR_STRING, USD_PATTERN
-from caloscale.spec.duration import PATTERN
+from caloscale.spec.values import PATTERN
 
 KEPT = {
     "type",

@@ -1,15 +1,18 @@
-"""Node pools of Google Kubernetes Engine as a run wants them: for Config Connector and as gcloud commands. Pure."""
+"""Node pools of Google Kubernetes Engine as a run wants them, and those that an autoscaler fills from zero. Pure."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from caloscale.cluster.names import GKE_SPOT
-from caloscale.planning.catalogue.hardware import load_machines, load_slices
+from caloscale.cluster.capacity.nodes import Node, Pool, PoolKey
+from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO, hardware_of
+from caloscale.cluster.names import GKE_ACCELERATOR, GKE_SPOT, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, INSTANCE_TYPE
+from caloscale.planning.catalogue.hardware import find_machine, find_slices, load_machines, load_slices
 from caloscale.planning.catalogue.prices import CapacityType
+from caloscale.spec import AnyRun
 
 # The families that may be placed close together (GKE: compact placement); n1 may not.
 COMPACT_FAMILIES = ("a2", "a3", "a4", "g2")
@@ -141,3 +144,40 @@ def gcloud_command(pool: NodePool, *, cluster: str, location: str) -> str:
         options |= {"placement-type": "COMPACT"}
     words = [f"--{key}" if value is None else f"--{key}={shlex.quote(value)}" for key, value in options.items()]
     return " \\\n  ".join([f"gcloud container node-pools create {pool.name}", *words])
+
+
+USABLE = 0.9
+"""Part of a machine's processors and memory that GKE leaves to pods, about."""
+TPU_HOST = (96.0, 192.0)
+"""Processors and GiB that TPU hosts have at least."""
+
+
+def scale_from_zero_pools(run: AnyRun, pools: Sequence[Pool]) -> list[Pool]:
+    """Pools of the kinds that hardware names and of which no node is there; their pods go by kind, not by name."""
+    hardware = hardware_of(run)
+    if hardware.accelerator is None and hardware.machine_type is None:
+        return []
+    there = {(pool.key.accelerator, pool.key.per_node, pool.key.topology, pool.key.capacity_type) for pool in pools}
+    region = hardware.region or next((pool.key.region for pool in pools if pool.key.region), "")
+    nodes = [
+        _node(kind, region)
+        for kind in catalogue_pools(machine_type=hardware.machine_type)
+        if hardware.capacity_type in (None, kind.capacity_type)
+        and (kind.accelerator, kind.per_node, kind.topology, kind.capacity_type) not in there
+    ]
+    return [Pool(node.key, (node,), whole=0) for node in nodes]
+
+
+def _node(kind: NodePool, region: str) -> Node:
+    """A node of a pool as it would come."""
+    name = f"{SCALE_FROM_ZERO}{kind.machine_type}" + (f" {kind.topology}" if kind.topology else "")
+    key = PoolKey(name, kind.accelerator, kind.per_node, kind.machine_type, kind.topology, region, kind.capacity_type)
+    labels: tuple[tuple[str, str], ...] = ((GKE_SPOT[0], "true"),) if kind.capacity_type == "spot" else ()
+    if kind.topology is None:
+        machine = find_machine(kind.machine_type, accelerator=kind.accelerator, per_node=kind.per_node)
+        labels = ((GKE_ACCELERATOR, kind.accelerator), (INSTANCE_TYPE, kind.machine_type), *labels)
+        size = (machine.vcpus * USABLE, machine.memory_gib * USABLE)
+    else:
+        label = find_slices(kind.accelerator, topology=kind.topology, machine_type=kind.machine_type)[0].label
+        labels, size = ((GKE_TPU_ACCELERATOR, label), (GKE_TPU_TOPOLOGY, kind.topology), *labels), TPU_HOST
+    return Node(name, key, labels, *size, ready=True, open=True, refused=None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from caloscale.spec.duration import MOST_DAYS
+from caloscale.spec.values import MOST_DAYS
 
 Numbers = NDArray[np.float64]
 NEVER_SECONDS = MOST_DAYS * 86_400.0

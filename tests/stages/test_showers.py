@@ -12,7 +12,7 @@ from caloscale import stages
 from caloscale.errors import ShowerFileError
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.spec import Run
-from caloscale.stages import provision
+from caloscale.stages import showers
 from tests.training.conftest import random_showers, small_run
 
 
@@ -37,7 +37,7 @@ def run_on(raw: Path) -> Run:
 def test_worker_0_prepares_and_the_others_wait(
     raw: Path, workspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provision, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(showers, "POLL_SECONDS", 0.05)
     run, found = run_on(raw), []
 
     def other() -> None:

@@ -1,13 +1,56 @@
-"""A folder as a store of objects."""
+"""Stores of objects: the protocol, and a folder as a store."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from caloscale.storage.atomic import atomic_writer, storage_error
-from caloscale.storage.objects import StoredObject
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object as a store lists it."""
+
+    name: str
+    """Name in the store, with ``/`` between folders."""
+    size: int
+    """Size, bytes."""
+
+
+class ObjectStore(Protocol):
+    """A bucket or a folder: named objects that change as a whole.
+
+    All methods raise StorageError (refused, no such bucket, disk full) and UnreachableError (no answer).
+    """
+
+    def list(self, prefix: str) -> Sequence[StoredObject]:
+        """The object ``prefix`` and all objects below the folder ``prefix``, sorted by name."""
+
+    def get(self, name: str) -> bytes | None:
+        """The content of an object, its checksum verified; None when it does not exist."""
+
+    def get_file(self, name: str, path: Path, received: Callable[[int], object]) -> None:
+        """Copy an object into the file ``path``; ``received`` is called with numbers of bytes."""
+
+    def put(self, name: str, content: bytes | Path) -> None:
+        """Write an object: bytes, or the content of a file."""
+
+    def delete(self, name: str) -> None:
+        """Delete an object if it exists."""
+
+
+class VersionedStore(ObjectStore, Protocol):
+    """A bucket, whose objects have generations: a number for each version of an object, 0 where there is none."""
+
+    def get_version(self, name: str) -> tuple[bytes | None, int]:
+        """The content of an object and its generation."""
+
+    def put_version(self, name: str, content: bytes, generation: int) -> int:
+        """Write an object whose generation is this one, and return the new one; ChangedError when it is another."""
 
 
 class LocalStore:

@@ -1,0 +1,134 @@
+"""The showers of a run: simulated, prepared as shards, and provided to the workers of a cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from caloscale.showers.tfrecord.manifest import MANIFEST
+from caloscale.showers.tfrecord.shard_folder import ShardFolder
+from caloscale.showers.tfrecord.shards import Manifest, preprocess_showers
+from caloscale.simulation import SimulationRecord, fingerprint
+from caloscale.simulation import simulate as simulate_showers
+from caloscale.simulation.record import RECORD_NAME
+from caloscale.spec import Data, Run
+from caloscale.spec.workspace_layout import DATASET
+from caloscale.stages.record import recorded
+from caloscale.stages.workspace import keep_configuration, open_workspace
+from caloscale.storage.cache import cache_root
+from caloscale.storage.objects import is_remote, read_object, upload
+
+
+def simulate(run: Run, workspace: str | Path, showers: Path) -> SimulationRecord | None:
+    """Simulate the showers of a run into the folder ``showers``; None when its data are not simulated.
+
+    The showers are kept in the user's cache under the hash of all that determines them; a second run with the
+    same data block, or one after an interruption, resumes from them.
+    """
+    with open_workspace(workspace) as folder, recorded("simulate", folder) as figures:
+        keep_configuration(run, folder)
+        showers.mkdir(parents=True, exist_ok=True)
+        if run.data.source != "simulate":
+            figures["source"] = run.data.source
+            return None
+        cache = cache_folder(run.data)
+        record = simulate_showers(run.data, cache)
+        for file in sorted(cache.iterdir()):
+            if file.suffix in {".h5", ".json"}:
+                _link(file, showers / file.name)
+        figures.update(record.model_dump(mode="json", by_alias=True))
+        return record
+
+
+def cache_folder(data: Data) -> Path:
+    """Where simulated showers are kept: $CALOSCALE_CACHE, or the user's cache folder."""
+    return cache_root() / "showers" / fingerprint(data)
+
+
+def _link(source: Path, target: Path) -> None:
+    """A second name for a file of the cache, or a copy where the disk differs."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+_KEPT = {"provenance", "shards", "dropped", "energy_gev"}
+"""What the report shows of the manifest."""
+
+
+def preprocess(run: Run, workspace: str | Path, showers: Path, dataset: Path) -> Manifest:
+    """Prepare the simulated showers in ``showers``, or those of ``data.source``, as the folder ``dataset``."""
+    with open_workspace(workspace) as folder, recorded("preprocess", folder) as figures:
+        keep_configuration(run, folder)
+        source = showers if run.data.source == "simulate" else run.data.source
+        record = showers / RECORD_NAME
+        simulated = run.data.source == "simulate" and record.is_file()
+        manifest = preprocess_showers(run.data, source, dataset, record=record if simulated else None)
+        figures.update(figures_of(manifest))
+        return manifest
+
+
+def figures_of(manifest: Manifest) -> dict[str, Any]:
+    """What the record of a stage says of the showers that it made or trained on."""
+    return {
+        "source": manifest.source,
+        "particle": manifest.particle,
+        "showers": manifest.splits["train"],
+        "validationShowers": manifest.splits["validation"],
+        **manifest.model_dump(mode="json", by_alias=True, include=_KEPT),
+    }
+
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 2.0
+"""Time between two requests of a worker that waits for the shards, s."""
+
+
+def provide_shards(
+    run: Run, scratch: Path, *, workspace: str | None, given: str | None = None, chief: bool = True
+) -> ShardFolder:
+    """The shards that a worker trains on; ``scratch`` is its own disk.
+
+    ``given``: prepared shards. Else, with a ``workspace`` (a folder that all workers see, or a prefix
+    in a bucket), worker 0 simulates or fetches and prepares the showers, puts the shards there, and the others wait
+    for them; a later attempt finds them there. Without one, each worker prepares them for itself: they are equal.
+    Raises what these stages raise.
+    """
+    if given is None and workspace is None:
+        return ShardFolder(_prepare(run, str(scratch / "run"), scratch / "showers", scratch / DATASET))
+    shards = given or f"{str(workspace).rstrip('/')}/{DATASET}"
+    if given is None and not _is_whole(shards):
+        if not chief:
+            _wait_for(shards)
+        elif is_remote(shards):
+            made = _prepare(run, str(workspace), scratch / "showers", scratch / DATASET)
+            upload(made, shards)
+            return ShardFolder(made)
+        else:
+            _prepare(run, str(workspace), scratch / "showers", Path(shards))
+    return ShardFolder(scratch / DATASET, shards) if is_remote(shards) else ShardFolder(Path(shards))
+
+
+def _prepare(run: Run, workspace: str, showers: Path, dataset: Path) -> Path:
+    simulate(run, workspace, showers)
+    preprocess(run, workspace, showers, dataset)
+    return dataset
+
+
+def _is_whole(shards: str) -> bool:
+    """Whether shards are there: their manifest comes last."""
+    return read_object(f"{shards}/{MANIFEST}") is not None
+
+
+def _wait_for(shards: str) -> None:
+    """Return when the shards are there; should worker 0 fail, the operator ends this worker, too."""
+    log.info("waiting for worker 0, which prepares the showers in %s", shards)
+    while not _is_whole(shards):
+        time.sleep(POLL_SECONDS)
