@@ -61,6 +61,7 @@ def steps(run: Any, workspace: Any, pipeline_id: Any, *, here: bool = False) -> 
     planned = plan(run=run, workspace=workspace).set_display_name("Plan machines")
     planned.set_caching_options(False)  # prices are those of the day
     simulated = simulate(run=run, workspace=workspace).set_display_name("Simulate showers")
+    simulated.after(planned)  # a run that is refused, for its budget for example, simulates nothing
     prepared = preprocess(run=run, workspace=workspace, showers=simulated.outputs["showers"])
     prepared.set_display_name("Prepare showers")
     dataset = prepared.outputs["dataset"]

@@ -29,14 +29,14 @@ def cost_report(
     from caloscale import errors, spec, stages
     from caloscale.client import step
 
+    errors.show_message_alone()
     try:
         configuration = spec.parse_any_run(run)
-    except errors.ConfigurationError as error:
-        outcome = stages.report_of_refusal(error, workspace)
-    else:
         if isinstance(configuration, spec.Run) and configuration.hardware is not None and pipeline_id:
             step.record_use(configuration, step=pipeline_id, workspace=workspace)
         failure = step.failure_of(status.state, status.error_message)
         outcome = stages.report_any(configuration, workspace, failure=failure)
+    except errors.ConfigurationError as error:  # of the text, or of a workspace that holds another run
+        outcome = stages.report_of_refusal(error, workspace)
     Path(report.path).write_text(outcome.html, encoding="utf-8")
     Path(bill.path).write_text(outcome.bill, encoding="utf-8")

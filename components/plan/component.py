@@ -19,6 +19,7 @@ def plan(run: str, workspace: str, plan: dsl.Output[dsl.Markdown]) -> None:
     """
     from pathlib import Path
 
-    from caloscale import spec, stages
+    from caloscale import errors, spec, stages
 
+    errors.show_message_alone()
     Path(plan.path).write_text(stages.plan(spec.parse_run(run), workspace).table, encoding="utf-8")

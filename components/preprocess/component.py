@@ -17,7 +17,8 @@ def preprocess(run: str, workspace: str, showers: dsl.Input[dsl.Dataset], datase
     """
     from pathlib import Path
 
-    from caloscale import spec, stages
+    from caloscale import errors, spec, stages
 
+    errors.show_message_alone()
     manifest = stages.preprocess(spec.parse_run(run), workspace, Path(showers.path), Path(dataset.path))
     dataset.metadata.update(source=manifest.source, **manifest.splits)

@@ -19,8 +19,9 @@ def simulate(run: str, workspace: str, showers: dsl.Output[dsl.Dataset]) -> None
     """
     from pathlib import Path
 
-    from caloscale import spec, stages
+    from caloscale import errors, spec, stages
 
+    errors.show_message_alone()
     record = stages.simulate(spec.parse_run(run), workspace, Path(showers.path))
     if record is not None:
         showers.metadata.update(source=record.source, showers=record.showers)

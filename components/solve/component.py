@@ -22,8 +22,9 @@ def solve(
     """
     from pathlib import Path
 
-    from caloscale import spec, stages
+    from caloscale import errors, spec, stages
 
+    errors.show_message_alone()
     summary = stages.solve(spec.parse_solver_run(run), workspace, Path(generators.path))
     for name, value in summary.metrics.items():
         metrics.log_metric(name, value)

@@ -29,9 +29,10 @@ def train(
     """
     from pathlib import Path
 
-    from caloscale import spec, stages
+    from caloscale import errors, spec, stages
     from caloscale.client import step
 
+    errors.show_message_alone()
     configuration, shards, model = spec.parse_run(run), Path(dataset.path), Path(trained.path)
     if configuration.hardware is None or not pipeline_id:
         figures = stages.train(configuration, workspace, shards, model).metrics

@@ -30,8 +30,9 @@ def validate(
     """
     from pathlib import Path
 
-    from caloscale import spec, stages
+    from caloscale import errors, spec, stages
 
+    errors.show_message_alone()
     outcome = stages.validate(spec.parse_run(run), workspace, Path(dataset.path), Path(trained.path), Path(model.path))
     model.metadata["decision"] = outcome.decision
     model.metadata["released"] = outcome.decision == "accepted"

@@ -24,8 +24,9 @@ def validate_solution(
     """
     from pathlib import Path
 
-    from caloscale import spec, stages
+    from caloscale import errors, spec, stages
 
+    errors.show_message_alone()
     values, table = stages.validate_solution(spec.parse_solver_run(run), workspace, Path(generators.path))
     for name, value in values.items():
         metrics.log_metric(name, value)

@@ -29,6 +29,8 @@ After an exit code of 128 or more the same command resumes; Kubeflow's policy Ex
 from __future__ import annotations
 
 import reprlib
+import sys
+from types import TracebackType
 
 MOST_CHARACTERS = 400
 """Of a value or a name in a message."""
@@ -88,6 +90,22 @@ class CaloscaleError(Exception):
     def _located(self) -> str:
         where = "".join(f"{part}: " for part in (self.file, cut(self.field or "")) if part)
         return f"{where}{self.problem}" + ("" if self.value is None else f" (got {shorten(self.value)})")
+
+
+def show_message_alone() -> None:
+    """From now on an error of this package that ends the process is printed as its message, without a traceback.
+
+    For programs whose log a person reads from its end, as the steps of a pipeline.
+    """
+    before = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, CaloscaleError):
+            print(f"error: {error}", file=sys.stderr)
+        else:
+            before(kind, error, trace)
+
+    sys.excepthook = show
 
 
 class InvalidValueError(ValueError):

@@ -52,7 +52,7 @@ def test_the_chain_and_what_runs_at_exit(compiled: dict) -> None:
     needs = {name: set(task.get("dependentTasks", [])) for name, task in inner.items()}
     assert needs == {
         "plan": set(),
-        "simulate": set(),
+        "simulate": {"plan"},
         "preprocess": {"simulate"},
         "train": {"plan", "preprocess"},
         "validate": {"preprocess", "train"},
@@ -138,6 +138,38 @@ def test_a_configuration_that_cannot_be_read_leaves_a_report(tmp_path: Path) -> 
     page = made["report"].read_text()
     assert "compct" in page and "compact" in page and "This run failed" in page
     assert "no stage ran" in made["bill"].read_text() and not workspace.exists()
+
+
+def test_a_clone_with_another_seed_has_its_own_report_and_leaves_the_run_as_it_was(tmp_path: Path) -> None:
+    run, workspace = load_run(preset="compact"), tmp_path / "run"
+    stages.plan(run, workspace)
+    stages.report(run, workspace)
+    before = {path: path.read_bytes() for path in workspace.rglob("*") if path.is_file()}
+    made = {name: tmp_path / name for name in ("report", "bill")}
+    status = SimpleNamespace(state="FAILED", error_message="")
+    outputs = {name: SimpleNamespace(path=str(path)) for name, path in made.items()}
+    cost_report.python_func(
+        run="model: {preset: compact}\ntrain: {seed: 77}", workspace=str(workspace), pipeline_id="", status=status,
+        **outputs,
+    )  # fmt: skip
+    page = made["report"].read_text()
+    assert "This run failed" in page and "train.seed" in page and "another configuration" in page
+    assert before == {path: path.read_bytes() for path in workspace.rglob("*") if path.is_file()}
+
+
+def test_the_log_of_a_refused_step_ends_with_the_message_alone(tmp_path: Path) -> None:
+    program = (
+        "from types import SimpleNamespace as N; from components.plan.component import plan\n"
+        f"plan.python_func(run='train: {{epochs: many}}', workspace={str(tmp_path)!r}, plan=N(path='plan'))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1 and done.stderr.startswith("error: ") and "Traceback" not in done.stderr
+    assert "train.epochs" in done.stderr and len(done.stderr.splitlines()) <= 3
+    bug = subprocess.run(
+        [sys.executable, "-c", "from caloscale import errors; errors.show_message_alone(); 1 / 0"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert "Traceback" in bug.stderr and "ZeroDivisionError" in bug.stderr
 
 
 def test_the_report_says_why_a_step_without_a_record_failed(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from caloscale import spec
+from caloscale import spec, stages
 from caloscale.errors import ConfigurationError, TrainingError
+from caloscale.spec import Run, load_run
 from caloscale.spec.workspace_layout import LARGE
 from caloscale.stages.record import read_earlier, read_records, recorded
 from caloscale.stages.workspace import keep_configuration, open_workspace
@@ -123,3 +125,47 @@ def test_a_run_in_a_bucket_is_named_after_its_prefix(bucket_server: str) -> None
         (folder / "summary.json").write_text("{}")
     with open_workspace(f"{bucket_server}/runs/tungsten-7") as folder:
         assert (folder / "summary.json").is_file()
+
+
+STEPS: dict[str, Callable[[Run, str | Path, Path], object]] = {
+    "plan": lambda run, place, _: stages.plan(run, place),
+    "simulate": lambda run, place, scratch: stages.simulate(run, place, scratch / "showers"),
+    "preprocess": lambda run, place, scratch: stages.preprocess(run, place, scratch / "showers", scratch / "dataset"),
+    "train": lambda run, place, scratch: stages.train(run, place, scratch / "dataset"),
+    "validate": lambda run, place, scratch: stages.validate(run, place, scratch / "dataset", scratch / "trained"),
+    "report": lambda run, place, _: stages.report(run, place),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("in_bucket", [False, True])
+def test_a_run_that_is_refused_changes_nothing(
+    request: pytest.FixtureRequest, tmp_path: Path, step: str, in_bucket: bool
+) -> None:
+    """Kubeflow's *Clone run* keeps the workspace: with another seed it is another run."""
+    run = load_run(preset="compact")
+    done = tmp_path / "done"
+    with open_workspace(done, run) as folder:
+        for stage in ("simulate", "preprocess", "train", "validate"):
+            with recorded(stage, folder):
+                (folder / f"{stage}.txt").write_text(stage)
+        (folder / "report.html").write_text("accepted")
+    place: str | Path = done
+    if in_bucket:
+        place = f"{request.getfixturevalue('bucket_server')}/refused-{step}"
+        upload(done, place)
+    other = load_run(preset="compact", overrides=["train.seed=77"])
+    with pytest.raises(ConfigurationError, match=r"train\.seed"):
+        STEPS[step](other, place, tmp_path)
+    after = tmp_path / "after"
+    if in_bucket:
+        download(place, after)
+    assert contents(after if in_bucket else done) == contents(done) and len(contents(done)) == 10
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith(".")
+    }

@@ -27,7 +27,7 @@ from caloscale.spec import Run, load_any_run, load_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.stages.record import read_records
-from caloscale.stages.workspace import keep_configuration, open_workspace
+from caloscale.stages.workspace import keep_configuration, open_workspace, refuse_another
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.failure import failure_kept
 
@@ -59,9 +59,10 @@ class Planned:
 
 def plan(run: Run, workspace: str | Path) -> Planned:
     """Plan a run at today's prices and keep the plan in its folder, for the bill; raises what `plan_of` raises."""
-    with failure_kept("plan", str(workspace)):
-        made = plan_of(run)
     with open_workspace(workspace, shared=True) as folder:
+        refuse_another(run, folder)
+        with failure_kept("plan", str(workspace)):
+            made = plan_of(run)
         keep_configuration(run, folder)
         if made is None:
             (folder / PLAN_FILE).unlink(missing_ok=True)

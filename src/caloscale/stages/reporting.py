@@ -50,7 +50,7 @@ from caloscale.stages.summary import (
     TrainSummary,
 )
 from caloscale.stages.usage import own_use
-from caloscale.stages.workspace import keep_configuration, open_workspace
+from caloscale.stages.workspace import open_workspace
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.failure import read_failure
 
@@ -82,9 +82,8 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
     """
     if failure is not None:
         failure = read_failure(str(workspace)) or failure
-    with open_workspace(workspace, shared=True) as folder:
+    with open_workspace(workspace, run, shared=True) as folder:
         with recorded("report", folder):
-            keep_configuration(run, folder)
             keep_use(run, folder, today())
             made = _make(run, folder, failure)
             for name, text in (

@@ -18,7 +18,7 @@ from caloscale.simulation.record import RECORD_NAME
 from caloscale.spec import Data, Run
 from caloscale.spec.workspace_layout import DATASET
 from caloscale.stages.record import recorded
-from caloscale.stages.workspace import keep_configuration, open_workspace
+from caloscale.stages.workspace import open_workspace
 from caloscale.storage.cache import cache_root
 from caloscale.storage.objects import is_remote, read_object, upload
 
@@ -29,8 +29,7 @@ def simulate(run: Run, workspace: str | Path, showers: Path) -> SimulationRecord
     The showers are kept in the user's cache under the hash of all that determines them; a second run with the
     same data block, or one after an interruption, resumes from them.
     """
-    with open_workspace(workspace) as folder, recorded("simulate", folder) as figures:
-        keep_configuration(run, folder)
+    with open_workspace(workspace, run) as folder, recorded("simulate", folder) as figures:
         showers.mkdir(parents=True, exist_ok=True)
         if run.data.source != "simulate":
             figures["source"] = run.data.source
@@ -64,8 +63,7 @@ _KEPT = {"provenance", "shards", "dropped", "energy_gev"}
 
 def preprocess(run: Run, workspace: str | Path, showers: Path, dataset: Path) -> Manifest:
     """Prepare the simulated showers in ``showers``, or those of ``data.source``, as the folder ``dataset``."""
-    with open_workspace(workspace) as folder, recorded("preprocess", folder) as figures:
-        keep_configuration(run, folder)
+    with open_workspace(workspace, run) as folder, recorded("preprocess", folder) as figures:
         source = showers if run.data.source == "simulate" else run.data.source
         record = showers / RECORD_NAME
         simulated = run.data.source == "simulate" and record.is_file()

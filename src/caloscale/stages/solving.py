@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,8 +156,10 @@ def solve(run: SolverRun, workspace: str | Path, generators: Path | None = None)
 
     An interrupted run resumes from the newest epoch that all ranks have saved.
     """
-    with open_workspace(workspace) as folder, recorded("solve", folder) as figures:
+    with ExitStack() as opened:
+        folder = opened.enter_context(open_workspace(workspace))
         keep_solver_configuration(run, folder)
+        figures = opened.enter_context(recorded("solve", folder))
         progress = ProgressFile(steps=run.solver.epochs, steps_per_epoch=1, batch=None)
         solve_with_ranks(run, folder, _writer(progress, run, folder))
         summary = _summarise(run, folder)

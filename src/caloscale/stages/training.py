@@ -19,7 +19,7 @@ from caloscale.spec.workspace_layout import CHECKPOINTS, TRAINED
 from caloscale.stages.node_workers import train_on_this_node
 from caloscale.stages.record import recorded
 from caloscale.stages.showers import figures_of
-from caloscale.stages.workspace import keep_configuration, open_workspace
+from caloscale.stages.workspace import open_workspace
 from caloscale.storage.objects import is_remote
 from caloscale.tensorflow_import import load_tensorflow_quietly
 from caloscale.training.processor import set_processor
@@ -43,11 +43,10 @@ def train(
         with tempfile.TemporaryDirectory() as scratch:
             return _train_networks(run)(run, dataset, Path(scratch))
     with ExitStack() as opened:
-        folder = opened.enter_context(open_workspace(workspace))
+        folder = opened.enter_context(open_workspace(workspace, run))
         train_networks = _train_networks(run)
         figures = opened.enter_context(recorded("train", folder))
         shards = opened.enter_context(open_shards(dataset))
-        keep_configuration(run, folder)
         record = train_networks(_with_place(run, str(workspace)), shards, folder / "training")
         trained = folder / TRAINED
         if model is not None:

@@ -29,7 +29,7 @@ from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, MODEL
 from caloscale.stages.record import recorded
-from caloscale.stages.workspace import keep_configuration, open_workspace
+from caloscale.stages.workspace import open_workspace
 from caloscale.storage.atomic import atomic_writer
 from caloscale.training.input import check_manifest
 from caloscale.training.selection import selection_showers
@@ -88,8 +88,8 @@ def validate(
             file=trained,
             remedy="give the folder `training/model` of the run, or a copy",
         )
-    with open_workspace(workspace) as folder, recorded("validate", folder) as figures, open_shards(dataset) as shards:
-        keep_configuration(run, folder)
+    opened = open_workspace(workspace, run)
+    with opened as folder, recorded("validate", folder) as figures, open_shards(dataset) as shards:
         (folder / AMPLIFICATION_FILE).unlink(missing_ok=True)  # of other networks or another comparison
         generator = load_generator(trained)
         comparison, made = _compared(run, shards, generator, trained)

@@ -39,8 +39,10 @@ def hold(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def open_workspace(workspace: str | Path, *, shared: bool = False) -> Iterator[Path]:
-    """A local folder that is the workspace.
+def open_workspace(workspace: str | Path, run: Run | None = None, *, shared: bool = False) -> Iterator[Path]:
+    """A local folder that is the workspace; ``run``: whose configuration is kept there (`keep_configuration`).
+
+    A run of another configuration is refused before anything in the workspace changes.
 
     A path is used as it is (and made). Other processes are excluded from it (`hold`), unless it is ``shared``: plans
     and reports may be made while a stage runs.
@@ -53,6 +55,8 @@ def open_workspace(workspace: str | Path, *, shared: bool = False) -> Iterator[P
         folder = Path(workspace)
         folder.mkdir(parents=True, exist_ok=True)
         with nullcontext() if shared else hold(folder):
+            if run is not None:
+                keep_configuration(run, folder)
             yield folder
         return
     with tempfile.TemporaryDirectory(prefix="caloscale-") as name:
@@ -63,6 +67,8 @@ def open_workspace(workspace: str | Path, *, shared: bool = False) -> Iterator[P
         before = _times(folder)
         foreign = False
         try:
+            if run is not None:
+                keep_configuration(run, folder)
             yield folder
         except (HeldError, SupersededError):
             foreign = True  # another process writes there
@@ -84,24 +90,28 @@ def keep_configuration(run: Run, folder: Path) -> None:
     What the weights do not depend on may differ (docs/recovery.md): a training is continued for longer or elsewhere, a
     model is validated again. Then the newest configuration is kept, as the bill is made from it.
     """
+    if refuse_another(run, folder) != run:
+        with atomic_writer(folder / "run.yaml") as temporary:
+            temporary.write_text(dump_run(run), encoding="utf-8")
+
+
+def refuse_another(run: Run, folder: Path) -> Run | None:
+    """The configuration that a folder holds, None where it holds none; ConfigurationError when it is another run's."""
     path = folder / "run.yaml"
-    if path.is_file():
-        held = load_run(path)
-        wanted = weights_configuration(run)
-        field = first_difference(weights_configuration(held), wanted)
-        if field is not None:
-            raise ConfigurationError(
-                "this folder holds a run of another configuration",
-                file=path,
-                field=field,
-                value=value_at(wanted, field),
-                remedy="choose another folder or name, or the value in this file; delete this folder only if nobody "
-                "needs its checkpoints and model",
-            )
-        if held == run:
-            return
-    with atomic_writer(path) as temporary:
-        temporary.write_text(dump_run(run), encoding="utf-8")
+    if not path.is_file():
+        return None
+    held, wanted = load_run(path), weights_configuration(run)
+    field = first_difference(weights_configuration(held), wanted)
+    if field is not None:
+        raise ConfigurationError(
+            "this folder holds a run of another configuration",
+            file=path,
+            field=field,
+            value=value_at(wanted, field),
+            remedy="choose another folder or name, or the value in this file; delete this folder only if nobody "
+            "needs its checkpoints and model",
+        )
+    return held
 
 
 def _times(folder: Path) -> dict[Path, int]:
