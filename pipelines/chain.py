@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from kfp import dsl
 
 from components.cost_report.component import cost_report
+from components.gate.component import gate
 from components.plan.component import plan
 from components.preprocess.component import preprocess
 from components.simulate.component import simulate
@@ -41,10 +42,10 @@ HEAVY = Resources("1", "4Gi", "16", "32Gi")
 """Simulation (a process of a quarter GiB per core), shards, a training in its step, validation."""
 
 
-def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
+def chain(run: Any, workspace: Any, fail_unless_accepted: Any = False, *, here: bool = False) -> None:
     """Plan, showers, training, validation, and at exit report and bill, also when one of them failed.
 
-    here: on one's own machine a step is not tried again (what fails there fails again, after a wait), and the
+    fail_unless_accepted: a model that is not accepted fails the run. here: on one's own machine a step is not tried again (what fails there fails again, after a wait), and the
     training stays in its step, whatever the run configuration contains.
     """
     pipeline_id = "" if here else dsl.PIPELINE_JOB_ID_PLACEHOLDER
@@ -53,7 +54,9 @@ def chain(run: Any, workspace: Any, *, here: bool = False) -> None:
     if not here:
         limit(bill, LIGHT)
     with dsl.ExitHandler(bill, name="Run"):
-        steps(run, workspace, pipeline_id, here=here)
+        judged = steps(run, workspace, pipeline_id, here=here)
+        if not here:  # Kubeflow's local runner has no conditions
+            show_verdict(judged, fail_unless_accepted)
 
 
 def steps(run: Any, workspace: Any, pipeline_id: Any, *, here: bool = False) -> Any:
@@ -76,6 +79,23 @@ def steps(run: Any, workspace: Any, pipeline_id: Any, *, here: bool = False) -> 
             task.set_retry(RETRIES[task.name], "60s", 2.0, LONGEST_RETRY)
             limit(task, LIGHT if task is planned else HEAVY)
     return judged
+
+
+def show_verdict(judged: Any, fail_unless_accepted: Any) -> None:
+    """A step named after the verdict: of three only one runs, so that the graph shows which it is."""
+    decision, verdict = judged.outputs["decision"], judged.outputs["verdict"]
+
+    def shown(name: str) -> None:
+        task = gate(decision=decision, fail_unless_accepted=fail_unless_accepted, verdict=verdict)
+        task.set_display_name(name).set_caching_options(False)
+        limit(task, LIGHT)
+
+    with dsl.If(decision == "accepted", name="Accepted"):
+        shown("Accepted")
+    with dsl.Elif(decision == "rejected", name="Rejected"):
+        shown("Rejected")
+    with dsl.Else(name="Undecided"):
+        shown("Undecided or not assessed")
 
 
 def limit(task: Any, resources: Resources) -> None:

@@ -29,7 +29,7 @@ def build(here: bool = False, name: str = "train-calorimeter-gan") -> Any:
         display_name="Train a calorimeter GAN",
         description="Simulate or read showers, train the 3DGAN, validate it against Monte Carlo, report and bill.",
     )
-    def train_calorimeter_gan(workspace: str, run: str = DEFAULTS[name]) -> None:
+    def train_calorimeter_gan(workspace: str, run: str = DEFAULTS[name], fail_unless_accepted: bool = False) -> None:
         """Train a calorimeter GAN and judge it.
 
         Args:
@@ -38,8 +38,10 @@ def build(here: bool = False, name: str = "train-calorimeter-gan") -> Any:
             run: The run configuration, as YAML or JSON. Without a hardware block the training runs in its step; with
                 one it becomes a TrainingRun on the machines that the block names, or, when it is empty, that the
                 planner chooses.
+            fail_unless_accepted: Fail the run unless its model is accepted. Otherwise a rejected model is a run that
+                succeeded, with a step "Rejected" in its graph.
         """
-        chain(run, workspace, here=here)
+        chain(run, workspace, fail_unless_accepted, here=here)
 
     return train_calorimeter_gan
 

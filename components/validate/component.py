@@ -15,6 +15,7 @@ def validate(
     metrics: dsl.Output[dsl.Metrics],
     roc: dsl.Output[dsl.ClassificationMetrics],
     verdict: dsl.Output[dsl.Markdown],
+    decision: dsl.OutputPath(str),
 ) -> None:
     """Generate showers, compare them with held-out Monte Carlo, and decide by the gates whether the model is accepted.
 
@@ -27,6 +28,7 @@ def validate(
         metrics: Separation from Monte Carlo of each observable, and that of Monte Carlo itself.
         roc: ROC curve of a classifier of generated against Monte Carlo showers.
         verdict: The decision, each gate, and the observables.
+        decision: accepted, rejected, undecided or not assessed.
     """
     from pathlib import Path
 
@@ -41,3 +43,4 @@ def validate(
     if outcome.roc is not None:
         roc.log_roc_curve(*outcome.roc)
     Path(verdict.path).write_text(outcome.verdict, encoding="utf-8")
+    Path(decision).write_text(outcome.decision, encoding="utf-8")

@@ -22,7 +22,9 @@ from caloscale.stages.record import recorded
 from components.cost_report.component import cost_report
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPONENTS = ["plan", "simulate", "preprocess", "train", "validate", "cost_report", "solve", "validate_solution"]
+COMPONENTS = [
+    "plan", "simulate", "preprocess", "train", "validate", "gate", "cost_report", "solve", "validate_solution"
+]  # fmt: skip
 
 
 def compile_pipeline(path: Path, *options: str, **environment: str) -> dict:
@@ -49,6 +51,8 @@ def test_no_step_installs_anything_or_names_a_local_path(compiled: dict) -> None
 
 def test_the_chain_and_what_runs_at_exit(compiled: dict) -> None:
     inner = compiled["components"]["comp-exit-handler-1"]["dag"]["tasks"]
+    verdicts = inner.pop("condition-branches-2")
+    assert verdicts["dependentTasks"] == ["validate"]
     needs = {name: set(task.get("dependentTasks", [])) for name, task in inner.items()}
     assert needs == {
         "plan": set(),
@@ -69,6 +73,41 @@ def test_the_chain_and_what_runs_at_exit(compiled: dict) -> None:
     assert not last["cachingOptions"].get("enableCache", False)
 
 
+def test_the_graph_shows_which_verdict_it_is(compiled: dict) -> None:
+    """For each decision exactly one of three steps runs; none of them is taken from the cache."""
+    branches = compiled["components"]["comp-condition-branches-2"]["dag"]["tasks"]
+    value = "inputs.parameter_values['pipelinechannel--validate-decision']"
+    for decision, name in {
+        "accepted": "Accepted",
+        "rejected": "Rejected",
+        "undecided": "Undecided or not assessed",
+        "not assessed": "Undecided or not assessed",
+    }.items():
+        run = []
+        for task in branches.values():
+            condition = task["triggerPolicy"]["condition"].replace(value, repr(decision))
+            expression = condition.replace("!(", "not (").replace("&&", "and")
+            if eval(expression, {"__builtins__": {}}):
+                (inner,) = compiled["components"][task["componentRef"]["name"]]["dag"]["tasks"].values()
+                run.append(inner["taskInfo"]["name"])
+                assert not inner["cachingOptions"].get("enableCache", False)
+        assert run == [name]
+
+
+@pytest.mark.parametrize("decision", ["accepted", "rejected", "undecided", "not assessed"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_fails_for_its_model_where_that_is_asked_for(tmp_path: Path, decision: str, fails: bool) -> None:
+    (tmp_path / "verdict").write_text(f"**{decision}**: why")
+    program = (
+        "from types import SimpleNamespace as N; from components.gate.component import gate\n"
+        f"gate.python_func(decision={decision!r}, fail_unless_accepted={fails}, "
+        f"verdict=N(path={str(tmp_path / 'verdict')!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == int(fails and decision != "accepted")
+    assert f"**{decision}**: why" in done.stdout and (decision in done.stderr) == bool(done.returncode)
+
+
 def test_report_and_training_know_the_same_pipeline_run(compiled: dict) -> None:
     """By its id they find the TrainingRun."""
     last = compiled["root"]["dag"]["tasks"]["cost-report"]
@@ -78,7 +117,7 @@ def test_report_and_training_know_the_same_pipeline_run(compiled: dict) -> None:
 
 def test_the_form_of_the_ui_explains_each_parameter(compiled: dict) -> None:
     parameters = compiled["root"]["inputDefinitions"]["parameters"]
-    assert set(parameters) == {"workspace", "run"}
+    assert set(parameters) == {"workspace", "run", "fail_unless_accepted"}
     assert all(len(p["description"]) > 40 for p in parameters.values())
 
 
@@ -96,7 +135,7 @@ def test_components_are_thin_adapters(name: str) -> None:
     calls = [
         n.func.attr for n in ast.walk(function) if isinstance(n, ast.Call) and ast.unparse(n.func).startswith("stages.")
     ]
-    assert len(set(calls) - {"report_of_refusal"}) == 1
+    assert len(set(calls) - {"report_of_refusal"}) == (0 if name == "gate" else 1)
 
 
 def test_a_configuration_with_hardware_becomes_a_run_named_after_the_pipeline_run(

@@ -108,17 +108,23 @@ def _load(workload: _Workload[_B], held: _Layer | None, preset: str | None, over
 
 def parse_run(text: str) -> Run:
     """The run of a YAML (or JSON) text, such as a pipeline parameter."""
-    return build_run(parse_yaml(text))
+    return build_run(_parse_parameter(text))
 
 
 def parse_solver_run(text: str) -> SolverRun:
     """The solver run of a YAML (or JSON) text, such as a pipeline parameter."""
-    return _build(_SOLVING, [_Layer("", parse_yaml(text))], None)
+    return _build(_SOLVING, [_Layer("", _parse_parameter(text))], None)
 
 
 def parse_any_run(text: str) -> Run | SolverRun:
     """The run of a YAML (or JSON) text: a solver run where it has a block solver and no model."""
-    return build_any_run(parse_yaml(text))
+    return build_any_run(_parse_parameter(text))
+
+
+def _parse_parameter(text: str) -> dict[str, Any]:
+    layer = _layer(text, None)
+    document.refuse_comment(text, layer.node)
+    return dict(layer.values)
 
 
 def build_any_run(raw: Mapping[str, Any], *, file: object = None) -> Run | SolverRun:
