@@ -45,8 +45,9 @@ HEAVY = Resources("1", "4Gi", "16", "32Gi")
 def chain(run: Any, workspace: Any, fail_unless_accepted: Any = False, *, here: bool = False) -> None:
     """Plan, showers, training, validation, and at exit report and bill, also when one of them failed.
 
-    fail_unless_accepted: a model that is not accepted fails the run. here: on one's own machine a step is not tried again (what fails there fails again, after a wait), and the
-    training stays in its step, whatever the run configuration contains.
+    fail_unless_accepted: a model that is not accepted fails the run. here: on one's own machine a step is not tried
+    again (what fails there fails again, after a wait), and the training stays in its step, whatever the run
+    configuration contains.
     """
     pipeline_id = "" if here else dsl.PIPELINE_JOB_ID_PLACEHOLDER
     bill = cost_report(run=run, workspace=workspace, pipeline_id=pipeline_id).set_display_name("Report and bill")
