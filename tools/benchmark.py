@@ -34,7 +34,7 @@ from caloscale.bench.results import (
 from caloscale.bench.tables import Bench, bench_tables, machine_text
 from caloscale.profiling.result import Profile
 from caloscale.report.run_figures import profile_table
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from tools import acceptance, compact_ablation, hybrid, physics_benchmark, verdicts
 from tools.benchmark_runs import runs_section, table
 
@@ -79,8 +79,7 @@ class Measurement:
         if self.printed:
             out = subprocess.run([*called, "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout
             kept = {"printed": json.loads(out), "machine": describe_machine().model_dump(mode="json", by_alias=True)}
-            with atomic_writer(self.result) as temporary:
-                temporary.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+            write_text(self.result, json.dumps(kept, indent=2))
         else:
             subprocess.run([*called, "--output", str(self.result)], check=True, cwd=ROOT)
 
@@ -401,10 +400,8 @@ def main(arguments: Sequence[str]) -> int:
     if not asked.write_only and (not asked.sections or RUNS in asked.sections):
         runs = run_seeds(again=asked.again)
     page = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else TITLE
-    with atomic_writer(PAGE) as temporary:
-        temporary.write_text(write_page(page, SECTIONS, runs), encoding="utf-8")
-    with atomic_writer(VERDICTS_PAGE) as temporary:
-        temporary.write_text(write_page(VERDICTS_PAGE.read_text(encoding="utf-8"), ON_VERDICTS, ()), encoding="utf-8")
+    write_text(PAGE, write_page(page, SECTIONS, runs))
+    write_text(VERDICTS_PAGE, write_page(VERDICTS_PAGE.read_text(encoding="utf-8"), ON_VERDICTS, ()))
     print(PAGE.relative_to(ROOT))
     for problem in failed:
         print(f"failed: {problem}", file=sys.stderr)

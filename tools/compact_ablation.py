@@ -30,7 +30,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from tools.benchmark_runs import table
 from tools.trained_runs import NO_LIMIT, RUNS, held_out_showers, trained
 
@@ -142,8 +142,7 @@ def compare_showers(folder: Path, run: Run, real: Showers, asked: int) -> dict[s
         generated = load_generator(folder / TRAINED).generate_table(primaries, seed=run.validation.seed)
         text = json.dumps(compare_with(real, generated, run), indent=1)
         file.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_writer(file) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
+        write_text(file, text)
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
@@ -209,8 +208,7 @@ def main(arguments: Sequence[str]) -> int:
         "rows": rows,
         "machine": describe_machine().model_dump(mode="json", by_alias=True),
     }
-    with atomic_writer(asked.output) as temporary:
-        temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_text(asked.output, json.dumps(result, indent=1))
     print(variants_table(rows))
     return 0
 

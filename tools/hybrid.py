@@ -37,7 +37,7 @@ from caloscale.showers.primaries import joined
 from caloscale.simulation import simulate
 from caloscale.spec import Run, load_run
 from caloscale.stages.hybrid import GEANT4_PART, simulate_hybrid
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import atomic_writer, write_text
 from tools.benchmark_runs import table
 from tools.trained_runs import HELD_OUT_SEED, ROOT, TRAINED_RUNS, trained
 
@@ -265,8 +265,7 @@ def main(arguments: Sequence[str]) -> int:
         "scenarios": scenarios,
         "machine": describe_machine().model_dump(mode="json", by_alias=True),
     }
-    with atomic_writer(asked.output) as temporary:
-        temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_text(asked.output, json.dumps(result, indent=1))
     draw(scenarios, FIGURE)
     print(scenario_table(scenarios))
     return 0

@@ -37,7 +37,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from caloscale.bench.machine import describe_machine
 from caloscale.cluster import names
 from caloscale.connection import Connection
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from tests.control_plane.operator.process import OperatorProcess, install_rights, install_worker_account
 from tools.cluster import ControlPlane, Pool, machines
 
@@ -74,8 +74,7 @@ def main() -> None:
     text = json.dumps({**figures, "machine": describe_machine().model_dump(mode="json", by_alias=True)}, indent=2)
     print(text)
     if given.output:
-        with atomic_writer(given.output) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
+        write_text(given.output, text)
 
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -41,7 +41,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import load_run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from tools.benchmark_runs import table
 from tools.trained_runs import RUNS, held_out_showers, identity, trained
 
@@ -115,8 +115,7 @@ def kept(folder: Path, name: str, measure: Callable[[], dict[str, Any]]) -> dict
         found = measure()
         found["seconds"] = round(time.perf_counter() - started, 1)
         folder.mkdir(parents=True, exist_ok=True)
-        with atomic_writer(file) as temporary:
-            temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_text(file, json.dumps(found, indent=1))
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
@@ -205,8 +204,7 @@ def main(arguments: Sequence[str]) -> int:
         "found": found,
         "machine": describe_machine().model_dump(mode="json", by_alias=True),
     }
-    with atomic_writer(asked.output) as temporary:
-        temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_text(asked.output, json.dumps(result, indent=1))
     print(tables(result))
     return 0
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from caloscale.progress import bar
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import atomic_writer, write_text
 from tools.cluster.errors import ClusterError
 from tools.cluster.programs import (
     ADDITIONS,
@@ -139,8 +139,7 @@ def _render_manifests(go: str, module: Path, place: Path, upstream: Mapping[str,
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ClusterError(f"{name}: {done.stderr.strip()}", remedy="look at the version of the module in go.mod")
-        with atomic_writer(place / "manifests" / f"{name}.yaml") as temporary:
-            temporary.write_text(done.stdout, encoding="utf-8")
+        write_text(place / "manifests" / f"{name}.yaml", done.stdout)
 
 
 def _without_third_parties(source: Path, base: str, writable: Path) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 import platformdirs
 
 from caloscale.progress import bar
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import atomic_writer, write_text
 from tools.images.engines import Engine
 from tools.images.errors import ImageError
 from tools.images.targets import choose, qualified
@@ -56,9 +56,8 @@ def write_archive(engine: Engine, name: str, image: str, *, place: Path | None =
             _save(engine, image, temporary)
     known = _index(place)
     before = known.get(name, {}).get("file", archive.name)
-    with atomic_writer(place / INDEX) as temporary:
-        entry = {"image": qualified(image), "file": archive.name, "id": identity}
-        temporary.write_text(json.dumps({**known, name: entry}, indent=1), encoding="utf-8")
+    entry = {"image": qualified(image), "file": archive.name, "id": identity}
+    write_text(place / INDEX, json.dumps({**known, name: entry}, indent=1))
     if before != archive.name:
         (place / before).unlink(missing_ok=True)
     return archive

@@ -232,7 +232,7 @@ def bench(
     from caloscale.bench.tables import Bench, bench_tables, machine_text
     from caloscale.cli.tables import console, table
     from caloscale.spec import load_run
-    from caloscale.storage.atomic import atomic_writer
+    from caloscale.storage.atomic import write_text
 
     # int8 is a precision of generation alone; for anything else the run configuration refuses it.
     of_training = precision is not None and (what, precision) != (What.GENERATE, Precision.INT8)
@@ -264,8 +264,7 @@ def bench(
         made = bench_allreduce(run, rounds=rounds)
     text = made.model_dump_json(by_alias=True, indent=2)
     if output is not None:
-        with atomic_writer(output) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
+        write_text(output, text)
     if as_json:
         typer.echo(text)
         return
@@ -353,7 +352,7 @@ def compare(
     from caloscale.report.drawing import save_figures
     from caloscale.report.html import render
     from caloscale.stages.comparison import compare_runs, comparison_json
-    from caloscale.storage.atomic import atomic_writer
+    from caloscale.storage.atomic import write_text
 
     compared = compare_runs(sources, dataset)
     if as_json:
@@ -363,8 +362,7 @@ def compare(
         console().print(table(shown.caption, shown.columns, shown.texts()))
         console().print()
     figures = save_figures(output.with_name(f"{output.stem}-figures"), comparison_drawings(compared))
-    with atomic_writer(output) as temporary:
-        temporary.write_text(render(comparison_page(compared, figures)), encoding="utf-8")
+    write_text(output, render(comparison_page(compared, figures)))
     typer.echo(f"page: {output}")
 
 

@@ -16,7 +16,7 @@ from caloscale.spec import build_any_run, dump_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import LARGE, PLAN_FILE, USAGE_FILE
 from caloscale.status import RunStatus
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from caloscale.storage.objects import download, is_remote
 
 
@@ -47,22 +47,22 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
         missing.append(
             "the run has neither cluster.workspace nor a bucket as checkpoint.uri: report and model ended with its pods"
         )
-    _write(folder / "status.json", run.status.model_dump_json(by_alias=True, exclude_none=True, indent=2))
+    write_text(folder / "status.json", run.status.model_dump_json(by_alias=True, exclude_none=True, indent=2))
     if not (folder / "run.yaml").exists():
-        _write(folder / "run.yaml", dump_run(configured).rstrip("\n"))
+        write_text(folder / "run.yaml", dump_run(configured))
     planned = estimate_of(configured, run.status)
     if isinstance(planned, str):
         missing.append(planned)
         plan = None
     else:
-        _write(folder / PLAN_FILE, planned.model_dump_json(by_alias=True, indent=2))
+        write_text(folder / PLAN_FILE, planned.model_dump_json(by_alias=True, indent=2))
         plan = planned
     now, stages = dt.datetime.now(dt.UTC), _stage_times(folder / "stages")
     use = use_of(run.name, run.status, now, configured, stages=stages, plan=plan)
     if use is None:
         missing.append("it held no node yet: there is no bill")
     else:
-        _write(folder / USAGE_FILE, use.model_dump_json(by_alias=True, indent=2))
+        write_text(folder / USAGE_FILE, use.model_dump_json(by_alias=True, indent=2))
     return missing
 
 
@@ -77,8 +77,3 @@ def _stage_times(folder: Path) -> list[StageTime]:
                 started = dt.datetime.fromisoformat(record["started"])
                 times.append(StageTime(record["stage"], started, float(record["seconds"])))
     return times
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_writer(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")

@@ -24,7 +24,7 @@ from caloscale.profiling.result import Limit, Profile, Share
 from caloscale.profiling.scopes import PARTS, PHASES, phase_and_part
 from caloscale.profiling.trace import INPUT, STEP, Interval, Trace, annotation, recording
 from caloscale.spec import Run
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 
 log = logging.getLogger(__name__)
 Key = TypeVar("Key", bound=Hashable)
@@ -273,8 +273,7 @@ def keeper(run: Run, networks: Networks, batch: int, file: Path) -> Callable[[Tr
 
     def keep(trace: Trace) -> None:
         made = describe(trace, run, networks, batch, measure_peak(run.train.precision))
-        with atomic_writer(file) as temporary:
-            temporary.write_text(made.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+        write_text(file, made.model_dump_json(by_alias=True, indent=2))
         log.info("profile of %d steps: %s", made.steps, made.statement)
 
     return keep

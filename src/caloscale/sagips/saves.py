@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
 from caloscale.spec.block import read_json
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import atomic_writer, write_text
 
 Arrays = Mapping[str, NDArray[Any]]
 KEPT_STATES = 2
@@ -197,8 +197,7 @@ def _write(file: Path, arrays: Arrays) -> None:
 
 
 def _write_json(file: Path, values: Mapping[str, Any]) -> None:
-    with atomic_writer(file) as temporary:
-        temporary.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    write_text(file, json.dumps(values, indent=1))
 
 
 def _read(file: Path) -> dict[str, NDArray[Any]]:

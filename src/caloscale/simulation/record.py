@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from caloscale.spec.block import Block
 from caloscale.spec.data import Particles
-from caloscale.storage.atomic import atomic_writer, storage_error
+from caloscale.storage.atomic import storage_error, write_text
 
 RECORD_NAME = "simulation.json"
 _LOG_NAME = "files.jsonl"
@@ -88,8 +88,7 @@ class FileLog:
 
 def write_record(record: SimulationRecord, folder: Path) -> None:
     """Write ``simulation.json``, atomically."""
-    with atomic_writer(folder / RECORD_NAME) as temporary:
-        temporary.write_text(record.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+    write_text(folder / RECORD_NAME, record.model_dump_json(by_alias=True, indent=2))
 
 
 def read_record(folder: Path) -> SimulationRecord | None:

@@ -19,7 +19,7 @@ from caloscale.spec import Run, dump_run, load_run
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, DATASET, TRAINED
 from caloscale.stages.reporting import report
 from caloscale.stages.validation import draw_primaries, judging_showers, training_showers
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from caloscale.training.input import check_manifest
 
 
@@ -82,8 +82,7 @@ def amplification(
         generated=worth_of,
     ).of_runs(tuple(folder.name for folder in runs), _bill(runs))
     for folder, configuration in zip(runs, configurations):
-        with atomic_writer(folder / AMPLIFICATION_FILE) as temporary:
-            temporary.write_text(worth.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+        write_text(folder / AMPLIFICATION_FILE, worth.model_dump_json(by_alias=True, indent=2))
         report(configuration, folder)
     return worth
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from caloscale.errors import CaloscaleError, Terminated
 from caloscale.models.legacy_keras import choose_keras
 from caloscale.spec import load_run
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from caloscale.tensorflow_import import load_tensorflow_quietly
 from caloscale.termination import ended_by_sigterm
 from caloscale.training.processor import set_processor
@@ -30,8 +30,7 @@ def work(order: dict[str, Any]) -> None:
 
     record = train(run, Path(order["dataset"]), Path(order["output"]))
     if order["result"] is not None:
-        with atomic_writer(order["result"]) as temporary:
-            temporary.write_text(record.model_dump_json(by_alias=True), encoding="utf-8")
+        write_text(order["result"], record.model_dump_json(by_alias=True))
 
 
 def main() -> NoReturn:

@@ -28,7 +28,7 @@ from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.stages.record import read_records
 from caloscale.stages.workspace import keep_configuration, open_workspace, refuse_another
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from caloscale.storage.failure import failure_kept
 
 NO_SPEED = (
@@ -67,8 +67,7 @@ def plan(run: Run, workspace: str | Path) -> Planned:
         if made is None:
             (folder / PLAN_FILE).unlink(missing_ok=True)
             return Planned(None, NO_HARDWARE if run.hardware is None else ON_PROCESSORS)
-        with atomic_writer(folder / PLAN_FILE) as temporary:
-            temporary.write_text(made.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+        write_text(folder / PLAN_FILE, made.model_dump_json(by_alias=True, indent=2))
         return Planned(made, plan_markdown(made))
 
 
@@ -199,9 +198,8 @@ def keep_speeds(new: Sequence[MachineSpeed], file: Path | None = None) -> Path:
     held = load_speeds(path) if path.exists() else ()
     keys = {row.key for row in new}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_writer(path) as temporary:
-        rows = [*(row for row in held if row.key not in keys), *new]
-        temporary.write_text(rows_csv(MachineSpeed, rows), encoding="utf-8")
+    rows = [*(row for row in held if row.key not in keys), *new]
+    write_text(path, rows_csv(MachineSpeed, rows))
     return path
 
 
@@ -229,8 +227,7 @@ def calibrate_runs(
         others = [row for row in held if row.source not in {f"run {name}" for name in names}]
         made = calibrate(rented, (*load_measurements(measurements), *others))
         rows = [row for row in map(measurement_of, rented) if row is not None]
-        with atomic_writer(file) as temporary:
-            temporary.write_text(rows_csv(Measurement, [*others, *rows]), encoding="utf-8")
+        write_text(file, rows_csv(Measurement, [*others, *rows]))
     if own:
         keep_speeds(own, speeds)
     return made.model_copy(update={"own_machines": tuple(own)})

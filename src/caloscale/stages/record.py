@@ -18,7 +18,7 @@ from caloscale.errors import CaloscaleError, InputError, PeerLostError, StorageE
 from caloscale.processor import processor_name
 from caloscale.spec.block import Block, read_block
 from caloscale.status import ATTEMPT_VARIABLE
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 
 STAGES = ("simulate", "preprocess", "train", "solve", "validate", "report")
 EARLIER_FILE = "earlier.json"
@@ -135,8 +135,7 @@ def write_record(record: StageRecord, folder: Path) -> None:
     """Write a record into ``<folder>/stages``, atomically."""
     path = folder / "stages" / f"{record.stage}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_writer(path) as temporary:
-        temporary.write_text(record.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+    write_text(path, record.model_dump_json(by_alias=True, indent=2))
 
 
 def read_records(folder: Path) -> dict[str, StageRecord]:
@@ -174,8 +173,7 @@ def _set_aside(stages: Sequence[str], folder: Path) -> None:
     outdated = tuple(record for record in outdated if not any(record in attempt.stages for attempt in earlier))
     if outdated:
         attempts = Attempts(attempts=(*earlier, EarlierAttempt(stages=outdated)))
-        with atomic_writer(folder / "stages" / EARLIER_FILE) as temporary:
-            temporary.write_text(attempts.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
+        write_text(folder / "stages" / EARLIER_FILE, attempts.model_dump_json(by_alias=True, indent=2))
     for name in stages:
         (folder / "stages" / f"{name}.json").unlink(missing_ok=True)
 

@@ -51,7 +51,7 @@ from caloscale.stages.summary import (
 )
 from caloscale.stages.usage import own_use
 from caloscale.stages.workspace import open_workspace
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from caloscale.storage.failure import read_failure
 
 FOR_THE_BILL = "for caloscale bill, with --prices FILE"
@@ -91,7 +91,7 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
                 ("bill.json", _bill_json(made.summary)),
                 ("report.html", made.html),
             ):
-                _write(folder / name, text)
+                write_text(folder / name, text)
         return made
 
 
@@ -118,12 +118,7 @@ def keep_use(run: Run, folder: Path, day: date) -> None:
     if used is None:
         file.unlink(missing_ok=True)
     else:
-        _write(file, used.model_dump_json(by_alias=True, indent=2))
-
-
-def _write(file: Path, text: str) -> None:
-    with atomic_writer(file) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+        write_text(file, used.model_dump_json(by_alias=True, indent=2))
 
 
 def _make(run: Run, folder: Path, failure: str | None) -> Report:

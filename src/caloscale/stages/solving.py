@@ -39,7 +39,7 @@ from caloscale.stages.reporting import FOR_THE_BILL, NOTHING_RAN, OWN_MACHINE
 from caloscale.stages.sequence import folder_name
 from caloscale.stages.usage import own_use
 from caloscale.stages.workspace import hold, open_workspace
-from caloscale.storage.atomic import atomic_writer, storage_error
+from caloscale.storage.atomic import storage_error, write_text
 from caloscale.training.progress_file import ProgressFile
 
 SUMMARY_FILE = "summary.json"
@@ -122,7 +122,7 @@ def keep_solver_configuration(run: SolverRun, folder: Path) -> None:
     file = folder / "run.yaml"
     if file.is_file():
         _refuse_other_run(run, load_solver_run(file), file)
-    _write(file, dump_run(run).rstrip("\n"))
+    write_text(file, dump_run(run))
 
 
 def _refuse_other_run(run: SolverRun, kept: SolverRun, file: Path) -> None:
@@ -165,7 +165,7 @@ def solve(run: SolverRun, workspace: str | Path, generators: Path | None = None)
         summary = _summarise(run, folder)
         progress.saved(summary.epochs)
         progress.step(summary.epochs, now=True)
-        _write(folder / SUMMARY_FILE, summary.model_dump_json(by_alias=True, indent=2))
+        write_text(folder / SUMMARY_FILE, summary.model_dump_json(by_alias=True, indent=2))
         figures.update(summary.model_dump(mode="json", by_alias=True))
         if generators is not None:
             shutil.copytree(folder / CHECKPOINTS, generators / CHECKPOINTS, dirs_exist_ok=True)
@@ -237,8 +237,8 @@ def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | Non
         text = (
             json.dumps({"noPrice": money}) if isinstance(money, str) else money.model_dump_json(by_alias=True, indent=2)
         )
-        _write(folder / "bill.json", text)
-        _write(folder / "report.html", html)
+        write_text(folder / "bill.json", text)
+        write_text(folder / "report.html", html)
     bill_text = f"There is no bill: {money}\n" if isinstance(money, str) else markdown(*bill_blocks(money, OWN_MACHINE))
     return SolutionReport(html, bill_text)
 
@@ -288,11 +288,6 @@ def _billed(run: SolverRun, folder: Path, records: Iterable[StageRecord]) -> Bil
         return bill(use, load_prices(added=FOR_THE_BILL))
     except InputError as missing:
         return str(missing)
-
-
-def _write(file: Path, text: str) -> None:
-    with atomic_writer(file) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def print_solution(folder: Path) -> None:

@@ -30,7 +30,7 @@ from caloscale.spec import Run
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, MODEL
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import open_workspace
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import atomic_writer, write_text
 from caloscale.training.input import check_manifest
 from caloscale.training.selection import selection_showers
 
@@ -95,8 +95,8 @@ def validate(
         comparison, made = _compared(run, shards, generator, trained)
         figures.update(made)
         evaluation = evaluate(comparison)
-        _write_json(folder / "validation" / "physics.json", evaluation.model_dump_json(by_alias=True, indent=1))
-        _write_json(folder / "validation" / FIGURE_DATA_FILE, figure_data(comparison).model_dump_json(by_alias=True))
+        write_text(folder / "validation" / "physics.json", evaluation.model_dump_json(by_alias=True, indent=1))
+        write_text(folder / "validation" / FIGURE_DATA_FILE, figure_data(comparison).model_dump_json(by_alias=True))
         verdict = verdict_markdown(evaluation)
         for target in filter(None, (folder / MODEL, model)):
             _publish(evaluation, verdict, trained, target)
@@ -114,7 +114,7 @@ def validate_int8(run: Run, dataset: str | Path | ShardFolder, model: Path) -> V
     with open_shards(dataset) as shards:
         comparison, _ = _compared(run, shards, open_runtime(model, "openvino", precision="int8"), model)
         evaluation = evaluate(comparison)
-        _write_json(export_folder(model, "openvino-int8") / VERDICT, json.dumps(_decided(evaluation), indent=1))
+        write_text(export_folder(model, "openvino-int8") / VERDICT, json.dumps(_decided(evaluation), indent=1))
         return ValidationOutcome(evaluation, verdict_markdown(evaluation))
 
 
@@ -225,9 +225,3 @@ def _decided(evaluation: Evaluation) -> dict[str, Any]:
     """What is kept of a verdict beside a model."""
     kept = {"decision", "reasons", "gates", "dropped", "ungated", "worth", "warnings"}
     return evaluation.model_dump(mode="json", by_alias=True, include=kept)
-
-
-def _write_json(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_writer(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")

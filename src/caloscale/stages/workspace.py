@@ -12,7 +12,7 @@ from caloscale.errors import ConfigurationError, HeldError, SupersededError, Unr
 from caloscale.spec import Run, dump_run, load_run
 from caloscale.spec.workspace_layout import LARGE
 from caloscale.status import ATTEMPT_VARIABLE
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from caloscale.storage.lock import locked
 from caloscale.storage.objects import delete_object, download, is_remote, upload
 from caloscale.training.checkpoint.metadata import first_difference, value_at, weights_configuration
@@ -91,8 +91,7 @@ def keep_configuration(run: Run, folder: Path) -> None:
     model is validated again. Then the newest configuration is kept, as the bill is made from it.
     """
     if refuse_another(run, folder) != run:
-        with atomic_writer(folder / "run.yaml") as temporary:
-            temporary.write_text(dump_run(run), encoding="utf-8")
+        write_text(folder / "run.yaml", dump_run(run))
 
 
 def refuse_another(run: Run, folder: Path) -> Run | None:

@@ -66,6 +66,12 @@ def atomic_writer(path: str | Path, *, replace_folder: bool = False) -> Iterator
         _remove(temporary)
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Replace a file by this text, as `atomic_writer` does; a newline ends it. Raises StorageError."""
+    with atomic_writer(path) as temporary:
+        temporary.write_text(text if text.endswith("\n") else f"{text}\n", encoding="utf-8")
+
+
 def storage_error(error: OSError, path: str | Path) -> StorageError:
     """The StorageError for an OSError that was raised while ``path`` was written."""
     number = error.errno or _hidden_errno(str(error))

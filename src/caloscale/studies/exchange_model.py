@@ -21,7 +21,7 @@ from pydantic import Field
 from caloscale import __version__
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from caloscale.studies.inputs import configured_run, validated
 from caloscale.studies.ranks import run_ranks
 
@@ -135,8 +135,7 @@ def model_nodes(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
     key = hashlib.sha256(json.dumps([__version__, of_step], sort_keys=True).encode()).hexdigest()[:16]
     file = points / f"step-{key}.json"
     if not file.is_file():
-        with atomic_writer(file) as temporary:
-            temporary.write_text(json.dumps(time_steps(of_step)), encoding="utf-8")
+        write_text(file, json.dumps(time_steps(of_step)))
     measured = json.loads(file.read_text(encoding="utf-8"))
     run = configured_run({k: v for k, v in of_step.items() if k not in STEP_INPUTS})
     processes, batch = of_step.get("processes", 1), run.train.replica_batch(1)

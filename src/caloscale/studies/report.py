@@ -16,7 +16,7 @@ from caloscale import __version__
 from caloscale.errors import ConfigurationError
 from caloscale.report.blocks import Figure, Notice, Page, Section, Table, Text, markdown
 from caloscale.report.html import render
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import atomic_writer, write_text
 from caloscale.studies.conclusions import cost_statements, crossing_statements, waterfall_statements
 from caloscale.studies.measures import MEASURES, Context
 from caloscale.studies.points import Point, Statement
@@ -205,8 +205,7 @@ def run_study(study: Study, context: Context, folder: Path, command: str) -> Out
         ("study.md", outcome.as_markdown(command, figures)),
         ("study.html", render(outcome.as_page(command, folder, figures))),
     ):
-        with atomic_writer(folder / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(folder / name, text)
     return outcome
 
 

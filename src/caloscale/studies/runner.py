@@ -12,7 +12,7 @@ from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.progress import bar
 from caloscale.spec import Run
 from caloscale.spec.problem import suggest
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from caloscale.studies.measures import MEASURES, Context, Measure
 from caloscale.studies.points import Point
 from caloscale.studies.sweep import TODAY, Study, Sweep
@@ -87,9 +87,8 @@ def _point(sweep: Sweep, inputs: dict[str, Any], repetition: int, context: Conte
         point = Point(inputs, _computed(sweep, measure, inputs, context, folder / name), repetition)
     except CaloscaleError as error:
         return Point(inputs, {}, repetition, error)
-    with atomic_writer(file) as temporary:
-        content = {"sweep": sweep.name, "restsOn": rests_on, "inputs": inputs, "result": point.result}
-        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    content = {"sweep": sweep.name, "restsOn": rests_on, "inputs": inputs, "result": point.result}
+    write_text(file, json.dumps(content, indent=1))
     return point
 
 

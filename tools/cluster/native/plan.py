@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from tools.cluster.daemons import end_process
 from tools.cluster.native.cgroups import read_trees, remove_group
 from tools.cluster.native.configuration import Node, planned_nodes
@@ -43,8 +43,7 @@ class ClusterPlan:
     def write(self, folder: Path) -> None:
         """Note it in the cluster's folder."""
         document = {"network": self.network.index, "pools": [asdict(pool) for pool in self.pools]}
-        with atomic_writer(folder / FILE) as temporary:
-            temporary.write_text(json.dumps(document, indent=2), encoding="utf-8")
+        write_text(folder / FILE, json.dumps(document, indent=2))
 
 
 def read_plan(folder: Path) -> ClusterPlan | None:
