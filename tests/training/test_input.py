@@ -265,7 +265,7 @@ def test_fewer_showers_than_a_batch(shards):
 @pytest.mark.parametrize(
     ("override", "field"),
     [
-        ("data.geometry.cells=[7, 8, 4]", "shape"),
+        ("data.geometry.cells=[7, 8, 4]", "geometry"),
         ("data.preprocessing.power=0.8", "preprocessing"),
         ("data.geometry.cellMm=6", "geometry"),
     ],

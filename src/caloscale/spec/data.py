@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic.alias_generators import to_camel
 
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
@@ -381,3 +382,15 @@ class Data(PrimaryRanges):
         """Cells of a shower as the networks see it, after re-binning."""
         x, y, z = (n // r for n, r in zip(self.geometry.cells, self.preprocessing.rebin))
         return x, y, z
+
+
+SEEN_BY_NETWORKS = ("preprocessing", "geometry", "particle", "azimuth_deg", "entry_mm")
+"""Fields of data that shards and networks are made for; the shape follows from them."""
+
+
+def first_unlike(made: Any, data: Data) -> tuple[str, Any, Any] | None:
+    """First field in which a manifest or a model card is not as the data: name, value there and here; None: none."""
+    for name in SEEN_BY_NETWORKS:
+        if getattr(made, name) != getattr(data, name):
+            return to_camel(name), getattr(made, name), getattr(data, name)
+    return None

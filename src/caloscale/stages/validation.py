@@ -27,6 +27,7 @@ from caloscale.showers.primaries import Table, draw_table, rows
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
+from caloscale.spec.data import first_unlike
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, MODEL
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import open_workspace
@@ -148,22 +149,15 @@ def _compared(run: Run, shards: ShardFolder, generator: Runtime, trained: Path) 
 
 
 def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
-    for field, found, wanted in (
-        ("preprocessing", card.preprocessing, run.data.preprocessing),
-        ("geometry", card.geometry, run.data.geometry),
-        ("particle", card.particle, run.data.particle),
-        ("azimuthDeg", card.azimuth_deg, run.data.azimuth_deg),
-        ("entryMm", card.entry_mm, run.data.entry_mm),
-    ):
-        if found != wanted:
-            raise CheckpointError(
-                "the networks were trained for another run configuration",
-                file=trained / CARD,
-                field=field,
-                value=str(found)[:200],
-                remedy="train again, or give the run configuration of these networks; the run wants "
-                f"{str(wanted)[:200]}",
-            )
+    if (unlike := first_unlike(card, run.data)) is not None:
+        field, found, wanted = unlike
+        raise CheckpointError(
+            "the networks were trained for another run configuration",
+            file=trained / CARD,
+            field=field,
+            value=str(found)[:200],
+            remedy=f"train again, or give the run configuration of these networks; the run wants {str(wanted)[:200]}",
+        )
 
 
 def judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:

@@ -18,6 +18,7 @@ from caloscale.random import MIRROR_SECTION, EventDraws
 from caloscale.showers.tfrecord.manifest import Manifest, Shard
 from caloscale.showers.tfrecord.records import parse_example, read_batches, read_member, record_positions
 from caloscale.spec import Data
+from caloscale.spec.data import first_unlike
 
 CACHED_BYTES = 512 * 2**20
 """Showers that take less memory than this stay in it after they were read once."""
@@ -240,19 +241,12 @@ def turned(batch: dict[str, tf.Tensor], steps: tf.Tensor, mirrored: tf.Tensor) -
 
 def check_manifest(folder: Path, manifest: Manifest, data: Data) -> None:
     """ShowerFileError unless the shards were made for these networks: same shape, detector, primary, preprocessing."""
-    for field, found, wanted in (
-        ("shape", manifest.shape, data.shape),
-        ("preprocessing", manifest.preprocessing, data.preprocessing),
-        ("geometry", manifest.geometry, data.geometry),
-        ("particle", manifest.particle, data.particle),
-        ("azimuthDeg", manifest.azimuth_deg, data.azimuth_deg),
-        ("entryMm", manifest.entry_mm, data.entry_mm),
-    ):
-        if found != wanted:
-            raise ShowerFileError(
-                "the shards were made for another run configuration",
-                file=folder / "manifest.json",
-                field=field,
-                value=str(found)[:200],
-                remedy=f"make them again with `caloscale preprocess`; the run wants {str(wanted)[:200]}",
-            )
+    if (unlike := first_unlike(manifest, data)) is not None:
+        field, found, wanted = unlike
+        raise ShowerFileError(
+            "the shards were made for another run configuration",
+            file=folder / "manifest.json",
+            field=field,
+            value=str(found)[:200],
+            remedy=f"make them again with `caloscale preprocess`; the run wants {str(wanted)[:200]}",
+        )

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.detector.geometry import absorber_mm, aim_depth_mm, sensor_depth_mm, transverse_mm
+from caloscale.detector.materials import MATERIALS
 from caloscale.errors import InputError
 from caloscale.inference.export.runtimes import runtime_of
 from caloscale.inference.export.target import Target, clamp, first_particle, fixed_columns, fixed_text
@@ -38,15 +39,6 @@ ENERGY_GEV, THETA_DEG = 1024.0, 90.0
 CONDITIONS = 4
 MOST_CELLS = 2_000_000
 """Cells of a mesh: Par04 computes the position of each for each shower."""
-_MATERIALS = {
-    "tungsten": "G4_W",
-    "lead": "G4_Pb",
-    "iron": "G4_Fe",
-    "copper": "G4_Cu",
-    "steel": "G4_STAINLESS-STEEL",
-    "silicon": "G4_Si",
-    "scintillator": "G4_POLYSTYRENE",
-}
 
 
 _SAME_CELLS = """\
@@ -282,8 +274,8 @@ setNbOfZCells {z}"""
 /Par04/detector/setDetectorInnerRadius 80 cm
 /Par04/detector/setDetectorLength 2 m
 /Par04/detector/setNbOfLayers {layers}
-/Par04/detector/setAbsorber 0 {_MATERIALS[geometry.absorber]} {thickness:g} mm true
-/Par04/detector/setAbsorber 1 {_MATERIALS[geometry.active]} {geometry.active_mm:g} mm true
+/Par04/detector/setAbsorber 0 {MATERIALS[geometry.absorber].geant4} {thickness:g} mm true
+/Par04/detector/setAbsorber 1 {MATERIALS[geometry.active].geant4} {geometry.active_mm:g} mm true
 {both[0]}
 /run/initialize
 /gun/particle {particle}
