@@ -11,6 +11,7 @@ from caloscale.cluster.capacity.placement import choose_placement
 from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.capacity.resizing import worker_configuration
 from caloscale.cluster.names import RunKey
+from caloscale.cluster.workload.backends import render, render_progress
 from caloscale.cluster.workload.launch import Launch
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
@@ -201,3 +202,61 @@ VENDORS: dict[str, Callable[[str], dict[str, Any]]] = {
     "bare-metal": _foreign({**DISCOVERED, "nvidia.com/gpu.machine": "PowerEdge-XE8545"}),
 }
 """A node with eight V100 (AKS: four) by vendor, with its labels and taints; a spot node where there are such."""
+
+
+ON_V100 = ("hardware.accelerator=nvidia-tesla-v100", "hardware.perNode=8")
+EIGHT_NODES = [spot(f"s{i}") for i in range(8)]
+TPU_V3 = [tpu_node(f"t{i}", "v3", "4x4", "tpu-v3-slice", "ct3p-hightpu-4t") for i in range(4)]
+LAUNCHES = {
+    "tfjob-gpu-spot": lambda: launch_of(
+        run_of(*ON_V100, "hardware.count=32", "hardware.capacityType=spot"), *EIGHT_NODES
+    ),
+    "tfjob-cpu": lambda: launch_of(
+        run_of("hardware.accelerator=cpu", "hardware.count=2", preset="compact"),
+        *(cpu_node(f"c{i}") for i in range(3)),
+    ),
+    "tfjob-free": lambda: launch_of(
+        run_of(*ON_V100, "hardware.count=16", "hardware.placement=Free", "hardware.acceleratorsPerWorker=4"),
+        *(node(f"n{i}") for i in range(2)),
+    ),
+    "tfjob-kueue": lambda: launch_of(
+        run_of(*ON_V100, "hardware.count=16", "hardware.queue=physics"),
+        *(node(f"n{i}") for i in range(2)),
+        queue="physics",
+    ),
+    "jobset-gpu": lambda: launch_of(
+        run_of(*ON_V100, "hardware.count=16", "cluster.backend=JobSet"), *(node(f"n{i}") for i in range(2))
+    ),
+    "trainjob-gpu": lambda: launch_of(
+        run_of(*ON_V100, "hardware.count=16", "cluster.backend=TrainJob"), *(node(f"n{i}") for i in range(2))
+    ),
+    "mpijob-gpu": lambda: launch_of(solver_of(*ON_V100, "solver.ranks=16"), *(node(f"n{i}") for i in range(3))),
+    "mpijob-cpu": lambda: launch_of(
+        solver_of("hardware.count=2", "solver.ranks=5"), *(cpu_node(f"c{i}") for i in range(3))
+    ),
+    "jobset-tpu-slice": lambda: launch_of(
+        run_of("hardware.accelerator=tpu-v3", "hardware.topology=4x4", "train.batchPerReplica=128"), *TPU_V3
+    ),
+    "jobset-tpu-host": lambda: launch_of(
+        run_of("hardware.accelerator=tpu-v3", "hardware.topology=2x2"),
+        tpu_node("t0", "v3-8", "2x2", "tpu-v3-device", "ct3-hightpu-4t"),
+    ),
+    "tfjob-one": lambda: launch_of(
+        run_of(*ON_V100, "hardware.count=8", "cluster.workspace=gs://physics/gan", "cluster.serviceAccount=trainer"),
+        node("n0"),
+    ),
+    "tfjob-claim": lambda: launch_of(
+        run_of(
+            *(*ON_V100, "hardware.count=8", "cluster.volumeClaim=showers", "cluster.dataset=/workspace/dataset"),
+            "cluster.credentialsSecret=bucket-key",
+        ),
+        node("n0"),
+    ),
+}
+"""What the operator renders, by the name of its golden file."""
+
+
+def rendered(name: str) -> list[dict[str, Any]]:
+    """Progress and job of a launch, as the operator creates them."""
+    launch = LAUNCHES[name]()
+    return [render_progress(launch.owner), render(launch)]

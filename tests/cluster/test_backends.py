@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -16,63 +17,14 @@ import yaml
 
 from caloscale.cluster.capacity.pods import job_of
 from caloscale.cluster.capacity.resizing import alternatives
-from caloscale.cluster.workload.backends import render, render_progress, render_runtime, tf_config_of
+from caloscale.cluster.workload.backends import render, render_runtime, tf_config_of
 from caloscale.cluster.workload.launch import Launch
 from caloscale.cluster.workload.pod_template import workspace_of
 from caloscale.spec import build_run, parse_run
 from tests.cluster import examples as ex
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "cluster"
-V100 = ("hardware.accelerator=nvidia-tesla-v100", "hardware.perNode=8")
-EIGHT_NODES = [ex.spot(f"s{i}") for i in range(8)]
-TPU_V3 = [ex.tpu_node(f"t{i}", "v3", "4x4", "tpu-v3-slice", "ct3p-hightpu-4t") for i in range(4)]
-LAUNCHES = {
-    "tfjob-gpu-spot": lambda: ex.launch_of(
-        ex.run_of(*V100, "hardware.count=32", "hardware.capacityType=spot"), *EIGHT_NODES
-    ),
-    "tfjob-cpu": lambda: ex.launch_of(
-        ex.run_of("hardware.accelerator=cpu", "hardware.count=2", preset="compact"),
-        *(ex.cpu_node(f"c{i}") for i in range(3)),
-    ),
-    "tfjob-free": lambda: ex.launch_of(
-        ex.run_of(*V100, "hardware.count=16", "hardware.placement=Free", "hardware.acceleratorsPerWorker=4"),
-        *(ex.node(f"n{i}") for i in range(2)),
-    ),
-    "tfjob-kueue": lambda: ex.launch_of(
-        ex.run_of(*V100, "hardware.count=16", "hardware.queue=physics"),
-        *(ex.node(f"n{i}") for i in range(2)),
-        queue="physics",
-    ),
-    "jobset-gpu": lambda: ex.launch_of(
-        ex.run_of(*V100, "hardware.count=16", "cluster.backend=JobSet"), *(ex.node(f"n{i}") for i in range(2))
-    ),
-    "trainjob-gpu": lambda: ex.launch_of(
-        ex.run_of(*V100, "hardware.count=16", "cluster.backend=TrainJob"), *(ex.node(f"n{i}") for i in range(2))
-    ),
-    "mpijob-gpu": lambda: ex.launch_of(ex.solver_of(*V100, "solver.ranks=16"), *(ex.node(f"n{i}") for i in range(3))),
-    "mpijob-cpu": lambda: ex.launch_of(
-        ex.solver_of("hardware.count=2", "solver.ranks=5"), *(ex.cpu_node(f"c{i}") for i in range(3))
-    ),
-    "jobset-tpu-slice": lambda: ex.launch_of(
-        ex.run_of("hardware.accelerator=tpu-v3", "hardware.topology=4x4", "train.batchPerReplica=128"), *TPU_V3
-    ),
-    "jobset-tpu-host": lambda: ex.launch_of(
-        ex.run_of("hardware.accelerator=tpu-v3", "hardware.topology=2x2"),
-        ex.tpu_node("t0", "v3-8", "2x2", "tpu-v3-device", "ct3-hightpu-4t"),
-    ),
-    "tfjob-one": lambda: ex.launch_of(
-        ex.run_of(*V100, "hardware.count=8", "cluster.workspace=gs://physics/gan", "cluster.serviceAccount=trainer"),
-        ex.node("n0"),
-    ),
-    "tfjob-claim": lambda: ex.launch_of(
-        ex.run_of(
-            *(*V100, "hardware.count=8", "cluster.volumeClaim=showers", "cluster.dataset=/workspace/dataset"),
-            "cluster.credentialsSecret=bucket-key",
-        ),
-        ex.node("n0"),
-    ),
-}
-TRAININGS = [name for name in LAUNCHES if not name.startswith("mpijob")]
+TRAININGS = [name for name in ex.LAUNCHES if not name.startswith("mpijob")]
 """Those whose workers read the run from their environment; MPIJobs have tests of their own."""
 
 
@@ -108,7 +60,7 @@ def merged(trainjob: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_pods_of_a_train_job_are_those_of_a_job_set() -> None:
     """But for the names that Trainer demands, and for TF_CONFIG."""
-    of_trainer, of_jobset = (template_of(render(LAUNCHES[name]())) for name in ("trainjob-gpu", "jobset-gpu"))
+    of_trainer, of_jobset = (template_of(render(ex.LAUNCHES[name]())) for name in ("trainjob-gpu", "jobset-gpu"))
     for template in (of_trainer, of_jobset):
         (container,) = template["spec"]["containers"]
         del container["name"]
@@ -121,7 +73,7 @@ def test_the_pods_of_a_train_job_are_those_of_a_job_set() -> None:
 
 
 def test_a_train_job_has_the_workers_of_its_plan() -> None:
-    launch = LAUNCHES["trainjob-gpu"]()
+    launch = ex.LAUNCHES["trainjob-gpu"]()
     manifest = render(launch)
     assert manifest["spec"]["trainer"]["numNodes"] == launch.placed.workers == 2
     (patch,) = manifest["spec"]["runtimePatches"]
@@ -159,21 +111,32 @@ def test_the_worker_takes_it() -> None:
 
 @pytest.mark.parametrize("backend", ["TFJob", "JobSet"])
 def test_workers_have_the_priority_class_of_the_run(backend: str) -> None:
-    run = ex.run_of(*V100, "hardware.count=8", f"cluster.backend={backend}", "cluster.priorityClassName=physics")
+    run = ex.run_of(*ex.ON_V100, "hardware.count=8", f"cluster.backend={backend}", "cluster.priorityClassName=physics")
     assert template_of(render(ex.launch_of(run, ex.node("n0"))))["spec"]["priorityClassName"] == "physics"
 
 
-@pytest.mark.parametrize("name", LAUNCHES)
-def test_golden(name: str) -> None:
-    """CALOSCALE_WRITE_GOLDEN=1 writes the files anew; read the difference before committing it."""
-    launch = LAUNCHES[name]()
-    manifest = render(launch)
+WHOLE = {"tfjob": "tfjob-gpu-spot", "jobset": "jobset-tpu-slice", "mpijob": "mpijob-gpu", "trainjob": "trainjob-gpu"}
+"""Of each kind of job, the manifest that is kept as a whole; of the others what differs from it."""
+
+
+def golden_text(name: str) -> str:
+    """Progress and job as YAML."""
+    progress, manifest = ex.rendered(name)
     templates = [each["template"] for each in manifest["spec"].get("mpiReplicaSpecs", {}).values()]
     for variable in (v for t in templates or [template_of(manifest)] for v in t["spec"]["containers"][0]["env"]):
         if variable["name"] == "CALOSCALE_RUN":
             variable["value"] = "<the document>"  # its fields have tests of their own
-    text = yaml.safe_dump_all([render_progress(launch.owner), manifest], sort_keys=False, width=110)
+    return yaml.safe_dump_all([progress, manifest], sort_keys=False, width=110)
+
+
+@pytest.mark.parametrize("name", ex.LAUNCHES)
+def test_golden(name: str) -> None:
+    """CALOSCALE_WRITE_GOLDEN=1 writes the files anew; read the difference before committing it."""
+    whole, text = WHOLE[name.partition("-")[0]], golden_text(name)
     file = GOLDEN / f"{name}.yaml"
+    if name != whole:
+        lines = (each.splitlines(keepends=True) for each in (golden_text(whole), text))
+        file, text = file.with_suffix(".diff"), "".join(unified_diff(*lines, whole, name, n=1))
     if os.environ.get("CALOSCALE_WRITE_GOLDEN"):
         file.write_text(text, encoding="utf-8")
     assert text == file.read_text(encoding="utf-8")
@@ -181,7 +144,7 @@ def test_golden(name: str) -> None:
 
 @pytest.mark.parametrize("name", TRAININGS)
 def test_every_pod_is_hardened(name: str) -> None:
-    launch = LAUNCHES[name]()
+    launch = ex.LAUNCHES[name]()
     spec = template_of(render(launch))["spec"]
     (container,) = spec["containers"]
     assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] > 0
@@ -199,9 +162,9 @@ def test_every_pod_is_hardened(name: str) -> None:
     assert "hostNetwork" not in spec and "hostPath" not in json.dumps(spec)
 
 
-@pytest.mark.parametrize("name", LAUNCHES)
+@pytest.mark.parametrize("name", ex.LAUNCHES)
 def test_one_worker_a_node_with_all_its_accelerators(name: str) -> None:
-    launch = LAUNCHES[name]()
+    launch = ex.LAUNCHES[name]()
     manifest, placed = render(launch), launch.placed
     spec = template_of(manifest)["spec"]
     requests = spec["containers"][0]["resources"]["requests"]
@@ -221,7 +184,7 @@ def test_one_worker_a_node_with_all_its_accelerators(name: str) -> None:
 
 def test_own_tf_config_is_what_tensorflow_reads() -> None:
     """Kubernetes puts $(NAME) of earlier variables into a value; here it is done by hand for worker 1."""
-    environment = template_of(render(LAUNCHES["jobset-gpu"]()))["spec"]["containers"][0]["env"]
+    environment = template_of(render(ex.LAUNCHES["jobset-gpu"]()))["spec"]["containers"][0]["env"]
     order = [variable["name"] for variable in environment]
     assert order.index("JOB_COMPLETION_INDEX") < order.index("TF_CONFIG")
     text = re.sub(r"\$\(JOB_COMPLETION_INDEX\)", "1", environment[order.index("TF_CONFIG")]["value"])
@@ -232,14 +195,14 @@ def test_own_tf_config_is_what_tensorflow_reads() -> None:
 
 
 def test_hosts_times_chips_are_the_slice() -> None:
-    job = render(LAUNCHES["jobset-tpu-slice"]())["spec"]["replicatedJobs"][0]["template"]["spec"]
+    job = render(ex.LAUNCHES["jobset-tpu-slice"]())["spec"]["replicatedJobs"][0]["template"]["spec"]
     chips = int(job["template"]["spec"]["containers"][0]["resources"]["limits"]["google.com/tpu"])
     assert (job["parallelism"], job["completions"], chips * job["parallelism"]) == (4, 4, 16)
 
 
 @pytest.mark.parametrize("name", TRAININGS)
 def test_the_workers_read_the_run_with_its_global_batch(name: str) -> None:
-    launch = LAUNCHES[name]()
+    launch = ex.LAUNCHES[name]()
     environment = template_of(render(launch))["spec"]["containers"][0]["env"]
     document = parse_run(next(e["value"] for e in environment if e["name"] == "CALOSCALE_RUN"))
     assert document == build_run(launch.configuration)
@@ -248,7 +211,7 @@ def test_the_workers_read_the_run_with_its_global_batch(name: str) -> None:
 
 
 def test_names_of_another_attempt_are_others() -> None:
-    first: Launch = LAUNCHES["tfjob-one"]()
+    first: Launch = ex.LAUNCHES["tfjob-one"]()
     second = replace(first, attempt=2)
     assert {render(first)["metadata"]["name"], render(second)["metadata"]["name"]} == {"gan-1", "gan-2"}
     assert render(first)["metadata"]["ownerReferences"][0]["uid"] == ex.OWNER.uid
@@ -269,14 +232,14 @@ def test_a_run_is_not_lost_with_its_pods_where_a_bucket_is_named(settings: tuple
 
 def test_workers_take_the_environment_of_their_namespace() -> None:
     """The operator's own variables go before it: Kubernetes takes env after envFrom."""
-    (container,) = template_of(render(LAUNCHES["tfjob-cpu"]()))["spec"]["containers"]
+    (container,) = template_of(render(ex.LAUNCHES["tfjob-cpu"]()))["spec"]["containers"]
     assert container["envFrom"] == [{"configMapRef": {"name": "caloscale-workers", "optional": True}}]
 
 
 @pytest.mark.parametrize("backend", ["TFJob", "JobSet", "TrainJob", "MPIJob"])
 def test_a_job_for_two_pools_asks_for_either_and_has_the_labels_of_the_flavor_once_admitted(backend: str) -> None:
     """What Kueue 0.19 changes when it admits: of a TrainJob a patch of its own, of the others the pods' selector."""
-    asked_for = (*V100, "hardware.count=16", "hardware.queue=q", f"cluster.backend={backend}")
+    asked_for = (*ex.ON_V100, "hardware.count=16", "hardware.queue=q", f"cluster.backend={backend}")
     run = ex.solver_of(*asked_for, "solver.ranks=16") if backend == "MPIJob" else ex.run_of(*asked_for)
     nodes = [ex.spot("s0", "spot"), ex.spot("s1", "spot"), ex.node("n0", "owned"), ex.node("n1", "owned")]
     launch = ex.launch_of(run, *nodes, queue="q")

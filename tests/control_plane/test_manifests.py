@@ -22,6 +22,7 @@ from caloscale.cluster.capacity.pods import JOB_KINDS
 from caloscale.errors import InputError
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.spec import build_any_run
+from tests.cluster.examples import LAUNCHES, rendered
 from tools import deploy
 from tools.cluster import ControlPlane, Pool, machines
 from tools.cluster.errors import ClusterError
@@ -33,9 +34,7 @@ from tools.manifests import write_bundle
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
 SAMPLES = sorted((MANIFESTS / "samples").glob("*.yaml"))
-RENDERED = sorted(
-    path for path in (ROOT / "tests" / "golden" / "cluster").glob("*.yaml") if not path.stem.startswith("trainjob")
-)
+RENDERED = sorted(name for name in LAUNCHES if not name.startswith("trainjob"))
 """What the operator renders; TrainJobs need Kubeflow Trainer (tests/control_plane/trainer)."""
 OVERLAYS = sorted(path.name for path in (MANIFESTS / "overlays").iterdir())
 SYSTEM = "caloscale-system"
@@ -274,7 +273,7 @@ JOB_POD = f"{SETS}|0|template|spec|template|spec"
 def test_jobsets_that_are_not_their_plan_are_refused(
     name: str, changed: Callable[[dict[str, Any]], None], message: str, deployed: ControlPlane, namespace: str
 ) -> None:
-    job = next(each for each in read(ROOT / f"tests/golden/cluster/jobset-{name}.yaml") if each["kind"] == "JobSet")
+    job = next(each for each in rendered(f"jobset-{name}") if each["kind"] == "JobSet")
     job["metadata"]["namespace"] = namespace
     create_job(deployed, namespace, job)
     changed(job)
@@ -303,14 +302,14 @@ def test_jobs_that_are_their_plan_or_not_ours_are_let_in(deployed: ControlPlane,
         create_job(deployed, namespace, job)
 
 
-@pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("name", RENDERED)
 def test_what_the_operator_renders_is_valid_before_the_server(
-    path: Path, deployed: ControlPlane, namespace: str
+    name: str, deployed: ControlPlane, namespace: str
 ) -> None:
     """Strictly valid, let in by upstream's webhooks, by our policy, and by restricted pod security."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     client.CoreV1Api(deployed.client()).patch_namespace(namespace, {"metadata": {"labels": labels}})
-    items = read(path)
+    items = rendered(name)
     for manifest in items:
         manifest["metadata"]["namespace"] = namespace
     # A job is let in whatever its pods are: they are asked about as pods.

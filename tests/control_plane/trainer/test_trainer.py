@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ import yaml
 
 from caloscale.cluster import names
 from caloscale.cluster.workload.backends import tf_config_of
+from tests.cluster.examples import rendered
 from tests.control_plane.kueue.conftest import Queues
 from tests.control_plane.operator.conftest import Runs
 from tests.control_plane.trainer.conftest import RUNTIME
@@ -22,7 +22,6 @@ from tools.cluster.programs import is_built
 pytestmark = pytest.mark.integration
 
 Add = Callable[..., list[str]]
-GOLDEN = Path(__file__).parents[2] / "golden" / "cluster"
 TRAINJOB: dict[str, Any] = {"cluster": {"backend": "TrainJob"}}
 
 
@@ -77,10 +76,10 @@ def test_two_workers_run_to_success_with_the_pods_of_a_job_set(runs: Runs, add_n
 
 
 def test_what_the_operator_renders_is_strictly_valid(runs: Runs) -> None:
-    rendered = list(yaml.safe_load_all((GOLDEN / "trainjob-gpu.yaml").read_text(encoding="utf-8")))
-    for manifest in rendered:
+    items = rendered("trainjob-gpu")
+    for manifest in items:
         manifest["metadata"]["namespace"] = runs.namespace
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*rendered, yaml.safe_load(RUNTIME.read_text())]})
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*items, yaml.safe_load(RUNTIME.read_text())]})
     runs.plane.kubectl(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f-", stdin=text
     )
