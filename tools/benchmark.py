@@ -298,7 +298,7 @@ SECTIONS = (
     Section(
         "input",
         "The input pipeline",
-        (bench("input", "--preset", "variable-angle", "--batch", "8"), bench("input", "--preset", "compact")),
+        (bench("input", "--preset", "compact"),),
         each(write_bench),
     ),
     Section("allreduce", "All-reduces", (bench("allreduce", "--preset", "variable-angle"),), each(write_bench)),
