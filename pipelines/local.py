@@ -17,15 +17,17 @@ from caloscale.errors import CaloscaleError
 from pipelines.log import PipelineLog
 
 
-def run_here(given: argparse.Namespace) -> int:
-    """Run the pipeline in ``runs/<name>``; prints a summary and the path of the report; returns the exit code."""
+def run_here(given: argparse.Namespace, build: Callable[..., Any]) -> int:
+    """Run the pipeline that ``build`` makes in ``runs/<name>``; prints a summary and the path of the report.
+
+    Returns the exit code.
+    """
     try:
         run = spec.load_run(given.configuration, preset=given.preset, overrides=given.overrides)
         folder = stages.new_run_folder(run, given.runs, given.name)
     except CaloscaleError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    from pipelines.train_calorimeter_gan import build
 
     try:
         if not _run(build(here=True), folder, spec.dump_run(run)):
@@ -35,11 +37,10 @@ def run_here(given: argparse.Namespace) -> int:
     return stages.print_outcome(folder)
 
 
-def solve_here(given: argparse.Namespace) -> int:
+def solve_here(given: argparse.Namespace, build: Callable[..., Any]) -> int:
     """As `run_here`, for the pipeline of an inverse problem."""
     from caloscale.stages import solving
     from caloscale.stages.record import read_records
-    from pipelines.solve_inverse_problem import build
 
     try:
         run = spec.load_solver_run(given.configuration, preset=given.preset, overrides=given.overrides)

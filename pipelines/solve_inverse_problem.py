@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     from pipelines import local
 
-    return local.solve_here(given)
+    return local.solve_here(given, build)
 
 
 if __name__ == "__main__":

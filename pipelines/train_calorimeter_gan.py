@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     from pipelines import local
 
-    return local.run_here(given)
+    return local.run_here(given, build)
 
 
 if __name__ == "__main__":

@@ -118,7 +118,8 @@ def export(
     """Write a generator for a simulation, or check a file that was written."""
     from caloscale.errors import InputError
     from caloscale.inference.export.files import check_file, export_model
-    from caloscale.inference.export.runtimes import FILES, RECORD
+    from caloscale.inference.export.runtimes import RECORD
+    from caloscale.inference.packages import FILES
     from caloscale.models.card import read_card
     from caloscale.tensorflow_import import load_tensorflow_quietly
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from caloscale.errors import InputError
-from caloscale.inference.export.runtimes import BATCH, exported
-from caloscale.inference.packages import load
-from caloscale.inference.runtime import Floats, PerBatch, Runtime, cores, suitable_batch
+from caloscale.inference.export.runtimes import exported
+from caloscale.inference.packages import load, open_session
+from caloscale.inference.runtime import Floats, PerBatch, Runtime, suitable_batch
 from caloscale.models.card import read_card
 
 _CELLS_AT_ONCE = 2**17
@@ -54,23 +54,3 @@ class OnnxRuntime(Runtime):
                 binding.bind_output("cells_gev", "cpu", 0, np.float32, part.shape, part.ctypes.data)
                 session.run_with_iobinding(binding)
         return cells
-
-
-def open_session(
-    path: Path, *, threads: int | None, streams: int = 1, batch: int | None = None, optimise: bool = True
-) -> Any:
-    """A session on the CPU, with its share of the threads where there are several streams.
-
-    batch: the number of showers of each call; absent: any.
-    optimise: False as in simulations that compute the graph as it is.
-    """
-    onnxruntime = load("onnxruntime")
-    options = onnxruntime.SessionOptions()
-    if threads is not None or streams > 1:
-        options.intra_op_num_threads = max(1, (threads or cores()) // streams)
-    # else one thread per core, each pinned: the default of ONNX Runtime
-    if batch is not None:
-        options.add_free_dimension_override_by_name(BATCH, batch)
-    if not optimise:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -1,14 +1,27 @@
-"""Packages of the extra `infer`, which may be absent."""
+"""Packages of the extra `infer`, which may be absent, and the formats of a generator that they write and compute."""
 
 from __future__ import annotations
 
 import os
 from functools import cache
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 from caloscale.errors import InputError
+from caloscale.inference.runtime import RuntimeName, cores
 from caloscale.installation import install_command
+
+Format = Literal["onnx", "openvino", "openvino-int8"]
+FILES: dict[Format, str] = {"onnx": "generator.onnx", "openvino": "generator.xml", "openvino-int8": "generator.xml"}
+PACKAGES: dict[Format, tuple[str, ...]] = {
+    "onnx": ("tf2onnx", "onnx", "onnxruntime"),
+    "openvino": ("openvino",),
+    "openvino-int8": ("openvino", "nncf"),
+}
+"""What writes and computes them, beside TensorFlow."""
+BATCH = "batch"
+"""Name of the first dimension of all inputs and outputs: the number of showers."""
 
 
 def load(package: str) -> Any:
@@ -38,3 +51,34 @@ def openvino_core() -> Any:
 @cache
 def _core(openvino: Any) -> Any:
     return openvino.Core()
+
+
+def open_session(
+    path: Path, *, threads: int | None, streams: int = 1, batch: int | None = None, optimise: bool = True
+) -> Any:
+    """A session on the CPU, with its share of the threads where there are several streams.
+
+    batch: the number of showers of each call; absent: any.
+    optimise: False as in simulations that compute the graph as it is.
+    """
+    onnxruntime = load("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    if threads is not None or streams > 1:
+        options.intra_op_num_threads = max(1, (threads or cores()) // streams)
+    # else one thread per core, each pinned: the default of ONNX Runtime
+    if batch is not None:
+        options.add_free_dimension_override_by_name(BATCH, batch)
+    if not optimise:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def format_of(runtime: str, precision: str) -> Format | None:
+    """The format that a runtime computes; None: it computes the network itself."""
+    name = f"{runtime}-int8" if precision == "int8" else runtime
+    return next((format for format in get_args(Format) if format == name), None)
+
+
+def runtime_of(format: Format) -> RuntimeName:
+    """The runtime that computes a format."""
+    return "onnx" if format == "onnx" else "openvino"

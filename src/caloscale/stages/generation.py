@@ -22,7 +22,8 @@ from caloscale.inference import (
     suitable_batch,
     suitable_streams,
 )
-from caloscale.inference.export.runtimes import format_of, is_exported, verdict
+from caloscale.inference.export.runtimes import is_exported, verdict
+from caloscale.inference.packages import format_of
 from caloscale.inference.primaries import check_ranges
 from caloscale.models.card import ModelCard, read_card
 from caloscale.profiling.memory import peak_memory_mib

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
-from caloscale.inference.export.runtimes import runtime_of
 from caloscale.inference.export.target import Target, clamp, first_particle, fixed_columns, fixed_text
+from caloscale.inference.packages import runtime_of
 from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
 

@@ -16,20 +16,9 @@ from caloscale.errors import CheckpointError, InputError, StorageError
 from caloscale.inference.export.ddml import Ddml
 from caloscale.inference.export.par04 import Par04
 from caloscale.inference.export.plain import Onnx, OpenVino, OpenVinoInt8
-from caloscale.inference.export.runtimes import (
-    CHECKED,
-    FILES,
-    PACKAGES,
-    RECORD,
-    TOLERANCES,
-    deviation,
-    metadata,
-    runtime_of,
-    source_sha256,
-    verdict,
-)
+from caloscale.inference.export.runtimes import CHECKED, RECORD, TOLERANCES, deviation, metadata, source_sha256, verdict
 from caloscale.inference.export.target import Target, ranges
-from caloscale.inference.packages import load, openvino_core
+from caloscale.inference.packages import FILES, PACKAGES, load, openvino_core, runtime_of
 from caloscale.models.card import read_card
 from caloscale.progress import bar
 from caloscale.showers.primaries import rows
@@ -292,7 +281,7 @@ def _caller(target: Target, file: Path) -> Callable[..., Any]:
         )
         names = ("noise", *target.card.columns)
         return lambda *inputs: compiled(dict(zip(names, inputs)))["cells_gev"]
-    from caloscale.inference.onnx_runtime import open_session
+    from caloscale.inference.packages import open_session
 
     session = open_session(file, threads=1, optimise=False)
     names = tuple(value.name for value in session.get_inputs())

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from caloscale.inference.export.runtimes import BATCH, PACKAGES, Format, runtime_of
 from caloscale.inference.export.target import spread
 from caloscale.inference.generator import Generator
-from caloscale.inference.packages import load, openvino_core
+from caloscale.inference.packages import BATCH, PACKAGES, Format, load, open_session, openvino_core, runtime_of
 from caloscale.random import latent_noise
 
 OPSET = 18
@@ -102,8 +101,6 @@ def _expm1(context: Any, node: Any, name: str, _: Any) -> None:
 
 
 def _compute_onnx(path: Path, inputs: dict[str, Any]) -> Any:
-    from caloscale.inference.onnx_runtime import open_session
-
     return open_session(path, threads=None).run(["cells_gev"], inputs)[0]
 
 

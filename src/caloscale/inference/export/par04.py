@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from caloscale.detector.geometry import absorber_mm, aim_depth_mm, sensor_depth_mm, transverse_mm
 from caloscale.detector.materials import MATERIALS
 from caloscale.errors import InputError
-from caloscale.inference.export.runtimes import runtime_of
 from caloscale.inference.export.target import Target, clamp, first_particle, fixed_columns, fixed_text
+from caloscale.inference.packages import runtime_of
 from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
 from caloscale.spec.data import HADRONS

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.inference.export.runtimes import Format, runtime_of
 from caloscale.inference.export.target import Target, clamp
+from caloscale.inference.packages import Format, runtime_of
 from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
 from caloscale.spec.data import PDG_CODES

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ from pydantic import Field, ValidationError
 
 import caloscale
 from caloscale.errors import CheckpointError
-from caloscale.inference.runtime import RuntimeName
+from caloscale.inference.export.target import spread
+from caloscale.inference.packages import BATCH, FILES, Format
 from caloscale.models.card import CARD, GENERATOR, VERDICT, ModelCard
 from caloscale.random import latent_noise
 from caloscale.spec.block import Block
@@ -29,14 +30,6 @@ from caloscale.storage.atomic import atomic_writer
 if TYPE_CHECKING:
     from caloscale.inference.generator import Generator
 
-Format = Literal["onnx", "openvino", "openvino-int8"]
-FILES: dict[Format, str] = {"onnx": "generator.onnx", "openvino": "generator.xml", "openvino-int8": "generator.xml"}
-PACKAGES: dict[Format, tuple[str, ...]] = {
-    "onnx": ("tf2onnx", "onnx", "onnxruntime"),
-    "openvino": ("openvino",),
-    "openvino-int8": ("openvino", "nncf"),
-}
-"""What writes and computes them, beside TensorFlow."""
 FOLDER, RECORD = "exports", "export.json"
 TOLERANCE = 1e-4
 """How far an exported model may be from the network: in a cell, as part of the shower's largest cell, and in the
@@ -52,8 +45,6 @@ _MEANING = {
     "pdg": "Monte Carlo number of the primary",
 }
 """Further columns of the table of primaries."""
-BATCH = "batch"
-"""Name of the first dimension of all inputs and outputs: the number of showers."""
 
 
 class ExportRecord(Block):
@@ -93,17 +84,6 @@ def exported(folder: Path, format: Format) -> Path:
 def export_folder(folder: Path, format: Format) -> Path:
     """Where the export of a model folder is kept."""
     return folder / FOLDER / format
-
-
-def format_of(runtime: str, precision: str) -> Format | None:
-    """The format that a runtime computes; None: it computes the network itself."""
-    name = f"{runtime}-int8" if precision == "int8" else runtime
-    return next((format for format in get_args(Format) if format == name), None)
-
-
-def runtime_of(format: Format) -> RuntimeName:
-    """The runtime that computes a format."""
-    return "onnx" if format == "onnx" else "openvino"
 
 
 def is_exported(folder: Path, format: Format) -> bool:
@@ -168,8 +148,6 @@ def metadata(card: ModelCard, noise_size: int) -> dict[str, str]:
 
 def _deviation(generator: Generator, compute: Callable[..., NDArray[np.float32]]) -> float:
     """Largest deviation of an exported model on showers over the whole range that was trained on."""
-    from caloscale.inference.export.target import spread
-
     card = generator.card
     inputs = {"noise": latent_noise(0, 0, CHECKED, generator.noise_size), **spread(card, CHECKED)}
     truth = generator.network_cells_gev(*inputs.values()).numpy()

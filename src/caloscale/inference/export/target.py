@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
-from caloscale.inference.export.runtimes import Format
+from caloscale.inference.packages import Format
 from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
 from caloscale.random import latent_noise
