@@ -9,9 +9,16 @@ import pytest
 
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
-from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of, plan_making, plan_training
+from caloscale.planning.search.own_machine import (
+    MachineSpeed,
+    cells_of,
+    detector_of,
+    plan_making,
+    plan_training,
+    reference_speeds,
+)
 from caloscale.planning.search.plan import plan
-from caloscale.report.plan import is_met, plan_markdown, tables, verdict
+from caloscale.report.plan import break_even_in_words, is_met, plan_markdown, tables, verdict
 from caloscale.spec import Run, load_run
 
 DAY = dt.date(2026, 11, 21)
@@ -49,6 +56,52 @@ def test_making_showers_in_closed_form() -> None:
     assert (generator.method, generator.machines, geant4.method) == ("generator", 1, "Monte Carlo")
     assert generator.hours == pytest.approx(4) and generator.usd == pytest.approx(4 * N1_STANDARD_2)
     assert geant4.hours == pytest.approx(100) and geant4.usd == pytest.approx(100 * N1_STANDARD_2)
+
+
+def test_the_generator_pays_from_where_both_cost_the_same() -> None:
+    """n g + T + M m = n m."""
+    run = run_of("data.showers=9000", "data.validationFraction=0.1")
+    made = plan_making(run, 3_600_000, [speed_of(run)], PRICES, DAY, training_usd=2.0)
+    generated, simulated = 4 * N1_STANDARD_2 / 3.6e6, 100 * N1_STANDARD_2 / 3.6e6
+    assert made.training_showers_usd == pytest.approx(10_000 * simulated)
+    n = made.break_even_showers
+    assert n is not None and n * simulated >= n * generated + 2 + 10_000 * simulated > (n - 1) * (simulated - generated)
+    assert break_even_in_words(made).startswith(f"cheaper than Monte Carlo from {n:,} showers on: training 2.00 USD")
+    own = run_of("data.source=mine.h5")
+    of_files = plan_making(own, 3_600_000, [speed_of(own)], PRICES, DAY, training_usd=2.0)
+    assert of_files.training_showers_usd == 0
+    assert of_files.break_even_showers == pytest.approx(2 / (simulated - generated), abs=1)
+
+
+def test_a_generator_that_costs_more_than_monte_carlo_never_pays() -> None:
+    run = run_of()
+    slow = speed_of(run, generated_per_second=5.0)
+    made = plan_making(run, 1000, [slow], PRICES, DAY, training_usd=2.0)
+    assert made.break_even_showers is None and "never cheaper" in break_even_in_words(made)
+
+
+def test_a_machine_that_has_measured_nothing_has_an_answer() -> None:
+    run = load_run(preset="compact")
+    made = plan_making(run, 1000, [], PRICES, DAY)
+    (row,) = (r for r in reference_speeds() if r.network == "compact")
+    generator, geant4 = made.offers
+    assert generator.reference and geant4.reference and made.training_reference
+    assert (generator.showers_per_second, geant4.showers_per_second) == (
+        row.generated_per_second,
+        row.simulated_per_second,
+    )
+    assert made.break_even_showers is not None and "reference machine" in break_even_in_words(made)
+
+
+def test_what_was_measured_replaces_the_reference() -> None:
+    run = load_run(preset="compact")
+    measured = speed_of(run, simulated_per_second=None)
+    offers = {o.method: o for o in plan_making(run, 1000, [measured], PRICES, DAY).offers}
+    assert not offers["generator"].reference and offers["generator"].showers_per_second == 250
+    assert offers["Monte Carlo"].reference
+    other = load_run(preset="compact", overrides=["data.energyGev=[1, 2]"])
+    of_other = {o.method: o for o in plan_making(other, 1000, [], PRICES, DAY).offers}
+    assert of_other["generator"].reference and of_other["Monte Carlo"].showers_per_second is None  # another detector
 
 
 def test_as_many_machines_as_the_deadline_needs_and_no_more_money() -> None:

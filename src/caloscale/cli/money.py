@@ -101,13 +101,23 @@ def _draw(made: Plan, figure: Path) -> None:
 
 def _show_candidates(made: Plan, wide: bool) -> None:
     from caloscale.cli.tables import console, surplus, table
-    from caloscale.report.plan import FRONT_COLUMNS, WIDE_COLUMNS, headline, making_in_words, remarks, tables, verdict
+    from caloscale.report.plan import (
+        FRONT_COLUMNS,
+        WIDE_COLUMNS,
+        break_even_in_words,
+        headline,
+        making_in_words,
+        remarks,
+        tables,
+        verdict,
+    )
 
     out = console()
     out.print(verdict(made), style="bold", soft_wrap=True)
     out.print(headline(made), soft_wrap=True)
     if made.making is not None:
         out.print(making_in_words(made.making), soft_wrap=True)
+        out.print(break_even_in_words(made.making), soft_wrap=True)
     for shown in tables(made):
         rows = shown.texts()
         only_wide = WIDE_COLUMNS if shown.columns == FRONT_COLUMNS else ()

@@ -76,8 +76,28 @@ def making_in_words(making: Making) -> str:
             continue
         price = "no price" if offer.usd is None else f"{offer.usd:.2f} USD"
         hours = f"{offer.hours:.3g} h" if offer.hours >= 0.01 else f"{offer.hours * _HOUR:.2g} s"
-        said += f"; by {offer.method}: {hours} on {offer.machines} x {offer.machine_type}, {price}"
+        known = " (speed of the reference machine)" if offer.reference else ""
+        said += f"; by {offer.method}: {hours} on {offer.machines} x {offer.machine_type}{known}, {price}"
     return said
+
+
+def break_even_in_words(making: Making) -> str:
+    """From how many showers on the generator is cheaper than Monte Carlo, in a sentence."""
+    if making.break_even_showers is None:
+        by_method = {o.method: o for o in reversed(making.offers) if o.usd is not None}
+        if len(by_method) < 2 or making.training_usd is None:
+            return "when the generator is cheaper than Monte Carlo is not known: a price or a speed is missing"
+        return "the generator is never cheaper than Monte Carlo: a shower of it costs more"
+    where = " on the reference machine" if making.training_reference else ""
+    training = f"training{where} {_cents(making.training_usd)}"
+    if making.training_showers_usd:
+        training += f", Monte Carlo showers for it {_cents(making.training_showers_usd)}"
+    return f"cheaper than Monte Carlo from {making.break_even_showers:,} showers on: {training}"
+
+
+def _cents(usd: float | None) -> str:
+    """Dollars with two significant digits below one dollar."""
+    return "no price" if usd is None else f"{usd:,.2f} USD" if usd >= 1 else f"{usd:.2g} USD"
 
 
 def making_rows(making: Making) -> list[tuple[str, ...]]:
@@ -89,7 +109,7 @@ def making_rows(making: Making) -> list[tuple[str, ...]]:
     return [
         (
             offer.method,
-            offer.machine_type,
+            offer.machine_type + (" (reference)" if offer.reference else ""),
             number(offer.showers_per_second) or "not measured",
             "" if offer.machines is None else str(offer.machines),
             number(offer.hours),

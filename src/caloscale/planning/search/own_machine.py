@@ -6,13 +6,14 @@ import datetime as dt
 import hashlib
 import math
 from collections.abc import Sequence
+from functools import cache
 
 from pydantic import Field
 
 from caloscale.errors import InputError
 from caloscale.planning.catalogue.hardware import find_machine
 from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, CapacityType, Prices, Rate, usd_of
-from caloscale.planning.catalogue.rows import SourcedRow
+from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
 from caloscale.planning.search.offers import node_rate
 from caloscale.spec import Data, Run
 from caloscale.spec.block import Block
@@ -86,6 +87,8 @@ class MakingOffer(Block):
     """US dollars of all machines."""
     basis: str
     """Measurement that it rests on, or the command that makes one."""
+    reference: bool = False
+    """Not measured on machines at hand: the speed of the package's reference machine is taken for it."""
 
 
 class Making(Block):
@@ -99,6 +102,15 @@ class Making(Block):
     """spot or on-demand."""
     as_of: dt.date
     """Day of the prices."""
+    break_even_showers: int | None = None
+    """From so many showers on the generator is cheaper, its training and the Monte Carlo that it needs included; null:
+    never, or a price or speed is missing."""
+    training_usd: float | None = None
+    """The training of the plan, or on the reference machine where nothing is planned, US dollars."""
+    training_reference: bool = False
+    """The training is taken as on the reference machine."""
+    training_showers_usd: float | None = None
+    """Monte Carlo showers for training and validation, US dollars; 0: the run configuration names finished ones."""
     offers: tuple[MakingOffer, ...]
     """By generator and by Monte Carlo on each machine; the cheapest first, those that were not measured last."""
 
@@ -156,15 +168,18 @@ def plan_making(
     as_of: dt.date,
     *,
     rented: Sequence[str] = (),
+    training_usd: float | None = None,
 ) -> Making:
     """What it takes to make ``showers`` showers by the generator and by Monte Carlo, on each measured machine.
 
     seconds = showers / speed, divided among as many machines as meet ``budget.deadline``; money does not depend on
     their number. Of several measurements of a machine the fastest counts; a machine without one is listed with the
-    command that makes it. ``rented``: other machine types to list.
+    command that makes it. Where no machine was measured with a method, the package's reference speed counts, if there
+    is one of these showers. ``rented``: other machine types to list. ``training_usd``: of the training that is planned.
     """
     measured = _measured(run, speeds)
     detector = detector_of(run.data)
+    references = _measured(run, reference_speeds())
     types = dict.fromkeys([*(s.machine_type for s in measured), run.budget.priced_as.machine_type, *rented])
     offers = []
     for machine_type in types:
@@ -175,11 +190,62 @@ def plan_making(
         offers.append(_offer(run, showers, "generator", machine_type, generating, rate))
         if machine_type not in rented or any(speed for speed, _ in simulating):
             offers.append(_offer(run, showers, "Monte Carlo", machine_type, simulating, rate))
+    for method in ("generator", "Monte Carlo"):
+        if any(offer.method == method and offer.showers_per_second for offer in offers):
+            continue
+        for row in references:
+            alike = method == "generator" or row.detector == detector
+            speed = row.generated_per_second if method == "generator" else row.simulated_per_second
+            if speed and alike:
+                rate = _rate(run, row.machine_type, prices, as_of)
+                made = _offer(run, showers, method, row.machine_type, [(speed, row.source)], rate)
+                offers = [o for o in offers if (o.method, o.machine_type) != (method, row.machine_type)]
+                offers.append(made.model_copy(update={"reference": True}))
     offers.sort(key=lambda o: (o.hours is None, o.usd is None, o.usd or 0, o.hours or 0, o.method != "generator"))
     priced = run.budget.priced_as
+    reference = plan_training(run, references, prices, as_of) if training_usd is None else None
+    training_usd = training_usd if reference is None else reference.usd
+    needed_usd, break_even = _break_even(run, showers, offers, training_usd)
     return Making(
-        showers=showers, region=priced.region, capacity_type=priced.capacity_type, as_of=as_of, offers=tuple(offers)
+        showers=showers,
+        region=priced.region,
+        capacity_type=priced.capacity_type,
+        as_of=as_of,
+        break_even_showers=break_even,
+        training_usd=training_usd,
+        training_reference=reference is not None,
+        training_showers_usd=needed_usd,
+        offers=tuple(offers),
     )
+
+
+@cache
+def reference_speeds() -> tuple[MachineSpeed, ...]:
+    """Speeds of the machine that the package was measured on, by preset; each row has date and command."""
+    return tuple(row for _, row in read_rows(builtin("speeds.csv"), MachineSpeed, InputError))
+
+
+def _break_even(
+    run: Run, showers: int, offers: Sequence[MakingOffer], training_usd: float | None
+) -> tuple[float | None, int | None]:
+    """Dollars of the Monte Carlo that the training needs, and the showers from which on the generator is cheaper.
+
+    n showers cost n g + T + M m by the generator (g and m: of a shower; M: showers of Monte Carlo for training and
+    validation) and n m by Monte Carlo: n = (T + M m) / (m - g).
+    """
+    cheapest = [
+        min((o.usd for o in offers if o.method == method and o.usd is not None), default=None)
+        for method in ("generator", "Monte Carlo")
+    ]
+    if cheapest[0] is None or cheapest[1] is None:
+        return None, None
+    generated, simulated = (usd / showers for usd in cheapest if usd is not None)
+    needed = 0.0
+    if run.data.source == "simulate":
+        needed = (run.data.showers or 0) / (1 - run.data.validation_fraction) * simulated
+    if training_usd is None or simulated <= generated:
+        return needed, None
+    return needed, math.ceil((training_usd + needed) / (simulated - generated))
 
 
 def _measured(run: Run, speeds: Sequence[MachineSpeed]) -> list[MachineSpeed]:

@@ -185,6 +185,12 @@ def plan(
     rate, rented = (None, ()) if offer is None else (offer.rate, (offer.hardware.machine_type,))
     on_front = {int(i): describe(int(i), on_front=True) for i in front}
     listed = sorted({*on_front, *_notable(found)}, key=lambda i: (found.usd[i], found.seconds[i], i))
+    own = plan_training(run, speeds, prices, as_of)
+    trained = best if choice.chosen is None else choice.chosen
+    if choice.chosen is None and own is not None and own.meets_limits:
+        training_usd = own.usd
+    else:
+        training_usd = None if trained is None else float(found.usd[trained])
     return Plan(
         network=run.model.preset,
         showers=run.data.showers or 0,
@@ -203,8 +209,10 @@ def plan(
             unpriced=tuple(found.unpriced),
         ),
         notes=_notes(found, choice.binding, run.budget.max_usd),
-        own_training=plan_training(run, speeds, prices, as_of),
-        making=None if generate is None else plan_making(run, generate, speeds, prices, as_of, rented=rented),
+        own_training=own,
+        making=None
+        if generate is None
+        else plan_making(run, generate, speeds, prices, as_of, rented=rented, training_usd=training_usd),
     )
 
 
