@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
+from importlib import import_module
 
 import pytest
 
@@ -33,6 +35,17 @@ def test_a_study_has_known_measures_and_valid_runs(name):
         if sweep.measure in OWN_INPUTS:
             for inputs in sweep.points():
                 configured_run({key: value for key, value in inputs.items() if key not in OWN_INPUTS[sweep.measure]})
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_what_a_measure_loads_late_is_there_and_takes_what_it_gets(name, tmp_path):
+    """The folder of a point, or that of all points, beside the inputs."""
+    module, _, function = MEASURES[name].compute.__qualname__.partition(".")
+    if not function:
+        return  # it is in the module of measures
+    parameters = inspect.signature(getattr(import_module(f"caloscale.studies.{module}"), function)).parameters
+    places = MEASURES[name].compute.__closure__[0].cell_contents
+    assert len(parameters) == (1 if places == "none" else 2)
 
 
 @pytest.mark.parametrize(

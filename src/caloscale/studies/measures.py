@@ -6,8 +6,8 @@ import datetime as dt
 import functools
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from importlib import resources
+from dataclasses import dataclass, replace
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,9 +21,7 @@ from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import Run
 from caloscale.spec.block import Block
 from caloscale.studies.epochs import EpochCost, cost_ratio, epoch_cost
-from caloscale.studies.exchange_model import model_nodes, model_step, time_ring
-from caloscale.studies.inputs import configured_run, nested
-from caloscale.studies.whole_run import whole_run
+from caloscale.studies.inputs import configured_run
 
 
 @dataclass(frozen=True)
@@ -201,106 +199,42 @@ def _measured(best: Candidate, run: Run, context: Context) -> dict[str, Any] | N
     }
 
 
-def _solve(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
-    """An ensemble of solver runs; points share the runs that they have in common."""
-    from caloscale.studies.solver import OWN_INPUTS, solve_ensemble
+def _late(module: str, name: str, folder: Literal["none", "own", "all"] = "none") -> Measure:
+    """A measure of this machine by a function of a module that is loaded when it is needed: it may load TensorFlow.
 
-    fields = {name: value for name, value in inputs.items() if name not in OWN_INPUTS}
-    return solve_ensemble(inputs, nested(fields), folder.parent)
+    folder: what the function gets beside the inputs: nothing, the point's own folder, or that of all points, in which
+    points share what they have in common.
+    """
 
+    def compute(inputs: Mapping[str, Any], _: Context, own: Path) -> dict[str, Any]:
+        places = {"none": (), "own": (own,), "all": (own.parent,)}[folder]
+        made: dict[str, Any] = getattr(import_module(f"caloscale.studies.{module}"), name)(inputs, *places)
+        return made
 
-def _step(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
-    from caloscale.studies.contenders import time_steps  # loads the benches
-
-    return time_steps(inputs)
-
-
-def _classifier(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
-    from caloscale.studies.images import time_classifier
-
-    return time_classifier(inputs)
-
-
-def _images(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
-    from caloscale.studies.images import time_input
-
-    return time_input(inputs, folder.parent)
-
-
-def _layout(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
-    from caloscale.studies.layouts import time_layout
-
-    return time_layout(inputs)
-
-
-def _parallelism(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
-    from caloscale.studies.parallelism import time_parallelism
-
-    return time_parallelism(inputs)
-
-
-def _elastic(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
-    from caloscale.studies.recovery import train_elastic
-
-    return train_elastic(inputs, folder)
-
-
-def _search(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
-    from caloscale.studies.search import search
-
-    return search(inputs, folder)
-
-
-def _ensemble(inputs: Mapping[str, Any], _: Context, folder: Path) -> dict[str, Any]:
-    from caloscale.studies.search import ensemble
-
-    return ensemble(inputs, folder)
-
-
-def _exchange(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
-    from caloscale.studies.exchange import time_exchange
-
-    return time_exchange(inputs)
-
-
-def _exchange_events(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
-    from caloscale.studies.exchange import model_events
-
-    return model_events(inputs)
-
-
-def _solver_epoch(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
-    from caloscale.studies.contenders import time_solver_epoch
-
-    return time_solver_epoch(inputs)
-
-
-def _generate(inputs: Mapping[str, Any], _: Context, __: Path) -> dict[str, Any]:
-    from caloscale.studies.contenders import time_generation
-
-    return time_generation(inputs)
+    compute.__qualname__ = f"{module}.{name}"
+    return Measure(compute, "measured", lambda _: __version__)
 
 
 MEASURES: dict[str, Measure] = {
-    "classifier": Measure(_classifier, "measured", lambda _: __version__),
-    "elastic": Measure(_elastic, "measured", lambda _: __version__),
-    "ensemble": Measure(_ensemble, "measured", lambda _: __version__),
+    "classifier": _late("images", "time_classifier"),
+    "elastic": _late("recovery", "train_elastic", "own"),
+    "ensemble": _late("search", "ensemble", "own"),
     "epochCost": Measure(_epoch_cost, "priced", lambda context: context.catalogues),
     "epochRatio": Measure(_epoch_ratio, "priced", lambda context: context.catalogues),
-    "exchange": Measure(_exchange, "measured", lambda _: __version__),
-    "exchangeEvents": Measure(_exchange_events, "modelled", lambda _: __version__),
-    "exchangeModel": Measure(lambda inputs, _, __: model_step(inputs), "modelled", lambda _: __version__),
-    "generate": Measure(_generate, "measured", lambda _: __version__),
-    "imageInput": Measure(_images, "measured", lambda _: __version__),
-    "layout": Measure(_layout, "measured", lambda _: __version__),
-    "parallelism": Measure(_parallelism, "measured", lambda _: __version__),
-    "nodes": Measure(lambda inputs, _, folder: model_nodes(inputs, folder.parent), "modelled", lambda _: __version__),
+    "exchange": _late("exchange", "time_exchange"),
+    "exchangeEvents": replace(_late("exchange", "model_events"), kind="modelled"),
+    "exchangeModel": replace(_late("exchange_model", "model_step"), kind="modelled"),
+    "generate": _late("contenders", "time_generation"),
+    "imageInput": _late("images", "time_input", "all"),
+    "layout": _late("layouts", "time_layout"),
+    "nodes": replace(_late("exchange_model", "model_nodes", "all"), kind="modelled"),
+    "parallelism": _late("parallelism", "time_parallelism"),
     "plan": Measure(_plan, "modelled", lambda context: context.catalogues),
-    "ring": Measure(lambda inputs, _, __: time_ring(inputs), "measured", lambda _: __version__),
-    "run": Measure(lambda inputs, _, folder: whole_run(inputs, folder), "measured", lambda _: __version__),
-    "search": Measure(_search, "measured", lambda _: __version__),
-    "solve": Measure(_solve, "measured", lambda _: __version__),
-    "solverEpoch": Measure(_solver_epoch, "measured", lambda _: __version__),
-    "step": Measure(_step, "measured", lambda _: __version__),
+    "ring": _late("exchange_model", "time_ring"),
+    "run": _late("whole_run", "whole_run", "own"),
+    "search": _late("search", "search", "own"),
+    "solve": _late("solver", "solve_ensemble", "all"),
+    "solverEpoch": _late("contenders", "time_solver_epoch"),
+    "step": _late("contenders", "time_steps"),
 }
 """By the name in a sweep's configuration."""

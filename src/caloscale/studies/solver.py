@@ -16,20 +16,22 @@ from caloscale.sagips.saves import rank_folder, read_record
 from caloscale.spec import SolverRun, parse_solver_run
 from caloscale.spec.block import read_json
 from caloscale.stages.solving import SUMMARY_FILE, keep_solver_configuration, solve
+from caloscale.studies.inputs import nested
 
 OWN_INPUTS = ("seeds", "withinSeconds")
 """Inputs beside the fields of the run configuration."""
 
 
-def solve_ensemble(inputs: Mapping[str, Any], raw: Mapping[str, Any], points: Path) -> dict[str, Any]:
+def solve_ensemble(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
     """Solve once with each seed, then the residuals of the ensemble.
 
-    inputs: `seeds` (absent: solver.seed alone) and `withinSeconds` (residuals at the last checkpoint within this wall
-    time; absent: at the end). raw: the run configuration, nested. points: folder of all points, where a run has a
+    inputs: fields of the solver's run configuration, `seeds` (absent: solver.seed alone) and `withinSeconds` (residuals
+    at the last checkpoint within this wall time; absent: at the end). points: folder of all points, where a run has a
     folder named after a hash of its configuration: points that differ in withinSeconds share their runs, and an
     interrupted run resumes. Raises ConfigurationError, and what a run raises.
     """
-    run = parse_solver_run(json.dumps(raw))
+    fields = {name: value for name, value in inputs.items() if name not in OWN_INPUTS}
+    run = parse_solver_run(json.dumps(nested(fields)))
     folders = [_solved(_with_seed(run, seed), points) for seed in _seeds(inputs, run)]
     histories = [residuals_over_time(folder, read_solved(folder).truth, run.solver.ranks) for folder in folders]
     within = float(inputs.get("withinSeconds", np.inf))
