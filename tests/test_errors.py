@@ -8,7 +8,7 @@ import pytest
 
 from caloscale import errors
 from caloscale.errors import CaloscaleError, ConfigurationError, InvalidValueError, PeerLostError
-from caloscale.models.discriminator import require_shape
+from caloscale.models import build
 from caloscale.spec import Data, Model
 from caloscale.spec.values import seconds_of
 
@@ -64,5 +64,5 @@ def test_a_check_of_a_value_gives_its_remedy_to_the_error_with_the_file() -> Non
         seconds_of("soon")
     assert refused.value.remedy == "write it as 90s, 10m, 6h, 1h30m or 2d" and "remedy" not in str(refused.value)
     with pytest.raises(ConfigurationError) as placed:
-        require_shape(Model(preset="fixed-angle"), Data(showers=1))
-    assert placed.value.field == "model.preset" and "cells to [25, 25, 25]" in (placed.value.remedy or "")
+        build(Model(preset="fixed-angle"), Data(showers=1))
+    assert placed.value.field == "model" and "cells to [25, 25, 25]" in (placed.value.remedy or "")

@@ -28,7 +28,9 @@ def test_gradients_of_a_step():
     run = small_run("train.generatorUpdates=3")
     networks = build(run.model, run.data)
     sizes = [sum(int(np.prod(shape)) for shape in tape) for tape in gradient_shapes(run)]
-    generator, discriminator = (sum(int(np.prod(w.shape)) for w in network.trainable_variables) for network in networks)
+    generator, discriminator = (
+        sum(int(np.prod(w.shape)) for w in network.trainable_variables) for network in networks.values()
+    )
     assert sizes == [discriminator] * 2 + [generator] * 3
 
 

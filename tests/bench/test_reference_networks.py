@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.signal
 import tensorflow as tf
+from caloscale.models.layers.constraints.convolution import convolution
 
 from caloscale.models import build
-from caloscale.models.convolution import convolution
 from caloscale.spec import load_run
 
 
@@ -130,7 +130,7 @@ def fixed_angle():
 
 @pytest.mark.integration
 def test_the_variable_angle_generator(variable_angle):
-    weights = Weights(variable_angle.generator, seed=3)
+    weights = Weights(variable_angle["generator"], seed=3)
     latent = np.random.default_rng(4).normal(size=(1, 256)).astype(np.float32)
     x = weights.dense(latent[0].astype(np.float64), "dense").reshape(9, 9, 8, 8)
     x = x.repeat(6, axis=0).repeat(6, axis=1).repeat(6, axis=2)
@@ -139,7 +139,7 @@ def test_the_variable_angle_generator(variable_angle):
         x = weights.norm(relu(weights.conv(padded(x, pad), f"conv{number}")), f"norm{number}", 1e-6)
     x = relu(weights.conv(padded(x, (1, 1, 0)), "conv6"))
     expected = relu(weights.conv(x, "conv7"))
-    assert_equal_showers(variable_angle.generator(latent, training=False)[0], expected)
+    assert_equal_showers(variable_angle["generator"](latent, training=False)[0], expected)
 
 
 def discriminate(weights, x, pads, same, epsilon):
@@ -155,7 +155,7 @@ def discriminate(weights, x, pads, same, epsilon):
 
 @pytest.mark.integration
 def test_the_variable_angle_discriminator(variable_angle):
-    discriminator = variable_angle.discriminator
+    discriminator = variable_angle["discriminator"]
     weights = Weights(discriminator, seed=5)
     shower = np.random.default_rng(6).gamma(0.2, 0.05, (1, 51, 51, 25, 1)).astype(np.float32)
     outputs = discriminator(shower, training=False)
@@ -168,7 +168,7 @@ def test_the_variable_angle_discriminator(variable_angle):
 
 
 def test_the_fixed_angle_generator(fixed_angle):
-    weights = Weights(fixed_angle.generator, seed=7)
+    weights = Weights(fixed_angle["generator"], seed=7)
     latent = np.random.default_rng(8).normal(size=(1, 200)).astype(np.float32)
     x = weights.dense(latent[0].astype(np.float64), "dense").reshape(7, 7, 8, 8)
     x = weights.norm(leaky(weights.conv(padded(x, (2, 2, 3), (3, 3, 4)), "conv1")), "norm1", 1e-3)
@@ -177,11 +177,11 @@ def test_the_fixed_angle_generator(fixed_angle):
     x = x.repeat(2, axis=0).repeat(2, axis=1).repeat(3, axis=2)
     x = leaky(weights.conv(padded(x, (1, 0, 3)), "conv3"))
     expected = relu(weights.conv(x, "conv4"))
-    assert_equal_showers(fixed_angle.generator(latent, training=False)[0], expected)
+    assert_equal_showers(fixed_angle["generator"](latent, training=False)[0], expected)
 
 
 def test_the_fixed_angle_discriminator(fixed_angle):
-    discriminator = fixed_angle.discriminator
+    discriminator = fixed_angle["discriminator"]
     weights = Weights(discriminator, seed=9)
     shower = np.random.default_rng(10).gamma(0.2, 0.05, (1, 25, 25, 25, 1)).astype(np.float32)
     outputs = discriminator(shower, training=False)

@@ -12,11 +12,12 @@ from caloscale.bench.reference_networks import build_reference, copy_weights
 from caloscale.bench.reference_step import Draws, reference_optimizers, reference_step
 from caloscale.bench.training_work import synthetic_batch
 from caloscale.models import build, noise_size
+from caloscale.models.families.gan.step import flipped
+from caloscale.models.families.step import StepContext, build_optimizers
+from caloscale.models.optimizers import Schedule, unpack
 from caloscale.random import EventDraws
 from caloscale.spec import load_run
-from caloscale.training.custom_loop import StepContext, build_optimizers, flipped, train_step
-from caloscale.training.optimizers import unpack
-from caloscale.training.schedule import Schedule
+from tests.training.conftest import train_step
 from tests.training.detector import DETECTOR
 
 BATCH = 2
@@ -76,7 +77,7 @@ def test_gradients_and_weights_of_a_step(preset, overrides, of_gradients, of_wei
         patch.setattr(tf.keras.layers, "BatchNormalization", precise)
         plain = build_reference(run.model, run.data)
     ours = build(run.model, run.data)
-    for one, other in zip(plain, ours):
+    for one, other in zip(plain.values(), ours.values()):
         copy_weights(one, other)
     expected = reference_optimizers(run, plain)
     reference_step(run, plain, expected, batch, draws_of_the_engine(run))
@@ -84,14 +85,12 @@ def test_gradients_and_weights_of_a_step(preset, overrides, of_gradients, of_wei
     context = StepContext(tf.constant(0, tf.int64), tf.constant(0.0), tf.constant(0, tf.int64), BATCH)
     train_step(run, ours, found, batch, context, Schedule(0, "constant"))
     for name in ("discriminator", "generator"):
-        variables = getattr(plain, name).trainable_variables
-        gradients = unpack(getattr(found, name).slots()["mean"], variables)
+        variables = plain[name].trainable_variables
+        gradients = unpack(found[name].slots()["mean"], variables)
         truth = adam_means(getattr(expected, name))
         assert max(float(tf.reduce_max(tf.abs(mean))) for mean in truth) > 1e-4
         assert_equal(gradients, truth, of_gradients, f"gradient of {name}")
-        assert_equal(
-            getattr(ours, name).get_weights(), getattr(plain, name).get_weights(), of_weights, f"weight of {name}"
-        )
+        assert_equal(ours[name].get_weights(), plain[name].get_weights(), of_weights, f"weight of {name}")
 
 
 def adam_means(optimizer):

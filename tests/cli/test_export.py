@@ -33,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A compact model of 5 x 4 x 3 cells, trained on 5 to 40 GeV and 60 to 120 degrees, accepted."""
     folder = tmp_path_factory.mktemp("model")
     run = load_run(preset="compact", overrides=COMPACT)
-    build(run.model, run.data).generator.save(str(folder / GENERATOR))
+    build(run.model, run.data)["generator"].save(str(folder / GENERATOR))
     card = ModelCard.of(run, source="geant4", versions={}, parameters={})
     (folder / CARD).write_text(card.model_dump_json(by_alias=True))
     (folder / "verdict.json").write_text('{"decision": "accepted", "reasons": ["all gates"]}')

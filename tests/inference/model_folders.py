@@ -34,8 +34,8 @@ def make_model(path: Path, preset: str, overrides: tuple[str, ...]) -> Path:
     """Write a model folder."""
     run = load_run(preset=preset, overrides=overrides)
     (path / "untrained").mkdir(parents=True)
-    build(run.model, run.data).generator.save(str(path / "generator.keras"))
-    build(run.model, run.data).generator.save(str(path / "untrained" / "generator.keras"))
+    build(run.model, run.data)["generator"].save(str(path / "generator.keras"))
+    build(run.model, run.data)["generator"].save(str(path / "untrained" / "generator.keras"))
     card = ModelCard.of(run, source="geant4", versions={}, parameters={}, step=1, epoch=1, deviation=0.1)
     (path / "model.json").write_text(card.model_dump_json(by_alias=True))
     return path

@@ -338,7 +338,7 @@ def test_a_new_network_is_exported_anew(copy):
     before = open_runtime(copy, "openvino")
     old = before.generate_batch(*fed(before, 5))
     run = build_run(before.card.configuration)
-    build(run.model, run.data).generator.save(str(copy / "generator.keras"))
+    build(run.model, run.data)["generator"].save(str(copy / "generator.keras"))
     ours, truth = open_runtime(copy, "openvino"), open_runtime(copy)
     assert_same(ours.generate_batch(*fed(ours, 5)), truth.generate_batch(*fed(ours, 5)), 2e-5)
     assert not np.allclose(ours.generate_batch(*fed(ours, 5)), old, rtol=1e-2)

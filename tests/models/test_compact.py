@@ -5,23 +5,25 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from caloscale.models.layers.constraints.constraints import EMPTY_ANGLE_RAD
 from scipy import stats
 
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.detector.geometry import cylinder_mm
 from caloscale.models import build, count_parameters, flops, latent, noise_size
-from caloscale.models.compact_layers import (
+from caloscale.models.families.compact.layers import (
     CellNoise,
+    CountsAbove,
     CylinderPadding,
     Deposit,
     Exponentials,
     FromAxis,
+    LogCells,
     Primary,
+    Profile,
     Response,
     SeparableMaps,
 )
-from caloscale.models.layers import EMPTY_ANGLE_RAD
-from caloscale.models.measurement_layers import CountsAbove, LogCells, Profile
 from caloscale.spec import load_run
 
 RUN = load_run(preset="compact")
@@ -67,9 +69,9 @@ def cylinder():
 def test_a_cylinder_is_generated_and_judged(cylinder):
     noise = np.random.default_rng(1).standard_normal((3, noise_size(PAR04.model, PAR04.data)), np.float32)
     primaries = {"energy_gev": np.full(3, 20.0), "angle_rad": np.full(3, math.pi / 2)}
-    shower = cylinder.generator(latent(noise, primaries, PAR04.model, PAR04.data))
+    shower = cylinder["generator"](latent(noise, primaries, PAR04.model, PAR04.data))
     assert shower.shape == (3, 16, 9, 45, 1) and float(tf.reduce_min(shower)) >= 0
-    outputs = cylinder.discriminator(shower)
+    outputs = cylinder["discriminator"](shower)
     assert outputs["transverse"].shape == (3, 25) and outputs["layers"].shape == (3, 45)
     expected = measured_angle_rad(cells_of(shower), PAR04.data.geometry)
     np.testing.assert_allclose(outputs["angle"][:, 0], expected, atol=2e-4)
@@ -77,7 +79,7 @@ def test_a_cylinder_is_generated_and_judged(cylinder):
 
 def test_a_turned_cylinder_is_convolved_to_the_turned_result(cylinder):
     """The first convolutions of the discriminator see no border in azimuth: a plain reference turns what comes out."""
-    first = tf.keras.Model(cylinder.discriminator.input, cylinder.discriminator.get_layer("leaky1").output)
+    first = tf.keras.Model(cylinder["discriminator"].input, cylinder["discriminator"].get_layer("leaky1").output)
     shower = np.random.default_rng(2).exponential(1.0, (1, 16, 9, 45, 1)).astype(np.float32)
     expected = np.roll(first(shower), 5, axis=1)
     np.testing.assert_allclose(first(np.roll(shower, 5, axis=1)), expected, atol=1e-5)
@@ -98,21 +100,21 @@ def test_the_neighbours_of_a_cylinders_cells():
 
 def test_size(networks):
     """Tens of MFLOP per shower, so that some thousand steps fit into minutes."""
-    assert [count_parameters(network) for network in networks] == [148_465, 87_170]
-    assert flops(networks.generator) < 35e6
-    assert flops(networks.discriminator) < 12e6
+    assert [count_parameters(network) for network in networks.values()] == [148_465, 87_170]
+    assert flops(networks["generator"]) < 35e6
+    assert flops(networks["discriminator"]) < 12e6
 
 
 def test_constants_are_no_weights(networks):
     """Non-trainable weights are all-reduced in each step and saved in each checkpoint: there are none."""
-    assert [weight.path for network in networks for weight in network.non_trainable_weights] == []
+    assert [weight.path for network in networks.values() for weight in network.non_trainable_weights] == []
 
 
 def test_shower_and_outputs(networks):
-    shower = networks.generator(fed(3))
+    shower = networks["generator"](fed(3))
     assert shower.shape == (3, 17, 17, 25, 1)
     assert float(tf.reduce_min(shower)) >= 0
-    outputs = networks.discriminator(shower)
+    outputs = networks["discriminator"](shower)
     assert {name: value.shape[1] for name, value in outputs.items()} == {
         "real_fake": 1,
         "energy": 1,
@@ -135,7 +137,7 @@ def deposited(logarithms):
 
 def test_the_sum_is_the_energy_times_the_response(networks):
     """The total is explicit: E * unitsPerGev * exp(response), whatever the shape of the shower."""
-    generator = networks.generator
+    generator = networks["generator"]
     response = tf.keras.Model(generator.input, generator.get_layer("response").output)
     for energy in (5.0, 40.0):
         batch = fed(4, energy)
@@ -167,13 +169,15 @@ def test_sums_of_two_squares_are_exponentially_distributed():
 
 
 def test_showers_fluctuate_with_the_noise_alone(networks):
-    one, other = networks.generator(fed(2, seed=1)), networks.generator(fed(2, seed=2))
+    one, other = networks["generator"](fed(2, seed=1)), networks["generator"](fed(2, seed=2))
     assert not np.allclose(one, other)
-    np.testing.assert_array_equal(one, networks.generator(fed(2, seed=1)))
+    np.testing.assert_array_equal(one, networks["generator"](fed(2, seed=1)))
 
 
 def test_mean_maps_are_symmetric_in_y(networks):
-    maps = tf.keras.Model(networks.generator.input, networks.generator.get_layer("maps").output)(fed(2, angle=1.2))
+    maps = tf.keras.Model(networks["generator"].input, networks["generator"].get_layer("maps").output)(
+        fed(2, angle=1.2)
+    )
     np.testing.assert_allclose(maps, maps[:, :, ::-1], atol=1e-5)
     assert not np.allclose(maps, maps[:, ::-1], atol=1e-3)
 
@@ -204,7 +208,7 @@ def test_coordinates_of_mirrored_showers_are_mirrored():
 def test_the_axis_is_where_the_simulation_shoots():
     """Deposits along the axis of the network's coordinates have the angle that was asked for."""
     networks = build(RUN.model, RUN.data)
-    layer = networks.generator.get_layer("from_axis")
+    layer = networks["generator"].get_layer("from_axis")
     for angle in (1.1, math.pi / 2, 1.9):
         axis = np.array(layer.shift) / math.tan(angle)
         cells = np.zeros((1, 17, 17, 25), np.float32)
@@ -259,7 +263,7 @@ def test_an_empty_cell_is_empty_for_the_constraints():
     run = load_run(
         preset="compact", overrides=["model.binCounts=true", "data.preprocessing.rebin=[1, 1, 1]", "data.mirror=false"]
     )
-    discriminator = build(run.model, run.data).discriminator
+    discriminator = build(run.model, run.data)["discriminator"]
     outputs = tf.keras.Model(discriminator.input, {name: discriminator.output[name] for name in ("angle", "bins")})
     shower = np.zeros((2, *run.data.shape, 1), np.float32)
     energies = np.random.default_rng(1).uniform(0.001, 0.1, 500).astype(np.float32)
@@ -293,14 +297,14 @@ def test_gradients_are_finite_where_showers_are_empty(networks):
     shower = tf.zeros((1, 17, 17, 25, 1))
     with tf.GradientTape() as tape:
         tape.watch(shower)
-        total = tf.add_n([tf.reduce_sum(value) for value in networks.discriminator(shower).values()])
+        total = tf.add_n([tf.reduce_sum(value) for value in networks["discriminator"](shower).values()])
     assert np.isfinite(tape.gradient(total, shower)).all()
 
 
 def test_saved_and_loaded_it_is_the_same(networks, tmp_path):
-    shower = networks.generator(fed(2))
+    shower = networks["generator"](fed(2))
     for name, value in (("generator", fed(2)), ("discriminator", shower)):
-        network = getattr(networks, name)
+        network = networks[name]
         network.save(str(tmp_path / f"{name}.keras"))
         again = tf.keras.models.load_model(str(tmp_path / f"{name}.keras"))
         tf.nest.map_structure(np.testing.assert_array_equal, again(value), network(value))

@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 
 from caloscale.bench.training_work import synthetic_batch
-from caloscale.models import build, for_training, latent, noise_size
-from caloscale.models.compact_training import compact_for_training
+from caloscale.models import build, family_of, latent, noise_size
+from caloscale.models.families.compact.training import compact_for_training
+from caloscale.models.families.gan.step import Computed
 from caloscale.spec import load_run
 
 SMALL = (
@@ -23,7 +24,7 @@ def networks_of(run):
     """With biases as after a training, so that cells are hit and missed and all thresholds are passed."""
     tf.keras.utils.set_random_seed(1)
     networks, rng = build(run.model, run.data), np.random.default_rng(5)
-    for network in networks:
+    for network in networks.values():
         network.set_weights([weight + rng.normal(0, 0.03, weight.shape) for weight in network.get_weights()])
     return networks
 
@@ -40,7 +41,7 @@ def evaluate(functions, run, networks, inputs):
                 weights = np.random.default_rng(number).normal(size=outputs[name].shape).astype(np.float32)
                 size = tf.stop_gradient(tf.reduce_mean(tf.abs(outputs[name])))
                 total += tf.reduce_sum(outputs[name] * weights) / size
-        variables = [variable for network in networks for variable in network.trainable_variables]
+        variables = [variable for network in networks.values() for variable in network.trainable_variables]
         return outputs, tape.gradient(total, variables)
 
     return graph(inputs)
@@ -61,14 +62,15 @@ def test_values_and_gradients(preset, overrides, batch):
     networks = networks_of(run)
     noise = np.random.default_rng(2).standard_normal((batch, noise_size(run.model, run.data)), np.float32)
     inputs = latent(noise, synthetic_batch(run, batch), run.model, run.data)
-    functions = for_training(networks, run.model)
-    assert functions.generator is not networks.generator
-    truth, expected = evaluate(networks, run, networks, inputs)
+    functions = family_of(run.model).for_training(networks)
+    assert functions.generator is not networks["generator"]
+    plain = Computed(networks["generator"], networks["discriminator"], tf.identity)
+    truth, expected = evaluate(plain, run, networks, inputs)
     found, gradients = evaluate(functions, run, networks, inputs)
     assert found.keys() == truth.keys()
     for name, value in truth.items():
         assert away(found[name], value) < 1e-5, name
-    variables = [variable for network in networks for variable in network.trainable_variables]
+    variables = [variable for network in networks.values() for variable in network.trainable_variables]
     for variable, one, other in zip(variables, gradients, expected, strict=True):
         assert np.abs(other).max() > 0 and away(one, other) < 1e-4, variable.path
 
@@ -86,7 +88,7 @@ def test_real_and_empty_showers():
     cells[1] = 0
     functions = compact_for_training(networks)
     found = functions.discriminator(functions.showers(tf.constant(cells)), training=False)
-    for name, value in networks.discriminator(cells, training=False).items():
+    for name, value in networks["discriminator"](cells, training=False).items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
@@ -98,7 +100,7 @@ def test_a_weight_that_is_not_a_number_is_seen():
     noise = np.zeros((1, noise_size(run.model, run.data)), np.float32)
     inputs = latent(noise, synthetic_batch(run, 1), run.model, run.data)
     for layer in ("shift", "width", "mean_response"):
-        layer = networks.generator.get_layer(layer)
+        layer = networks["generator"].get_layer(layer)
         before = layer.get_weights()
         layer.set_weights([np.full_like(weight, np.nan) for weight in before])
         outputs = functions.discriminator(functions.generator(inputs), training=False)
@@ -110,6 +112,6 @@ def test_other_networks_are_computed_layer_by_layer():
     for overrides in (["model.binCounts=true"], ["data.azimuthDeg=[0, 360]", "data.mirror=false"]):
         run = load_run(preset="compact", overrides=[*SMALL, *overrides])
         networks = build(run.model, run.data)
-        assert for_training(networks, run.model).generator is networks.generator
+        assert family_of(run.model).for_training(networks).generator is networks["generator"]
         with pytest.raises(ValueError, match="layer by layer"):
             compact_for_training(networks)

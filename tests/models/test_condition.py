@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.models import build, judged, latent, noise_size
-from caloscale.models.compact_layers import FromLine, Line, SeparableMaps
-from caloscale.models.networks import condition
+from caloscale.models import build, latent, noise_size
+from caloscale.models.families.compact.layers import FromLine, Line, SeparableMaps
+from caloscale.models.families.family import condition
+from caloscale.models.families.gan.conditions import judged
+from caloscale.models.optimizers import Schedule
 from caloscale.spec import load_run
-from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, compile_step
 
 SMALL = (
@@ -76,9 +77,9 @@ def test_generator_and_discriminator_depend_on_the_primary(preset: str) -> None:
     same = {name: np.repeat(column[:1], 2) for name, column in TABLE.items()}
     for name in run.data.spans:
         changed = {**same, name: TABLE[name]}
-        showers = networks.generator(latent(noise[:1].repeat(2, 0), changed, run.model, run.data)).numpy()
+        showers = networks["generator"](latent(noise[:1].repeat(2, 0), changed, run.model, run.data)).numpy()
         assert not np.allclose(showers[0], showers[1], rtol=1e-4), name
-        outputs = networks.discriminator(judged(tf.repeat(showers[:1], 2, axis=0), changed, run.data))
+        outputs = networks["discriminator"](judged(tf.repeat(showers[:1], 2, axis=0), changed, run.data))
         assert outputs["energy"][0, 0] != outputs["energy"][1, 0], name
         np.testing.assert_allclose(outputs["ecal_sum"][0], outputs["ecal_sum"][1], rtol=1e-6)
 
@@ -114,7 +115,7 @@ def test_a_training_learns_where_showers_enter() -> None:
         "entry_y_mm": np.zeros(100, np.float32),
     }
     noise = random.standard_normal((100, noise_size(run.model, run.data))).astype(np.float32)
-    made = state.networks.generator(latent(noise, table, run.model, run.data)).numpy()[..., 0] ** (1 / 0.85)
+    made = state.networks["generator"](latent(noise, table, run.model, run.data)).numpy()[..., 0] ** (1 / 0.85)
     columns = [half.sum(axis=(0, 2, 3)) for half in (made[:50], made[50:])]  # single showers may still be empty
     left, right = (energy @ ((np.arange(6) - 2.5) * 4) / energy.sum() for energy in columns)
     assert right - left > 6

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from caloscale.models.layers.constraints.convolution import CELLS, PaddedConv3D, computed_by
+from caloscale.models.layers.constraints.convolution_ways import Cells, Direct, Shape, needs_plane
 
 from caloscale.bench.reference_networks import build_reference, copy_weights
-from caloscale.models import build, convolution
-from caloscale.models.convolution import CELLS, PaddedConv3D, computed_by
-from caloscale.models.convolution_ways import Cells, Direct, Shape, needs_plane
-from caloscale.models.merged import merged
+from caloscale.models import build
+from caloscale.models.families.published.merged import merged
+from caloscale.models.layers.constraints import convolution
 from caloscale.models.network_files import load_network
 from caloscale.spec import load_run
 from tests.models import needs_bfloat16
@@ -152,15 +153,15 @@ def test_networks_made_before_are_read(preset, tmp_path):
     run = load_run(preset=preset, overrides=["model.latentSize=8"])
     plain = build_reference(run.model, run.data)
     ours = build(run.model, run.data)
-    for name, before, now in zip(plain._fields, plain, ours):
+    for name, before, now in zip(plain, plain.values(), ours.values()):
         before.save(tmp_path / f"{name}.keras")
-        read = load_network(tmp_path / f"{name}.keras")
+        read = load_network(tmp_path / f"{name}.keras", run.model)
         copy_weights(read, now)
         assert all(np.array_equal(a, b) for a, b in zip(read.get_weights(), now.get_weights(), strict=True))
         assert [w.shape for w in read.weights] == [w.shape for w in now.weights]
     latent = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
-    truth = plain.generator(latent).numpy()
-    for network in (ours.generator, load_network(tmp_path / "generator.keras")):
+    truth = plain["generator"](latent).numpy()
+    for network in (ours["generator"], load_network(tmp_path / "generator.keras", run.model)):
         np.testing.assert_allclose(merged(network)(latent), truth, rtol=0, atol=3e-5 * truth.max())
 
 

@@ -7,13 +7,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
-
-from caloscale.detector.angle import measured_angle_rad
-from caloscale.detector.geometry import sensor_depth_mm
-from caloscale.models.layers import (
+from caloscale.models.layers.constraints.constraints import (
     PUBLISHED_BIN_EDGES,
     BinCounts,
     CellEnergy,
@@ -21,6 +15,12 @@ from caloscale.models.layers import (
     MeasuredAngle,
     constraints,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from caloscale.detector.angle import measured_angle_rad
+from caloscale.detector.geometry import sensor_depth_mm
 from caloscale.showers.preprocessing import rebin, to_network
 from caloscale.spec import Data, Geometry, LayerGroup, Preprocessing
 

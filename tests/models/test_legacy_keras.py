@@ -39,7 +39,7 @@ def describe(preset, folder: Path, *, copy_weights: bool):
     run = load_run(preset=preset, overrides=[*PRESETS[preset], "model.binCounts=true"])
     networks = build(run.model, run.data)
     facts = {}
-    for name, network in networks._asdict().items():
+    for name, network in networks.items():
         file = folder / f"{preset}-{name}.npz"
         if copy_weights:
             saved = np.load(file)
@@ -50,9 +50,9 @@ def describe(preset, folder: Path, *, copy_weights: bool):
             weights = {f"{la.name}/{i}": w for la in network.layers for i, w in enumerate(la.get_weights())}
             np.savez(file, **weights)
         facts[name] = {"parameters": count_parameters(network), "flops": flops(network)}
-    latent, shower = seeded_inputs(*networks)
-    outputs = {name: np.asarray(value) for name, value in networks.discriminator(shower, training=False).items()}
-    return facts, {"shower": np.asarray(networks.generator(latent, training=False)), **outputs}
+    latent, shower = seeded_inputs(*networks.values())
+    outputs = {name: np.asarray(value) for name, value in networks["discriminator"](shower, training=False).items()}
+    return facts, {"shower": np.asarray(networks["generator"](latent, training=False)), **outputs}
 
 
 def main(folder: Path) -> None:

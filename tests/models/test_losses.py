@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.models.losses import absolute_percentage_error, adversarial_loss, binary_crossentropy
+from caloscale.models.families.gan.losses import absolute_percentage_error, adversarial_loss, binary_crossentropy
 from caloscale.spec import LossWeights
 
 BATCH = 5

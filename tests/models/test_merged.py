@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from caloscale.models import build
-from caloscale.models.compact_merged import FORMS, merged_compact
-from caloscale.models.depth_blocks import BlockConvolution, Blocks
-from caloscale.models.merged import merged
+from caloscale.models.families.compact.merged import FORMS, merged_compact
+from caloscale.models.families.published.depth_blocks import BlockConvolution, Blocks
+from caloscale.models.families.published.merged import merged
 from caloscale.spec import load_run
 from tests.models import HAS_BFLOAT16, needs_bfloat16
 
@@ -57,7 +57,7 @@ def disturbed(network):
 @pytest.mark.parametrize("batch", [1, 7])
 def test_the_published_generators(preset, options, batch):
     run = load_run(preset=preset, overrides=["model.latentSize=8", *options])
-    network = disturbed(build(run.model, run.data).generator)
+    network = disturbed(build(run.model, run.data)["generator"])
     before = tf.keras.Model(network.input, network.layers[-1].input)  # without the last ReLU
     latent = np.random.default_rng(0).standard_normal((batch, 8)).astype(np.float32)
     truth = before(latent).numpy()
@@ -76,7 +76,7 @@ def test_the_published_generators(preset, options, batch):
 def test_a_graph_with_biases_of_zero(precision):
     """As before the first step. TensorFlow leaves them out, and then loses slopes behind zeros and a convolution."""
     run = load_run(preset="fixed-angle", overrides=["model.latentSize=8"])
-    network = build(run.model, run.data).generator
+    network = build(run.model, run.data)["generator"]
     latent = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
     truth = network(latent).numpy()
     ours = tf.function(merged(network, precision, rounded_later=True), autograph=False)(latent).numpy()
@@ -92,7 +92,7 @@ def test_the_compact_generator(preset, form, batch):
     The inverse of the network's power is applied in double precision.
     """
     run = load_run(preset=preset, overrides=["model.latentSize=12"])
-    network = build(run.model, run.data).generator
+    network = build(run.model, run.data)["generator"]
     rng = np.random.default_rng(5)
     network.set_weights([w + rng.normal(0, 0.02, w.shape) for w in network.get_weights()])
     latent = rng.standard_normal((batch, 12)).astype(np.float32)

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from pydantic import ValidationError
 
 from caloscale.errors import ConfigurationError
 from caloscale.models import build, count_parameters, latent, noise_size
+from caloscale.models.families.published.networks import width
 from caloscale.spec import Data, Geometry, LayerGroup, Model, load_run
 
 GENERATOR_SHAPES = {
@@ -80,13 +80,13 @@ def networks():
 
 
 def test_parameters_of_the_variable_angle_network_are_the_published_ones(networks):
-    generator, discriminator = networks["variable-angle"]
+    generator, discriminator = networks["variable-angle"].values()
     assert count_parameters(generator) == 1_364_983
     assert count_parameters(discriminator) == 87_354
 
 
 def test_parameters_of_the_fixed_angle_network_are_the_published_ones(networks):
-    generator, discriminator = networks["fixed-angle"]
+    generator, discriminator = networks["fixed-angle"].values()
     assert count_parameters(generator) == 872_808
     assert count_parameters(discriminator) == 73_402
     # Published: "about 946k parameters, 3.78 MB" for both together, in float32.
@@ -96,7 +96,7 @@ def test_parameters_of_the_fixed_angle_network_are_the_published_ones(networks):
 def test_filters_in_multiples_of_16():
     """Kernel cells x inputs x outputs of each convolution; what is not a convolution has the published numbers."""
     run = load_run(preset="fixed-angle", overrides=["model.filters=multiples-of-16"])
-    generator, discriminator = build(run.model, run.data)
+    generator, discriminator = build(run.model, run.data).values()
     kernels = {
         generator: [(6 * 6 * 8, 8, 64), (6 * 5 * 8, 64, 16), (3 * 3 * 8, 16, 16), (2 * 2 * 2, 16, 1)],
         discriminator: [(5**3, 1, 32), (5**3, 32, 16), (5**3, 16, 16), (5**3, 16, 16)],
@@ -105,19 +105,26 @@ def test_filters_in_multiples_of_16():
         found = [layer.kernel.shape for layer in network.layers if "conv" in layer.name and hasattr(layer, "kernel")]
         assert [(math.prod(shape[:3]), *shape[3:]) for shape in found] == wanted
     assert generator.output_shape == (None, 25, 25, 25, 1)
-    with pytest.raises(ValidationError, match="compact"):
-        Model(preset="compact", filters="multiples-of-16")
+    with pytest.raises(ConfigurationError, match=r"model\.filters changes the published networks.*par04"):
+        load_run(preset="par04", overrides=["model.filters=multiples-of-16"])
+
+
+@pytest.mark.parametrize("published", [1, 6, 8, 16, 17, 64])
+def test_filters_are_rounded_up_to_multiples_of_sixteen(published):
+    assert width(Model(preset="fixed-angle"), published) == published
+    of_16 = Model(preset="fixed-angle", filters="multiples-of-16")
+    assert width(of_16, published) == 16 * math.ceil(published / 16)
 
 
 def test_most_parameters_are_in_the_dense_layer(networks):
-    generator = networks["variable-angle"].generator
+    generator = networks["variable-angle"]["generator"]
     dense = sum(int(np.prod(w.shape)) for w in generator.get_layer("dense").trainable_weights)
     assert round(100 * dense / count_parameters(generator), 1) == 97.6
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_intermediate_shape(networks, preset):
-    generator, discriminator = networks[preset]
+    generator, discriminator = networks[preset].values()
     for network, shapes in ((generator, GENERATOR_SHAPES), (discriminator, DISCRIMINATOR_SHAPES)):
         found = {name: tuple(network.get_layer(name).output.shape)[1:] for name in shapes[preset]}
         assert found == shapes[preset]
@@ -126,7 +133,7 @@ def test_every_intermediate_shape(networks, preset):
 @pytest.mark.parametrize("preset", PRESETS)
 def test_only_running_statistics_are_weights_without_training(networks, preset):
     """They are averaged over the replicas in each step; a constant among them would be for nothing."""
-    for network in networks[preset]:
+    for network in networks[preset].values():
         kept = [layer for layer in network.layers if layer.non_trainable_weights]
         assert kept and all(isinstance(layer, tf.keras.layers.BatchNormalization) for layer in kept)
 
@@ -136,7 +143,7 @@ def kinds(network):
 
 
 def test_order_of_the_variable_angle_networks_layers(networks):
-    generator, discriminator = networks["variable-angle"]
+    generator, discriminator = networks["variable-angle"].values()
     middle = ["PaddedConv3D", "BatchNormalization"]
     start = ["InputLayer", "Dense", "Reshape", "UpsampledConv3D", "BatchNormalization"]
     assert kinds(generator) == [*start, *middle * 4, "PaddedConv3D", "PaddedConv3D", "ReLU"]
@@ -151,32 +158,32 @@ def test_order_of_the_variable_angle_networks_layers(networks):
 
 @pytest.mark.parametrize(("preset", "epsilon"), [("variable-angle", 1e-6), ("fixed-angle", 1e-3)])
 def test_normalisations(networks, preset, epsilon):
-    for network in networks[preset]:
+    for network in networks[preset].values():
         norms = [layer for layer in network.layers if type(layer).__name__ == "BatchNormalization"]
         assert norms
         assert {(layer.epsilon, layer.momentum) for layer in norms} == {(epsilon, 0.99)}
 
 
 def test_weights_start_as_published(networks):
-    generator, discriminator = networks["variable-angle"]
+    generator, discriminator = networks["variable-angle"].values()
 
-    def width(layer):
+    def spread(layer):
         return float(np.std(layer.get_weights()[0]))
 
     # He uniform: variance 2 / fan in; Glorot normal and uniform: 2 / (fan in + fan out).
     for number in range(1, 7):
         layer = generator.get_layer(f"conv{number}")
         fan_in = np.prod(layer.get_weights()[0].shape[:-1])
-        assert width(layer) == pytest.approx(np.sqrt(2 / fan_in), rel=0.15)
+        assert spread(layer) == pytest.approx(np.sqrt(2 / fan_in), rel=0.15)
     layer = discriminator.get_layer("conv2")
     kernel = layer.get_weights()[0].shape
-    assert width(layer) == pytest.approx(np.sqrt(2 / (180 * (kernel[-2] + kernel[-1]))), rel=0.05)
+    assert spread(layer) == pytest.approx(np.sqrt(2 / (180 * (kernel[-2] + kernel[-1]))), rel=0.05)
     assert not np.any(layer.get_weights()[1])
 
 
 def test_slope_of_the_leaky_units_and_rate_of_the_dropout():
     run = load_run(preset="fixed-angle", overrides=["model.dropout=0.35"])
-    discriminator = build(run.model, run.data).discriminator
+    discriminator = build(run.model, run.data)["discriminator"]
     assert {layer.slope for layer in discriminator.layers if "conv" in layer.name} == {0.3}
     rates = {layer.rate for layer in discriminator.layers if type(layer).__name__ == "EventDropout"}
     assert rates == {0.35}
@@ -185,7 +192,7 @@ def test_slope_of_the_leaky_units_and_rate_of_the_dropout():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_outputs(networks, preset):
     run = load_run(preset=preset)
-    generator, discriminator = networks[preset]
+    generator, discriminator = networks[preset].values()
     rng = np.random.default_rng(0)
     noise = rng.standard_normal((1, noise_size(run.model, run.data))).astype(np.float32)
     showers = generator(latent(noise, {"energy_gev": [150.0], "angle_rad": [1.5]}, run.model, run.data))
@@ -203,7 +210,7 @@ def test_outputs(networks, preset):
 
 
 def test_constraints_give_the_discriminator_no_gradient_and_the_generator_one(networks):
-    discriminator = networks["fixed-angle"].discriminator
+    discriminator = networks["fixed-angle"]["discriminator"]
     showers = tf.constant(np.random.default_rng(1).random((1, 25, 25, 25, 1)).astype(np.float32))
     with tf.GradientTape() as tape:
         tape.watch(showers)
@@ -216,7 +223,7 @@ def test_constraints_give_the_discriminator_no_gradient_and_the_generator_one(ne
 
 def test_bin_counts_are_a_fifth_output():
     run = load_run(preset="fixed-angle", overrides=["model.binCounts=true"])
-    discriminator = build(run.model, run.data).discriminator
+    discriminator = build(run.model, run.data)["discriminator"]
     bins = discriminator(np.zeros((2, 25, 25, 25, 1), np.float32))["bins"]
     np.testing.assert_array_equal(bins, [[0] * 7 + [25**3]] * 2)
     assert count_parameters(discriminator) == 73_402
@@ -226,7 +233,7 @@ def test_bin_counts_are_a_fifth_output():
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
 def test_saved_networks_are_the_same_after_loading(networks, tmp_path):
     showers = np.random.default_rng(2).random((1, 25, 25, 25, 1)).astype(np.float32)
-    discriminator = networks["fixed-angle"].discriminator
+    discriminator = networks["fixed-angle"]["discriminator"]
     discriminator.save(tmp_path / "discriminator.keras")
     again = tf.keras.models.load_model(tmp_path / "discriminator.keras")
     before, after = discriminator(showers), again(showers)

@@ -6,8 +6,7 @@ import tensorflow as tf
 from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 
-from caloscale.models.losses import adversarial_loss
-from caloscale.models.scores import distance, generator_loss
+from caloscale.models.families.gan.losses import adversarial_loss, distance, generator_loss
 from caloscale.spec import LossWeights
 
 N = 200_000

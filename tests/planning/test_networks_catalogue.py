@@ -17,14 +17,17 @@ def test_arithmetic_and_gradients_are_those_of_the_networks(preset):
     run = load_run(preset=preset)
     networks = build(run.model, run.data)
     row = load_networks()[preset]
-    forward = 7 * flops(networks.generator) + 10 * flops(networks.discriminator)
+    forward = 7 * flops(networks["generator"]) + 10 * flops(networks["discriminator"])
     assert row.gflop_per_shower == pytest.approx(forward / 1e9, rel=0.05)
-    for network, megabytes in ((networks.generator, row.generator_mb), (networks.discriminator, row.discriminator_mb)):
+    for network, megabytes in (
+        (networks["generator"], row.generator_mb),
+        (networks["discriminator"], row.discriminator_mb),
+    ):
         parameters = sum(math.prod(weight.shape) for weight in network.trainable_weights)
         assert megabytes == pytest.approx(4 * parameters / 1e6, rel=0.05)
     outputs = sum(
         math.prod(layer.output.shape[1:])
-        for network in (networks.generator, networks.discriminator)
+        for network in (networks["generator"], networks["discriminator"])
         for layer in network.layers
         if layer.trainable_weights and "norm" not in layer.name
     )
@@ -37,6 +40,6 @@ def test_arithmetic_and_gradients_are_those_of_the_networks(preset):
 def test_arithmetic_of_the_compact_network_grows_with_the_cells(rebin):
     run = load_run(preset="compact", overrides=[f"data.preprocessing.rebin={rebin}"])
     networks = build(run.model, run.data)
-    forward = 7 * flops(networks.generator) + 10 * flops(networks.discriminator)
+    forward = 7 * flops(networks["generator"]) + 10 * flops(networks["discriminator"])
     row = load_networks()["compact"].on(math.prod(run.data.shape))
     assert row.gflop_per_shower == pytest.approx(forward / 1e9, rel=0.1)

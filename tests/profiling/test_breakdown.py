@@ -22,10 +22,10 @@ def networks() -> Networks:
     layers = tf.keras.layers
     image, vector = tf.keras.Input((4, 4, 1), name="image"), tf.keras.Input((6,), name="vector")
     x = layers.Conv2D(2, 3, padding="same", name="conv1")(image)
-    return Networks(
-        tf.keras.Model(image, layers.LeakyReLU(name="leaky")(x), name="generator"),
-        tf.keras.Model(vector, layers.Dense(3, name="head_1")(vector), name="discriminator"),
-    )
+    return {
+        "generator": tf.keras.Model(image, layers.LeakyReLU(name="leaky")(x), name="generator"),
+        "discriminator": tf.keras.Model(vector, layers.Dense(3, name="head_1")(vector), name="discriminator"),
+    }
 
 
 def test_costs_of_layers_by_hand():
@@ -108,10 +108,10 @@ def test_a_real_step_by_layer_adds_up():
     built, updates = build(run.model, run.data), run.train.generator_updates
     seen = {(row.name, row.work): row.gflop for row in found.rows}
     for layer in ("conv1", "conv2"):
-        each = 8e-9 * flops_per_layer(built.generator)[layer]
+        each = 8e-9 * flops_per_layer(built["generator"])[layer]
         assert seen[f"generator/{layer}", "forward"] == pytest.approx((1 + updates) * each)
         assert seen[f"generator/{layer}", "kernelGradient"] == pytest.approx(updates * each)
-        each = 8e-9 * flops_per_layer(built.discriminator)[layer]
+        each = 8e-9 * flops_per_layer(built["discriminator"])[layer]
         assert seen[f"discriminator/{layer}", "forward"] == pytest.approx((2 + updates) * each)
         assert seen[f"discriminator/{layer}", "kernelGradient"] == pytest.approx(2 * each)
     assert {row.name.partition("/")[0] for row in found.rows} == {"generator", "discriminator", OUTSIDE}

@@ -37,7 +37,7 @@ def test_a_training_takes_what_was_measured_and_says_so(monkeypatch, caplog):
     with caplog.at_level(logging.INFO, logger="caloscale"):
         state = TrainingState(small_run("train.precision=auto"))
     assert state.run.train.precision == "bfloat16" and "300 in bfloat16" in caplog.text
-    assert {layer.compute_dtype for layer in state.networks.generator.layers} >= {"bfloat16"}
+    assert {layer.compute_dtype for layer in state.networks["generator"].layers} >= {"bfloat16"}
     plain = small_run()
     assert with_measured_precision(plain) is plain
 

@@ -18,16 +18,15 @@ from hypothesis import strategies as st
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from caloscale.models import build, flops
-from caloscale.models.arithmetic import step_flops
+from caloscale.models.optimizers import Schedule
+from caloscale.models.scopes import PARTS, PHASES, part_scope, phase_and_part, phase_scope
 from caloscale.ports import free_ports
 from caloscale.profiling.peak import Peak, measure_peak
 from caloscale.profiling.profile import StepProfiler, describe, divide, keeper
 from caloscale.profiling.result import Profile
-from caloscale.profiling.scopes import PARTS, PHASES, part_scope, phase_and_part, phase_scope
 from caloscale.profiling.trace import COMPILED, INPUT, STEP, Interval, Trace, read_trace, recording
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.training.input import TrainingShowers
-from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, make_steps
 from tests.training.conftest import small_run
 
@@ -226,7 +225,9 @@ def test_the_step_of_the_engine(profile_of_a_training):
     assert sum(share.share for share in profile.shares if share.phase == "rest") < 0.5
     assert profile.steps == 3 and profile.batch == 8 and profile.device == "CPU"
     networks = build(run.model, run.data)
-    work = 8 * step_flops(flops(networks.generator), flops(networks.discriminator), 1)
+    generator, discriminator = (flops(network) for network in networks.values())
+    # Showers; discriminator on real and generated ones; an update of the generator.
+    work = 8 * (generator + 2 * 3 * discriminator + 3 * generator + 2 * discriminator)
     assert profile.gflop_per_step == pytest.approx(1e-9 * work)
     assert profile.gflops == pytest.approx(profile.gflop_per_step / profile.seconds_per_step)
     assert profile.statement.startswith("Limited by") and f"{profile.peak_gflops:.0f}" in profile.statement
@@ -292,7 +293,7 @@ WORKER = """
 import sys
 import tensorflow as tf
 from caloscale.profiling.profile import StepProfiler, divide
-from caloscale.profiling.scopes import part_scope, phase_scope
+from caloscale.models.scopes import part_scope, phase_scope
 
 ring = tf.distribute.experimental.CommunicationImplementation.RING
 options = tf.distribute.experimental.CommunicationOptions(implementation=ring)

@@ -127,7 +127,7 @@ def test_showers_that_the_network_cannot_take_are_refused(preset: str, shape: st
 def test_the_calochallenge_block_of_the_page_is_a_configuration() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "showers.md").read_text()
     run = spec.parse_run(page.split("```yaml\n")[1].split("```")[0])
-    assert run.model.is_compact and run.data.geometry.cells == (16, 9, 45) and run.data.geometry.calibrated
+    assert run.model.family == "compact" and run.data.geometry.cells == (16, 9, 45) and run.data.geometry.calibrated
 
 
 def test_errors_name_the_file(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -84,7 +83,6 @@ LIMITS: list[tuple[type[Block], dict[str, Any], dict[str, Any], dict[str, Any], 
     (Hardware, {"nodes": 2, "workers": 4}, {"placement": "Free"}, {"placement": "Aligned"}, "set placement: Free"),
     (Hardware, {"perNode": 4}, {"acceleratorsPerWorker": 4}, {"acceleratorsPerWorker": 2}, "differ from perNode 4"),
     (Model, {"preset": "fixed-angle"}, {"dropout": 0.99}, {"dropout": 1}, "less than 1"),
-    (Model, {"filters": "multiples-of-16"}, {"preset": "fixed-angle"}, {"preset": "par04"}, "model.preset is par04"),
     (Train, {"deterministic": True}, {"convolutions": "keras"}, {"convolutions": "measured"}, "auto or keras"),
     (Train, {"ecalSumFit": [1.0]}, {"primaries": "uniform"}, {"primaries": "batch"}, "belong together"),
     (
@@ -211,13 +209,6 @@ def test_money_in_files_is_the_same_number_without_exponent(usd: float) -> None:
 
 def test_round_money_has_no_decimals() -> None:
     assert Budget(max_usd=400).model_dump(mode="json")["max_usd"] == "400"
-
-
-@given(st.integers(1, 600))
-def test_filters_are_rounded_up_to_multiples_of_sixteen(published: int) -> None:
-    assert Model(preset="fixed-angle").width(published) == published
-    width = Model(preset="fixed-angle", filters="multiples-of-16").width(published)
-    assert width == 16 * math.ceil(published / 16)
 
 
 class Inner(Block):

@@ -221,7 +221,7 @@ def test_a_generator_with_cells_that_are_not_finite_is_rejected(
 ) -> None:
     """By the command, with a real network: a verdict, no error. Its bad showers count as empty."""
     networks = make_model(tmp_path / TRAINED, "compact", DETECTOR)
-    network = load_network(networks / "generator.keras")
+    network = load_network(networks / "generator.keras", COMPACT.model)
     weights = network.trainable_variables[-1].numpy()
     weights.flat[0] = bad
     network.trainable_variables[-1].assign(weights)

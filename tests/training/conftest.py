@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from caloscale.models import family_of
+from caloscale.models.families.step import Step
 from caloscale.profiling.peak import measure_peak
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
@@ -28,6 +30,12 @@ def pytest_sessionfinish():
 def small_run(*overrides):
     """A run of the compact preset on 7 x 6 x 4 cells, 40 training showers in 5 batches."""
     return load_run(preset="compact", overrides=[*DETECTOR, *overrides])
+
+
+def train_step(run, networks, optimizers, batch, context, schedule):
+    """The step of the run's family."""
+    family = family_of(run.model)
+    return family.train_step(Step(family, run, networks, optimizers, batch, context, schedule))
 
 
 def random_showers(count, seed, shape=(7, 6, 4)):
@@ -63,7 +71,7 @@ def quickly():
     """The preset compact makes small networks, see `quick_networks`; the profile's peak is that of small matrices."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("caloscale.profiling.profile.measure_peak", partial(measure_peak, size=128))
-        patch.setattr("caloscale.models.compact.build_compact", quick_networks)
+        patch.setattr("caloscale.models.families.compact.network.build_compact", quick_networks)
         yield
 
 

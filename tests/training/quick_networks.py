@@ -27,10 +27,8 @@ every step."""
 def quick_networks(model: Model, data: Data) -> Any:
     """Dense networks with dropout and the published outputs, in place of `models.compact.build_compact`."""
     import tensorflow as tf
-
-    from caloscale.models import Networks
-    from caloscale.models.dropout import EventDropout
-    from caloscale.models.layers import constraints
+    from caloscale.models.layers.constraints.constraints import constraints
+    from caloscale.models.layers.constraints.dropout import EventDropout
 
     layers = tf.keras.layers
     latent = tf.keras.Input((model.latent_size,), name="latent")
@@ -44,4 +42,7 @@ def quick_networks(model: Model, data: Data) -> Any:
         "energy": layers.Dense(1, name="energy")(y),
         **constraints(shower, data, bin_counts=False),
     }
-    return Networks(tf.keras.Model(latent, x, name="generator"), tf.keras.Model(shower, outputs, name="discriminator"))
+    return {
+        "generator": tf.keras.Model(latent, x, name="generator"),
+        "discriminator": tf.keras.Model(shower, outputs, name="discriminator"),
+    }

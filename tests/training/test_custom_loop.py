@@ -8,16 +8,18 @@ import tensorflow as tf
 from scipy.stats import kstest
 
 from caloscale.bench.training_work import synthetic_batch
-from caloscale.models import build, convolution, latent, noise_size
+from caloscale.models import build, family_of, latent, noise_size
+from caloscale.models.families.gan.step import Computed, _Tapes, flipped
+from caloscale.models.families.step import Step, StepContext, build_optimizers
+from caloscale.models.layers.constraints import convolution
+from caloscale.models.optimizers import Schedule
 from caloscale.random import EventDraws
 from caloscale.spec import load_run
 from caloscale.training import state as training_state
-from caloscale.training.custom_loop import StepContext, _Step, build_optimizers, flipped, train_step
-from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, compile_step
 from tests.models import needs_bfloat16
 
-from .conftest import random_showers, small_run
+from .conftest import random_showers, small_run, train_step
 from .quick_networks import QUICK, quick_networks
 
 CONSTANT = Schedule(0, "constant")
@@ -115,7 +117,7 @@ def plain_loss(run, outputs, targets, labels, real=None, partner=None):
 
 
 def plain_step(run, networks, optimizers, batch, number):
-    generator, discriminator = networks
+    generator, discriminator = networks.values()
     count = len(batch["energy_gev"])
 
     def section(index):
@@ -166,7 +168,7 @@ def test_step_equals_a_plain_one(case, compiled, request):
     state = TrainingState(run)
     step = compile_step(state, CONSTANT)
     twin = build(run.model, run.data)
-    for copy, network in zip(twin, state.networks):
+    for copy, network in zip(twin.values(), state.networks.values()):
         copy.set_weights(network.get_weights())
     rates = run.train.learning_rate, run.train.discriminator_learning_rate
     optimizers = [PlainOptimizer(run, rate) for rate in rates]
@@ -176,7 +178,7 @@ def test_step_equals_a_plain_one(case, compiled, request):
         expected = plain_step(run, twin, optimizers, batch, number)
         for name, value in expected.items():
             np.testing.assert_allclose(losses[name], value, rtol=2e-4, err_msg=f"{name} of step {number}")
-    for copy, network in zip(twin, state.networks):
+    for copy, network in zip(twin.values(), state.networks.values()):
         for one, other in zip(copy.get_weights(), network.get_weights()):
             np.testing.assert_allclose(other, one, atol=2e-4)
     assert state.steps_made == 2
@@ -187,11 +189,11 @@ def test_the_generator_does_not_change_the_discriminator():
     """Nor the other way round: each tape moves one network."""
     run = small_run(*PLAIN, *QUICK, "train.learningRate=1e-30")
     networks = quick_networks(run.model, run.data)
-    before = [network.get_weights() for network in networks]
+    before = [network.get_weights() for network in networks.values()]
     train_step(run, networks, build_optimizers(run, networks), a_batch(run), StepContext(0, 0.0, 0, 4), CONSTANT)
     unchanged = [
         all(np.allclose(a, b, rtol=0, atol=1e-20) for a, b in zip(weights, network.get_weights()))
-        for weights, network in zip(before, networks)
+        for weights, network in zip(before, networks.values())
     ]
     assert unchanged == [True, False]
 
@@ -246,15 +248,17 @@ def test_energies_drawn_apart_from_the_batch(monkeypatch):
     fit = [0.0018, -0.023, 0.11, -0.28, 2.21]
     run = small_run("train.energyScoreWeight=0", "train.primaries=uniform", f"train.ecalSumFit={fit}")
     networks, fed = build(run.model, run.data), []
-    watched = networks._replace(
-        generator=lambda latents, training: fed.append(latents) or networks.generator(latents, training=training)
+    watched = Computed(
+        lambda latents, training: fed.append(latents) or networks["generator"](latents, training=training),
+        networks["discriminator"],
+        tf.identity,
     )
     batch, context = a_batch(run, 64), StepContext(0, tf.constant(0.0), 0, 64)
-    step = _Step(run, watched, build_optimizers(run, networks), batch, context, CONSTANT)
-    part = step.micro_batches[0]
+    step = Step(family_of(run.model), run, networks, build_optimizers(run, networks), batch, context, CONSTANT)
+    tapes, part = _Tapes(step, watched), step.micro_batches[0]
     energies = []
     for section in (0, 3):
-        _, targets = step.generate(part, step.draws(section, part), training=False)
+        _, targets = tapes.generate(0, part, step.draws(section, part), training=False)
         energy = targets["energy"].numpy()
         np.testing.assert_allclose(fed[-1].numpy()[:, :1], energy, rtol=1e-6)
         np.testing.assert_allclose(targets["ecal_sum"], 50 * np.polyval(fit, energy) * energy, rtol=1e-5)
@@ -284,8 +288,8 @@ def test_only_what_a_step_changes_is_reduced_and_saved(monkeypatch):
     state = TrainingState(run)
     context = StepContext(0, tf.constant(0.0), 0, 8, 2)
     losses = train_step(run, state.networks, state.optimizers, a_batch(run), context, CONSTANT)
-    generator, discriminator = (sum(math.prod(w.shape) for w in n.trainable_weights) for n in state.networks)
-    assert sum(math.prod(w.shape) for w in state.networks.generator.weights) == generator
+    generator, discriminator = (sum(math.prod(w.shape) for w in n.trainable_weights) for n in state.networks.values())
+    assert sum(math.prod(w.shape) for w in state.networks["generator"].weights) == generator
     progress, named = 1, len(losses) - 1
     assert sum(sent) == 2 * discriminator + 2 * generator + progress + named
     weights, average, slots, step = generator + discriminator, generator, 2 * (generator + discriminator), 1
@@ -323,7 +327,7 @@ def test_bfloat16_is_close_and_keeps_weights_losses_and_updates_in_float32():
     half, state = losses_of(small_run(*overrides, "train.precision=bfloat16"), a_batch(small_run()))
     assert {variable.dtype for variable in state.variables().values()} == {tf.float32, tf.int64}
     assert {half[name].dtype for name in half.keys() - {"progress"}} == {tf.float32}
-    convolutions = [layer for layer in state.networks.discriminator.layers if "conv" in layer.name]
+    convolutions = [layer for layer in state.networks["discriminator"].layers if "conv" in layer.name]
     assert {layer.compute_dtype for layer in convolutions} == {"bfloat16"}
     assert tf.keras.mixed_precision.global_policy().name == "float32"
     assert float(half["discriminator_real"]) == pytest.approx(float(full["discriminator_real"]), rel=0.02)
@@ -336,11 +340,11 @@ def test_the_average_follows_the_weights():
     run = small_run(*PLAIN, *QUICK, "train.averageDecay=0.5")
     state = TrainingState(run, build=lambda model, data, **_: quick_networks(model, data))
     step = compile_step(state, CONSTANT)
-    expected = state.networks.generator.get_weights()
+    expected = state.networks["generator"].get_weights()
     for number in range(2):
         step(a_batch(run), 0.0)
         decay = min(0.5, (1 + number) / (10 + number))
-        current = state.networks.generator.get_weights()
+        current = state.networks["generator"].get_weights()
         expected = [decay * a + (1 - decay) * w for a, w in zip(expected, current)]
     for one, other in zip(state.released.get_weights(), expected):
         np.testing.assert_allclose(one, other, atol=1e-6)
@@ -352,10 +356,10 @@ def test_the_published_networks_train_with_the_same_step(preset):
     run = load_run(preset=preset, overrides=["train.batchPerReplica=1"])
     state = TrainingState(run)
     step = compile_step(state, CONSTANT)
-    before = [network.get_weights()[0].copy() for network in state.networks]
+    before = [network.get_weights()[0].copy() for network in state.networks.values()]
     losses = step(a_batch(run, count=1), 0.0)
     assert all(np.isfinite(float(value)) for value in losses.values())
-    for weights, network in zip(before, state.networks):
+    for weights, network in zip(before, state.networks.values()):
         assert not np.array_equal(weights, network.get_weights()[0])
 
 
@@ -364,7 +368,7 @@ def test_keras_layers_are_asked_for_by_one_field(ways, own, monkeypatch):
     """Convolutions and batch normalisation of a network in a training are Keras' own, or neither of them."""
     monkeypatch.setattr(convolution, "vector_width", lambda: convolution.VECTOR)
     state = TrainingState(load_run(preset="fixed-angle", overrides=[f"train.convolutions={ways}"]))
-    network = state.networks.discriminator
+    network = state.networks["discriminator"]
     traced = tf.function(lambda x: network(x, training=True), autograph=False).get_concrete_function(
         tf.TensorSpec((2, *network.input_shape[1:]))
     )
@@ -383,7 +387,7 @@ def test_a_measurement_has_the_showers_of_the_networks(monkeypatch):
     TrainingState(small_run(*overrides))
     assert asked == []
     state = TrainingState(small_run("train.convolutions=measured", *overrides))
-    assert asked == [(state.networks, "bfloat16", 4)]
+    assert [(list(networks), *rest) for networks, *rest in asked] == [(list(state.networks.values()), "bfloat16", 4)]
 
 
 @pytest.mark.integration

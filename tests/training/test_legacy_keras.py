@@ -103,8 +103,8 @@ for network in state.networks:
     network.set_weights([rng.uniform(0.01, 0.1, w.shape).astype(w.dtype) for w in network.get_weights()])
 save_networks(run, [NetworkFile(folder / f"{n}.keras", n, getattr(state.networks, n).get_weights())
                     for n in ("generator", "discriminator")])
-print(tf.keras.Model.__module__, state.networks.generator.layers[3].dtype_policy.name)
-np.savez(folder / "weights.npz", *state.networks.generator.get_weights())
+print(tf.keras.Model.__module__, state.networks["generator"].layers[3].dtype_policy.name)
+np.savez(folder / "weights.npz", *state.networks["generator"].get_weights())
 """
 
 
@@ -124,6 +124,6 @@ def test_what_tf_keras_trained_in_bfloat16_is_saved_as_a_plain_network_of_keras_
             np.testing.assert_array_equal(weight, saved[name])
     run = load_run(preset="fixed-angle")
     plain = build(run.model, run.data)
-    assert [layer.name for layer in generator.layers] == [layer.name for layer in plain.generator.layers]
+    assert [layer.name for layer in generator.layers] == [layer.name for layer in plain["generator"].layers]
     assert {layer.compute_dtype for layer in generator.layers} == {"float32"}
     assert tf.keras.models.load_model(str(tmp_path / "discriminator.keras")).count_params() > 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.training.optimizers import PackedOptimizer, pack, unpack
+from caloscale.models.optimizers import PackedOptimizer, pack, unpack
 
 KERAS = {
     "rmsprop": lambda rate: tf.keras.optimizers.RMSprop(rate, rho=0.9, epsilon=1e-7),

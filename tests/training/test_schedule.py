@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from caloscale.training.schedule import Schedule, progress
+from caloscale.models.optimizers import Schedule
+from caloscale.training.schedule import progress
 
 
 def factor(schedule, step, over=0.0):

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from caloscale.errors import ConfigurationError, DeviceError
-from caloscale.models import convolution
-from caloscale.training.schedule import Schedule
+from caloscale.models.layers.constraints import convolution
+from caloscale.models.optimizers import Schedule
 from caloscale.training.state import TrainingState, replica_step
 from caloscale.training.strategy import Devices, Placement, divide, open_context, resolve, visible_devices, worker_of
 from tests.models import needs_bfloat16

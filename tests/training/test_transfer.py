@@ -11,8 +11,8 @@ import pytest
 from caloscale.detector.sampling import mip_fraction
 from caloscale.errors import CheckpointError, ConfigurationError
 from caloscale.models import build
-from caloscale.models.card import CARD, DISCRIMINATOR, GENERATOR, ModelCard
-from caloscale.models.compact import build_compact
+from caloscale.models.card import CARD, GENERATOR, ModelCard
+from caloscale.models.families.compact.network import build_compact
 from caloscale.models.network_files import NetworkFile, save_networks
 from caloscale.spec import load_run
 from caloscale.training.loop import train
@@ -30,11 +30,10 @@ def trained_model(folder: Path, *overrides: str) -> tuple[Path, list[np.ndarray]
     networks = build(run.model, run.data)
     weights = {
         name: [random.normal(size=weight.shape).astype(np.float32) for weight in network.get_weights()]
-        for name, network in networks._asdict().items()
+        for name, network in networks.items()
     }
     folder.mkdir()
-    files = (("generator", GENERATOR), ("discriminator", DISCRIMINATOR))
-    save_networks(run, [NetworkFile(folder / file, name, weights[name]) for name, file in files])
+    save_networks(run, [NetworkFile(folder / f"{name}.keras", name, weights[name]) for name in networks])
     card = ModelCard.of(run, source="geant4", versions={}, parameters={})
     (folder / CARD).write_text(card.model_dump_json(by_alias=True))
     return folder, weights["generator"]
@@ -45,18 +44,18 @@ def test_what_has_the_same_shape_is_taken_over_and_the_rest_begins_anew(quickly:
     same = small_run(f"train.startFrom={folder}", "train.averageDecay=0.9")
     state = TrainingState(same)
     started = start_from_model(state, same)
-    for network in (state.networks.generator, state.average):
+    for network in (state.networks["generator"], state.average):
         for got, wanted in zip(network.get_weights(), weights):
             np.testing.assert_array_equal(got, wanted)
     assert not started.new and started.weights == sum(
-        int(np.prod(w.shape)) for network in state.networks for w in network.trainable_weights
+        int(np.prod(w.shape)) for network in state.networks.values() for w in network.trainable_weights
     )
 
     three = "data.geometry={cells: [7, 6, 3], layers: [{count: 3, absorberMm: 4}], depthMm: 30}"
     other = small_run(three, f"train.startFrom={folder}")
-    state, fresh = TrainingState(other), TrainingState(other).networks.generator.get_weights()
+    state, fresh = TrainingState(other), TrainingState(other).networks["generator"].get_weights()
     started = start_from_model(state, other)
-    hidden, hidden_bias, cells, cells_bias = state.networks.generator.get_weights()
+    hidden, hidden_bias, cells, cells_bias = state.networks["generator"].get_weights()
     np.testing.assert_array_equal(hidden, weights[0])
     np.testing.assert_array_equal(hidden_bias, weights[1])
     np.testing.assert_array_equal(cells, fresh[2])
@@ -75,13 +74,14 @@ def test_the_mean_response_keeps_its_ratio_to_that_of_the_detector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An absorber of twice the thickness: the first guess of the response follows from the detector."""
-    monkeypatch.setattr("caloscale.models.compact.build_compact", build_compact)  # not the quick networks
+    # Not the quick networks.
+    monkeypatch.setattr("caloscale.models.families.compact.network.build_compact", build_compact)
     folder, _ = trained_model(tmp_path / "model")
     thick = small_run("data.geometry={layers: [{count: 4, absorberMm: 8}], depthMm: 50}", f"train.startFrom={folder}")
     state = TrainingState(thick)
     start_from_model(state, thick)
-    before = build(small_run().model, small_run().data).generator
-    trained = state.networks.generator.get_layer("mean_response").bias.numpy()
+    before = build(small_run().model, small_run().data)["generator"]
+    trained = state.networks["generator"].get_layer("mean_response").bias.numpy()
     index = [weight.path for weight in before.weights].index(before.get_layer("mean_response").bias.path)
     of_model = np.random.default_rng(1)
     drawn = [of_model.normal(size=weight.shape).astype(np.float32) for weight in before.get_weights()][index]
@@ -95,7 +95,7 @@ def test_the_mean_response_keeps_its_ratio_to_that_of_the_detector(
     ("change", "error", "problem"),
     [
         (lambda folder: shutil.rmtree(folder), CheckpointError, "cannot be read"),
-        (lambda folder: (folder / DISCRIMINATOR).unlink(), CheckpointError, "is missing"),
+        (lambda folder: (folder / "discriminator.keras").unlink(), CheckpointError, "is missing"),
         (lambda folder: (folder / GENERATOR).write_bytes(b"PK"), CheckpointError, "truncated"),
     ],
 )

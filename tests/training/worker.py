@@ -37,11 +37,9 @@ class Job:
 def normalised(model, data, *, synchronized=False):
     """Networks of the variable-angle family in small: convolutions, batch normalisation, dropout, all four outputs."""
     import tensorflow as tf
-
-    from caloscale.models import Networks
-    from caloscale.models.dropout import EventDropout
-    from caloscale.models.layers import constraints
-    from caloscale.models.normalization import batch_normalization
+    from caloscale.models.layers.constraints.constraints import constraints
+    from caloscale.models.layers.constraints.dropout import EventDropout
+    from caloscale.models.layers.constraints.normalization import batch_normalization
 
     layers = tf.keras.layers
     x_cells, y_cells, z_cells = data.shape
@@ -62,7 +60,10 @@ def normalised(model, data, *, synchronized=False):
         "energy": layers.Dense(1, name="energy")(y),
         **constraints(shower, data, bin_counts=False),
     }
-    return Networks(tf.keras.Model(latent, x, name="generator"), tf.keras.Model(shower, outputs, name="discriminator"))
+    return {
+        "generator": tf.keras.Model(latent, x, name="generator"),
+        "discriminator": tf.keras.Model(shower, outputs, name="discriminator"),
+    }
 
 
 def work(job: Job) -> None:
@@ -86,10 +87,10 @@ def train_case(job, name, run):
     import tensorflow as tf
 
     from caloscale.models import build
+    from caloscale.models.optimizers import Schedule
     from caloscale.showers.tfrecord.manifest import read_manifest
     from caloscale.training.builtin_loop import fit
     from caloscale.training.input import TrainingShowers
-    from caloscale.training.schedule import Schedule
     from caloscale.training.state import TrainingState, make_steps
     from caloscale.training.strategy import divide, open_context
 
@@ -141,7 +142,7 @@ def packing_error(distribution):
     """Largest difference between sums of gradients over replicas in one all-reduce and in one for each variable."""
     import tensorflow as tf
 
-    from caloscale.training.optimizers import pack, unpack
+    from caloscale.models.optimizers import pack, unpack
 
     strategy = distribution.strategy
 

@@ -62,7 +62,7 @@ def job_of(run: Run, placement: Candidate, *, image: str, data: str, compute: st
     job: dict[str, Any] = {
         "$schema": SCHEMA,
         "type": "command",
-        "display_name": f"{run.model.preset} on {placement.count} x {placement.accelerator}",
+        "display_name": f"{run.model.network} on {placement.count} x {placement.accelerator}",
         "experiment_name": "caloscale",
         "description": f"caloscale train: {run.train.epochs} epochs, {placement.workers} workers x "
         f"{placement.accelerators_per_worker} GPUs; estimate {placement.usd:.2f} USD, "

@@ -38,13 +38,13 @@ def bench_allreduce(run: Run, *, workers: Sequence[int] = WORKERS, rounds: int |
     tapes = gradient_shapes(run)
     latency, bandwidth = measure_loopback()
     times = []
-    with bar(f"bench allreduce {run.model.preset}", len(workers), "rings") as shown:
+    with bar(f"bench allreduce {run.model.network}", len(workers), "rings") as shown:
         for count in workers:
             seconds = _run_workers(count, tapes, rounds or ROUNDS)
             times.append(_time(count, tapes, seconds, latency, bandwidth))
             shown.update(1)
     return AllReduceBench(
-        preset=run.model.preset,
+        preset=run.model.network,
         tapes=len(tapes),
         latency_seconds=latency,
         bytes_per_second=bandwidth,
@@ -54,15 +54,15 @@ def bench_allreduce(run: Run, *, workers: Sequence[int] = WORKERS, rounds: int |
 
 
 def gradient_shapes(run: Run) -> list[Shapes]:
-    """Shapes of the gradients of each tape of a step: discriminator twice, generator for each of its updates."""
+    """Shapes of the gradients of each update of a step."""
     load_tensorflow_quietly()
-    from caloscale.models import build
+    from caloscale.models import build, family_of
 
-    generator, discriminator = (
-        [[int(n) for n in weight.shape] for weight in network.trainable_variables]
-        for network in build(run.model, run.data)
-    )
-    return [discriminator, discriminator, *[generator] * run.train.generator_updates]
+    shapes = {
+        role: [[int(n) for n in weight.shape] for weight in network.trainable_variables]
+        for role, network in build(run.model, run.data).items()
+    }
+    return [shapes[role] for role in family_of(run.model).reduced_roles(run)]
 
 
 def _time(

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from caloscale.training.optimizers import pack, unpack
+from caloscale.models.optimizers import pack, unpack
 
 WARM_UP = 3
 

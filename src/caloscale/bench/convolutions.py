@@ -21,18 +21,19 @@ def bench_convolutions(run: Run, batch: int, *, rounds: int | None = None) -> Co
 
     Raises BenchError when the networks have none.
     """
-    if run.model.is_compact:
-        raise BenchError(f"the networks of {run.model.preset} have no 3D convolution; give --preset variable-angle")
     machine = describe_machine()
     load_tensorflow_quietly()
     from caloscale.models import build
+    from caloscale.profiling.convolutions import convolution_layers
     from caloscale.profiling.peak import with_measured_precision
 
     run = with_measured_precision(run)
     precision, networks = run.train.precision, build(run.model, run.data)
-    layers, peak = time_convolutions(networks._asdict(), batch, precision, rounds or ROUNDS)
+    if not any(map(convolution_layers, networks.values())):
+        raise BenchError(f"the networks of {run.model.network} have no 3D convolution; give --preset variable-angle")
+    layers, peak = time_convolutions(networks, batch, precision, rounds or ROUNDS)
     return ConvolutionsBench(
-        preset=run.model.preset,
+        preset=run.model.network,
         precision=precision,
         batch=batch,
         rounds=rounds or ROUNDS,

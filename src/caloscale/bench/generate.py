@@ -79,7 +79,7 @@ def bench_generate(
                 contenders[runtime, precision] = contender
             except BenchError as error:
                 problems[runtime, precision] = str(error)
-        interleave([reference, *contenders.values()], f"bench generate {run.model.preset}", seconds, rounds)
+        interleave([reference, *contenders.values()], f"bench generate {run.model.network}", seconds, rounds)
     simulated = simulate_some(run) if geant4 and threads is None else None
     times = [_time(("reference", "float32"), reference, reference, batch, simulated)]
     times += [
@@ -99,7 +99,7 @@ def bench_generate(
         if key in contenders or key in problems
     ]
     return GenerateBench(
-        preset=run.model.preset,
+        preset=run.model.network,
         batch=batch,
         streams=streams,
         threads=threads,

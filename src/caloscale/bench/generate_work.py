@@ -26,7 +26,7 @@ def write_untrained(run: Run, folder: Path) -> None:
     networks: Networks = build(run.model, run.data)
     card = ModelCard.of(run, source="parametrised", versions=versions(), parameters=parameters(networks))
     folder.mkdir(parents=True, exist_ok=True)
-    networks.generator.save(folder / GENERATOR)
+    networks["generator"].save(folder / GENERATOR)
     (folder / CARD).write_text(card.model_dump_json(by_alias=True), encoding="utf-8")
 
 
@@ -47,7 +47,7 @@ def runtime_work(
     run = build_run(configuration)
     noise, primaries = _inputs(run, batch)
     if runtime == "keras":
-        network = load_network(Path(folder) / GENERATOR)
+        network = load_network(Path(folder) / GENERATOR, run.model)
 
         def generate() -> Any:
             return network(latent(noise, primaries, run.model, run.data), training=False).numpy()
@@ -73,7 +73,7 @@ def reference_work(
     if threads is not None:
         limit_threads(threads)
     run = build_run(configuration)
-    generator = build_reference(run.model, run.data).generator
+    generator = build_reference(run.model, run.data)["generator"]
     noise, primaries = _inputs(run, batch)
 
     @tf.function(autograph=False)

@@ -33,13 +33,13 @@ def measure_machine(run: Run, *, rounds: int | None = None, seconds: float = SEC
         runtime = {"folder": str(folder), "runtime": "tensorflow", "precision": "float32", "streams": 1}
         step = stack.enter_context(Contender("step", "step", settings))
         generator = stack.enter_context(Contender("generate", "generate", settings | runtime))
-        interleave([step, generator], f"measure {run.model.preset}", seconds, rounds)
+        interleave([step, generator], f"measure {run.model.network}", seconds, rounds)
     simulated = simulate_some(run)
     return MachineSpeed(
         machine_type=run.budget.priced_as.machine_type,
         processor=machine.processor,
         cores=machine.cores,
-        network=run.model.preset,
+        network=run.model.network,
         cells=cells_of(run.data),
         detector=detector_of(run.data),
         batch=batch,

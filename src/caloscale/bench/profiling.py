@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from caloscale.bench.training import sample_shards
 from caloscale.errors import CaloscaleError
+from caloscale.models.optimizers import Schedule
 from caloscale.profiling.breakdown import break_down
 from caloscale.profiling.peak import measure_bandwidth, measure_peak
 from caloscale.profiling.profile import StepProfiler, describe
@@ -18,7 +19,6 @@ from caloscale.profiling.trace import Trace
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.spec import Run
 from caloscale.training.input import TrainingShowers, check_manifest
-from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, make_steps
 
 WARM_UP = 3

@@ -10,21 +10,22 @@ from typing import Any
 
 import tensorflow as tf
 
-from caloscale.models.layers import constraints
-from caloscale.models.networks import Networks, build
+from caloscale.models import Networks, build
+from caloscale.models.layers.constraints.constraints import constraints
 from caloscale.spec import Data, Model
 
 Layers = list[Any]
 
 
 def build_reference(model: Model, data: Data) -> Networks:
-    """Plain networks of a run, with fresh weights. The compact network, which nobody published, is that of `build`."""
-    if model.is_compact:
-        return build(model, data)
-    generator, discriminator = {
+    """Plain networks of a run, with fresh weights. Of other families: those of `build`."""
+    plain = {
         "variable-angle": (_variable_angle_generator(), _variable_angle_discriminator(model)),
         "fixed-angle": (_fixed_angle_generator(), _fixed_angle_discriminator(model)),
-    }[model.preset]
+    }.get(model.family)
+    if plain is None:
+        return build(model, data)
+    generator, discriminator = plain
     latent = tf.keras.Input((model.latent_size,), name="latent")
     shower = tf.keras.Input((*data.shape, 1), name="shower")
     features = _chain(shower, [*discriminator, *_end()])
@@ -33,10 +34,10 @@ def build_reference(model: Model, data: Data) -> Networks:
         "energy": tf.keras.layers.Dense(1, name="energy")(features),
         **constraints(shower, data, bin_counts=model.bin_counts),
     }
-    return Networks(
-        tf.keras.Model(latent, _chain(latent, generator), name="generator"),
-        tf.keras.Model(shower, outputs, name="discriminator"),
-    )
+    return {
+        "generator": tf.keras.Model(latent, _chain(latent, generator), name="generator"),
+        "discriminator": tf.keras.Model(shower, outputs, name="discriminator"),
+    }
 
 
 def copy_weights(source: Any, target: Any) -> None:

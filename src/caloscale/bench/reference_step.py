@@ -1,7 +1,7 @@
 """The published step, written plainly: the truth for the step that trains, and what its speed is compared with.
 
-Plain layers (`models.reference`), four tapes one after the other, an update of every variable by its optimiser, all in
-one tf.function with TensorFlow's default threads. What is random is an argument, so that two steps can be held
+Plain layers (`reference_networks`), four tapes one after the other, an update of every variable by its optimiser, all
+in one tf.function with TensorFlow's default threads. What is random is an argument, so that two steps can be held
 together.
 """
 
@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from caloscale.models import Networks, latent, noise_size
-from caloscale.models.losses import adversarial_loss
-from caloscale.models.scores import generator_loss
+from caloscale.models.families.gan.losses import adversarial_loss, generator_loss
 from caloscale.spec import Run
 
 
@@ -52,7 +51,7 @@ def reference_optimizers(run: Run, networks: Networks) -> ReferenceOptimizers:
 
     of_discriminator = train.discriminator_learning_rate or train.learning_rate
     return ReferenceOptimizers(
-        one(train.learning_rate, networks.generator), one(of_discriminator, networks.discriminator)
+        one(train.learning_rate, networks["generator"]), one(of_discriminator, networks["discriminator"])
     )
 
 
@@ -83,10 +82,10 @@ def reference_step(
     for cells, labels in ((batch["cells"][..., None], draws.real_labels), (fake, draws.fake_labels)):
         outputs, gradients = _discriminator_tape(run, networks, cells, labels, targets)
         seen.append(outputs)
-        optimizers.discriminator.apply_gradients(zip(gradients, networks.discriminator.trainable_variables))
+        optimizers.discriminator.apply_gradients(zip(gradients, networks["discriminator"].trainable_variables))
     for noise in draws.updates:
         gradients = _generator_tape(run, networks, batch, noise, targets, *seen)
-        optimizers.generator.apply_gradients(zip(gradients, networks.generator.trainable_variables))
+        optimizers.generator.apply_gradients(zip(gradients, networks["generator"].trainable_variables))
 
 
 def _targets(run: Run, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,20 +98,20 @@ def _targets(run: Run, batch: Mapping[str, Any]) -> dict[str, Any]:
 
 def _generate(run: Run, networks: Networks, batch: Mapping[str, Any], noise: Any, *, training: bool) -> Any:
     inputs = latent(noise, batch, run.model, run.data)
-    return networks.generator(inputs, training=training)
+    return networks["generator"](inputs, training=training)
 
 
 def _discriminator_tape(
     run: Run, networks: Networks, cells: Any, labels: Any, targets: dict[str, Any]
 ) -> tuple[Any, list[Any]]:
     with tf.GradientTape() as tape:
-        outputs = dict(networks.discriminator(cells, training=True))
+        outputs = dict(networks["discriminator"](cells, training=True))
         # What only the showers themselves can say (counts, profiles): the real ones come first and set the target.
         for name in outputs.keys() - targets.keys() - {"real_fake"}:
             targets[name] = outputs[name]
         per_shower, _ = adversarial_loss(outputs, targets, labels, run.train.loss_weights)
         loss = tf.reduce_mean(per_shower)
-    return outputs, tape.gradient(loss, networks.discriminator.trainable_variables)
+    return outputs, tape.gradient(loss, networks["discriminator"].trainable_variables)
 
 
 def _generator_tape(
@@ -126,7 +125,7 @@ def _generator_tape(
 ) -> list[Any]:
     train = run.train
     with tf.GradientTape() as tape:
-        outputs = networks.discriminator(_generate(run, networks, batch, noise, training=True), training=True)
+        outputs = networks["discriminator"](_generate(run, networks, batch, noise, training=True), training=True)
         per_shower, _ = generator_loss(
             outputs,
             targets,
@@ -137,5 +136,5 @@ def _generator_tape(
             energy_score_weight=train.energy_score_weight,
         )
         loss = tf.reduce_mean(per_shower)
-    gradients: list[Any] = tape.gradient(loss, networks.generator.trainable_variables)
+    gradients: list[Any] = tape.gradient(loss, networks["generator"].trainable_variables)
     return gradients

@@ -43,10 +43,10 @@ def bench_step(run: Run, batch: int, *, rounds: int | None = None, seconds: floa
                 (PRODUCT, {"precision": precision}, {}),
             )
         )
-        interleave([ours, reference, product], f"bench step {run.model.preset}", seconds, rounds)
+        interleave([ours, reference, product], f"bench step {run.model.network}", seconds, rounds)
     own, plainly, faster = ours.timing(1 / batch), reference.timing(1 / batch), ratios(reference, ours)
     return StepBench(
-        preset=run.model.preset,
+        preset=run.model.network,
         precision=precision,
         batch=batch,
         seconds_per_event=own.median,
@@ -91,11 +91,11 @@ def bench_input(
         order = {"configuration": configuration, "batch": batch}
         environment = processor_variables(run.train)
         step = stack.enter_context(Contender("step", "step", order, environment=environment))
-        interleave([pipeline, step], f"bench input {run.model.preset}", seconds, rounds)
+        interleave([pipeline, step], f"bench input {run.model.network}", seconds, rounds)
     per_epoch = pipeline.facts["showers"]
     per_shower, consumed = pipeline.timing(1 / per_epoch), step.timing(1 / batch)
     return InputBench(
-        preset=run.model.preset,
+        preset=run.model.network,
         batch=batch,
         showers=per_epoch,
         source=str(dataset) if dataset else "parametrised",

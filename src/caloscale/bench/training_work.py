@@ -16,8 +16,8 @@ import tensorflow as tf
 from caloscale.bench.reference_networks import build_reference
 from caloscale.bench.reference_step import reference_optimizers, reference_step
 from caloscale.bench.worker import Work
-from caloscale.models import flops
-from caloscale.models.arithmetic import step_flops
+from caloscale.models import family_of
+from caloscale.models.optimizers import Schedule
 from caloscale.profiling.peak import SIZE
 from caloscale.sagips.networks import Perceptron
 from caloscale.sagips.optimizers import make_optimizer
@@ -27,7 +27,6 @@ from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.spec import Run, build_run, parse_solver_run
 from caloscale.training.input import TrainingShowers
 from caloscale.training.processor import set_suitable_threads
-from caloscale.training.schedule import Schedule
 from caloscale.training.state import TrainingState, compile_step
 
 HIT_SHARE = 0.03
@@ -66,13 +65,9 @@ def our_step(configuration: dict[str, Any], batch: int) -> tuple[Work, dict[str,
         for _ in range(units):
             losses = step(showers, over)
         # Reading a loss waits for the step where it runs on an accelerator.
-        _must_be_finite(float(losses["generator"]))
+        _must_be_finite(float(sum(losses.values())))
 
-    networks = state.networks
-    arithmetic = step_flops(
-        flops(networks.generator, folded=True), flops(networks.discriminator), run.train.generator_updates
-    )
-    return work, {"flopPerEvent": arithmetic}
+    return work, {"flopPerEvent": state.family.step_flops(run, state.networks)}
 
 
 def reference_step_work(configuration: dict[str, Any], batch: int) -> tuple[Work, dict[str, Any]]:
@@ -86,15 +81,14 @@ def reference_step_work(configuration: dict[str, Any], batch: int) -> tuple[Work
     @tf.function(autograph=False)
     def step() -> Any:
         reference_step(run, networks, optimizers, showers)
-        return networks.generator.trainable_variables[0][0, 0]
+        return networks["generator"].trainable_variables[0][0, 0]
 
     def work(units: int) -> None:
         for _ in range(units):
             some_weight = step()
         _must_be_finite(float(some_weight))
 
-    arithmetic = step_flops(flops(networks.generator), flops(networks.discriminator), run.train.generator_updates)
-    return work, {"flopPerEvent": arithmetic}
+    return work, {"flopPerEvent": family_of(run.model).step_flops(run, networks, folded=False)}
 
 
 def large_product(precision: str, size: int = SIZE) -> tuple[Work, dict[str, Any]]:

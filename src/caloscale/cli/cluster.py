@@ -145,7 +145,7 @@ def _refuse(options: Mapping[str, object], to: Target) -> None:
 def _new_name(run: AnyRun) -> str:
     from caloscale.spec import SolverRun
 
-    preset = run.solver.preset if isinstance(run, SolverRun) else run.model.preset
+    preset = run.solver.preset if isinstance(run, SolverRun) else run.model.network
     return f"{preset}-{dt.datetime.now():%y%m%d-%H%M%S}"
 
 

@@ -133,6 +133,7 @@ def _measured(
 ) -> tuple[Run, int]:
     """What is profiled, and the batch; loads TensorFlow."""
     from caloscale.errors import ConfigurationError
+    from caloscale.models import family_of
     from caloscale.spec import load_run
     from caloscale.tensorflow_import import load_tensorflow_quietly
     from caloscale.training.processor import set_processor
@@ -147,7 +148,7 @@ def _measured(
     run = load_run(source, preset=preset or (None if source else "compact"), overrides=overrides or ())
     set_processor(run, os.environ)
     load_tensorflow_quietly()
-    return run, batch or (32 if run.model.is_compact else 8)
+    return run, batch or family_of(run.model).batch_of_measurements
 
 
 def _break_down(
@@ -231,6 +232,7 @@ def bench(
     """
     from caloscale.bench.tables import Bench, bench_tables, machine_text
     from caloscale.cli.tables import console, table
+    from caloscale.models import family_of
     from caloscale.spec import load_run
     from caloscale.storage.atomic import write_text
 
@@ -238,7 +240,7 @@ def bench(
     of_training = precision is not None and (what, precision) != (What.GENERATE, Precision.INT8)
     chosen = [*(overrides or ()), *([f"train.precision={precision}"] if of_training else [])]
     run = load_run(preset=preset, overrides=chosen)
-    size = batch or (32 if run.model.is_compact else 8)
+    size = batch or family_of(run.model).batch_of_measurements
     # Only what is asked for is loaded.
     made: Bench
     if what is What.STEP:

@@ -113,7 +113,7 @@ def _observed(run: Run, status: RunStatus, last: Attempt) -> MeasuredTraining | 
     if showers // placed.global_batch != per_epoch:
         return None
     return MeasuredTraining(
-        network=run.model.preset,
+        network=run.model.network,
         workers=placed.workers,
         batch_per_replica=placed.batch_per_replica,
         showers=showers,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 from collections.abc import Callable, Mapping
@@ -19,19 +20,19 @@ from caloscale.errors import CheckpointError, InputError
 from caloscale.inference.primaries import Primaries, Span, broadcast
 from caloscale.inference.runtime import Floats, Runtime, RuntimeName, cores
 from caloscale.inference.stream import generate_table
-from caloscale.models import latent, noise_size
+from caloscale.models import family_of
 from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard, read_card, read_configuration
-from caloscale.models.compact_merged import FORMS, merged_compact
-from caloscale.models.convolution import check_precision
-from caloscale.models.merged import merged
+from caloscale.models.layers.constraints.constraints.constraints.convolution import check_precision
 from caloscale.models.network_files import load_network
 from caloscale.showers.arrays import Showers
 from caloscale.showers.preprocessing import to_gev
 from caloscale.spec import Run
 
+log = logging.getLogger(__name__)
+
 
 class Generator(Runtime):
-    """A trained generator in TensorFlow: network and preprocessing as one compiled graph (`models.merged`)."""
+    """A trained generator in TensorFlow: network and preprocessing as one compiled graph."""
 
     def __init__(
         self,
@@ -43,7 +44,8 @@ class Generator(Runtime):
         streams: int = 1,
         threads: int | None = None,
     ) -> None:
-        noise = noise_size(run.model, run.data)
+        self.family = family_of(run.model)
+        noise = self.family.noise_size(run.model, run.data)
         super().__init__(card, noise, precision=precision, streams=streams, threads=threads)
         self.network, self.run = network, run
 
@@ -133,15 +135,10 @@ class Generator(Runtime):
         )
 
     def _merged(self, runtime: RuntimeName) -> Callable[[Any], Any]:
-        """From the latent vector to GeV; layer by layer for a network that cannot be merged."""
+        """From the network's input to GeV; layer by layer where the family has no other form."""
         preprocessing, precision = self.card.preprocessing, self.precision if runtime == "tensorflow" else "float32"
         try:
-            if not self.run.model.is_compact:
-                in_network_units = merged(self.network, precision, rounded_later=runtime == "openvino")
-                return lambda inputs: to_gev(in_network_units(inputs)[..., 0], preprocessing)
-            if self.run.data.spans:
-                raise ValueError("the layers of a further condition cannot be merged")
-            in_gev = merged_compact(self.network, self.run.data, FORMS[runtime], precision)
+            cells_of, unit = self.family.fast_form(self.network, self.run, runtime, precision)
         except ValueError as error:
             if precision != "float32":
                 raise InputError(
@@ -150,18 +147,21 @@ class Generator(Runtime):
                     value=precision,
                     remedy="use --precision float32",
                 ) from error
+            log.info("%s: the network is computed layer by layer: %s", runtime, error)
             return lambda inputs: to_gev(self.network(inputs, training=False)[..., 0], preprocessing)
+        if unit == "network":
+            return lambda inputs: to_gev(cells_of(inputs), preprocessing)
         smallest = max(np.float32(preprocessing.threshold_gev), np.finfo(np.float32).tiny)
 
         def above_threshold(inputs: Any) -> Any:
-            cells = in_gev(inputs)
+            cells = cells_of(inputs)
             # Not tf.where, which becomes nine operations in ONNX. A cell that is not finite stays so.
             return cells * tf.cast(cells >= smallest, tf.float32)
 
         return above_threshold
 
     def _latent(self, noise: Any, *columns: Any) -> Any:
-        return latent(noise, dict(zip(self.card.columns, columns)), self.run.model, self.run.data)
+        return self.family.latent(noise, dict(zip(self.card.columns, columns)), self.run.model, self.run.data)
 
     def _compiled(self, function: Callable[..., Any]) -> Any:
         return tf.function(
@@ -225,7 +225,7 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
     card = read_card(folder)
     path = folder / UNTRAINED / GENERATOR if untrained else folder / GENERATOR
     run = read_configuration(folder)
-    network = load_network(path)
+    network = load_network(path, run.model)
     expected = (tuple(network.input_shape[1:]), tuple(network.output_shape[1:]))
     if expected != ((card.latent_size,), (*card.shape, 1)):
         raise CheckpointError(

@@ -1,4 +1,4 @@
-"""The networks: generators and discriminators, their physics constraints and their loss.
+"""The networks: families of generators, their layers, and the files of trained ones.
 
 Imports are late: who only reads a model card needs no TensorFlow.
 """
@@ -10,16 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from caloscale.models.arithmetic import flops, flops_per_layer
-    from caloscale.models.networks import Networks, build, count_parameters, for_training, judged, latent, noise_size
+    from caloscale.models.families.family import (
+        Family,
+        Networks,
+        build,
+        count_parameters,
+        family_of,
+        latent,
+        noise_size,
+    )
 
 __all__ = [
+    "Family",
     "Networks",
     "build",
     "count_parameters",
+    "family_of",
     "flops",
     "flops_per_layer",
-    "for_training",
-    "judged",
     "latent",
     "noise_size",
 ]
@@ -29,5 +37,5 @@ def __getattr__(name: str) -> Any:
     """Load a network's module when it is first asked for."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "arithmetic" if name.startswith("flops") else "networks"
+    module = "arithmetic" if name.startswith("flops") else "families.family"
     return getattr(import_module(f"{__name__}.{module}"), name)

@@ -6,7 +6,7 @@ import math
 
 import tensorflow as tf
 
-from caloscale.models.folding import UpsampledConv3D
+from caloscale.models.layers.constraints.folding import UpsampledConv3D
 
 
 def flops_per_layer(network: tf.keras.Model, *, folded: bool = False) -> dict[str, int]:
@@ -38,15 +38,6 @@ def flops_per_layer(network: tf.keras.Model, *, folded: bool = False) -> dict[st
 def flops(network: tf.keras.Model, *, folded: bool = False) -> int:
     """Floating-point operations of one shower's forward pass: the sum of `flops_per_layer`."""
     return sum(flops_per_layer(network, folded=folded).values())
-
-
-def step_flops(generator: int, discriminator: int, generator_updates: int) -> int:
-    """Floating-point operations of a training step for each of its showers, from the two forward passes.
-
-    Both gradients of a layer cost as much as its forward pass each. Generated showers: G. Discriminator on real and on
-    generated ones: 3 D each. Each update of the generator: 3 G, and 2 D, whose weights need no gradient there.
-    """
-    return generator + 6 * discriminator + generator_updates * (3 * generator + 2 * discriminator)
 
 
 def _size(shape: tf.TensorShape) -> int:

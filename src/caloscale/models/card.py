@@ -8,12 +8,13 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from caloscale.errors import CheckpointError, ConfigurationError
+from caloscale.models.families.family import family_of
 from caloscale.spec import Run, build_run
 from caloscale.spec.data import Geometry, Preprocessing, PrimaryRanges
 
 CARD = "model.json"
 GENERATOR = "generator.keras"
-DISCRIMINATOR = "discriminator.keras"
+"""Networks are files by the name of their role."""
 UNTRAINED = "untrained"
 """Folder within the model's with the generator as it was before its first step."""
 REJECTED = "REJECTED.md"
@@ -26,7 +27,7 @@ class ModelCard(PrimaryRanges):
     """What is needed to use a generator."""
 
     preset: str
-    """The network."""
+    """The preset."""
     shape: tuple[int, int, int]
     """Cells of a shower, after re-binning."""
     latent_size: int
@@ -50,7 +51,7 @@ class ModelCard(PrimaryRanges):
     deviation: float
     """Its figure of merit on validation showers."""
     parameters: dict[str, int]
-    """Trainable parameters of generator and discriminator."""
+    """Trainable parameters of each network, by role."""
 
     @classmethod
     def of(
@@ -70,7 +71,7 @@ class ModelCard(PrimaryRanges):
         return cls(
             preset=run.model.preset,
             shape=data.shape,
-            latent_size=run.model.latent_size,
+            latent_size=family_of(run.model).latent_size(run.model, data),
             preprocessing=data.preprocessing,
             geometry=data.geometry,
             **{name: getattr(data, name) for name in PrimaryRanges.model_fields},
@@ -123,13 +124,15 @@ def read_start(folder: Path, run: Run) -> Run:
     Raises CheckpointError, and ConfigurationError for a model of another preset or another primary.
     """
     trained = read_configuration(folder)
-    if trained.model.preset != run.model.preset:
-        raise ConfigurationError(
-            f"is a model of the preset {trained.model.preset}, this run has {run.model.preset}",
-            field="train.startFrom",
-            value=run.train.start_from,
-            remedy=f"set model.preset to {trained.model.preset}, or give another model",
-        )
+    for field in ("preset", "family"):
+        theirs, ours = getattr(trained.model, field), getattr(run.model, field)
+        if theirs != ours:
+            raise ConfigurationError(
+                f"is a model of the {field} {theirs}, this run has {ours}",
+                field="train.startFrom",
+                value=run.train.start_from,
+                remedy=f"set model.{field} to {theirs}, or give another model",
+            )
     if trained.data.particle != run.data.particle:
         raise ConfigurationError(
             f"is a model of showers of {trained.data.particle_text}, this run has showers of {run.data.particle_text}",

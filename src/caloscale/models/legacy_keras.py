@@ -106,7 +106,7 @@ def save_with_keras_3(run: Run, files: Sequence[NetworkFile]) -> None:
             save_weights(Path(folder) / f"{index}.npz", weights)
         (Path(folder) / "run.json").write_text(run.model_dump_json(by_alias=True), encoding="utf-8")
         environment = {name: value for name, value in os.environ.items() if name not in (VARIABLE, "TF_CONFIG")}
-        named = [f"{network}={Path(file).absolute()}" for file, network, _ in files]
+        named = [f"{role}={Path(file).absolute()}" for file, role, _ in files]
         done = subprocess.run(
             [sys.executable, "-m", __name__, folder, *named],
             env={**environment, "CUDA_VISIBLE_DEVICES": "-1"},
@@ -125,16 +125,16 @@ def _several(environment: Mapping[str, str]) -> bool:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """The process of `save_with_keras_3`: a folder with run.json and numbered weights, then network=file in order."""
+    """The process of `save_with_keras_3`: a folder with run.json and numbered weights, then role=file in order."""
     from caloscale.models.network_files import NetworkFile, load_weights, save_networks
 
     folder, *named = arguments
     run = Run.model_validate_json((Path(folder) / "run.json").read_bytes())
     files = []
     for index, argument in enumerate(named):
-        network, _, file = argument.partition("=")
+        role, _, file = argument.partition("=")
         weights = load_weights(Path(folder) / f"{index}.npz")
-        files.append(NetworkFile(Path(file), "generator" if network == "generator" else "discriminator", weights))
+        files.append(NetworkFile(Path(file), role, weights))
     save_networks(run, files)
 
 

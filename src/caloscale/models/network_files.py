@@ -1,7 +1,7 @@
 """Networks as .keras files that Keras 3 loads, and weights as .npz files.
 
 A network may have been trained in bfloat16 or with synchronised batch normalisation. The file holds the network of the
-preset in float32 with the trained weights, which have the same order in all of these.
+family in float32 with the trained weights, which have the same order in all of these.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError
 from caloscale.models import legacy_keras
-from caloscale.models.networks import build
-from caloscale.spec import Run
+from caloscale.models.families.family import build, family_of
+from caloscale.spec import Model, Run
 
 Weights = Sequence[NDArray[np.float32]]
 
@@ -26,7 +26,7 @@ class NetworkFile(NamedTuple):
     """A .keras file that is to be written."""
 
     file: Path
-    network: Literal["generator", "discriminator"]
+    role: str
     weights: Weights
 
 
@@ -36,8 +36,8 @@ def save_networks(run: Run, files: Sequence[NetworkFile]) -> None:
         legacy_keras.save_with_keras_3(run, files)
         return
     networks = build(run.model, run.data)
-    for file, name, weights in files:
-        network: Any = getattr(networks, name)
+    for file, role, weights in files:
+        network: Any = networks[role]
         network.set_weights(list(weights))
         network.save(str(file))
 
@@ -56,18 +56,12 @@ def load_weights(file: Path) -> Weights:
         return [saved[name] for name in sorted(saved.files)]
 
 
-def load_network(file: Path) -> Any:
-    """The Keras model that `save_networks` wrote. Raises CheckpointError for a file that is missing or damaged."""
+def load_network(file: Path, model: Model) -> Any:
+    """The Keras model that `save_networks` wrote for a run. CheckpointError for a file that is missing or damaged."""
     import tensorflow as tf
 
-    # The layers of all presets must be known to Keras before a network is read.
-    import caloscale.models.compact_layers
-    import caloscale.models.convolution
-    import caloscale.models.dropout
-    import caloscale.models.layers
-    import caloscale.models.measurement_layers
-    import caloscale.models.normalization  # noqa: F401
-
+    # Its layers must be known to Keras before a network is read.
+    family_of(model).load_layers()
     remedy = "train again, or copy the whole model folder"
     if not file.is_file():
         raise CheckpointError("is missing", file=file, remedy=remedy)

@@ -16,16 +16,14 @@ from typing import Literal, NamedTuple
 import tensorflow as tf
 
 from caloscale.models import Networks, flops_per_layer
+from caloscale.models.scopes import phase_and_part
 from caloscale.profiling.peak import Peak
 from caloscale.profiling.profile import charge, is_matrix
 from caloscale.profiling.result import Breakdown, Row, Work
-from caloscale.profiling.scopes import phase_and_part
 from caloscale.profiling.trace import Interval, Trace
 from caloscale.spec import Run
 
 OUTSIDE = "outside of layers"
-_LAYER = re.compile(r"(?:^|/)(generator|discriminator)(?:_\d+)?/([^/]+)")
-_CALL = re.compile(r"^.*?(?:^|/)(?:generator|discriminator)(?:_\d+)?/")
 _OF_KINDS: tuple[tuple[str, Work], ...] = (("BackpropInput", "inputGradient"), ("BackpropFilter", "kernelGradient"))
 
 
@@ -43,9 +41,9 @@ class LayerCost(NamedTuple):
 
 
 def layer_costs(networks: Networks) -> dict[str, LayerCost]:
-    """By network/layer."""
+    """By network/layer. Names of networks are their roles."""
     costs = {}
-    for role, network in networks._asdict().items():
+    for role, network in networks.items():
         arithmetic = flops_per_layer(network, folded=True)
         makers = {
             id(tensor): f"{role}/{layer.name}" for layer in network.layers for tensor in tf.nest.flatten(layer.output)
@@ -61,7 +59,8 @@ def layer_costs(networks: Networks) -> dict[str, LayerCost]:
 
 def layer_of(name: str, layers: Mapping[str, LayerCost]) -> str:
     """network/layer of an operation by its name, `OUTSIDE` for none. A scope that is entered again has a number."""
-    for role, scope in _LAYER.findall(name):
+    roles = "|".join(sorted({layer.partition("/")[0] for layer in layers}))
+    for role, scope in re.findall(rf"(?:^|/)({roles})(?:_\d+)?/([^/]+)", name):
         for layer in (f"{role}/{scope}", f"{role}/{re.sub(r'_[0-9]+$', '', scope)}"):
             if layer in layers:
                 return layer
@@ -112,11 +111,11 @@ def break_down(
         figures: dict[str, float] = {}
         if by == "layer" and name in costs and work != "optimizer":
             cost = costs[name]
-            passes = len(mine) / steps / _operations_of_a_pass(mine)
+            passes = len(mine) / steps / _operations_of_a_pass(mine, name)
             traffic = itemsize * passes * (batch * cost.elements + cost.weights)
             figures = {"mib": traffic / 2**20}
             if cost.flop is not None and products[name, work]:
-                each = _operations_of_a_pass(products[name, "forward"] or products[name, work])
+                each = _operations_of_a_pass(products[name, "forward"] or products[name, work], name)
                 figures["gflop"] = 1e-9 * cost.flop * batch * len(products[name, work]) / steps / each
             least = max(figures.get("gflop", 0.0) / peak.gflops, 1e-9 * traffic / gigabytes_per_second)
             figures["limit_milliseconds"] = 1e3 * least
@@ -132,7 +131,7 @@ def break_down(
         )
     return Breakdown(
         by=by,
-        preset=run.model.preset,
+        preset=run.model.network,
         precision=peak.precision,
         batch=batch,
         steps=steps,
@@ -145,8 +144,8 @@ def break_down(
     )
 
 
-def _operations_of_a_pass(names: list[str]) -> float:
+def _operations_of_a_pass(names: list[str], layer: str) -> float:
     """Operations of a layer in one call of its network: each call has a scope of its own."""
-    different = set(names)
-    calls = {found[0] for found in map(_CALL.match, different) if found}
+    different, call = set(names), re.compile(rf"^.*?(?:^|/){layer.partition('/')[0]}(?:_\d+)?/")
+    calls = {found[0] for found in map(call.match, different) if found}
     return len(different) / max(len(calls), 1)

@@ -9,7 +9,7 @@ import time
 
 import tensorflow as tf
 
-from caloscale.models.convolution import has_bfloat16
+from caloscale.models.layers.convolution import has_bfloat16
 from caloscale.spec import Run
 from caloscale.spec.block import Block
 

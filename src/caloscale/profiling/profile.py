@@ -17,11 +17,10 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from caloscale.errors import StorageError
-from caloscale.models import Networks, flops
-from caloscale.models.arithmetic import step_flops
+from caloscale.models import Networks, family_of
+from caloscale.models.scopes import PARTS, phase_and_part
 from caloscale.profiling.peak import Peak, measure_peak
 from caloscale.profiling.result import Limit, Profile, Share
-from caloscale.profiling.scopes import PARTS, PHASES, phase_and_part
 from caloscale.profiling.trace import INPUT, STEP, Interval, Trace, annotation, recording
 from caloscale.spec import Run
 from caloscale.storage.atomic import write_text
@@ -112,12 +111,10 @@ def describe(trace: Trace, run: Run, networks: Networks, batch: int, peak: Peak)
     """The profile of the traced steps, each on ``batch`` showers. Raises ValueError without a whole step."""
     spent, waited, idle, matrix, seconds = divide(trace)
     steps = len(trace.steps)
-    per_shower = step_flops(
-        flops(networks.generator, folded=True), flops(networks.discriminator), run.train.generator_updates
-    )
-    gflop = 1e-9 * batch * per_shower
+    family = family_of(run.model)
+    gflop = 1e-9 * batch * family.step_flops(run, networks)
     busy = sum(spent.values())
-    order = [(phase, part) for phase in (*PHASES, "rest") for part in PARTS]
+    order = [(phase, part) for phase in (*family.phases, "rest") for part in PARTS]
     shares = tuple(
         Share(phase=_camel(phase), part=_camel(part), share=spent[phase, part] / seconds)
         for phase, part in order
@@ -134,7 +131,7 @@ def describe(trace: Trace, run: Run, networks: Networks, batch: int, peak: Peak)
     }
     limit, statement = _judge(figures)
     return Profile(
-        preset=run.model.preset,
+        preset=run.model.network,
         precision=peak.precision,
         device=device_kind(),
         batch=batch,

@@ -15,7 +15,8 @@ class Share(Block):
     """A part of a phase of the step."""
 
     phase: str
-    """fakes, discriminatorReal, discriminatorFake, generator; or rest: learning rates, averages, counters."""
+    """A phase of the family, of a GAN fakes, discriminatorReal, discriminatorFake, generator; or rest: learning rates,
+    averages, counters."""
     part: str
     """forward, backPropagation, allReduce, optimizer."""
     share: float

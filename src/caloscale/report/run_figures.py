@@ -17,6 +17,7 @@ LARGEST_NUMBER_OF_CURVES = 16
 LONG = 120
 """Points from which on a curve is smoothed, its points shown pale behind."""
 PHASES = {
+    # Other families' phases are shown by their names.
     "fakes": "showers for the discriminator",
     "discriminatorReal": "discriminator, real",
     "discriminatorFake": "discriminator, generated",
@@ -138,13 +139,14 @@ def stage_times(stages: Sequence[StageUse]) -> Drawing | None:
 
 
 def shares_of(profile: Profile) -> dict[str, dict[str, float]]:
-    """Share by phase and part, all phases and parts, with what belongs to no phase in a row of its own.
+    """Share by phase and part, with what belongs to no phase in a row of its own.
 
     All shares together are 1.
     """
-    shares = {title: dict.fromkeys(PARTS, 0.0) for title in PHASES.values()}
+    shares: dict[str, dict[str, float]] = {}
     for share in profile.shares:
-        shares[PHASES[share.phase]][share.part] += share.share
+        title = PHASES.get(share.phase, words(share.phase))
+        shares.setdefault(title, dict.fromkeys(PARTS, 0.0))[share.part] += share.share
     shares["no operation"] = dict.fromkeys(PARTS, 0.0) | {"inputWait": profile.input_wait, "idle": profile.idle}
     return shares
 

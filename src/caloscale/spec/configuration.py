@@ -14,9 +14,10 @@ from typing import Any, Generic, TypeVar, get_args
 import yaml
 from pydantic import ValidationError
 
-from caloscale.errors import ConfigurationError, cut
+from caloscale.errors import ConfigurationError, InvalidValueError, cut
 from caloscale.spec import document
 from caloscale.spec.block import Block
+from caloscale.spec.family import find_family, installed
 from caloscale.spec.model import Preset
 from caloscale.spec.problem import Location, list_problems, suggest
 from caloscale.spec.run import Run
@@ -118,7 +119,8 @@ def parse_solver_run(text: str) -> SolverRun:
 
 def parse_any_run(text: str) -> Run | SolverRun:
     """The run of a YAML (or JSON) text: a solver run where it has a block solver and no model."""
-    return build_any_run(_parse_parameter(text))
+    raw = _parse_parameter(text)
+    return _build(_workload_of(raw), [_Layer("", raw)], None)
 
 
 def _parse_parameter(text: str) -> dict[str, Any]:
@@ -130,8 +132,10 @@ def _parse_parameter(text: str) -> dict[str, Any]:
 def build_any_run(raw: Mapping[str, Any], *, file: object = None) -> Run | SolverRun:
     """The run of a raw mapping such as the spec of a TrainingRun: a solver run where it has a block solver and no
     model.
+
+    Its family of generators need not be installed here: the machines that train have it, and check its settings.
     """
-    return _build(_workload_of(raw), [_Layer("" if file is None else str(file), raw)], file)
+    return _build(_workload_of(raw), [_Layer("" if file is None else str(file), raw)], file, trained_elsewhere=True)
 
 
 def _workload_of(raw: Mapping[str, Any]) -> _Workload[Any]:
@@ -212,8 +216,11 @@ def _child(node: Any, part: int | str) -> Any:
     return next((value for key, value in pairs if key.value == part), None)
 
 
-def _build(workload: _Workload[_B], layers: Sequence[_Layer], file: object) -> _B:
-    """The run of layers, the last above the others and a preset beneath all."""
+def _build(workload: _Workload[_B], layers: Sequence[_Layer], file: object, *, trained_elsewhere: bool = False) -> _B:
+    """The run of layers, the last above the others and a preset beneath all.
+
+    trained_elsewhere: a family that is not installed here is not checked.
+    """
     raw: dict[str, Any] = {}
     for layer in layers:
         raw = _merge(raw, layer.values)
@@ -236,6 +243,28 @@ def _build(workload: _Workload[_B], layers: Sequence[_Layer], file: object) -> _
         raise _configuration_error(error, workload.configuration, merged, layers, file) from error
     if isinstance(run, Run):
         _check_dropped(run, merged, layers, file)
+        if not trained_elsewhere or run.model.family in installed():
+            return _of_its_family(run, layers, file)
+    return run
+
+
+def _of_its_family(run: Any, layers: Sequence[_Layer], file: object) -> Any:
+    """The run with all settings of its family. Raises ConfigurationError for what the family cannot train."""
+    try:
+        family = find_family(run.model.family)
+    except ConfigurationError as error:
+        error.file = error.file or _source(layers, ("model", "family"), file)
+        raise
+    try:
+        settings = family.Settings.model_validate(run.model.settings, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise _configuration_error(error, family.Settings, {}, layers, file, below=("model", "settings")) from error
+    resolved = settings.model_dump(mode="json", by_alias=True)
+    run = run.model_copy(update={"model": run.model.model_copy(update={"settings": resolved})})
+    try:
+        family.check(run.model, run.data)
+    except InvalidValueError as error:
+        raise ConfigurationError(error.problem, file=_source(layers, (), file), remedy=error.remedy) from error
     return run
 
 
@@ -327,12 +356,21 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any], path: Location = 
 
 
 def _configuration_error(
-    error: ValidationError, block: type[Block], merged: Mapping[str, Any], layers: Sequence[_Layer], file: object
+    error: ValidationError,
+    block: type[Block],
+    merged: Mapping[str, Any],
+    layers: Sequence[_Layer],
+    file: object,
+    *,
+    below: Location = (),
 ) -> ConfigurationError:
-    """All problems of a configuration in one error; the first gives its source, field, value and remedy."""
+    """All problems of a configuration in one error; the first gives its source, field, value and remedy.
+
+    below: location of the block in the configuration.
+    """
     problems = []
     for problem in list_problems(error, block):
-        field, source = _field_and_source(problem.location, merged, layers, file)
+        field, source = _field_and_source((*below, *problem.location), merged, layers, file)
         problems.append(
             ConfigurationError(problem.text, file=source, field=field, value=problem.value, remedy=problem.remedy)
         )

@@ -45,18 +45,6 @@ class Run(Block):
         return f"Run({self.model.preset}, {showers}, {self.train.epochs} epochs, {where})"
 
     @model_validator(mode="after")
-    def _takes_its_showers(self) -> Run:
-        self.model.require_shape(self.data.shape)
-        conditions = self.data.condition_size + (0 if self.model.preset == "fixed-angle" else 2)
-        if self.model.latent_size <= conditions:
-            raise InvalidValueError(
-                f"model.latentSize {self.model.latent_size} leaves no random numbers beside the {conditions} that "
-                "describe the primary",
-                remedy=f"write at least {conditions + 8} in model.latentSize",
-            )
-        return self
-
-    @model_validator(mode="after")
     def _has_its_workers_on_nodes_or_on_this_machine(self) -> Run:
         if self.train.workers_per_node > 1 and self.hardware is not None:
             raise InvalidValueError(

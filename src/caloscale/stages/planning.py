@@ -259,7 +259,7 @@ def local_speed(folder: Path, use: RunUse) -> MachineSpeed:
         machine_type=run.budget.priced_as.machine_type,
         processor=trained.machine.processor,
         cores=trained.machine.cores,
-        network=run.model.preset,
+        network=run.model.network,
         cells=cells_of(run.data),
         detector=detector_of(run.data),
         batch=trained.figures.get("globalBatchSize", run.train.replica_batch(1)),

@@ -149,7 +149,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
         provenance_section(_provenance(run, records)),
     ]
     page = Page(
-        title=f"{run.model.preset} generator of {run.data.in_words} showers: run {folder.name}",
+        title=f"{run.model.network} generator of {run.data.in_words} showers: run {folder.name}",
         lead=_lead(summary, evaluation),
         notices=_notices(summary, evaluation, records),
         sections=tuple(section for section in sections if section is not None),

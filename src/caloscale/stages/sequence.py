@@ -36,7 +36,7 @@ def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
     configuration, StorageError where nothing can be written, and what `plan_of` and `read_start` raise; nothing is made
     for a run that cannot be planned, or whose model to start from (train.startFrom) is not there.
     """
-    name = folder_name(name, run.model.preset)
+    name = folder_name(name, run.model.network)
     plan_of(run)
     folder = runs / name
     start = run.train.start_from

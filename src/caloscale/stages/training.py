@@ -63,7 +63,7 @@ def check_training(run: Run) -> None:
     """Raises InputError for a precision that is wrong on this machine, before showers are simulated for a training."""
     if run.train.precision == "bfloat16" and run.train.workers_per_node == 1:
         _train_networks(run)  # chooses how TensorFlow computes, and loads it
-        from caloscale.models.convolution import check_precision
+        from caloscale.models.layers.convolution import check_precision
 
         check_precision(run.train.precision, "train.precision")
 

@@ -118,11 +118,11 @@ def model_nodes(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
 
     inputs: those of `step` (fields of the run configuration, ``processes`` of a node, ...), which is measured once for
     all points of the folder; ``nodes``; ``showers`` of an epoch; method, latencies and bandwidths of ExchangeInputs.
-    The gradients of both networks are exchanged twice a step; workers differ by the measured variation of a step.
+    The gradients of each update are exchanged; workers differ by the measured variation of a step.
     Result: that of `model_step`, with ``workers``, ``stepsPerEpoch``, ``epochMinutes``, ``showersPerSecond`` and
     ``measuredStepSeconds``. Raises ConfigurationError, BenchError.
     """
-    from caloscale.models import build, count_parameters  # TensorFlow
+    from caloscale.models import build, count_parameters, family_of  # TensorFlow
     from caloscale.studies.contenders import STEP_INPUTS, time_steps
 
     asked = {name: value for name, value in inputs.items() if name in _EXCHANGE_FIELDS}
@@ -140,13 +140,13 @@ def model_nodes(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
     run = configured_run({k: v for k, v in of_step.items() if k not in STEP_INPUTS})
     processes, batch = of_step.get("processes", 1), run.train.replica_batch(1)
     workers = nodes * processes
-    sizes = [4.0 * count_parameters(network) for network in build(run.model, run.data)]
+    sizes = {role: 4.0 * count_parameters(network) for role, network in build(run.model, run.data).items()}
     step = model_step(
         {
             **asked,
             "workers": workers,
             "perNode": processes,
-            "gradientBytes": [*sizes, *sizes],
+            "gradientBytes": [sizes[role] for role in family_of(run.model).reduced_roles(run)],
             "computeSeconds": measured["meanStepSeconds"],
             "spreadSeconds": measured["cv"] * measured["meanStepSeconds"],
             "batchPerWorker": batch,

@@ -177,7 +177,7 @@ def _measured(best: Candidate, run: Run, context: Context) -> dict[str, Any] | N
         for m in context.measured
         if (m.network, m.provider, m.accelerator, m.count, m.nodes, m.workers, m.batch_per_replica, m.showers)
         == (
-            run.model.preset,
+            run.model.network,
             best.cloud,
             best.accelerator,
             best.count,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
 
-from caloscale.training.custom_loop import Batch, Losses
-from caloscale.training.schedule import Schedule
+from caloscale.models.families.step import Batch, Losses
+from caloscale.models.optimizers import Schedule
 from caloscale.training.state import TrainingState, replica_step
 
 
@@ -29,16 +29,16 @@ def fit(
     if steps <= 0:
         return
     with state.distribution.strategy.scope():
-        model = _Adversarial(replica_step(state, schedule))
+        model = _Model(replica_step(state, schedule))
         model.compile(jit_compile=False)
     model.fit(batches, epochs=1, steps_per_epoch=steps, verbose=0, callbacks=[_Hooks(state, before, after)])
 
 
-class _Adversarial(tf.keras.Model):  # type: ignore[misc]
+class _Model(tf.keras.Model):  # type: ignore[misc]
     """Has no weights of its own; `train_step` updates the networks."""
 
     def __init__(self, step: Callable[[Batch], Losses]) -> None:
-        super().__init__(name="adversarial")
+        super().__init__(name="step")
         self._step = step
         self.built = True
         # All replicas return the same losses.

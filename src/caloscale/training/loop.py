@@ -12,15 +12,16 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from caloscale.models.families.step import Losses
+from caloscale.models.optimizers import Schedule
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
 from caloscale.training.builtin_loop import fit
 from caloscale.training.coordination.failures import Retries, brief, failed, is_of_input, unreadable
 from caloscale.training.coordination.setup import connected_worker
 from caloscale.training.coordination.signals import StopSignals
-from caloscale.training.custom_loop import Losses
 from caloscale.training.record import TrainingRecord
-from caloscale.training.schedule import Schedule, progress
+from caloscale.training.schedule import progress
 from caloscale.training.state import make_steps
 from caloscale.training.trainer import Trainer
 

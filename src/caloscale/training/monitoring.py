@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
@@ -20,16 +20,24 @@ class Monitor:
     """Reports the steps of one attempt, as a context around them; the progress file may be written after it, too.
 
     batch: showers in a step of all replicas. first_step: steps that were made in earlier attempts. logs: folder of the
-    event files; None: nothing is written for TensorBoard.
+    event files; None: nothing is written for TensorBoard. shown: losses beside the progress bar, by name.
     """
 
     def __init__(
-        self, calendar: Calendar, *, batch: int, first_step: int, logs: Path | None, profiler: StepProfiler
+        self,
+        calendar: Calendar,
+        *,
+        batch: int,
+        first_step: int,
+        logs: Path | None,
+        profiler: StepProfiler,
+        shown: Sequence[str] = (),
     ) -> None:
         self.profiler = profiler
         self.file = ProgressFile(steps=calendar.steps, steps_per_epoch=calendar.steps_per_epoch, batch=batch)
         self.file.saved(first_step)
         self._calendar, self._batch, self._first_step, self._logs = calendar, batch, first_step, logs
+        self._shown = shown
         self._open = ExitStack()
         self._bar: Any = None
         self._writer: tf.summary.SummaryWriter | None = None
@@ -61,13 +69,9 @@ class Monitor:
     def losses(self, step: int, figures: Mapping[str, float]) -> None:
         """The losses of a step by name."""
         self.file.losses(figures)
-        discriminator = figures["discriminator_real"] + figures["discriminator_fake"]
-        self._bar.set_postfix(
-            epoch=f"{step / self._calendar.steps_per_epoch:.1f}/{self._calendar.epochs}",
-            generator=f"{figures['generator']:.2f}",
-            discriminator=f"{discriminator:.2f}",
-            refresh=False,
-        )
+        shown = {name: f"{figures[name]:.2f}" for name in self._shown if name in figures}
+        epoch = f"{step / self._calendar.steps_per_epoch:.1f}/{self._calendar.epochs}"
+        self._bar.set_postfix({"epoch": epoch, **shown}, refresh=False)
         self._write_scalars(step, "loss", figures)
 
     def validation(self, step: int, figures: Mapping[str, float]) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, MutableMapping
 
 from caloscale.errors import ConfigurationError
+from caloscale.models import family_of
 from caloscale.spec import Run, Train
 from caloscale.training.cores import available_cores
 
@@ -40,10 +41,10 @@ def set_processor(run: Run, environment: MutableMapping[str, str], modules: Mapp
 def set_suitable_threads(run: Run, environment: MutableMapping[str, str], cores: int | None = None) -> None:
     """Set how many threads an operation has, where neither the run configuration nor the environment does.
 
-    On two cores the compact network computes two operations at the same time, with a thread each: its operations are
-    short, and threads that share one wait for each other. On more cores it was not measured. Without an effect once
+    On two cores a network with short operations (`Family.short_operations`) computes two of them at the same time, with
+    a thread each: threads that share one wait for each other. On more cores it was not measured. Without an effect once
     TensorFlow has begun. cores: absent: those that this process may use.
     """
     cores = len(available_cores()) if cores is None else cores
-    if run.model.is_compact and cores == 2:
+    if family_of(run.model).short_operations and cores == 2:
         environment.setdefault(_INTRA, "1")

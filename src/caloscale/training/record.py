@@ -59,7 +59,7 @@ class TrainingRecord(Block):
     selected_deviation: float
     """Its figure of merit there, see `selection`."""
     parameters: dict[str, int]
-    """Trainable parameters of generator and discriminator."""
+    """Trainable parameters of each network, by role."""
     started_from: StartedFrom | None = None
     """The model whose weights the first step began with; null when all began anew, and after a resumption."""
     resumed_from_step: int | None

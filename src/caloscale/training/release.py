@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import caloscale
 from caloscale.models import Networks, count_parameters
-from caloscale.models.card import CARD, DISCRIMINATOR, GENERATOR, UNTRAINED, ModelCard
+from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard
 from caloscale.models.network_files import NetworkFile, load_weights, save_networks, save_weights
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.spec import Run
@@ -30,8 +30,8 @@ def versions() -> dict[str, str]:
 
 
 def parameters(networks: Networks) -> dict[str, int]:
-    """Trainable parameters of both networks."""
-    return {name: count_parameters(network) for name, network in networks._asdict().items()}
+    """Trainable parameters of each network, by role."""
+    return {role: count_parameters(network) for role, network in networks.items()}
 
 
 def save_network(network: tf.keras.Model, path: Path) -> None:
@@ -63,8 +63,7 @@ def release(
         save_networks(
             run,
             [
-                NetworkFile(temporary / GENERATOR, "generator", networks.generator.get_weights()),
-                NetworkFile(temporary / DISCRIMINATOR, "discriminator", networks.discriminator.get_weights()),
+                *(NetworkFile(temporary / f"{role}.keras", role, one.get_weights()) for role, one in networks.items()),
                 NetworkFile(temporary / UNTRAINED / GENERATOR, "generator", load_weights(untrained)),
             ],
         )

@@ -7,15 +7,15 @@ from contextlib import contextmanager, nullcontext
 
 import tensorflow as tf
 
-from caloscale.models import Networks, build
-from caloscale.models.convolution import check_precision, computed_by
-from caloscale.models.normalization import running_statistics
+from caloscale.models import Family, Networks, build, family_of
+from caloscale.models.families.family import GENERATOR
+from caloscale.models.families.step import Batch, Losses, Optimizers, Step, StepContext, build_optimizers
+from caloscale.models.layers.constraints.constraints.constraints.convolution import check_precision, computed_by
+from caloscale.models.layers.constraints.constraints.constraints.normalization import running_statistics
+from caloscale.models.optimizers import Schedule, unwrap
 from caloscale.profiling.convolution_choice import choose_ways
 from caloscale.profiling.peak import with_measured_precision
 from caloscale.spec import Run
-from caloscale.training.custom_loop import Batch, Losses, Optimizers, StepContext, build_optimizers, train_step
-from caloscale.training.optimizers import unwrap
-from caloscale.training.schedule import Schedule
 from caloscale.training.strategy import DistributionContext, one_replica
 
 NOWHERE = -1
@@ -30,8 +30,12 @@ class TrainingState:
     """
 
     def __init__(
-        self, run: Run, distribution: DistributionContext | None = None, build: Callable[..., Networks] = build
+        self,
+        run: Run,
+        distribution: DistributionContext | None = None,
+        build: Callable[..., Networks] = build,
     ) -> None:
+        self.family = family_of(run.model)
         self.distribution = distribution or one_replica()
         placement = self.distribution.placement
         self.run = run = with_measured_precision(run, placement.workers)
@@ -44,20 +48,20 @@ class TrainingState:
             self.networks: Networks = build(run.model, run.data, synchronized=synchronized)
             self.average: tf.keras.Model | None = None
             if run.train.average_decay > 0:
-                self.average = tf.keras.models.clone_model(self.networks.generator)
-                self.average.set_weights(self.networks.generator.get_weights())
+                self.average = build(run.model, run.data, synchronized=synchronized)[GENERATOR]
+                self.average.set_weights(self.networks[GENERATOR].get_weights())
             self.optimizers: Optimizers = build_optimizers(run, self.networks)
             self.step = _variable(0, tf.int64, "step")
             self.first_bad_step = _variable(NOWHERE, tf.int64, "first_bad_step")
             self.progress = _variable(0.0, tf.float32, "progress")
         if run.train.convolutions == "measured":
             share = run.train.replica_batch(placement.replicas)
-            choose_ways(self.networks, run.train.precision, share // run.train.micro_batches(share))
+            choose_ways(self.networks.values(), run.train.precision, share // run.train.micro_batches(share))
 
     @property
     def released(self) -> tf.keras.Model:
         """The generator that is published: the average where there is one."""
-        return self.networks.generator if self.average is None else self.average
+        return self.networks[GENERATOR] if self.average is None else self.average
 
     @property
     def steps_made(self) -> int:
@@ -67,28 +71,37 @@ class TrainingState:
     def variables(self) -> dict[str, tf.Variable]:
         """The variables of a checkpoint by name: tf.Variables, equal in all replicas at the end of a step.
 
-        Names state the network or optimiser and the index of the variable in it. They do not depend on the Keras that
-        is loaded, the strategy or the number of workers.
+        Names state the role of the network or optimiser and the index of the variable in it. They do not depend on the
+        Keras that is loaded, the strategy or the number of workers.
         """
-        networks = dict(self.networks._asdict())
+        networks = dict(self.networks)
         if self.average is not None:
             networks["average"] = self.average
         found = {
             f"{name}/{index}": weight
             for name, network in networks.items()
-            for index, weight in network_variables(network).items()
+            for index, weight in network_variables(network, self.family).items()
         }
-        for name in ("generator", "discriminator"):
-            for slot, variable in getattr(self.optimizers, name).slots().items():
-                found[f"{name}_optimizer/{slot}"] = variable
+        for role, optimizer in self.optimizers.items():
+            for slot, variable in optimizer.slots().items():
+                found[f"{role}_optimizer/{slot}"] = variable
         return {**found, "step": self.step}
 
+    def adapted_variables(self) -> dict[str, tf.Variable]:
+        """Those of `variables` of the networks that `Family.adapt` sets, without the average, by role and position."""
+        return {
+            f"{role}/{position}": unwrap(weight)
+            for role, network in self.networks.items()
+            for position, weight in enumerate(self.family.adapted_weights(network))
+        }
 
-def network_variables(network: tf.keras.Model) -> dict[str, tf.Variable]:
-    """Trained weights and running statistics of a network, by their index among all its weights. Constants are not
-    part of it: a new network has the same.
+
+def network_variables(network: tf.keras.Model, family: Family) -> dict[str, tf.Variable]:
+    """Trained and adapted weights and running statistics of a network, by their index among all its weights. Constants
+    are not part of it: a new network has the same.
     """
-    changing = {id(weight) for weight in (*network.trainable_weights, *running_statistics(network))}
+    kept = (*network.trainable_weights, *running_statistics(network), *family.adapted_weights(network))
+    changing = {id(weight) for weight in kept}
     return {f"{index:03d}": unwrap(weight) for index, weight in enumerate(network.weights) if id(weight) in changing}
 
 
@@ -108,7 +121,7 @@ def _precision(precision: str) -> Iterator[None]:
 
 
 def replica_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch], Losses]:
-    """The step of one replica on its batch: the four tapes, the average, the counters. The same for both loops."""
+    """The step of one replica on its batch: that of the family, the average, the counters. The same for both loops."""
     run, placement = state.run, state.distribution.placement
 
     def step(batch: Batch) -> Losses:
@@ -121,7 +134,8 @@ def replica_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch], 
             global_batch=size * placement.replicas,
             replicas=placement.replicas,
         )
-        losses = train_step(run, state.networks, state.optimizers, batch, context, schedule)
+        family, networks, optimizers = state.family, state.networks, state.optimizers
+        losses = family.train_step(Step(family, run, networks, optimizers, batch, context, schedule))
         if state.average is not None:
             _follow(state, run.train.average_decay)
         state.step.assign_add(1)
@@ -184,7 +198,7 @@ def _follow(state: TrainingState, decay: float) -> None:
     """Move the average towards the weights; in the first steps faster, so that the first weights have no influence."""
     step = tf.cast(state.step, tf.float32)
     keep = tf.minimum(decay, (1 + step) / (10 + step))
-    average, generator = state.average, state.networks.generator
+    average, generator = state.average, state.networks[GENERATOR]
     assert average is not None
     for mean, current in zip(average.trainable_weights, generator.trainable_weights):
         unwrap(mean).assign(keep * unwrap(mean) + (1 - keep) * unwrap(current))

@@ -16,7 +16,7 @@ from caloscale.spec import Run
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from caloscale.training.custom_loop import Batch
+    from caloscale.models.families.step import Batch
 
 log = logging.getLogger(__name__)
 

@@ -6,19 +6,21 @@ import json
 import logging
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from caloscale.models.families.family import GENERATOR
+from caloscale.models.families.step import Losses
 from caloscale.profiling.profile import StepProfiler, keeper
 from caloscale.profiling.result import PROFILE_FILE
 from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run
 from caloscale.storage.atomic import atomic_writer
+from caloscale.training.adaptation import adapt, untrained_generator
 from caloscale.training.checkpoint.manager import CheckpointManager
 from caloscale.training.checkpoint.metadata import Progress, identity_of
 from caloscale.training.coordination.failures import diverged
 from caloscale.training.coordination.peers import Peers
 from caloscale.training.coordination.signals import StopSignals
-from caloscale.training.custom_loop import Losses
 from caloscale.training.input import TrainingShowers, check_manifest
 from caloscale.training.monitoring import Monitor
 from caloscale.training.record import History, StartedFrom, TrainingRecord
@@ -45,7 +47,7 @@ class Trainer:
         self.started, self.cores = started, time.process_time()
         self.run, self.output = run, output
         self.distribution, self.placement = distribution, distribution.placement
-        self.manifest = dataset.manifest
+        self.dataset, self.manifest = dataset, dataset.manifest
         check_manifest(dataset.path, self.manifest, run.data)
         self.showers = TrainingShowers(
             dataset.path,
@@ -76,7 +78,6 @@ class Trainer:
         folder = self.output / "checkpoints"
         self.checkpoints = CheckpointManager(self.run.checkpoint, folder, identity, peers, signals)
         self.untrained = self.checkpoints.folder.path / "untrained.npz"
-        new = self.state.networks.generator
         restored = self.checkpoints.restore(self.state.variables())
         if restored is not None:
             self.before, self.resumed_from = restored, restored.step
@@ -85,8 +86,10 @@ class Trainer:
             self.first_step = self.number = restored.step
             log.info("resuming from step %d", restored.step)
         chief = self.placement.is_chief
+        if restored is None:
+            adapt(self.state, self.dataset, peers)
         if chief and not (restored and self.untrained.exists()):
-            save_network(new if restored is None else TrainingState(self.state.run).networks.generator, self.untrained)
+            save_network(untrained_generator(self.state, restored is None), self.untrained)
         if restored is None and self.run.train.start_from is not None:
             self.started_from = start_from_model(self.state, self.run)
             log.info("%s", self.started_from)
@@ -96,6 +99,7 @@ class Trainer:
             first_step=self.first_step,
             logs=self.output / "logs" if chief else None,
             profiler=self._profiler(),
+            shown=self.state.family.losses_shown,
         )
         return self.checkpoints
 
@@ -140,7 +144,7 @@ class Trainer:
             self.selected = self._progress().model_copy(
                 update={"selected_epoch": epoch, "selected_step": step, "selected_deviation": figures["deviation"]}
             )
-            self.checkpoints.save_selected(network_variables(self.state.released), self.selected)
+            self.checkpoints.save_selected(self._released_variables(), self.selected)
 
     def save(self) -> None:
         """Save a checkpoint while the training continues."""
@@ -159,11 +163,13 @@ class Trainer:
 
     def release(self) -> None:
         """Write the selected generator to the model folder."""
-        released = self.state.released
-        selected = self.checkpoints.restore_selected(network_variables(released)) or self._progress()
-        networks = self.state.networks._replace(generator=released)
+        selected = self.checkpoints.restore_selected(self._released_variables()) or self._progress()
+        networks = {**self.state.networks, GENERATOR: self.state.released}
         release(self.output / "model", networks, self.untrained, self.run, self.manifest, selected)
         self.selected = selected
+
+    def _released_variables(self) -> dict[str, Any]:
+        return network_variables(self.state.released, self.state.family)
 
     @property
     def seconds(self) -> float:

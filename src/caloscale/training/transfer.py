@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import ConfigurationError
 from caloscale.models import build, legacy_keras
-from caloscale.models.card import DISCRIMINATOR, GENERATOR, read_start
+from caloscale.models.card import read_start
 from caloscale.models.network_files import load_network
 from caloscale.spec import Run
 from caloscale.storage.objects import download, is_remote
@@ -47,16 +47,15 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
             folder = Path(scratch)
             download(source, folder, without=("untrained",))
         trained = read_start(folder, run)
-        files = {"generator": GENERATOR, "discriminator": DISCRIMINATOR}
-        weights = {name: load_network(folder / file).get_weights() for name, file in files.items()}
-    before = build(trained.model, trained.data)
+        before = build(trained.model, trained.data)
+        weights = {role: load_network(folder / f"{role}.keras", trained.model).get_weights() for role in before}
     taken, new = 0, []
-    for name in files:
-        began, network = getattr(before, name), getattr(state.networks, name)
+    for name, began in before.items():
+        network = state.networks[name]
         values = dict(zip((f"{index:03d}" for index in range(len(weights[name]))), weights[name]))
-        begun = {index: variable.numpy() for index, variable in network_variables(began).items()}
+        begun = {index: variable.numpy() for index, variable in network_variables(began, state.family).items()}
         labels = {f"{index:03d}": weight.path for index, weight in enumerate(network.weights)}
-        for index, variable in network_variables(network).items():
+        for index, variable in network_variables(network, state.family).items():
             if _fits(variable, index, begun, values):
                 variable.assign(_taken_over(values[index], variable.numpy(), begun[index]))
                 taken += int(np.prod(variable.shape))
@@ -70,7 +69,7 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
             remedy="give a model of a more similar detector, or leave train.startFrom out",
         )
     if state.average is not None:
-        state.average.set_weights(state.networks.generator.get_weights())
+        state.average.set_weights(state.networks["generator"].get_weights())
     return StartedFrom(model=source, weights=taken, new=tuple(new))
 
 

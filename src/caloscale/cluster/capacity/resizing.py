@@ -122,7 +122,7 @@ def resize(run: AnyRun, placed: Placed, nodes: int) -> Placed | None:
         return None
     share = placed.global_batch // replicas
     most = placed.batch_per_replica * placed.accumulate if nodes >= placed.planned_nodes else placed.batch_per_replica
-    network = load_networks().get(run.model.preset)
+    network = load_networks().get(run.model.network)
 
     def fits_memory(batch: int) -> bool:
         return chip is None or network is None or memory_problem(chip, network, batch, run.train.precision) is None

@@ -194,7 +194,7 @@ def find_candidates(
 
 def timings_of(run: Run, measurements: Sequence[Measurement]) -> Timings:
     """Times of the network of a run, on its showers."""
-    return Timings(measurements, run.model.preset, math.prod(run.data.shape))
+    return Timings(measurements, run.model.network, math.prod(run.data.shape))
 
 
 def work_seconds(run: Run, epoch_seconds: Numbers) -> Numbers:

@@ -250,7 +250,7 @@ def _break_even(
 
 def _measured(run: Run, speeds: Sequence[MachineSpeed]) -> list[MachineSpeed]:
     """Measurements of this network on showers of these cells."""
-    return [s for s in speeds if (s.network, s.cells) == (run.model.preset, cells_of(run.data))]
+    return [s for s in speeds if (s.network, s.cells) == (run.model.network, cells_of(run.data))]
 
 
 def _rate(run: Run, machine_type: str, prices: Prices, as_of: dt.date) -> Rate | None:

@@ -192,7 +192,7 @@ def plan(
     else:
         training_usd = None if trained is None else float(found.usd[trained])
     return Plan(
-        network=run.model.preset,
+        network=run.model.network,
         showers=run.data.showers or 0,
         epochs=run.train.epochs,
         chosen=None if choice.chosen is None else on_front[choice.chosen],

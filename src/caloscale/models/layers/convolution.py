@@ -19,11 +19,23 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import tensorflow as tf
+from caloscale.models.layers.constraints.constraints.constraints.convolution_ways import (
+    Cells,
+    Direct,
+    Shape,
+    Way,
+    Ways,
+    needs_plane,
+)
+from caloscale.models.layers.constraints.constraints.constraints.folding import Triple as Triple
+from caloscale.models.layers.constraints.constraints.constraints.folding import (
+    UpsampledConv3D,
+    activated,
+    gradient_scope,
+    triple,
+)
 
 from caloscale.errors import InputError
-from caloscale.models.convolution_ways import Cells, Direct, Shape, Way, Ways, needs_plane
-from caloscale.models.folding import Triple as Triple
-from caloscale.models.folding import UpsampledConv3D, activated, gradient_scope, triple
 from caloscale.processor import CPUINFO, instructions
 
 FOLDED_FROM = 64

@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from caloscale.models.compact_cells import Cells, Seen
-from caloscale.models.compact_merged import SLOPE
-from caloscale.models.compiled import compiled, differentiable, sine, with_gradient
-from caloscale.models.networks import Computed, Networks
-from caloscale.models.plain_layer import centred
+from caloscale.models.families.compact.cells import Cells, Seen
+from caloscale.models.families.compact.compiled import compiled, differentiable, sine, with_gradient
+from caloscale.models.families.compact.merged import SLOPE
+from caloscale.models.families.family import Networks
+from caloscale.models.families.gan.step import Computed
+from caloscale.models.layers.constraints.plain import centred
 
 _OF_GENERATOR = ("primary", "noise", "amplitude", "offset", "x1_style", "y3", "conv1_style", "response")
 """Layers whose results the cells are computed from."""
@@ -37,12 +38,12 @@ def compact_for_training(networks: Networks) -> Computed:
 
     Raises ValueError for networks with other layers, such as those with further conditions.
     """
-    found = [{layer.name: layer for layer in getattr(network, "layers", ())} for network in networks]
+    found = [{layer.name: layer for layer in getattr(network, "layers", ())} for network in networks.values()]
     if "line" in found[0] or "bins" in found[1]:
         raise ValueError("networks with conditions or counts in ranges are computed layer by layer")
     try:
         cells = Cells(*found)
-        generator = _Generator(networks.generator, found[0], cells)
+        generator = _Generator(networks["generator"], found[0], cells)
         return Computed(generator, _Discriminator(found[1], cells), cells.of_showers)
     except KeyError as missing:
         raise ValueError(f"networks without a layer {missing} are computed layer by layer") from missing

@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from caloscale.detector.geometry import cylinder_mm
-from caloscale.models.compact_merged import KINK, OVERFLOW, SATURATION
-from caloscale.models.compiled import compiled, differentiable, exponential, logarithm
-from caloscale.models.plain_layer import ABOVE_ROUNDING, SMALLEST_CELL
+from caloscale.models.families.compact.compiled import compiled, differentiable, exponential, logarithm
+from caloscale.models.families.compact.merged import KINK, OVERFLOW, SATURATION
+from caloscale.models.layers.constraints.plain import ABOVE_ROUNDING, SMALLEST_CELL
 
 _logarithms = compiled(logarithm)
 

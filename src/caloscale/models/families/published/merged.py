@@ -16,10 +16,10 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from caloscale.models.convolution import inference_block
-from caloscale.models.convolution_ways import needs_plane, with_own_zeros
-from caloscale.models.depth_blocks import BlockConvolution, Blocks, UpsampledBlocks
-from caloscale.models.folding import Triple, UpsampledConv3D, activated, triple
+from caloscale.models.families.published.depth_blocks import BlockConvolution, Blocks, UpsampledBlocks
+from caloscale.models.layers.constraints.convolution import inference_block
+from caloscale.models.layers.constraints.convolution_ways import needs_plane, with_own_zeros
+from caloscale.models.layers.constraints.folding import Triple, UpsampledConv3D, activated, triple
 
 
 @dataclass

@@ -1,4 +1,6 @@
-"""RMSprop and Adam on one vector: the gradients of a network are packed for their all-reduce anyway.
+"""Optimisers and the schedule of their learning rates.
+
+RMSprop and Adam work on one vector: the gradients of a network are packed for their all-reduce anyway.
 
 The arithmetic is that of Keras, with a few operations for a network instead of a few for each of its weights. The slots
 do not depend on the version of Keras.
@@ -6,7 +8,9 @@ do not depend on the version of Keras.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import tensorflow as tf
@@ -15,6 +19,8 @@ EPSILON = 1e-7
 """As in Keras."""
 RMSPROP_DECAY = 0.9
 ADAM_DECAYS = (0.5, 0.99)
+LAST_FACTOR = 0.01
+"""Factor on the learning rate at the end of a cosine decay."""
 
 
 class PackedOptimizer(tf.Module):  # type: ignore[misc]
@@ -67,3 +73,28 @@ def unpack(packed: tf.Tensor, like: Sequence[tf.Tensor | tf.Variable]) -> list[t
 def unwrap(variable: tf.Tensor) -> tf.Tensor:
     """The tf.Variable (mirrored or not) of a Keras variable; tf.Variables and tensors are returned as they are."""
     return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A factor on the learning rates: linear warm-up, then constant or a cosine down to a hundredth.
+
+    warmup_steps: steps over which the factor grows; step s (from 0) has (s + 1) / warmup_steps.
+    """
+
+    warmup_steps: float
+    decay: Literal["constant", "cosine"]
+
+    def factor(self, step: int | tf.Tensor, progress: float | tf.Tensor) -> tf.Tensor:
+        """The factor, a float32 scalar.
+
+        step: number of this step, from 0. progress: finished fraction of the training, 0 to 1: of its steps, or of
+        its minutes where those end it earlier.
+        """
+        factor = tf.constant(1.0)
+        if self.decay == "cosine":
+            over = tf.clip_by_value(tf.cast(progress, tf.float32), 0.0, 1.0)
+            factor = LAST_FACTOR + (1 - LAST_FACTOR) * 0.5 * (1 + tf.cos(math.pi * over))
+        if self.warmup_steps > 0:
+            factor = factor * tf.minimum(1.0, (tf.cast(step, tf.float32) + 1) / self.warmup_steps)
+        return factor

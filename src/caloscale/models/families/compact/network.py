@@ -15,38 +15,42 @@ import tensorflow as tf
 
 from caloscale.detector.geometry import aim_depth_mm, sensor_depth_mm
 from caloscale.detector.sampling import calibration, mip_fraction, mip_gev
-from caloscale.models.compact_layers import (
+from caloscale.models.families.compact.layers import (
     BroadcastAdd,
     CellNoise,
     Constant,
+    CountsAbove,
+    Cumulative,
     CylinderPadding,
     Deposit,
     Exponentials,
     FromAxis,
     FromLine,
     Line,
+    LogCells,
+    LogOnePlus,
     Primary,
+    Profile,
+    QuickCellEnergy,
     Response,
     Scaled,
     SeparableMaps,
     Slice,
     Speckle,
+    SquareRoot,
     fourier_features,
 )
-from caloscale.models.discriminator import conditioned
-from caloscale.models.dropout import EventDropout
-from caloscale.models.layers import PUBLISHED_BIN_EDGES, PUBLISHED_UNITS_PER_GEV, BinCounts, EcalSum, MeasuredAngle
-from caloscale.models.measurement_layers import (
-    CountsAbove,
-    Cumulative,
-    LogCells,
-    LogOnePlus,
-    Profile,
-    QuickCellEnergy,
-    SquareRoot,
+from caloscale.models.families.family import Networks
+from caloscale.models.families.gan.conditions import conditioned
+from caloscale.models.layers.constraints.constraints import (
+    PUBLISHED_BIN_EDGES,
+    PUBLISHED_UNITS_PER_GEV,
+    BinCounts,
+    EcalSum,
+    MeasuredAngle,
 )
-from caloscale.models.networks import Networks
-from caloscale.models.plain_layer import centred
+from caloscale.models.layers.constraints.dropout import EventDropout
+from caloscale.models.layers.constraints.plain import centred
 from caloscale.spec import Data, Geometry, Model
 
 HIDDEN = 128
@@ -80,7 +84,7 @@ def build_compact(model: Model, data: Data) -> Networks:
     units of 1/unitsPerGev GeV), depth (B, Z) (longitudinal profile, cumulative), counts (B, 6) and hits (B, Z)
     (logarithms and square roots of numbers of cells): see `scores`.
     """
-    return Networks(_generator(model, data), _discriminator(model, data))
+    return {"generator": _generator(model, data), "discriminator": _discriminator(model, data)}
 
 
 def _generator(model: Model, data: Data) -> tf.keras.Model:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from caloscale.models.compact_merged import sine_coefficients
+from caloscale.models.families.compact.merged import sine_coefficients
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

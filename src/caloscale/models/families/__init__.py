@@ -1,0 +1,1 @@
+"""Families of generators: one folder each, or a package of its own (`family`)."""

@@ -1,0 +1,76 @@
+"""The two published 3DGANs, for 51 x 51 x 25 and 25 x 25 x 25 cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from caloscale.errors import InvalidValueError
+from caloscale.models.families.family import FastForm, Networks, column, condition
+from caloscale.models.families.gan import Gan
+from caloscale.spec import Data, Model, Run
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+class _Published(Gan):
+    """What both have in common."""
+
+    shape: ClassVar[tuple[int, int, int]]
+    """Cells of the showers that the networks are made for."""
+
+    def check(self, model: Model, data: Data) -> None:
+        """Showers of another shape."""
+        if data.shape != self.shape:
+            raise InvalidValueError(
+                f"the {self.name} network is made for showers of {' x '.join(map(str, self.shape))} cells, "
+                f"data.geometry.cells over data.preprocessing.rebin is {list(data.shape)}",
+                remedy=f"set data.geometry.cells to {list(self.shape)} and data.preprocessing.rebin to [1, 1, 1], "
+                "or model.preset to compact (--preset compact)",
+            )
+        super().check(model, data)
+
+    def fast_form(self, network: tf.keras.Model, run: Run, runtime: str, precision: str) -> FastForm:
+        """Layers merged, convolutions folded or in blocks of depths."""
+        from caloscale.models.families.published.merged import merged
+
+        in_network_units = merged(network, precision, rounded_later=runtime == "openvino")
+        return FastForm(lambda inputs: in_network_units(inputs)[..., 0], "network")
+
+
+class VariableAngle(_Published):
+    """The variable-angle 3DGAN: energy and angle given."""
+
+    shape = (51, 51, 25)
+
+    def build(self, model: Model, data: Data, *, synchronized: bool = False) -> Networks:
+        """Generator and discriminator."""
+        from caloscale.models.families.published.networks import build_variable_angle
+
+        return build_variable_angle(model, data, synchronized=synchronized)
+
+
+class FixedAngle(_Published):
+    """The fixed-angle 3DGAN: energy given. The generator's input is [condition, noise E / energyScaleGev]."""
+
+    shape = (25, 25, 25)
+
+    def build(self, model: Model, data: Data, *, synchronized: bool = False) -> Networks:
+        """Generator and discriminator."""
+        from caloscale.models.families.published.networks import build_fixed_angle
+
+        return build_fixed_angle(model, data, synchronized=synchronized)
+
+    def noise_size(self, model: Model, data: Data) -> int:
+        """All but the condition."""
+        return model.latent_size - data.condition_size
+
+    def latent(self, noise: Any, primaries: Mapping[str, Any], model: Model, data: Data) -> tf.Tensor:
+        """The angle is not used."""
+        import tensorflow as tf
+
+        noise = self._checked_noise(noise, model, data)
+        energy = column(primaries["energy_gev"], noise.dtype) / data.preprocessing.energy_scale_gev
+        further = condition(primaries, data, noise.dtype)
+        return tf.concat([*further, noise * energy], axis=1) if further else noise * energy

@@ -1,0 +1,70 @@
+"""Families of generators that are installed: the entry points of the group `caloscale.families`.
+
+A package that declares ``[project.entry-points."caloscale.families"]`` in its pyproject.toml adds a family, by the name
+that `model.family` then takes. The interface is `caloscale.models.families.family.Family`. TensorFlow is not loaded
+here: the class of an entry point imports it in its methods only.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from caloscale.errors import ConfigurationError, InputError
+from caloscale.spec.problem import suggest
+
+GROUP = "caloscale.families"
+OWN = ("compact", "fixed-angle", "variable-angle")
+"""Families of this package, which are registered like any other."""
+
+
+@functools.cache
+def installed() -> dict[str, EntryPoint]:
+    """Entry points by the name of the family.
+
+    Raises InputError where those of this package are missing: it was installed before it had them.
+    ConfigurationError for a name that two packages give.
+    """
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=GROUP):
+        other = found.setdefault(point.name, point)
+        if other.value != point.value:
+            raise ConfigurationError(
+                f"is given by two packages: {other.value} and {point.value}",
+                field="model.family",
+                value=point.name,
+                remedy="uninstall one of them",
+            )
+    if missing := [name for name in OWN if name not in found]:
+        raise InputError(
+            f"has no entry points of the families {', '.join(missing)}: it is older than its source",
+            field="the installation of caloscale",
+            remedy="run `make install`, or `pip install --no-deps --editable .` in the clone",
+        )
+    return dict(sorted(found.items()))
+
+
+@functools.cache
+def find_family(name: str) -> Any:
+    """The `Family` of a name. Raises ConfigurationError where it is not installed or cannot be loaded."""
+    known = installed()
+    if name not in known:
+        raise ConfigurationError(
+            "is not a family of generators that is installed here",
+            field="model.family",
+            value=name,
+            remedy=suggest(name, known)
+            or f"one of: {', '.join(known)}; or install the package that has it, on every machine of the run",
+        )
+    try:
+        family = known[name].load()()
+    except Exception as error:  # the package of a user may raise anything
+        raise ConfigurationError(
+            f"cannot be loaded from {known[name].value}: {type(error).__name__}: {error}",
+            field="model.family",
+            value=name,
+            remedy="correct or reinstall the package that has it",
+        ) from error
+    family.name = name
+    return family
