@@ -6,12 +6,12 @@ import json
 
 import pytest
 import tensorflow as tf
-from caloscale.models.layers.constraints.convolution import convolution
 
 from caloscale.bench.convolutions import bench_convolutions, time_convolutions, total_of
 from caloscale.bench.results import ConvolutionsBench
 from caloscale.bench.tables import bench_tables
 from caloscale.errors import BenchError
+from caloscale.models.layers.convolution import convolution
 from tests.bench.test_page import MACHINE
 from tests.training.conftest import small_run
 

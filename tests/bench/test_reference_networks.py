@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.signal
 import tensorflow as tf
-from caloscale.models.layers.constraints.convolution import convolution
 
 from caloscale.models import build
+from caloscale.models.layers.convolution import convolution
 from caloscale.spec import load_run
 
 

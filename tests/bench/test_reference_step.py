@@ -55,7 +55,8 @@ def assert_equal(found, expected, tolerance, what):
     [
         # The step alone: both sides have the same small network.
         ("compact", DETECTOR, 3e-3, 1e-5),
-        # The published networks, which tests/bench/test_reference_networks.py and tests/models/test_folding.py compare.
+        # The published networks: tests/bench/test_reference_networks.py and tests/models/layers/test_folding.py compare
+        # them.
         pytest.param("variable-angle", (), 2e-2, 2e-4, marks=pytest.mark.long),
         pytest.param("fixed-angle", (), 2e-2, 2e-4, marks=pytest.mark.long),
     ],
@@ -67,7 +68,7 @@ def test_gradients_and_weights_of_a_step(preset, overrides, of_gradients, of_wei
     So the published networks differ by up to 1.1e-2 (found) from a reference with batch normalisation in double
     precision, as much as a reference in single precision does.
     """
-    # The reference has the energies of the batch; drawn ones are tested in tests/training/test_custom_loop.py.
+    # The reference has the energies of the batch; drawn ones are tested in tests/models/families/gan/test_step.py.
     fixed = ("train.primaries=batch", "train.ecalSumFit=null", "train.averageDecay=0", "train.learningRateScaling=none")
     run = load_run(preset=preset, overrides=[*overrides, *OVERRIDES, *fixed])
     batch = synthetic_batch(run, BATCH)

@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from caloscale.models.layers.constraints.constraints import MeasuredAngle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caloscale.detector.angle import EMPTY_ANGLE_RAD, measured_angle_rad
 from caloscale.detector.geometry import sensor_depth_mm, transverse_mm
+from caloscale.models.layers.constraints import MeasuredAngle
 from caloscale.spec import Geometry
 from tests.showers.conftest import make_showers
 

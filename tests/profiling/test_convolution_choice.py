@@ -8,10 +8,10 @@ import logging
 import numpy as np
 import pytest
 import tensorflow as tf
-from caloscale.models.layers.constraints.convolution import PaddedConv3D, computed_by
-from caloscale.models.layers.constraints.convolution_ways import Cells, Direct
 
 from caloscale.errors import ConfigurationError
+from caloscale.models.layers.convolution import PaddedConv3D, computed_by
+from caloscale.models.layers.convolution_ways import Cells, Direct
 from caloscale.profiling import convolution_choice
 from caloscale.profiling.convolution_choice import BLOCKS, DEPTHS, DIRECT, candidates, choose_ways, fastest
 from caloscale.profiling.convolutions import PASSES, convolution_layers, seconds_by_turns

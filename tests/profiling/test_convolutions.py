@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from caloscale.models.layers.constraints.convolution import CELLS, PaddedConv3D, computed_by
-from caloscale.models.layers.constraints.folding import UpsampledConv3D
 
 from caloscale.models.arithmetic import flops_per_layer
+from caloscale.models.layers.convolution import CELLS, PaddedConv3D, computed_by
+from caloscale.models.layers.folding import UpsampledConv3D
 from caloscale.profiling.convolutions import (
     convolution_layers,
     layer_passes,

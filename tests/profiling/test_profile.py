@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from caloscale.models import build, flops
+from caloscale.models.families.gan import Gan
 from caloscale.models.optimizers import Schedule
-from caloscale.models.scopes import PARTS, PHASES, part_scope, phase_and_part, phase_scope
+from caloscale.models.scopes import PARTS, part_scope, phase_and_part, phase_scope
 from caloscale.ports import free_ports
 from caloscale.profiling.peak import Peak, measure_peak
 from caloscale.profiling.profile import StepProfiler, describe, divide, keeper
@@ -75,7 +76,7 @@ def test_an_operation_while_the_loop_waits_is_no_waiting():
     assert (found["generator", "forward"], waited, idle) == pytest.approx((5e-9, 5e-9, 90e-9))
 
 
-times = st.tuples(st.integers(0, 200), st.integers(0, 60), st.sampled_from(PHASES), st.sampled_from(PARTS))
+times = st.tuples(st.integers(0, 200), st.integers(0, 60), st.sampled_from(Gan.phases), st.sampled_from(PARTS))
 
 
 @given(st.lists(times, max_size=12), st.integers(0, 30), st.integers(1, 30))

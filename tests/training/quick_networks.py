@@ -27,8 +27,9 @@ every step."""
 def quick_networks(model: Model, data: Data) -> Any:
     """Dense networks with dropout and the published outputs, in place of `models.compact.build_compact`."""
     import tensorflow as tf
-    from caloscale.models.layers.constraints.constraints import constraints
-    from caloscale.models.layers.constraints.dropout import EventDropout
+
+    from caloscale.models.layers.constraints import constraints
+    from caloscale.models.layers.dropout import EventDropout
 
     layers = tf.keras.layers
     latent = tf.keras.Input((model.latent_size,), name="latent")

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from caloscale.models.layers.constraints.dropout import EventDropout, drawing_from
 from scipy import stats
 
+from caloscale.models.layers.dropout import EventDropout, drawing_from
 from caloscale.random import CHANCES, EventDraws
 
 SHAPES = [(1,), (3,), (62,), (2, 5, 7)]

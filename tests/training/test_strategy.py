@@ -10,15 +10,15 @@ import pytest
 import tensorflow as tf
 
 from caloscale.errors import ConfigurationError, DeviceError
-from caloscale.models.layers.constraints import convolution
+from caloscale.models.layers import convolution
 from caloscale.models.optimizers import Schedule
 from caloscale.training.state import TrainingState, replica_step
 from caloscale.training.strategy import Devices, Placement, divide, open_context, resolve, visible_devices, worker_of
 from tests.models import needs_bfloat16
+from tests.models.families.gan.test_step import a_batch
 
 from .conftest import small_run
 from .detector import DETECTOR
-from .test_custom_loop import a_batch
 from .worker import normalised
 
 

@@ -37,9 +37,10 @@ class Job:
 def normalised(model, data, *, synchronized=False):
     """Networks of the variable-angle family in small: convolutions, batch normalisation, dropout, all four outputs."""
     import tensorflow as tf
-    from caloscale.models.layers.constraints.constraints import constraints
-    from caloscale.models.layers.constraints.dropout import EventDropout
-    from caloscale.models.layers.constraints.normalization import batch_normalization
+
+    from caloscale.models.layers.constraints import constraints
+    from caloscale.models.layers.dropout import EventDropout
+    from caloscale.models.layers.normalization import batch_normalization
 
     layers = tf.keras.layers
     x_cells, y_cells, z_cells = data.shape

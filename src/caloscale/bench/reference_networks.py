@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from caloscale.models import Networks, build
-from caloscale.models.layers.constraints.constraints import constraints
+from caloscale.models.layers.constraints import constraints
 from caloscale.spec import Data, Model
 
 Layers = list[Any]

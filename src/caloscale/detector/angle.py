@@ -39,7 +39,7 @@ def measured_angle_rad(
     shower's barycentre to the layer's barycentre; then their mean, weighted by the number of the layer
     (front: 1/2). Lengths are in mm, at the depths of the sensors, so that the result is
     an angle in space (the published one counts cells). 100 for an empty shower. It does not depend on the
-    unit of the cells. The discriminator's layer `models.layers.MeasuredAngle` computes the same.
+    unit of the cells. The discriminator's layer `models.layers.constraints.MeasuredAngle` computes the same.
     """
     z = np.asarray(sensor_depth_mm(geometry, rebin[2]))
     along_yz = cells.sum(axis=1, dtype=np.float64)

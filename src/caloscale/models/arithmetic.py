@@ -6,7 +6,7 @@ import math
 
 import tensorflow as tf
 
-from caloscale.models.layers.constraints.folding import UpsampledConv3D
+from caloscale.models.layers.folding import UpsampledConv3D
 
 
 def flops_per_layer(network: tf.keras.Model, *, folded: bool = False) -> dict[str, int]:

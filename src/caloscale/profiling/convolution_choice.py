@@ -18,9 +18,9 @@ import tensorflow as tf
 from pydantic import ValidationError
 
 from caloscale.errors import StorageError
-from caloscale.models.layers.constraints.constraints.constraints.convolution import PaddedConv3D, has_accelerator
-from caloscale.models.layers.constraints.constraints.constraints.convolution_ways import Cells, Direct, Way, Ways
-from caloscale.models.layers.constraints.constraints.constraints.folding import Triple
+from caloscale.models.layers.convolution import PaddedConv3D, has_accelerator
+from caloscale.models.layers.convolution_ways import Cells, Direct, Way, Ways
+from caloscale.models.layers.folding import Triple
 from caloscale.processor import processor_fields, processor_name
 from caloscale.profiling.convolutions import (
     PASSES,

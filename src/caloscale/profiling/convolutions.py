@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeVar, get_args
 
 import tensorflow as tf
 
-from caloscale.models.layers.constraints.convolution import PaddedConv3D
-from caloscale.models.layers.constraints.convolution_ways import Direct, Shape, Ways
-from caloscale.models.layers.constraints.folding import Triple, UpsampledConv3D, triple
+from caloscale.models.layers.convolution import PaddedConv3D
+from caloscale.models.layers.convolution_ways import Direct, Shape, Ways
+from caloscale.models.layers.folding import Triple, UpsampledConv3D, triple
 
 Pass = Literal["forward", "input_gradient", "kernel_gradient"]
 """The convolution with its bias and activation; the gradients of the convolution alone."""

@@ -10,8 +10,8 @@ import tensorflow as tf
 from caloscale.models import Family, Networks, build, family_of
 from caloscale.models.families.family import GENERATOR
 from caloscale.models.families.step import Batch, Losses, Optimizers, Step, StepContext, build_optimizers
-from caloscale.models.layers.constraints.constraints.constraints.convolution import check_precision, computed_by
-from caloscale.models.layers.constraints.constraints.constraints.normalization import running_statistics
+from caloscale.models.layers.convolution import check_precision, computed_by
+from caloscale.models.layers.normalization import running_statistics
 from caloscale.models.optimizers import Schedule, unwrap
 from caloscale.profiling.convolution_choice import choose_ways
 from caloscale.profiling.peak import with_measured_precision

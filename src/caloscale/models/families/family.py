@@ -75,7 +75,7 @@ class Family(ABC):
     updates_overlap: ClassVar[bool] = False
     """What an update does not need of the one before it may be computed at once with it: faster, with more memory."""
     batch_of_measurements: ClassVar[int] = 8
-    """Showers of a batch where a bench or a profile is not told how many."""
+    """Showers of a batch of a bench or a profile without a number of its own."""
 
     def settings(self, model: Model) -> Any:
         """The settings of a run, an object of `Settings`."""

@@ -13,8 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from caloscale.models.families.family import Family, Networks
-from caloscale.models.layers.constraints.dropout import drawing_from
-from caloscale.models.layers.constraints.normalization import running_statistics
+from caloscale.models.layers.dropout import drawing_from
+from caloscale.models.layers.normalization import running_statistics
 from caloscale.models.optimizers import PackedOptimizer, Schedule, pack, unpack, unwrap
 from caloscale.models.scopes import part_scope
 from caloscale.random import EventDraws

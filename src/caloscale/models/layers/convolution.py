@@ -19,7 +19,9 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import tensorflow as tf
-from caloscale.models.layers.constraints.constraints.constraints.convolution_ways import (
+
+from caloscale.errors import InputError
+from caloscale.models.layers.convolution_ways import (
     Cells,
     Direct,
     Shape,
@@ -27,15 +29,13 @@ from caloscale.models.layers.constraints.constraints.constraints.convolution_way
     Ways,
     needs_plane,
 )
-from caloscale.models.layers.constraints.constraints.constraints.folding import Triple as Triple
-from caloscale.models.layers.constraints.constraints.constraints.folding import (
+from caloscale.models.layers.folding import Triple as Triple
+from caloscale.models.layers.folding import (
     UpsampledConv3D,
     activated,
     gradient_scope,
     triple,
 )
-
-from caloscale.errors import InputError
 from caloscale.processor import CPUINFO, instructions
 
 FOLDED_FROM = 64

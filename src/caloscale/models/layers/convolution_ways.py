@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import tensorflow as tf
-from caloscale.models.layers.constraints.folding import Triple, activated, triple
+
+from caloscale.models.layers.folding import Triple, activated, triple
 
 _ONES = [1, 1, 1, 1, 1]
 _AXES = range(3)

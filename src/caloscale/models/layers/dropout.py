@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import tensorflow as tf
-from caloscale.models.layers.constraints.folding import gradient_scope
 
+from caloscale.models.layers.folding import gradient_scope
 from caloscale.random import CHANCES
 
 register = tf.keras.utils.register_keras_serializable(package="caloscale")

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import tensorflow as tf
-from caloscale.models.layers.constraints.convolution import table_of_layers
-from caloscale.models.layers.constraints.folding import gradient_scope
 
+from caloscale.models.layers.convolution import table_of_layers
+from caloscale.models.layers.folding import gradient_scope
 from caloscale.models.legacy_keras import without_synchronized_reads
 
 KerasBatchNormalization = without_synchronized_reads(tf.keras.layers.BatchNormalization)

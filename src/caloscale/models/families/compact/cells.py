@@ -15,7 +15,7 @@ import tensorflow as tf
 from caloscale.detector.geometry import cylinder_mm
 from caloscale.models.families.compact.compiled import compiled, differentiable, exponential, logarithm
 from caloscale.models.families.compact.merged import KINK, OVERFLOW, SATURATION
-from caloscale.models.layers.constraints.plain import ABOVE_ROUNDING, SMALLEST_CELL
+from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL
 
 _logarithms = compiled(logarithm)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from caloscale.models.layers.constraints.plain import ABOVE_ROUNDING, SMALLEST_CELL, PlainLayer, centred, register
+from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL, PlainLayer, centred, register
 
 
 @register

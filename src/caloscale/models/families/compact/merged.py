@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from caloscale.models.layers.constraints.plain import centred
+from caloscale.models.layers.plain import centred
 from caloscale.spec import Data
 
 SLOPE = 0.2

@@ -42,15 +42,15 @@ from caloscale.models.families.compact.layers import (
 )
 from caloscale.models.families.family import Networks
 from caloscale.models.families.gan.conditions import conditioned
-from caloscale.models.layers.constraints.constraints import (
+from caloscale.models.layers.constraints import (
     PUBLISHED_BIN_EDGES,
     PUBLISHED_UNITS_PER_GEV,
     BinCounts,
     EcalSum,
     MeasuredAngle,
 )
-from caloscale.models.layers.constraints.dropout import EventDropout
-from caloscale.models.layers.constraints.plain import centred
+from caloscale.models.layers.dropout import EventDropout
+from caloscale.models.layers.plain import centred
 from caloscale.spec import Data, Geometry, Model
 
 HIDDEN = 128

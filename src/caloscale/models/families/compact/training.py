@@ -26,7 +26,7 @@ from caloscale.models.families.compact.compiled import compiled, differentiable,
 from caloscale.models.families.compact.merged import SLOPE
 from caloscale.models.families.family import Networks
 from caloscale.models.families.gan.step import Computed
-from caloscale.models.layers.constraints.plain import centred
+from caloscale.models.layers.plain import centred
 
 _OF_GENERATOR = ("primary", "noise", "amplitude", "offset", "x1_style", "y3", "conv1_style", "response")
 """Layers whose results the cells are computed from."""

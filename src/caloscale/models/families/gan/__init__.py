@@ -49,10 +49,10 @@ class Gan(Family):
 
     def load_layers(self) -> None:
         """Constraints, convolutions, dropout and batch normalisation."""
-        import caloscale.models.layers.constraints.constraints
-        import caloscale.models.layers.constraints.convolution
-        import caloscale.models.layers.constraints.dropout
-        import caloscale.models.layers.constraints.normalization  # noqa: F401
+        import caloscale.models.layers.constraints.constraints.constraints
+        import caloscale.models.layers.convolution
+        import caloscale.models.layers.dropout
+        import caloscale.models.layers.normalization  # noqa: F401
 
     def step_flops(self, run: Run, networks: Networks, *, folded: bool = True) -> int:
         """Generated showers: G. Discriminator on real and on generated ones: 3 D each. Each update of the generator:

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from caloscale.models.layers.constraints.plain import SMALLEST_SUM
+from caloscale.models.layers.plain import SMALLEST_SUM
 from caloscale.spec import LossWeights
 
 PROBABILITY_MARGIN = 1e-7

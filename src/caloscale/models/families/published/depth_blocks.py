@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.models.layers.constraints.folding import Axis, Triple
+from caloscale.models.layers.folding import Axis, Triple
 
 Doubles = NDArray[np.float64]
 

@@ -17,9 +17,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from caloscale.models.families.published.depth_blocks import BlockConvolution, Blocks, UpsampledBlocks
-from caloscale.models.layers.constraints.convolution import inference_block
-from caloscale.models.layers.constraints.convolution_ways import needs_plane, with_own_zeros
-from caloscale.models.layers.constraints.folding import Triple, UpsampledConv3D, activated, triple
+from caloscale.models.layers.convolution import inference_block
+from caloscale.models.layers.convolution_ways import needs_plane, with_own_zeros
+from caloscale.models.layers.folding import Triple, UpsampledConv3D, activated, triple
 
 
 @dataclass

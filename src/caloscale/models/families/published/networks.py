@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from caloscale.models.families.family import Networks
 from caloscale.models.families.gan.conditions import conditioned
-from caloscale.models.layers.constraints.constraints import constraints
-from caloscale.models.layers.constraints.convolution import Triple, convolution
-from caloscale.models.layers.constraints.dropout import EventDropout
-from caloscale.models.layers.constraints.normalization import batch_normalization
+from caloscale.models.layers.constraints import constraints
+from caloscale.models.layers.convolution import Triple, convolution
+from caloscale.models.layers.dropout import EventDropout
+from caloscale.models.layers.normalization import batch_normalization
 from caloscale.spec import Data, Model
 
 SLOPE = 0.3

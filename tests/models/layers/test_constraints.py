@@ -7,7 +7,13 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from caloscale.models.layers.constraints.constraints import (
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from caloscale.detector.angle import measured_angle_rad
+from caloscale.detector.geometry import sensor_depth_mm
+from caloscale.models.layers.constraints import (
     PUBLISHED_BIN_EDGES,
     BinCounts,
     CellEnergy,
@@ -15,12 +21,6 @@ from caloscale.models.layers.constraints.constraints import (
     MeasuredAngle,
     constraints,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
-
-from caloscale.detector.angle import measured_angle_rad
-from caloscale.detector.geometry import sensor_depth_mm
 from caloscale.showers.preprocessing import rebin, to_network
 from caloscale.spec import Data, Geometry, LayerGroup, Preprocessing
 

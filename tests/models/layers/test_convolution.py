@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from caloscale.models.layers.constraints.convolution import CELLS, PaddedConv3D, computed_by
-from caloscale.models.layers.constraints.convolution_ways import Cells, Direct, Shape, needs_plane
 
 from caloscale.bench.reference_networks import build_reference, copy_weights
 from caloscale.models import build
 from caloscale.models.families.published.merged import merged
-from caloscale.models.layers.constraints import convolution
+from caloscale.models.layers import convolution
+from caloscale.models.layers.convolution import CELLS, PaddedConv3D, computed_by
+from caloscale.models.layers.convolution_ways import Cells, Direct, Shape, needs_plane
 from caloscale.models.network_files import load_network
 from caloscale.spec import load_run
 from tests.models import needs_bfloat16

@@ -11,16 +11,17 @@ from caloscale.bench.training_work import synthetic_batch
 from caloscale.models import build, family_of, latent, noise_size
 from caloscale.models.families.gan.step import Computed, _Tapes, flipped
 from caloscale.models.families.step import Step, StepContext, build_optimizers
-from caloscale.models.layers.constraints import convolution
+from caloscale.models.layers import convolution
 from caloscale.models.optimizers import Schedule
 from caloscale.random import EventDraws
 from caloscale.spec import load_run
 from caloscale.training import state as training_state
 from caloscale.training.state import TrainingState, compile_step
 from tests.models import needs_bfloat16
+from tests.training.conftest import eagerly, random_showers, small_run, train_step
+from tests.training.quick_networks import QUICK, quick_networks
 
-from .conftest import random_showers, small_run, train_step
-from .quick_networks import QUICK, quick_networks
+__all__ = ["eagerly"]
 
 CONSTANT = Schedule(0, "constant")
 PLAIN = ("model.dropout=0", "train.decay=constant", "train.warmupEpochs=0")

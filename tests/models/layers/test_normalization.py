@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from caloscale.models.layers.constraints.normalization import (
+
+from caloscale.models.layers import convolution
+from caloscale.models.layers.normalization import (
     BatchNormalization,
     SharedBatchNormalization,
     batch_normalization,
 )
-
-from caloscale.models.layers.constraints import convolution
 
 OPTIONS = {"epsilon": 1e-3, "momentum": 0.9}
 

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from caloscale.models.layers.constraints.constraints import EMPTY_ANGLE_RAD
 from scipy import stats
 
 from caloscale.detector.angle import measured_angle_rad
@@ -24,6 +23,7 @@ from caloscale.models.families.compact.layers import (
     Response,
     SeparableMaps,
 )
+from caloscale.models.layers.constraints import EMPTY_ANGLE_RAD
 from caloscale.spec import load_run
 
 RUN = load_run(preset="compact")

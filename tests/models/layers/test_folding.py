@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from caloscale.models.layers.constraints.folding import UpsampledConv3D
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from caloscale.bench.reference_networks import build_reference, copy_weights
 from caloscale.models import build, flops, flops_per_layer
+from caloscale.models.layers.folding import UpsampledConv3D
 from caloscale.spec import load_run
 
 layers = tf.keras.layers
