@@ -24,8 +24,9 @@ from caloscale.inference.export.formats import last_convolutions
 from caloscale.inference.export.runtimes import exported, is_exported
 from caloscale.inference.runtime import Runtime, cores
 from caloscale.installation import install_command
-from caloscale.models import build, convolution
+from caloscale.models import build
 from caloscale.models.card import read_card
+from caloscale.models.layers import convolution
 from caloscale.random import latent_noise
 from caloscale.spec import build_run
 from tests.models import needs_bfloat16
