@@ -25,7 +25,7 @@ every step."""
 
 
 def quick_networks(model: Model, data: Data) -> Any:
-    """Dense networks with dropout and the published outputs, in place of `models.compact.build_compact`."""
+    """Dense networks with dropout and the published outputs, in place of `families.compact.network.build_compact`."""
     import tensorflow as tf
 
     from caloscale.models.layers.constraints import constraints

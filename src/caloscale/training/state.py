@@ -26,7 +26,7 @@ class TrainingState:
     """Networks, optimisers, average and counters, on the devices of a distribution context.
 
     The random state is the seed of the run configuration and the step. build: makes the networks, as `models.build`.
-    Raises InputError for bfloat16 where it is wrong (`models.convolution.has_bfloat16`).
+    Raises InputError for bfloat16 where it is wrong (`models.layers.convolution.has_bfloat16`).
     """
 
     def __init__(

@@ -49,7 +49,7 @@ class Gan(Family):
 
     def load_layers(self) -> None:
         """Constraints, convolutions, dropout and batch normalisation."""
-        import caloscale.models.layers.constraints.constraints.constraints
+        import caloscale.models.layers.constraints
         import caloscale.models.layers.convolution
         import caloscale.models.layers.dropout
         import caloscale.models.layers.normalization  # noqa: F401
