@@ -1,6 +1,6 @@
 """False acceptance of each gate, measured: how often a generator whose difference equals the tolerance is accepted.
 
-    python -m tools.acceptance --output FILE [--draws 400] [--showers 7900]
+    python -m tools.acceptance --output FILE [--draws 400] [--cheap-draws 1000] [--parts separations]
 
 Geant4 showers of the preset compact are the population. Their observables are changed so that one difference, in one
 range of energy, equals the tolerance: the generator of the hypothesis. Reference and generated showers are drawn from
@@ -15,7 +15,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -41,9 +41,10 @@ from caloscale.physics.classifier import (
 )
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.distances import separation
+from caloscale.physics.energy_response import compare_maxima
 from caloscale.physics.gates import ERROR, Sizes, decide
 from caloscale.physics.observables import Observed, choose_cuts, observe
-from caloscale.physics.quantities import measure_diversity, of_separation, results_of_differences
+from caloscale.physics.quantities import TITLES, measure_diversity, of_separation, results_of_differences
 from caloscale.physics.resampling import Sample, draw_resampling, separate
 from caloscale.physics.response import bin_of_energy, range_edges
 from caloscale.physics.result import Difference, ObservableResult, QuantityResult
@@ -62,6 +63,8 @@ TRAINING, TEST, FAKE = 1440, 1000, 2500
 """Of the classifiers: Monte Carlo showers that train, generated ones that test, and generated ones in all."""
 OTHER_SEPARATION = 0.01
 """Excess of the separations that have no gate in the preset."""
+CLASSIFIERS = "classifiers"
+PARTS = ("separations", "maxima", CLASSIFIERS, "differences")
 MIDDLE = 1
 """The range of energy whose difference equals the tolerance."""
 
@@ -78,7 +81,7 @@ def of_primaries(observed: Observed) -> Floats:
     return np.column_stack([np.ones_like(energy), energy, energy**2, inclined, inclined**2, inclined * energy])
 
 
-def hypotheses(pool: Observed, run: Run, axes: Axes, side: float) -> Iterator[tuple[tuple[str, ...], Observed]]:
+def hypotheses(pool: Observed, run: Run, side: float) -> Iterator[tuple[tuple[str, ...], Observed]]:
     """Quantities, and the population whose differences in them equal the tolerances.
 
     side: 1 for more, -1 for less than Monte Carlo.
@@ -100,11 +103,10 @@ def hypotheses(pool: Observed, run: Run, axes: Axes, side: float) -> Iterator[tu
         return changed
 
     by_energy = {name: getattr(pool, name) / pool.energy_gev for name in ("ecal_sum_gev", "weighted_sum_gev")}
-    deeper = shifted(pool, inside, 100 * limits["showerMaximum"], ranges, axes)
     yield (
-        ("response", "hits", "depthSpread", "transverseWidth", "showerMaximum"),
+        ("response", "hits", "depthSpread", "transverseWidth"),
         replace(
-            deeper,
+            pool,
             ecal_sum_gev=scaled(pool.ecal_sum_gev, limits["response"]),
             hits=scaled(pool.hits, limits["hits"]),
             moments_z=column(
@@ -192,7 +194,7 @@ def count_differences(pool: Observed, run: Run, size: int, draws: int) -> Counts
     edges = range_edges(run.data.energy_gev, run.validation.energy_bins)
     labels = [str(k) for k in range(len(edges) - 1)]
     gates = {gate.quantity: gate for gate in run.validation.judging}
-    cases = [list(hypotheses(pool, run, axes, side)) for side in (1.0, -1.0)]
+    cases = [list(hypotheses(pool, run, side)) for side in (1.0, -1.0)]
     counts: Counts = Counter()
     for draw in range(draws):
         rng = np.random.default_rng([draw, size])
@@ -207,6 +209,27 @@ def count_differences(pool: Observed, run: Run, size: int, draws: int) -> Counts
             found = results_of_differences(*samples, labels, axes.depth_x0)
             for quantity in quantities:
                 counts[quantity, size] += is_accepted(gates[quantity], found[quantity], size)
+    return counts
+
+
+def count_maxima(pool: Observed, run: Run, size: int, draws: int) -> Counts:
+    """Every second draw has the maximum nearer to the front."""
+    axes, edges = axes_of(run.data), range_edges(run.data.energy_gev, run.validation.energy_bins)
+    gate = next(gate for gate in run.validation.judging if gate.quantity == "showerMaximum")
+    ranges = bin_of_energy(pool.energy_gev, edges)
+    moved = [shifted(pool, ranges[:, MIDDLE], side * gate.limit, ranges, axes) for side in (1.0, -1.0)]
+    counts: Counts = Counter()
+    for draw in range(draws):
+        rng = np.random.default_rng([draw, size])
+        drawn, _ = weights(size, run, draw)
+        samples = []
+        for rows, source, count in zip(drawn.values(), (pool, moved[draw % 2]), (size, GENERATED)):
+            indices = rng.integers(len(pool), size=count)
+            samples.append(Weighted(source[indices], rows, ranges[indices], ranges[indices]))
+        fitted = [one.fitted_difference_layers for one in compare_maxima(*samples, axes.depth_x0)]
+        differences = tuple(Difference(where="", value=one.value, uncertainty=one.uncertainty) for one in fitted)
+        result = QuantityResult(title=gate.quantity, unit="layers", differences=differences)
+        counts[gate.quantity, size] += is_accepted(gate, result, size)
     return counts
 
 
@@ -293,16 +316,28 @@ def section(result: dict[str, Any], command: str) -> str:
         for one in result["rows"]
     ]
     draws = sorted({one["draws"] for one in result["rows"]}, reverse=True)
-    deviations = [np.sqrt(ERROR * (1 - ERROR) / count) for count in draws]
+    deviations = [f"{100 * np.sqrt(ERROR * (1 - ERROR) / count):.1f} with {count}" for count in draws]
     return (
         f"`{command}`: acceptances of a generator whose difference equals the tolerance, preset {PRESET}, {GENERATED} "
-        f"generated showers. One standard deviation of a rate of {100 * ERROR:.0f}% is {100 * deviations[0]:.1f} "
-        f"points with {draws[0]} draws, {100 * deviations[-1]:.1f} with {draws[-1]}. "
-        f"The population is {result['population']} Geant4 showers, that of the AUCs and of the diversity "
+        f"generated showers. One standard deviation of a rate of {100 * ERROR:.0f}% in points: {', '.join(deviations)} "
+        f"draws. The population is {result['population']} Geant4 showers, that of the AUCs and of the diversity "
         f"{result['networkPopulation']} showers of a network.\n\n"
         + table(["gate", "draws", "stated", *(f"{size} showers" for size in SIZES)], rows)
         + f"\n\nMachine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
     )
+
+
+def count_with_networks(run: Run, asked: argparse.Namespace, processes: Executor) -> Counts:
+    """The AUCs and the diversity."""
+    networks = asked.networks or trained(preset=PRESET, overrides=[NO_LIMIT, "train.seed=1"]) / "training" / "model"
+    primaries = draw_table(run.data, asked.generated, np.random.default_rng(1))
+    population = measured(load_generator(networks).generate_table(primaries, seed=1), run)
+    values: dict[tuple[str, int], list[Difference]] = {}
+    parts = [range(first, min(first + 25, asked.draws)) for first in range(0, asked.draws, 25)]
+    for future in [processes.submit(values_with_networks, run, population, part) for part in parts]:
+        for key, some in future.result().items():
+            values.setdefault(key, []).extend(some)
+    return count_values(run, values)
 
 
 def measured(showers: Showers, run: Run) -> Observed:
@@ -316,46 +351,54 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.acceptance", description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--draws", type=int, default=400)
+    parser.add_argument("--cheap-draws", type=int, default=1000, help="draws of separations and of shower maxima")
     parser.add_argument("--showers", type=int, default=GEANT4_SHOWERS, help="Geant4 showers of the population")
     parser.add_argument("--generated", type=int, default=40_000, help="showers of the network of the population")
-    parser.add_argument("--classifier-draws", type=int, default=200, help="draws of the AUCs: seconds each")
+    parser.add_argument(
+        "--parts", nargs="*", choices=PARTS, default=PARTS, help="measured; other rows of the file are kept"
+    )
     parser.add_argument("--networks", type=Path, help="of the population of the AUCs; absent: the preset is trained")
     asked = parser.parse_args(list(arguments))
     run = load_run(preset=PRESET)
     pool = measured(held_out_showers(asked.showers, preset=PRESET), run)
-    networks = asked.networks or trained(preset=PRESET, overrides=[NO_LIMIT, "train.seed=1"]) / "training" / "model"
-    primaries = draw_table(run.data, asked.generated, np.random.default_rng(1))
-    made = measured(load_generator(networks).generate_table(primaries, seed=1), run)
+    counters = {
+        "separations": (count_separations, asked.cheap_draws),
+        "maxima": (count_maxima, asked.cheap_draws),
+        "differences": (count_differences, asked.draws),
+    }
     counts: Counts = Counter()
-    values: dict[tuple[str, int], list[Difference]] = {}
-    parts = [range(first, min(first + 25, asked.classifier_draws)) for first in range(0, asked.classifier_draws, 25)]
-    context = get_context("spawn")
+    made: dict[str, int] = {}
+    """Draws by quantity."""
     with (
         threadpool_limits(1),
-        ProcessPoolExecutor(mp_context=context, initializer=threadpool_limits, initargs=(1,)) as processes,
+        ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=threadpool_limits, initargs=(1,)) as processes,
+        bar("false acceptance", len(asked.parts) * len(SIZES), "parts") as progress,
     ):
-        counting = [
-            processes.submit(count, pool, run, size, asked.draws)
-            for count in (count_differences, count_separations)
-            for size in SIZES
-        ]
-        measuring = [processes.submit(values_with_networks, run, made, part) for part in parts]
-        with bar("false acceptance", len(counting) + len(measuring), "parts") as progress:
-            for future in counting:
-                counts |= future.result()
-                progress.update(1)
-            for more in measuring:
-                for key, some in more.result().items():
-                    values.setdefault(key, []).extend(some)
-                progress.update(1)
-    counts |= count_values(run, values)
+        for part in asked.parts:
+            if part == CLASSIFIERS:
+                found = count_with_networks(run, asked, processes)
+                draws = asked.draws
+                progress.update(len(SIZES))
+            else:
+                count, draws = counters[part]
+                found = Counter()
+                for future in [processes.submit(count, pool, run, size, draws) for size in reversed(SIZES)]:
+                    found.update(future.result())
+                    progress.update(1)
+            counts.update(found)
+            made |= dict.fromkeys((name for name, _ in found), draws)
     rows = [
         {"quantity": name, "draws": draws, "accepted": [counts[name, size] / draws for size in SIZES]}
-        for name in dict.fromkeys(name for name, _ in counts)
-        for draws in [len(values[name, SIZES[0]]) if (name, SIZES[0]) in values else asked.draws]
+        for name, draws in made.items()
     ]
+    if asked.output.is_file():
+        earlier = json.loads(asked.output.read_text(encoding="utf-8"))["rows"]
+        rows = [*(one for one in earlier if one["quantity"] not in made), *rows]
+    titles = list(TITLES)
     result = {
-        "rows": rows,
+        "rows": sorted(
+            rows, key=lambda one: titles.index(one["quantity"]) if one["quantity"] in titles else len(titles)
+        ),
         "population": len(pool),
         "networkPopulation": asked.generated,
         "machine": describe_machine().model_dump(mode="json", by_alias=True),

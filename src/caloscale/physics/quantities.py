@@ -181,7 +181,7 @@ def of_classifier(name: str, classifier: Classifier) -> QuantityResult:
 
 
 def of_separation(result: ObservableResult) -> QuantityResult:
-    """The excess over the expected null; overall and in the ranges of energy it is one number each: overall counts.
+    """The excess of a separation; overall and in the ranges of energy it is one number each: overall counts.
 
     A separation is a squared distance D^2: the variance of its estimate is 4 D^2 s^2 on top of that of the null, and
     that of its bootstraps has S = D^2 + the null in the place of D^2 (`resampling.excess_uncertainty`).

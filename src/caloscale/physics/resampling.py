@@ -17,6 +17,8 @@ DIVISIONS = 40
 """Random divisions of the Monte Carlo showers into halves behind each self-separation."""
 FEWEST = 8
 """Fewest showers of a sample (or of its part in a range of energy) for a separation: halves of four."""
+FILLED = 5
+"""Showers that fill a bin, of those of the smaller sample, from which on its variance is known well enough."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def separate(
         missing = "neither sample has an entry"
     elif not null.expected > 0:
         missing = "there is no expected null: too few showers, or all Monte Carlo showers in one bin"
-    excess = value - null.expected
+    excess = value - null.expected - _of_a_difference(reference.histograms, generated.histograms)
     result = Separation(
         separation=number(value),
         uncertainty=number(uncertainty),
@@ -132,7 +134,7 @@ def separate(
         null_uncertainty=number(null.scatter),
         excess=number(excess),
         excess_uncertainty=number(excess_uncertainty(uncertainty, null.scatter)),
-        excess_sigmas=number(excess / null.scatter) if null.scatter > 0 else None,
+        excess_sigmas=number((value - null.expected) / null.scatter) if null.scatter > 0 else None,
         untrained=number(untrained_value),
         untrained_uncertainty=number(untrained_uncertainty),
         baseline=number(baseline_value),
@@ -141,6 +143,31 @@ def separate(
         reason=missing,
     )
     return result, values
+
+
+def _of_a_difference(first: Floats, second: Floats) -> float:
+    """What fluctuations add to the separation of two samples (N, K, B), (M, K, B) beyond the null of equal
+    distributions: mostly less than 0.
+
+    With densities a and b of variances u and v the second order of the expansion is 2 (b^2 u + a^2 v) / (a + b)^3 in
+    each bin, and u (1 + N/M) / (4 a) where the densities are equal. Bins that few showers fill are taken as equal.
+    """
+    (a, u, filled_a), (b, v, filled_b) = _density(first), _density(second)
+    known = np.maximum(filled_a, filled_b) * min(len(first), len(second)) >= FILLED
+    a, u = np.where(known, a, 1.0), np.where(known, u, 0.0)
+    b, v = np.where(known, b, 1.0), np.where(known, v, 0.0)
+    equal = np.where(a > 0, u / np.where(a > 0, a, 1.0), 0.0) * (1 + len(first) / len(second)) / 4
+    return float((2 * (b**2 * u + a**2 * v) / (a + b) ** 3 - equal).sum(axis=-1).mean())
+
+
+def _density(histograms: Floats) -> tuple[Floats, Floats, Floats]:
+    """Shares (K, B) of the bins in the sum of histograms per shower (N, K, B), their variances, and the share of the
+    showers that fill the bin: of equal ones the mean squared over the variance for one shower."""
+    sizes = histograms.sum(axis=-1, keepdims=True)
+    total = np.maximum(sizes.sum(axis=0), np.finfo(np.float64).tiny)
+    share = histograms.sum(axis=0) / total
+    variance = (((histograms - share * sizes) / total) ** 2).sum(axis=0)
+    return share, variance, share**2 / np.maximum(variance, np.finfo(np.float64).tiny) / len(histograms)
 
 
 def excess_uncertainty(bootstrapped: float, null: float) -> float:

@@ -61,11 +61,13 @@ class Separation(Block):
     null_uncertainty: float | None = None
     """Standard deviation of the separation of two such samples."""
     excess: float | None = None
-    """separation - expected null: does not depend on the numbers of showers."""
+    """separation without what fluctuations add: the expected null, or less where the distributions differ. It does not
+    depend on the numbers of showers."""
     excess_uncertainty: float | None = None
     """Standard deviation of the excess; the fluctuations that a bootstrap counts twice are taken off."""
     excess_sigmas: float | None = None
-    """Evidence of a difference: the excess in standard deviations of the separation of equal distributions."""
+    """Evidence of a difference: separation - expected null in standard deviations of the separation of equal
+    distributions."""
     untrained: float | None = None
     """Separation of the same network before its first step."""
     untrained_uncertainty: float | None = None

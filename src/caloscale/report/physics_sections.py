@@ -249,10 +249,11 @@ def observables_table(evaluation: Evaluation) -> Table:
         note="Separation power S = ½ Σ (h1 - h2)² / (h1 + h2) of histograms of unit sum: 0 equal, 1 disjoint; "
         f"uncertainties from {evaluation.bootstraps} bootstraps. Expected null: what two samples of one distribution, "
         "of the sizes compared, are expected to have, from random halves of the Monte Carlo showers. Excess: "
-        "separation minus expected null, which does not depend on the numbers of showers. Evidence: the excess in "
-        "standard deviations of the null. Mean shower: the baseline, which repeats the mean training shower times the "
-        "energy, without fluctuations and without following the angle; its mean profiles are right by construction. "
-        "Improvement over the baseline: its separation minus the generator's, in standard deviations.",
+        "separation without what fluctuations add, which does not depend on the numbers of showers. Evidence: "
+        "separation minus expected null, in standard deviations of the null. Mean shower: the baseline, which repeats "
+        "the mean training shower times the energy, without fluctuations and without following the angle; its mean "
+        "profiles are right by construction. Improvement over the baseline: its separation minus the generator's, in "
+        "standard deviations.",
     )
 
 

@@ -75,7 +75,7 @@ class ObservableSummary(Block):
     expected_null: float | None
     """Separation that is expected of equal distributions at these numbers of showers."""
     excess: float | None = None
-    """separation - expected null: does not depend on the numbers of showers."""
+    """The separation without what fluctuations add: does not depend on the numbers of showers."""
     excess_uncertainty: float | None = None
     """Statistical uncertainty of the excess."""
     untrained: float | None = None
