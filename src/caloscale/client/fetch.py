@@ -7,9 +7,8 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from caloscale.client.estimate import estimate_of
 from caloscale.client.runs import RunOnCluster
-from caloscale.client.usage import StageTime, use_of
+from caloscale.client.usage import StageTime, estimate_of, use_of
 from caloscale.cluster.workload.pod_template import workspace_of
 from caloscale.errors import ClusterError
 from caloscale.spec import build_any_run, dump_run

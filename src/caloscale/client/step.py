@@ -9,9 +9,8 @@ import os
 import shutil
 from pathlib import Path
 
-from caloscale.client.estimate import estimate_of
 from caloscale.client.runs import RunOnCluster, delete, describe, find_run, follow, manifest_of, submit
-from caloscale.client.usage import use_of
+from caloscale.client.usage import estimate_of, use_of
 from caloscale.connection import Connection, active_namespace, connect
 from caloscale.errors import ClusterError, StorageError, Terminated
 from caloscale.showers.tfrecord.manifest import MANIFEST
