@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
 from scipy.signal import find_peaks
 from scipy.stats import binomtest
@@ -29,7 +28,7 @@ from caloscale.bench.generate import bench_generate
 from caloscale.bench.machine import describe_machine
 from caloscale.bench.results import BenchMachine
 from caloscale.bench.tables import machine_text
-from caloscale.report.drawing import COLOURS, STYLE, new_page
+from caloscale.report.drawing import COLOURS, new_page, own_style
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.preprocessing import rebin, to_gev, to_network
@@ -121,7 +120,7 @@ def describe(showers: Showers) -> dict[str, list[float]]:
 
 def draw(scenarios: Mapping[str, Any], file: Path) -> None:
     """A column for each scenario: profiles along depth and y, and the sum of the cells over the energy."""
-    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+    with own_style():
         page = new_page(5 * len(scenarios), 11)
         panels = page.subplots(3, len(scenarios), squeeze=False)
         for column, (name, scenario) in zip(panels.T, scenarios.items()):

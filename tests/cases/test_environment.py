@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 
 from caloscale import spec
@@ -35,6 +37,22 @@ def test_keras_is_the_same_whatever_the_environment_says(tmp_path: Path) -> None
 def test_a_name_that_the_terminal_does_not_have_is_printed_with_a_replacement(tmp_path: Path) -> None:
     done = run(["-m", "caloscale.cli.main", "inspect", "\u00b5.h5"], tmp_path, PYTHONIOENCODING="ascii")
     assert done.returncode == 2 and r"\xb5.h5" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_pictures_are_the_same_whatever_matplotlib_was_told(tmp_path: Path) -> None:
+    """A matplotlibrc in the working directory, and a name of a drawing library that does not exist."""
+    cells = np.random.default_rng(1).random((2, 4, 4, 3)).astype(np.float32)
+    with h5py.File(tmp_path / "own.h5", "w") as file:
+        file["ECAL"] = cells.swapaxes(1, 2) * 50
+        file["energy"], file["theta"] = np.full(2, 10.0), np.full(2, np.pi / 2)
+    pictures = []
+    for number, environment in enumerate(({}, {"MPLBACKEND": "nonsense"})):
+        done = run(["-m", "caloscale.cli.main", "inspect", "own.h5", "--picture", "own.png"], tmp_path, **environment)
+        assert done.returncode == 0, done.stderr
+        pictures.append((tmp_path / "own.png").read_bytes())
+        if not number:
+            (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfont.size: 30\naxes.facecolor: black\n")
+    assert pictures[0] == pictures[1]
 
 
 def test_a_working_directory_that_is_gone_is_named(

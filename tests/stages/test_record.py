@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from caloscale.errors import InputError, PeerLostError, ShowerFileError, Terminated
-from caloscale.stages.record import read_earlier, read_records, recorded
+from caloscale.stages.record import ENVIRONMENT, read_earlier, read_records, recorded
 from tests.processes import UNTIL_STOPPED, running, wait_for
 
 
@@ -32,6 +32,16 @@ def test_times_figures_and_memory_are_measured(tmp_path: Path) -> None:
     assert record.seconds > 0
     assert record.peak_memory_mib > 64
     assert record.machine.cores >= 1 and record.machine.memory_gib > 0
+
+
+def test_variables_that_change_results_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    monkeypatch.setenv("SECRET", "hidden")
+    with recorded("train", tmp_path):
+        pass
+    assert read_records(tmp_path)["train"].environment == {"NVIDIA_TF32_OVERRIDE": "0"}
 
 
 def test_core_seconds_count_children(tmp_path: Path) -> None:
@@ -92,7 +102,7 @@ def test_ctrl_c_is_recorded_as_interrupted(tmp_path: Path) -> None:
         f"""
         import sys, time
         from pathlib import Path
-        from caloscale.stages.record import recorded
+        from caloscale.stages.record import ENVIRONMENT, recorded
         with recorded("train", Path(sys.argv[1])):
             print("in", flush=True)
             {UNTIL_STOPPED}
@@ -114,7 +124,7 @@ def test_a_step_whose_process_group_is_ended_is_interrupted(tmp_path: Path) -> N
         """
         import signal, sys, time
         from pathlib import Path
-        from caloscale.stages.record import recorded
+        from caloscale.stages.record import ENVIRONMENT, recorded
         signal.signal(signal.SIGTERM, lambda *_: None)
         with recorded("train", Path(sys.argv[1])):
             while True:

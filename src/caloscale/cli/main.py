@@ -111,6 +111,7 @@ def main() -> None:
     SIGTERM, 144 a bucket does not answer, 145 another attempt has taken over: the same command resumes.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ["MPLBACKEND"] = "agg"  # figures go into files; Matplotlib does not load with an unknown name
     if os.environ.pop("TF_USE_LEGACY_KERAS", None) is not None:  # a training that needs tf_keras sets it itself
         OVERRIDDEN.append("TF_USE_LEGACY_KERAS")
     for stream in (sys.stdout, sys.stderr):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,13 +69,22 @@ def new_page(width: float, height: float) -> Page:
     return figure
 
 
+@contextmanager
+def own_style(style: Mapping[str, Any] = STYLE) -> Iterator[None]:
+    """Matplotlib's defaults and a style, whatever a matplotlibrc of the user or of the working directory sets."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(style)
+        yield
+
+
 def save_figures(folder: Path, draw: Sequence[Callable[[], Drawing | None]]) -> list[Figure]:
     """Draw figures one after the other in the style of the report, each as <name>.png and <name>.pdf in a folder.
 
     A function that returns None has nothing to draw. Raises StorageError.
     """
     saved = []
-    with matplotlib.rc_context(STYLE), bar("figures", len(draw), "figures") as progress:  # type: ignore[arg-type]
+    with own_style(), bar("figures", len(draw), "figures") as progress:
         for one in draw:
             drawing = one()
             if drawing is not None:

@@ -35,6 +35,8 @@ def draw_shower(
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
+    from caloscale.report.drawing import own_style
+
     cells = np.asarray(showers.cells_gev[index], np.float64)
     side_x, side_y, front = cells.sum(axis=1), cells.sum(axis=0), cells.sum(axis=2).T
     views = [
@@ -45,20 +47,26 @@ def draw_shower(
     highest = max(view.max() for _, view, _, _ in views) or 1.0
     norm = LogNorm(highest / 10**_DECADES, highest)
 
-    figure = Figure(figsize=(12, 4.4), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, 3)
-    for panel, (name, view, horizontal, vertical) in zip(panels, views):
-        rows, columns = view.shape
-        shown = np.ma.masked_less_equal(view, 0)
-        picture = panel.pcolormesh(
-            np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5, shown, norm=norm, cmap="viridis", rasterized=True
-        )
-        panel.set(title=name, xlabel=horizontal, ylabel=vertical, box_aspect=1)
-    figure.colorbar(picture, ax=panels, label="energy along the line of sight [GeV]", pad=0.01)
-    figure.suptitle(_title(showers, index), fontsize="x-large")
-    with atomic_writer(path) as temporary:
-        figure.savefig(temporary)
+    with own_style({}):
+        figure = Figure(figsize=(12, 4.4), dpi=150, layout="constrained")
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(1, 3)
+        for panel, (name, view, horizontal, vertical) in zip(panels, views):
+            rows, columns = view.shape
+            shown = np.ma.masked_less_equal(view, 0)
+            picture = panel.pcolormesh(
+                np.arange(columns + 1) - 0.5,
+                np.arange(rows + 1) - 0.5,
+                shown,
+                norm=norm,
+                cmap="viridis",
+                rasterized=True,
+            )
+            panel.set(title=name, xlabel=horizontal, ylabel=vertical, box_aspect=1)
+        figure.colorbar(picture, ax=panels, label="energy along the line of sight [GeV]", pad=0.01)
+        figure.suptitle(_title(showers, index), fontsize="x-large")
+        with atomic_writer(path) as temporary:
+            figure.savefig(temporary)
 
 
 def _title(showers: Showers, index: int) -> str:

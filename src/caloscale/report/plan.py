@@ -257,35 +257,42 @@ def draw_plan(plan: Plan, path: str | Path) -> None:
     """Draw the candidates, the Pareto front and the choice into a file; its suffix is the format (svg, png, pdf)."""
     from matplotlib.figure import Figure  # slow to import, and a plan without a figure has no need of it
 
-    figure = Figure(figsize=(7, 5), layout="constrained")
-    axes = figure.add_subplot()
-    for measured, label, colour in ((True, "measured", "tab:blue"), (False, "estimated", "tab:grey")):
-        _scatter(axes, [c for c in plan.candidates if c.measured is measured], label, colour)
-    front = plan.pareto
-    axes.step([_cost(c) for c in front], [c.total_seconds / _HOUR for c in front], where="post", label="Pareto front")
-    best = plan.chosen or plan.nearest
-    if best is not None:
-        name = "chosen" if plan.chosen else "nearest to the limits"
-        low, high = best.usd_interval or (_cost(best), _cost(best))
-        label = f"{name}: {best.count} x {best.accelerator}, {best.region}, {best.capacity_type}"
-        axes.errorbar(
-            _cost(best),
-            best.total_seconds / _HOUR,
-            xerr=[[_cost(best) - low], [high - _cost(best)]],
-            yerr=[
-                [(best.total_seconds - best.total_seconds_interval[0]) / _HOUR],
-                [(best.total_seconds_interval[1] - best.total_seconds) / _HOUR],
-            ],
-            fmt="*",
-            markersize=14,
-            color="tab:red",
-            label=label,
+    from caloscale.report.drawing import own_style
+
+    with own_style({}):
+        figure = Figure(figsize=(7, 5), layout="constrained")
+        axes = figure.add_subplot()
+        for measured, label, colour in ((True, "measured", "tab:blue"), (False, "estimated", "tab:grey")):
+            _scatter(axes, [c for c in plan.candidates if c.measured is measured], label, colour)
+        front = plan.pareto
+        axes.step(
+            [_cost(c) for c in front], [c.total_seconds / _HOUR for c in front], where="post", label="Pareto front"
         )
-    unit = "accelerator hours" if best is not None and best.usd is None else "money, US dollars"
-    axes.set(xscale="log", yscale="log", xlabel=unit, ylabel="time, hours")
-    axes.set_title(f"{plan.network}, {plan.epochs} epochs of {plan.showers:,} showers, prices of {plan.prices.as_of}")
-    axes.legend(fontsize="small")
-    figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
+        best = plan.chosen or plan.nearest
+        if best is not None:
+            name = "chosen" if plan.chosen else "nearest to the limits"
+            low, high = best.usd_interval or (_cost(best), _cost(best))
+            label = f"{name}: {best.count} x {best.accelerator}, {best.region}, {best.capacity_type}"
+            axes.errorbar(
+                _cost(best),
+                best.total_seconds / _HOUR,
+                xerr=[[_cost(best) - low], [high - _cost(best)]],
+                yerr=[
+                    [(best.total_seconds - best.total_seconds_interval[0]) / _HOUR],
+                    [(best.total_seconds_interval[1] - best.total_seconds) / _HOUR],
+                ],
+                fmt="*",
+                markersize=14,
+                color="tab:red",
+                label=label,
+            )
+        unit = "accelerator hours" if best is not None and best.usd is None else "money, US dollars"
+        axes.set(xscale="log", yscale="log", xlabel=unit, ylabel="time, hours")
+        axes.set_title(
+            f"{plan.network}, {plan.epochs} epochs of {plan.showers:,} showers, prices of {plan.prices.as_of}"
+        )
+        axes.legend(fontsize="small")
+        figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
 
 
 def _cost(candidate: Candidate) -> float:

@@ -36,6 +36,28 @@ class StageMachine(Block):
     """Memory of the machine, GiB."""
 
 
+ENVIRONMENT = (
+    "CUDA_VISIBLE_DEVICES",
+    "DNNL_MAX_CPU_ISA",
+    "KMP_AFFINITY",
+    "MKL_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_NUM_THREADS",
+    "TF_CUDNN_DETERMINISTIC",
+    "TF_DETERMINISTIC_OPS",
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TF_NUM_INTEROP_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_XLA_FLAGS",
+    "XLA_FLAGS",
+)
+"""Variables that the record of a stage keeps: results or speeds depend on them, and nothing else shows them."""
+
+
 class StageRecord(Block):
     """One stage of a run: times, outcome, and the figures that it measured."""
 
@@ -53,6 +75,8 @@ class StageRecord(Block):
     """Largest resident memory of the stage's process and its children together, MiB, sampled twice a second."""
     machine: StageMachine
     """Where it ran."""
+    environment: dict[str, str] = {}
+    """Variables of the environment that change arithmetic, threads or devices (`ENVIRONMENT`), as far as set."""
     on_worker: bool = False
     """Whether a worker of a run on a cluster did it: on a machine that the run's bill names."""
     figures: dict[str, Any] = {}
@@ -121,6 +145,7 @@ def recorded(stage: str, folder: Path) -> Iterator[Figures]:
                 core_seconds=_core_seconds() - cores,
                 peak_memory_mib=memory.peak_mib(),
                 machine=this_machine(),
+                environment={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
                 on_worker=ATTEMPT_VARIABLE in os.environ,
                 figures=dict(figures),
                 error=message,

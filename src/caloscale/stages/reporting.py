@@ -363,6 +363,7 @@ def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:
         "caloscale": __version__,
         "run configuration": dump_run(run),
         "machine": machine,
+        "environment": {stage: r.environment for stage, r in records.items() if r.environment},
         "versions": _figures_of(records, "train").get("versions", {})
         | _figures_of(records, "simulate").get("versions", {}),
         "data": prepared.get("provenance", {}),
