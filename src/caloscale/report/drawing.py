@@ -74,7 +74,7 @@ def own_style(style: Mapping[str, Any] = STYLE) -> Iterator[None]:
     """Matplotlib's defaults and a style, whatever a matplotlibrc of the user or of the working directory sets."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(style)
+        matplotlib.rcParams.update(style)  # type: ignore[arg-type]
         yield
 
 
