@@ -88,6 +88,15 @@ def test_fpd_finds_a_known_distance_and_none():
     assert abs(nothing.value) < 0.03 * found.value
 
 
+def test_fpd_takes_no_more_showers_than_the_smaller_sample_has():
+    """The bias of the distance in 1/N is taken off only if N is the number that was drawn."""
+    rng = np.random.default_rng(5)
+    few, many = rng.normal(5, 1, (1000, 12)), rng.normal(5, 1, (6000, 12))
+    scale = np.abs(few).max(axis=0).mean()
+    for pair in ((few, many), (many, few)):
+        assert abs(fpd(*pair, seed=1).value) < 0.01 * 12 / scale**2
+
+
 def test_fpd_and_kpd_refuse_too_few():
     few = np.zeros((100, 2))
     with pytest.raises(ValueError, match="200 showers of each kind, there are 100"):

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from caloscale import spec
 from caloscale.errors import ConfigurationError
-from caloscale.physics.gates import Sizes, decide, holm
+from caloscale.physics.gates import Sizes, decide, exceeding_sigmas, holm
 from caloscale.physics.quantities import of_separation
 from caloscale.physics.resampling import Sample, draw_resampling, separate
 from caloscale.physics.result import Difference, ObservableResult, QuantityResult
@@ -100,6 +100,35 @@ def test_the_further_showers_would_decide(true):
 
     assert decide_one(2, (true, scaled(result.further_showers + 1))).decision != "undecided"
     assert decide_one(2, (true, scaled(result.further_showers - 10))).decision == "undecided"
+
+
+def test_the_further_showers_would_reject_in_spite_of_the_other_gates():
+    """Of four gates one exceeds its tolerance: it needs the evidence of Holm's correction, not that of one gate."""
+    gates = [Gate(quantity=name, tolerance=2) for name in ("response", "hits", "resolution", "depthSpread")]
+
+    def decided(sigma: float):
+        met = {gate.quantity: quantity((0.1, 0.2)) for gate in gates}
+        return decide(gates, met | {"response": quantity((3.2, sigma))}, SIZES, [])[0][0]
+
+    result = decided(0.6)
+    assert result.decision == "undecided"
+    old, exact, less = (
+        1 / (SIZES.reference + more) + 1 / SIZES.generated
+        for more in (0, result.further_showers + 1, result.further_showers - 10)
+    )
+    assert decided(0.6 * np.sqrt(exact / old)).decision == "rejected"
+    assert decided(0.6 * np.sqrt(less / old)).decision == "undecided"
+
+
+def test_without_a_value_or_an_uncertainty_nothing_is_measured():
+    gate = Gate(quantity="response", tolerance=2)
+    for difference in (Difference(where="", value=5.0), Difference(where="", uncertainty=1.0)):
+        assert exceeding_sigmas(gate, difference) is None
+    for where, text in (("", "because"), ("low", "at low: because")):
+        difference = Difference(where=where, value=5.0, reason="because")
+        found = {"response": QuantityResult(title="", unit="%", differences=(difference,))}
+        (result,), *_ = decide([gate], found, SIZES, [])
+        assert (result.decision, result.reason) == ("undecided", text)
 
 
 def test_a_difference_at_the_tolerance_has_no_number_of_showers():

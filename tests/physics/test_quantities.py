@@ -12,13 +12,25 @@ from scipy.stats import norm
 from caloscale.physics.binning import SCALAR_BINS, _edges, _one_hot, choose_binning
 from caloscale.physics.classifier import distance_features, energy_regression
 from caloscale.physics.comparison import Comparison, Weighted, compare
-from caloscale.physics.correlation import correlation_features, weighted_correlation
+from caloscale.physics.correlation import compare_correlations, correlation_features, weighted_correlation
 from caloscale.physics.distances import Estimate
-from caloscale.physics.energy_response import compare_linearity, compare_maxima, compare_resolution, compare_response
+from caloscale.physics.energy_response import (
+    compare_linearity,
+    compare_maxima,
+    compare_resolution,
+    compare_response,
+    mean_energy,
+)
 from caloscale.physics.gates import Sizes, decide, exceeding_sigmas, interval
 from caloscale.physics.multivariate import compare_features, compare_regression
-from caloscale.physics.quantities import measure_differences, measure_quantities, names_of_differences, of_separation
-from caloscale.physics.resampling import group_by_primary
+from caloscale.physics.quantities import (
+    measure_differences,
+    measure_quantities,
+    names_of_differences,
+    of_separation,
+    results_of_differences,
+)
+from caloscale.physics.resampling import Resampling, group_by_primary
 from caloscale.physics.response import bin_of_energy, gamma_maximum, range_edges
 from caloscale.physics.result import Classifier, Difference, LearningPoint, ObservableResult, QuantityResult
 from caloscale.physics.worth import Number, equivalent, worth_of
@@ -155,6 +167,73 @@ def test_names_of_differences_follow_the_ranges_and_the_primaries(comparison):
         {"linear"},
     ]
     assert results["hits"].unit == "%" and results["showerMaximum"].unit == "layers"
+
+
+def test_each_of_several_primaries_is_a_sample_of_its_own(pair):
+    """Of a generator that makes 10% too much of one of them alone."""
+    members = [np.arange(len(s.observed)) % 2 for s in pair]
+    reference, generated = (
+        replace(s, particles={"e-": 1.0 - member, "gamma": 1.0 * member}) for s, member in zip(pair, members)
+    )
+    sums = generated.observed.ecal_sum_gev * np.where(members[1], 1, 1.1)
+    generated = replace(generated, observed=replace(generated.observed, ecal_sum_gev=sums))
+    found = results_of_differences(reference, generated, ("low", "middle", "high"), DEPTH_X0)
+    response = {one.where: one.value for one in found["response"].differences}
+    assert list(response) == ["low", "middle", "high", "all energies", "e-", "gamma"]
+    for particle, k in (("e-", 0), ("gamma", 1)):
+        means = [s.observed.sampling_fraction[m == k].mean() for s, m in zip((reference, generated), members)]
+        assert response[particle] == pytest.approx(100 * (means[1] / means[0] - 1), rel=1e-4)
+    counts = {name: len(result.differences) for name, result in found.items()}
+    assert (counts["resolution"], counts["showerMaximum"], counts["hits"], counts["linearity"]) == (5, 5, 5, 3)
+
+
+def test_what_cannot_be_measured_has_its_reason(pair):
+    reference, generated = pair
+    labels = ("low", "middle", "high")
+
+    def found(name: str, first: Weighted = reference, second: Weighted = generated, names=labels) -> Difference:
+        return results_of_differences(first, second, names, DEPTH_X0)[name].differences[0]
+
+    whole = [replace(s, ranges=np.ones((len(s.observed), 1))) for s in pair]
+    assert found("linearity", *whole, ("all",)).reason == "not measurable here: there is one range of energy"
+    shallow = replace(reference.observed, longitudinal=np.exp(DEPTH_X0) + 0 * reference.observed.longitudinal)
+    assert "is not within the layers" in found("showerMaximum", replace(reference, observed=shallow)).reason
+    dark = replace(reference.observed, ecal_sum_gev=0 * reference.observed.ecal_sum_gev)
+    nothing = found("response", replace(reference, observed=dark))
+    assert nothing.value is None and nothing.reason.startswith("not measurable here: a sample has no response")
+    few = found("hits", first_of(reference, 12))
+    assert "fewer than 8: there are 12 and 300 Monte Carlo and generated showers" in few.reason
+    # Half of the bootstraps have no shower.
+    halved = [replace(s, weights=np.repeat([1.0, 0.0], 10)[:, None] * np.ones(len(s.observed))) for s in pair]
+    lacking = found("hits", *halved)
+    assert lacking.value == pytest.approx(measure_differences(*pair, DEPTH_X0)["hits"][0, 0], rel=1e-4)
+    assert lacking.reason and lacking.uncertainty is None
+    # None of them differs.
+    still = [replace(s, weights=np.ones((5, len(s.observed)))) for s in pair]
+    same = found("hits", *still)
+    assert (same.value, same.uncertainty, same.sigmas, same.reason) == (lacking.value, 0.0, None, None)
+
+
+def test_the_stochastic_term_is_that_of_the_showers(comparison):
+    """Of a width that falls as 1/sqrt(E)."""
+    rng = np.random.default_rng(4)
+    observed = comparison.samples.reference[rng.integers(len(comparison.samples.reference), size=20_000)]
+    energy = rng.uniform(5, 40, 20_000)
+    sums = 0.026 * energy * (1 + 0.3 / np.sqrt(energy) * rng.normal(size=20_000))
+    edges = range_edges((5, 40), 6)
+    sample = Weighted(
+        replace(observed, energy_gev=energy, ecal_sum_gev=sums),
+        np.ones((3, 20_000)),
+        bin_of_energy(energy, edges[::2]),
+        bin_of_energy(energy, edges),
+    )
+    halves = Resampling({}, np.arange(20_000)[None] % 2.0)
+    found = compare_resolution(sample, sample, None, sample, halves, weighted=False)
+    assert found.stochastic.reference.value == pytest.approx(0.3, rel=0.03)
+    assert found.constant.reference.value < 0.02
+    inside = sample.bins > 0
+    assert mean_energy(sample) == pytest.approx([energy[member].mean() for member in inside.T])
+    assert np.isnan(mean_energy(replace(sample, bins=0 * sample.bins))).all()
 
 
 def test_response_line_and_resolution_of_each_range(pair, comparison):
@@ -324,6 +403,23 @@ def test_correlations_of_drawn_showers_are_those_of_numpy(comparison):
     constant[:, 3] = 5.0
     without = weighted_correlation(constant, weights)
     assert (without[:, 3] == 0).all() and without[0, 0, 1] == pytest.approx(found[0, 0, 1])
+
+
+def test_correlations_of_two_samples_differ_by_the_mean_over_the_pairs(pair, comparison):
+    found = compare_correlations(*pair, comparison.resampling)
+    features = [correlation_features(s.observed[~s.observed.empty]) for s in pair]
+    matrices = [np.corrcoef(one, rowvar=False) for one in features]
+    above = np.triu_indices(16, 1)
+    assert found.mean_difference == pytest.approx(np.abs(matrices[0] - matrices[1])[above].mean(), rel=1e-3)
+    keep = ~pair[0].observed.empty
+    halves = [
+        [np.corrcoef(features[0][one[keep] == which], rowvar=False) for which in (0, 1)]
+        for one in comparison.resampling.halves
+    ]
+    assert found.self_difference == pytest.approx(
+        np.mean([np.abs(first - second)[above].mean() for first, second in halves]), rel=1e-3
+    )
+    assert "needs 8 showers" in compare_correlations(first_of(pair[0], 7), pair[1], comparison.resampling).reason
 
 
 def test_ranges_have_equal_widths_and_one_energy_has_one_range():

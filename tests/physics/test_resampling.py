@@ -161,6 +161,37 @@ def test_what_cannot_be_said_has_a_reason():
     assert flat.separation == 0 and flat.excess_sigmas is None and "no expected null" in flat.reason
 
 
+def test_eight_showers_of_each_kind_are_enough():
+    found = separated(uniform(8, 1), uniform(8, 2), 10, 1)
+    assert found.separation > 0 and found.reason is None
+
+
+def test_monte_carlo_without_entries_has_no_null():
+    found = separated(np.zeros((20, 1, 10)), uniform(20, 1), 10, 1)
+    assert found.separation == 1 and found.expected_null is None and found.null_uncertainty is None
+    assert "no expected null" in found.reason
+
+
+def test_the_untrained_network_has_a_separation_of_its_own():
+    drawn = draw(400, 400, 50, 1)
+    reference, generated, untrained = (
+        Sample(showers, weights)
+        for showers, weights in zip(
+            (uniform(400, 1), uniform(400, 2), uniform(400, 3, shift=0.3)), (*drawn.weights.values(),) * 2
+        )
+    )
+    result, values = separate(reference, drawn.halves, generated, untrained, None)
+    alone, _ = separate(reference, drawn.halves, untrained, None, None)
+    assert (result.untrained, result.untrained_uncertainty) == (alone.separation, alone.uncertainty)
+    assert result.untrained > 3 * result.separation and set(values) == {"generated", "untrained"}
+    few = Sample(untrained.histograms[:7], untrained.weights[:, :7])
+    assert separate(reference, drawn.halves, generated, few, None)[0].untrained is None
+
+
+def test_halves_without_a_value_have_no_scatter():
+    assert np.isnan(over_halves(np.eye(2), lambda one, other: np.full(2, np.nan))).all()
+
+
 def test_a_sample_without_entries_is_as_far_as_can_be():
     result = separated(uniform(20, 1), np.zeros((20, 1, 10)), 10, 1)
     assert result.separation == 1 and result.uncertainty == 0

@@ -126,6 +126,12 @@ def test_maximum_of_an_exact_gamma_profile():
     assert gamma_maximum(profiles, DEPTH) == pytest.approx([3.2 / 0.5, 2.0 / 0.6])
 
 
+def test_the_maximum_has_no_unit():
+    """Beside a profile of GeV there is one of so little energy that its square is none."""
+    profile = gamma(DEPTH, 2.0, 4.2, 0.5)
+    assert gamma_maximum(np.stack([profile, 1e-170 * profile]), DEPTH) == pytest.approx([3.2 / 0.5] * 2)
+
+
 def test_maximum_agrees_with_least_squares_of_scipy():
     rng = np.random.default_rng(2)
     profile = gamma(DEPTH, 2.0, 4.2, 0.5) * rng.normal(1, 0.03, 25)
