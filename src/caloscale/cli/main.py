@@ -56,6 +56,7 @@ app = typer.Typer(
     name="caloscale",
     help="Calorimeter generators: simulate, train, validate and bill, on a laptop or a cluster.",
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

@@ -370,23 +370,24 @@ def compare(
 
 def inspect(
     path: Annotated[Path, typer.Argument(help="HDF5 file or folder of them, TFRecord shard or folder of shards.")],
-    shower: Annotated[int, typer.Option(help="Number of the shower that is drawn.", min=0)] = 0,
+    shower: Annotated[
+        int | None, typer.Option(help="Number of the shower that is drawn. Absent: the first.", min=0)
+    ] = None,
     picture: Annotated[
-        Path | None,
-        typer.Option(
-            help="Picture of one shower (png, svg or pdf). Absent: in the current folder, named like the file."
-        ),
+        Path | None, typer.Option(help="Draw one shower into this file (png, svg or pdf). Absent: no picture.")
     ] = None,
     wide: Wide = False,
     as_json: Json = False,
 ) -> None:
-    """Show the content of a file or folder of showers, and draw one shower of it."""
+    """Show the content of a file or folder of showers; with --picture also one shower of it."""
     from caloscale.cli.tables import console, table
     from caloscale.errors import InputError, StorageError
     from caloscale.report.picture import draw_shower
     from caloscale.showers.inspection import describe, read_one
     from caloscale.tensorflow_import import load_tensorflow_quietly
 
+    if shower is not None and picture is None:
+        raise InputError("draws nothing without --picture", field="--shower", value=shower, remedy="add --picture FILE")
     if picture is not None and as_json:
         raise InputError("draws nothing with --json", field="--picture", value=str(picture), remedy="leave one out")
     if picture is not None and picture.suffix not in FIGURES:
@@ -403,10 +404,10 @@ def inspect(
     rows = [(name, _text(name, value, wide=wide)) for name, value in described.items()]
     console().print(str(path), soft_wrap=True)
     console().print(table("", ("field", "value"), rows))
-    target = picture or Path(f"{path.stem}-shower{shower}.png")
-    showers, axes = read_one(path, shower)
-    draw_shower(showers, 0, target, axes=axes)
-    typer.echo(f"picture: {target}")
+    if picture is not None:
+        showers, axes = read_one(path, shower or 0)
+        draw_shower(showers, 0, picture, axes=axes)
+        typer.echo(f"picture: {picture}")
 
 
 RANGES = ("energyGev", "angleDeg", "azimuthDeg", "entryMm", "sumGev", "showersPerFile")
