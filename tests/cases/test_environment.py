@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from caloscale import spec
-from caloscale.errors import ConfigurationError, StorageError
+from caloscale.errors import ConfigurationError, InputError, StorageError
+from caloscale.models import build
 from caloscale.storage.objects import is_remote
 from tests.cli.conftest import command  # noqa: F401 (a fixture)
 
@@ -32,6 +33,23 @@ def test_keras_is_the_same_whatever_the_environment_says(tmp_path: Path) -> None
     (tmp_path / "keras.json").write_text('{"floatx": "float16", "image_data_format": "channels_first"}')
     done = run(["-c", SHOWN], tmp_path, KERAS_BACKEND="torch", KERAS_HOME=str(tmp_path))
     assert done.stdout.split() == ["tensorflow", "float32", "channels_last"], done.stderr
+
+
+@pytest.mark.parametrize(("setting", "value"), [("floatx", "float16"), ("image_data_format", "channels_first")])
+def test_networks_are_not_built_where_the_process_has_set_keras_otherwise(
+    monkeypatch: pytest.MonkeyPatch, setting: str, value: str
+) -> None:
+    """In a notebook, before a training."""
+    import tensorflow as tf
+
+    run = spec.load_run(preset="compact")
+    before = getattr(tf.keras.config, setting)()
+    getattr(tf.keras.config, f"set_{setting}")(value)
+    try:
+        with pytest.raises(InputError, match=rf"keras\.config\.{setting}"):
+            build(run.model, run.data)
+    finally:
+        getattr(tf.keras.config, f"set_{setting}")(before)
 
 
 def test_a_name_that_the_terminal_does_not_have_is_printed_with_a_replacement(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.errors import ConfigurationError, InvalidValueError
+from caloscale.errors import ConfigurationError, InputError, InvalidValueError
 from caloscale.spec import Data, Model, Run
 from caloscale.spec.block import Block
 from caloscale.spec.data import PDG_CODES
@@ -190,8 +190,23 @@ def family_of(model: Model) -> Family:
 
 def build(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
     """The networks of a run by role, with fresh weights. Raises ConfigurationError as `family_of`, and for showers that
-    the networks are not made for."""
+    the networks are not made for; InputError where the process has set Keras to other numbers or another order of axes.
+    """
+    import tensorflow as tf
+
     family = family_of(model)
+    backend = tf.keras.backend
+    for setting, value, needed in (
+        ("floatx", backend.floatx(), "float32"),
+        ("image_data_format", backend.image_data_format(), "channels_last"),
+    ):
+        if value != needed:
+            raise InputError(
+                "is set for Keras in this process, and the networks would be others",
+                field=f"keras.config.{setting}",
+                value=value,
+                remedy=f"call keras.config.set_{setting}({needed!r}) before",
+            )
     try:
         family.check(model, data)
     except InvalidValueError as error:
