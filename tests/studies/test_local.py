@@ -14,9 +14,8 @@ from caloscale.errors import BenchError, ConfigurationError
 from caloscale.physics.result import Compared, EnergyRange, Evaluation, Measured, Response, ShowerMaximum
 from caloscale.studies import contenders
 from caloscale.studies.contenders import describe_steps, time_generation, time_steps
-from caloscale.studies.inputs import configured_run
 from caloscale.studies.measures import Context
-from caloscale.studies.points import Point
+from caloscale.studies.points import Point, configured_run
 from caloscale.studies.runner import run_points, runs_of
 from caloscale.studies.sweep import load_study
 from caloscale.studies.whole_run import decisions, energy_ranges, parts_of_profile, quality

@@ -9,8 +9,8 @@ from importlib import import_module
 import pytest
 
 from caloscale.studies import contenders, whole_run
-from caloscale.studies.inputs import configured_run
 from caloscale.studies.measures import MEASURES, Context
+from caloscale.studies.points import configured_run
 from caloscale.studies.report import SweepTable
 from caloscale.studies.runner import run_points
 from caloscale.studies.sweep import Study, load_study, study_names

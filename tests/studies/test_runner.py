@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caloscale.errors import CaloscaleError, ConfigurationError, InputError
-from caloscale.studies.inputs import configured_run
 from caloscale.studies.measures import MEASURES, Context, Measure
-from caloscale.studies.points import Point
+from caloscale.studies.points import Point, configured_run
 from caloscale.studies.report import run_study, speed_ups
 from caloscale.studies.runner import run_points
 from caloscale.studies.sweep import SpeedUp, Study, load_study

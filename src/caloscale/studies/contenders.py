@@ -17,7 +17,7 @@ from caloscale.bench.rounds import Contender, interleave
 from caloscale.errors import BenchError, ConfigurationError
 from caloscale.installation import install_command
 from caloscale.spec import Run, parse_solver_run
-from caloscale.studies.inputs import configured_run, nested
+from caloscale.studies.points import configured_run, nested
 from caloscale.training.cores import available_cores, core_shares
 from caloscale.training.processor import processor_variables
 

@@ -21,7 +21,7 @@ from caloscale.sagips.exchange import COMPARED, METHODS
 from caloscale.sagips.groups import Groups, groups_of_sizes
 from caloscale.spec.block import Block
 from caloscale.studies.exchange_events import ExchangePlan, Link, Network, Outcome, simulate, straggling_times
-from caloscale.studies.inputs import validated
+from caloscale.studies.points import validated
 from caloscale.studies.ranks import run_ranks
 
 SERVERS = ("asynchronous", "bounded", "lazy")

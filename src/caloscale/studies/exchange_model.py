@@ -22,7 +22,7 @@ from caloscale import __version__
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import write_text
-from caloscale.studies.inputs import configured_run, validated
+from caloscale.studies.points import configured_run, validated
 from caloscale.studies.ranks import run_ranks
 
 

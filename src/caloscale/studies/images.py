@@ -18,7 +18,7 @@ from pydantic import Field
 
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
-from caloscale.studies.inputs import validated
+from caloscale.studies.points import validated
 from caloscale.studies.ranks import run_ranks
 from caloscale.tensorflow_import import load_tensorflow_quietly
 

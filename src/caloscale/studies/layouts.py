@@ -20,7 +20,7 @@ from pydantic import Field
 from caloscale.errors import TrainingError
 from caloscale.profiling.memory import peak_memory_mib
 from caloscale.spec.block import Block
-from caloscale.studies.inputs import validated
+from caloscale.studies.points import validated
 
 Layer = Literal["alexnet2", "googlenet2", "resnet4"]
 Layout = Literal["NHWC", "NCHW", "matrix"]

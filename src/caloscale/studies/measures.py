@@ -21,7 +21,7 @@ from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import Run
 from caloscale.spec.block import Block
 from caloscale.studies.epochs import EpochCost, cost_ratio, epoch_cost
-from caloscale.studies.inputs import configured_run
+from caloscale.studies.points import configured_run
 
 
 @dataclass(frozen=True)

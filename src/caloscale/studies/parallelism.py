@@ -9,19 +9,26 @@ Krizhevsky proposed model parallelism (arXiv:1404.5997).
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
-from caloscale.studies.inputs import validated
+from caloscale.studies.points import validated
 from caloscale.studies.ranks import run_ranks
 
 RESULT_FILE = "result.json"
+Array = NDArray[np.float32]
+RATE = 0.01
+"""Learning rate."""
 
 
 class ParallelismInputs(Block):
@@ -61,6 +68,109 @@ def time_parallelism(inputs: Mapping[str, Any]) -> dict[str, Any]:
     asked = validated(ParallelismInputs, inputs)
     asked.check()
     with TemporaryDirectory(prefix="caloscale-study-") as temporary:
-        run_ranks("parallelism_rank", asked.workers, [asked.model_dump_json(), temporary], asked.threads)
+        run_ranks("parallelism", asked.workers, [asked.model_dump_json(), temporary], asked.threads)
         found: dict[str, Any] = json.loads((Path(temporary) / RESULT_FILE).read_text(encoding="utf-8"))
     return {**found, "imagesPerSecond": asked.batch / found["stepSeconds"]}
+
+
+class Exchange:
+    """Collective operations, with their time and volume."""
+
+    def __init__(self) -> None:
+        from mpi4py import MPI  # it joins the job, which only the processes of mpiexec may
+
+        self.world, self.in_place = MPI.COMM_WORLD, MPI.IN_PLACE
+        self.seconds, self.bytes = 0.0, 0
+
+    def add(self, mine: Array) -> Array:
+        """The sum over all workers."""
+        start = time.perf_counter()
+        self.world.Allreduce(self.in_place, mine)
+        return self._counted(mine, mine, start)
+
+    def gather(self, mine: Array) -> Array:
+        """The columns of all workers, (B, n) -> (B, n x workers)."""
+        start = time.perf_counter()
+        every = np.empty((self.world.size, *mine.shape), np.float32)
+        self.world.Allgather(np.ascontiguousarray(mine), every)
+        return self._counted(np.concatenate(list(every), axis=1), mine, start)
+
+    def _counted(self, result: Array, given: Array, start: float) -> Array:
+        self.seconds += time.perf_counter() - start
+        self.bytes += given.nbytes
+        return result
+
+
+def train_step(
+    weights: list[Array], images: Array, labels: NDArray[np.int64], asked: ParallelismInputs, exchange: Exchange
+) -> float:
+    """One step in place; returns the sum of the cross-entropies of these images before it.
+
+    weights: (inputs, outputs) of each layer or, model-parallel, the columns of this worker. images: (B, inputs).
+    """
+    splits_layers = asked.method == "model"
+    inputs, active = [images], []
+    for number, weight in enumerate(weights):
+        outputs = inputs[-1] @ weight
+        outputs = exchange.gather(outputs) if splits_layers else outputs
+        if number < len(weights) - 1:
+            active.append(outputs > 0)
+            inputs.append(outputs * active[-1])
+    exponentials = np.exp(outputs - outputs.max(1, keepdims=True))
+    probabilities = exponentials / exponentials.sum(1, keepdims=True)
+    images_and_labels = np.arange(len(labels)), labels
+    loss = float(-np.log(probabilities[images_and_labels]).sum())
+    probabilities[images_and_labels] -= 1
+    above = probabilities / np.float32(asked.batch)  # the gradient with respect to a layer's outputs
+    gradients: list[Array] = []
+    for number in reversed(range(len(weights))):
+        columns = weights[number].shape[1]
+        mine = above[:, exchange.world.rank * columns :][:, :columns] if splits_layers else above
+        gradients.append(inputs[number].T @ mine)
+        if number:
+            below = mine @ weights[number].T
+            above = (exchange.add(below) if splits_layers else below) * active[number - 1]
+    for weight, gradient in zip(reversed(weights), gradients):
+        weight -= RATE * (gradient if splits_layers else exchange.add(gradient))
+    return loss
+
+
+def main(asked: ParallelismInputs, folder: Path) -> None:
+    """Time the steps; rank 0 writes the result."""
+    exchange = Exchange()
+    rank, workers = exchange.world.rank, exchange.world.size
+    rng = np.random.default_rng(1)
+    images = rng.standard_normal((asked.batch, asked.widths[0]), np.float32)
+    labels = rng.integers(0, asked.widths[-1], asked.batch)
+    weights = []
+    for inputs, outputs in zip(asked.widths, asked.widths[1:]):
+        whole = rng.standard_normal((inputs, outputs), np.float32) * np.float32(np.sqrt(2 / inputs))
+        share = outputs // workers
+        weights.append(whole[:, rank * share : (rank + 1) * share].copy() if asked.method == "model" else whole)
+    if asked.method == "data":
+        share = asked.batch // workers
+        images, labels = images[rank * share : (rank + 1) * share], labels[rank * share : (rank + 1) * share]
+    seconds, loss = 0.0, 0.0
+    for number in range(asked.steps + 1):
+        exchange.world.Barrier()
+        if number == 1:  # the first one touches memory for the first time
+            exchange.seconds, exchange.bytes = 0.0, 0
+        start = time.perf_counter()
+        loss = train_step(weights, images, labels, asked, exchange)
+        seconds += time.perf_counter() - start if number else 0.0
+    every: list[Any] | None = exchange.world.gather((seconds, exchange.seconds, loss))
+    if every is not None:
+        slowest, exchanging, _ = max(every)
+        losses = [one[2] for one in every]
+        found = {
+            "stepSeconds": slowest / asked.steps,
+            "exchangeSeconds": exchanging / asked.steps,
+            "computeSeconds": (slowest - exchanging) / asked.steps,
+            "exchangedMib": exchange.bytes / asked.steps / 2**20,
+            "loss": (sum(losses) if asked.method == "data" else losses[0]) / asked.batch,
+        }
+        (folder / RESULT_FILE).write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(ParallelismInputs.model_validate_json(sys.argv[1], by_alias=True, by_name=True), Path(sys.argv[2]))

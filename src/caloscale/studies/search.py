@@ -18,7 +18,7 @@ from caloscale.errors import CaloscaleError, ConfigurationError, InvalidValueErr
 from caloscale.installation import install_command
 from caloscale.spec.block import Block
 from caloscale.spec.workspace_layout import DATASET, TRAINED
-from caloscale.studies.inputs import validated
+from caloscale.studies.points import validated
 from caloscale.studies.whole_run import run_of, whole_run
 
 SEARCH_INPUTS = ("sampler", "trials", "samplerSeed", "ranges")

@@ -16,7 +16,7 @@ from caloscale.sagips.saves import rank_folder, read_record
 from caloscale.spec import SolverRun, parse_solver_run
 from caloscale.spec.block import read_json
 from caloscale.stages.solving import SUMMARY_FILE, keep_solver_configuration, solve
-from caloscale.studies.inputs import nested
+from caloscale.studies.points import nested
 
 OWN_INPUTS = ("seeds", "withinSeconds")
 """Inputs beside the fields of the run configuration."""

@@ -14,7 +14,7 @@ from typing import Any
 from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.profiling.result import PROFILE_FILE
 from caloscale.spec import Run, dump_run
-from caloscale.studies.inputs import configured_run
+from caloscale.studies.points import configured_run
 from caloscale.training.cores import available_cores
 
 OWN_INPUTS = ("cores", "deviation")
