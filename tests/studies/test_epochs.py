@@ -7,6 +7,7 @@ import datetime as dt
 import numpy as np
 import pytest
 
+from caloscale.planning.catalogue.hardware import load_networks
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.step_time.throughput import Setups
@@ -52,7 +53,7 @@ def test_with_the_test_pass_the_ratio_is_a_hundredth_less():
 
 def test_from_days_to_an_hour():
     """One V100 against 128: about five days and an hour for 120 epochs, half of each for 60."""
-    timing = Timings(MEASURED, "variable-angle").of("gcp", "nvidia-tesla-v100")
+    timing = Timings(MEASURED, load_networks()["variable-angle"]).of("gcp", "nvidia-tesla-v100")
     setups = Setups(*(np.array(x, float) for x in ([1, 128], [1, 16], [1, 16], [96, 96])))
     times = timing.predict(setups, 124_950)
     hours = (times.start_up_seconds + 120 * times.epoch_seconds) / 3600

@@ -127,7 +127,7 @@ def _group(row: Measurement) -> tuple[str, str, str]:
 
 
 def _residual(row: Measurement, measurements: Sequence[Measurement]) -> Residual:
-    timing = Timings(measurements, row.network).of(row.provider, row.accelerator)
+    timing = Timings(measurements, load_networks()[row.network]).of(row.provider, row.accelerator)
     predicted = timing.models[0].predict(setups_of([row]))
     low, high = float(predicted.low[0]), float(predicted.high[0])
     return Residual(

@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 
 from caloscale.errors import ConfigurationError, InputError, InvalidValueError
 from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
+from caloscale.spec import Run
+from caloscale.spec.family import find_family
 from caloscale.spec.problem import suggest
 
 
@@ -44,8 +46,8 @@ class Network(SourcedRow):
     """Arithmetic of a training step per shower, GFLOP."""
     generator_mb: float = Field(gt=0)
     """Gradients of the generator, MB; summed over the replicas twice a step."""
-    discriminator_mb: float = Field(gt=0)
-    """Gradients of the discriminator, MB; summed over the replicas twice a step."""
+    discriminator_mb: float = Field(ge=0)
+    """Gradients of the discriminator, MB; summed over the replicas twice a step. 0: there is none."""
     activation_mib: float = Field(gt=0)
     """Smallest memory that a step needs per shower of the batch, MiB: the layers' outputs stored once in float32."""
     cells: int = Field(gt=0)
@@ -69,6 +71,18 @@ class Network(SourcedRow):
     def reduced_bytes(self) -> tuple[float, ...]:
         """Sizes of the all-reduces of a step, bytes."""
         return (self.discriminator_mb * 1e6,) * 2 + (self.generator_mb * 1e6,) * 2
+
+
+class FamilyNetwork(Network):
+    """The networks of a family that has no row in the catalogue: what the family itself states of its step."""
+
+    reduced_megabytes: tuple[float, ...]
+    """Sizes of the all-reduces of a step, MB."""
+
+    @property
+    def reduced_bytes(self) -> tuple[float, ...]:
+        """Sizes of the all-reduces of a step, bytes."""
+        return tuple(1e6 * size for size in self.reduced_megabytes)
 
 
 class Carbon(SourcedRow):
@@ -97,6 +111,35 @@ def load_networks() -> dict[str, Network]:
 def load_carbon() -> dict[str, Carbon]:
     """Carbon intensity by region; regions without a row have none."""
     return {row.region: row for _, row in read_rows(builtin("carbon.csv"), Carbon, InputError)}
+
+
+def network_of(run: Run) -> Network:
+    """The networks of a run on its showers: a row of the catalogue, or what its family states (`Family.arithmetic`).
+
+    Raises ConfigurationError where neither is known.
+    """
+    name, cells, known = run.model.network, math.prod(run.data.shape), load_networks()
+    if name in known:
+        return known[name].on(cells)
+    stated = find_family(run.model.family).arithmetic(run.model, run.data)
+    if stated is None:
+        raise ConfigurationError(
+            "is not known to the planner",
+            field="model.family",
+            value=name,
+            remedy=f"plan one of: {', '.join(known)}, or give the family a method arithmetic",
+        )
+    return FamilyNetwork(
+        network=name,
+        gflop_per_shower=stated.gflop_per_shower,
+        generator_mb=max(stated.reduced_megabytes),
+        discriminator_mb=0,
+        activation_mib=stated.activation_mib,
+        cells=cells,
+        reduced_megabytes=stated.reduced_megabytes,
+        source=f"family {run.model.family}",
+        observed_on=dt.date.today(),
+    )
 
 
 def replicas_of(accelerator: str, count: int) -> int:

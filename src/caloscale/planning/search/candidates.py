@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import ConfigurationError, InvalidValueError
-from caloscale.planning.catalogue.hardware import Slice
+from caloscale.planning.catalogue.hardware import Slice, network_of
 from caloscale.planning.catalogue.measurements import Measurement, interruption_rate
 from caloscale.planning.catalogue.prices import Prices, held_usd
 from caloscale.planning.search.offers import Offer, cluster_rate, find_offers
@@ -194,7 +193,7 @@ def find_candidates(
 
 def timings_of(run: Run, measurements: Sequence[Measurement]) -> Timings:
     """Times of the network of a run, on its showers."""
-    return Timings(measurements, run.model.network, math.prod(run.data.shape))
+    return Timings(measurements, network_of(run))
 
 
 def work_seconds(run: Run, epoch_seconds: Numbers) -> Numbers:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.errors import ConfigurationError, InputError
+from caloscale.errors import InputError
 from caloscale.planning.catalogue.hardware import Accelerator, Network, find_accelerator, load_networks
 from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.step_time.throughput import (
@@ -101,24 +101,16 @@ class Timing:
 class Timings:
     """Times of a network on every accelerator, fitted once each."""
 
-    def __init__(self, measurements: Sequence[Measurement], network: str, cells: int | None = None) -> None:
-        """``cells``: those of a shower, as the network sees it; absent: those of the preset.
-
-        Raises ConfigurationError for a network of which nothing is known.
-        """
-        networks = load_networks()
-        if network not in networks:
-            raise ConfigurationError(
-                "is not known to the planner",
-                field="model.preset",
-                value=network,
-                remedy=f"plan one of: {', '.join(networks)}",
-            )
-        usual = networks[network]
-        self.network = usual if cells is None else usual.on(cells)
+    def __init__(self, measurements: Sequence[Measurement], network: Network) -> None:
+        """``network``: on the showers that are trained with."""
+        self.network = network
+        usual, cells = load_networks().get(network.network, network).cells, network.cells
         self._other_cells = (
-            (f"showers of {cells} cells, {usual.cells} in the preset {network}: arithmetic and memory by their ratio",)
-            if cells not in (None, usual.cells)
+            (
+                f"showers of {cells} cells, {usual} in the preset {network.network}: arithmetic and memory by their "
+                "ratio",
+            )
+            if cells != usual
             else ()
         )
         self._measurements = measurements

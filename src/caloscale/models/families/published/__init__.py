@@ -22,6 +22,7 @@ class _Published(Gan):
 
     def check(self, model: Model, data: Data) -> None:
         """Showers of another shape."""
+        super().check(model, data)
         if data.shape != self.shape:
             raise InvalidValueError(
                 f"the {self.name} network is made for showers of {' x '.join(map(str, self.shape))} cells, "
@@ -29,7 +30,6 @@ class _Published(Gan):
                 remedy=f"set data.geometry.cells to {list(self.shape)} and data.preprocessing.rebin to [1, 1, 1], "
                 "or model.preset to compact (--preset compact)",
             )
-        super().check(model, data)
 
     def fast_form(self, network: tf.keras.Model, run: Run, runtime: str, precision: str) -> FastForm:
         """Layers merged, convolutions folded or in blocks of depths."""
