@@ -318,7 +318,7 @@ def test_cost_and_speed_are_shown():
         f"{rate:.4f}",
         "2026-06-01",
         "not converted",
-        "The prices behind the rates",
+        "The prices that the rates come from",
     ):
         assert text in html
     assert "ab" * 32 in html and "preset: compact" in html

@@ -171,7 +171,7 @@ def _to_cluster(
             raise InputError("the question needs a terminal", field="--yes", remedy="add --yes to submit without it")
         typer.confirm(f"submit it as {name} into namespace {where}?", abort=True, err=True)
     runs.submit(connection, manifest)
-    typer.echo(f"{name} is submitted; caloscale status {name} -n {where} says how it is", err=True)
+    typer.echo(f"{name} is submitted; caloscale status {name} -n {where} shows its state", err=True)
     typer.echo(name)
     if follow:
         _follow(runs.follow(connection, where, name))
@@ -385,4 +385,4 @@ def fetch(
     if run.status.phase in FINISHED and (folder / "stages").is_dir():
         failure = None if run.status.phase == "Succeeded" else run.status.message
         report_any(build_any_run(run.spec), folder, failure=failure)
-    typer.echo(f"{name} is in {folder}; caloscale bill {folder} says what it cost")
+    typer.echo(f"{name} is in {folder}; caloscale bill {folder} shows what it cost")

@@ -57,7 +57,7 @@ def profile(
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Steps that are profiled.")] = 5,
     by: Annotated[
-        By, typer.Option(help="Phases of the step, layers beside the limit of this machine, or types of operations.")
+        By, typer.Option(help="Phases of the step, layers with the limit of this machine, or types of operations.")
     ] = By.PHASE,
     dataset: Annotated[Path | None, typer.Option(help="Folder of shards. Absent: parametrised showers.")] = None,
     output: Annotated[
@@ -226,7 +226,7 @@ def bench(
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
-    """Measure ours and the reference alternately, each in a process of its own.
+    """Measure ours and the reference alternately, each in a separate process.
 
     All convolutions are measured in one process.
     """
@@ -497,7 +497,7 @@ def _overridden() -> list[Check]:
 
 
 def _packages() -> list[Check]:
-    wanted = {
+    packages = {
         "Geant4": ("calzone", "simulate"),
         "Kubeflow": ("kfp", "pipeline"),
         "ONNX Runtime": ("onnxruntime", "infer"),
@@ -505,7 +505,7 @@ def _packages() -> list[Check]:
         "Azure ML": ("azure-ai-ml", "azure"),
     }
     checks = []
-    for what, (package, extra) in wanted.items():
+    for what, (package, extra) in packages.items():
         try:
             checks.append(Check(what, f"{package} {version(package)}"))
         except PackageNotFoundError:

@@ -163,7 +163,7 @@ def amplification(
 ) -> None:
     """How many Geant4 showers the generators' showers are worth, by gated quantity, and dollars per such shower.
 
-    Writes amplification.json into each run and makes its report again: it shows the result beside the verdict.
+    Writes amplification.json into each run and makes its report again: it shows the result next to the verdict.
     """
     from caloscale.report.blocks import markdown
     from caloscale.report.physics_sections import worth_tables, worth_text

@@ -41,7 +41,7 @@ def plan(
     measurements: Measurements = None,
     as_of: AsOf = None,
     generate: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Also plan making N showers, beside Monte Carlo.")
+        int | None, typer.Option(min=1, metavar="N", help="Also plan making N showers, and the same by Monte Carlo.")
     ] = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="First measure this machine, in about two minutes, and plan with it.")
@@ -71,7 +71,7 @@ def plan(
         own = measure_machine(run)
         kept = keep_speeds([own], speeds)
         typer.echo(f"{describe_speed(own)}\nmachines: {kept}", err=as_json)
-    made = plan(
+    result = plan(
         run,
         load_prices(prices or ()),
         load_measurements(measurements or ()),
@@ -80,14 +80,14 @@ def plan(
         generate=generate,
     )
     if figure is not None:
-        _draw(made, figure)
+        _draw(result, figure)
     if as_json:
-        typer.echo(made.model_dump_json(by_alias=True, indent=2))
+        typer.echo(result.model_dump_json(by_alias=True, indent=2))
     else:
-        _show_candidates(made, wide)
+        _show_candidates(result, wide)
         if figure is not None:
             typer.echo(f"figure: {figure}")
-    if not is_met(made):
+    if not is_met(result):
         raise typer.Exit(NO_PLAN)
 
 
@@ -135,14 +135,14 @@ def bill(
     wide: Wide = False,
     as_json: Json = False,
 ) -> None:
-    """Say what a run cost, where the money went, and how that differs from the estimate and why."""
+    """Show what a run cost, by purpose, and why that differs from the estimate."""
     from caloscale.stages.planning import bill_of
 
-    made = bill_of(run, prices or ())
+    result = bill_of(run, prices or ())
     if as_json:
-        typer.echo(made.model_dump_json(by_alias=True, indent=2))
+        typer.echo(result.model_dump_json(by_alias=True, indent=2))
     else:
-        _show_bill(made, wide)
+        _show_bill(result, wide)
 
 
 def _show_bill(made: Bill, wide: bool) -> None:
@@ -175,11 +175,9 @@ def _show_bill(made: Bill, wide: bool) -> None:
         (p.purpose, f"{p.usd:.{digits}f}", f"{p.share:.1%}", p.meaning) for p in made.parts
     ]
     parts.append(("all", f"{made.usd:.{digits}f}", "", ""))
-    out.print(
-        table("where the money went", ("purpose", "USD", "share", "what it is"), parts, () if wide else ("what it is",))
-    )
+    out.print(table("purposes", ("purpose", "USD", "share", "what it is"), parts, () if wide else ("what it is",)))
     if made.against_estimate is None:
-        out.print("no estimate: the run's folder holds no plan.json")
+        out.print("no estimate: the run's folder has no plan.json")
     else:
         _show_difference(made.against_estimate, digits)
     if made.per_million_showers is not None:
@@ -211,12 +209,12 @@ def _show_difference(against: AgainstEstimate, digits: int) -> None:
 
 
 def _per_million(price: PerMillionShowers) -> str:
-    said = {
+    prices = {
         "generated": price.generated_usd,
         "with the run": price.generated_with_training_usd,
         "by Monte Carlo": price.monte_carlo_usd,
     }
-    parts = [f"{usd:.2f} USD {name}" for name, usd in said.items() if usd is not None]
+    parts = [f"{usd:.2f} USD {name}" for name, usd in prices.items() if usd is not None]
     more = "" if price.break_even_showers is None else f"; cheaper from {price.break_even_showers:,.0f} showers on"
     return f"a million showers: {', '.join(parts)}{more}"
 
@@ -279,19 +277,19 @@ def _show_machines(name: str, wide: bool, as_json: bool) -> None:
     from caloscale.cli.tables import console, table
     from caloscale.planning.catalogue.hardware import load_machines, load_slices
 
-    wanted = [m for m in load_machines() if name in m.title.lower()]
+    machines = [m for m in load_machines() if name in m.title.lower()]
     slices = [s for s in load_slices() if name in s.title.lower()]
     if as_json:
-        made = {
-            "machines": [m.model_dump(mode="json", by_alias=True) for m in wanted],
+        listed = {
+            "machines": [m.model_dump(mode="json", by_alias=True) for m in machines],
             "slices": [s.model_dump(mode="json", by_alias=True) for s in slices],
         }
-        typer.echo(json.dumps(made, indent=2))
+        typer.echo(json.dumps(listed, indent=2))
         return
     rows = [
         (m.provider, m.machine_type, f"{m.per_node} x {m.accelerator}" if m.accelerator else "", str(m.vcpus),
          f"{m.memory_gib:g}", str(m.observed_on), m.source)
-        for m in wanted
+        for m in machines
     ]  # fmt: skip
     narrow = () if wide else ("source",)
     columns = ("cloud", "machine type", "accelerators", "vCPU", "GiB", "seen", "source")
@@ -324,15 +322,15 @@ def calibrate(
     from caloscale.report.plan import describe_speed
     from caloscale.stages.planning import calibrate_runs, speeds_file
 
-    made = calibrate_runs(runs, output, measurements or (), speeds=speeds)
+    result = calibrate_runs(runs, output, measurements or (), speeds=speeds)
     if as_json:
-        typer.echo(made.model_dump_json(by_alias=True, indent=2))
+        typer.echo(result.model_dump_json(by_alias=True, indent=2))
         return
-    for own in made.own_machines:
+    for own in result.own_machines:
         typer.echo(describe_speed(own))
-    if made.own_machines:
+    if result.own_machines:
         typer.echo(f"machines: {speeds or speeds_file()}")
-    if not made.residuals:
+    if not result.residuals:
         return
     residuals = [
         (
@@ -344,21 +342,21 @@ def calibrate(
             f"{row.error:+.1%}",
             "in" if row.inside else "outside",
         )
-        for row in made.residuals
+        for row in result.residuals
     ]
     out = console()
-    columns = ("run", "accelerators", "step s", "predicted", f"{made.level:.0%} interval", "error", "is")
+    columns = ("run", "accelerators", "step s", "predicted", f"{result.level:.0%} interval", "error", "is")
     narrow = () if wide else ("predicted",)
     out.print(table("steps, and what had been predicted without them", columns, residuals, narrow))
     forms = [
         (f"{f.accelerator} at {f.cloud}", f.form, f"{f.leave_one_out:.1%}", f"{f.held_out:.1%}", f.mechanism)
-        for f in made.forms
+        for f in result.forms
     ]
     if forms:
         columns_of_forms = ("accelerator", "form", "leave one out", "largest held out", "mechanism")
         narrow = () if wide else ("mechanism",)
         out.print(table("forms of the model, with these runs: mean errors", columns_of_forms, forms, narrow))
-    for rate in made.interruptions:
+    for rate in result.interruptions:
         out.print(f"{rate.accelerator}, {rate.region}: {rate.per_node_hour:.4f} interruptions of a spot node per hour")
     typer.echo(f"measurements: {output}")
 
@@ -386,10 +384,10 @@ def node_pools(
     from caloscale.planning.search.plan import plan
 
     run = resolve(configuration, preset, overrides, ".")
-    made = plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))
-    best = made.chosen
+    result = plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))
+    best = result.chosen
     if best is None:
-        raise InputError("nothing was chosen", field="budget", remedy="; ".join(made.notes) or "see caloscale plan")
+        raise InputError("nothing was chosen", field="budget", remedy="; ".join(result.notes) or "see caloscale plan")
     if best.cloud != "gcp":
         raise InputError(
             "is planned on another cloud", field="hardware.cloud", value=best.cloud, remedy="--set hardware.cloud=gcp"

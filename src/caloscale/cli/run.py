@@ -144,7 +144,7 @@ def train(
 ) -> None:
     """Train generator and discriminator; resumes from the newest checkpoint in the workspace.
 
-    One worker of several when TF_CONFIG says so, as in a TFJob, JobSet or Azure ML job.
+    One worker of several when TF_CONFIG names several, as in a TFJob, JobSet or Azure ML job.
     """
     from caloscale import stages
 
@@ -162,7 +162,7 @@ def train(
 
 
 def _say_what_is_decided() -> None:
-    """Strategy, Keras and shards of this worker go to the standard error stream, beside the warnings."""
+    """Strategy, Keras and shards of this worker go to the standard error stream, with the warnings."""
     log = logging.getLogger("caloscale")
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))

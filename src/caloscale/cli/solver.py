@@ -32,7 +32,7 @@ def solve(
     image: Annotated[str, typer.Option(help="Image of the MPIJob, where cluster.image is absent.")] = IMAGE,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the MPIJob.")] = "default",
 ) -> None:
-    """Solve an inverse problem on several ranks: summary, bill, report and checkpoints of the generators are left."""
+    """Solve an inverse problem on several ranks: summary, bill, report and checkpoints of the generators."""
     from caloscale.spec import load_solver_run
     from caloscale.stages.solving import new_solver_folder, print_solution, solve_and_report
 
@@ -70,7 +70,7 @@ def ensemble(
     from caloscale.sagips.ensemble import RESAMPLINGS, ensemble_of, read_solved, same_kind
 
     groups = same_kind([read_solved(folder, epoch=epoch) for folder in runs])
-    found = [(group, ensemble_of(group[0].truth, np.concatenate([run.members for run in group]))) for group in groups]
+    merged = [(group, ensemble_of(group[0].truth, np.concatenate([run.members for run in group]))) for group in groups]
     if as_json:
         rows = [
             {
@@ -84,7 +84,7 @@ def ensemble(
                 "uncertainty": {"mean": one.mean_uncertainty.tolist(), "std": one.spread_uncertainty.tolist()},
                 "rmse": one.rmse.tolist(),
             }
-            for group, one in found
+            for group, one in merged
         ]
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -96,10 +96,11 @@ def ensemble(
             str(group[0].epochs),
             f"{np.mean([run.seconds for run in group]):.0f}",
         )
-        for group, one in found
+        for group, one in merged
     ]
     residuals = [
-        (*(f"{m:+.3f} ± {s:.3f}" for m, s in zip(one.mean, one.spread)), f"{one.mean_absolute:.3f}") for _, one in found
+        (*(f"{m:+.3f} ± {s:.3f}" for m, s in zip(one.mean, one.spread)), f"{one.mean_absolute:.3f}")
+        for _, one in merged
     ]
     head_columns, titles = ("exchange", "members", "epochs", "s"), (*names, "mean |r|")
     columns: tuple[str, ...] = (*head_columns, *titles)

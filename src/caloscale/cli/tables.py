@@ -41,12 +41,12 @@ def _width(made: Table) -> int:
 def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], without: Collection[str] = frozenset()
 ) -> Table:
-    """A table of text, without some of the columns; columns that hold only numbers stand to the right."""
+    """A table of text, without some of the columns; columns of numbers are aligned to the right."""
     kept = [index for index, column in enumerate(columns) if column not in without]
     columns = [columns[index] for index in kept]
     held = [tuple(row[index] for index in kept) for row in rows]
     several_lines = any("\n" in cell for row in held for cell in row)
-    made = Table(
+    shown = Table(
         title=title,
         title_justify="left",
         box=box.SIMPLE_HEAD,
@@ -57,7 +57,7 @@ def table(
     )
     for index, column in enumerate(columns):
         numbers = all(_NUMBER.fullmatch(row[index]) for row in held if row[index])
-        made.add_column(column, justify="right" if numbers else "left")
+        shown.add_column(column, justify="right" if numbers else "left")
     for row in held:
-        made.add_row(*row)
-    return made
+        shown.add_row(*row)
+    return shown

@@ -187,11 +187,11 @@ def _overlay(ax: Any, panels: Sequence[Panel], compared: Sequence[Compared], uni
 
 def _profiles(compared: Sequence[Compared]) -> Drawing:
     panels = [each.figures.longitudinal for each in compared]
-    count = min(len(one) for one in panels)
+    count = min(len(panel) for panel in panels)
     page = new_page(4.3 * count, 3.9)
     axes = page.subplots(1, count, squeeze=False)[0]
     for index, ax in enumerate(axes):
-        _overlay(ax, [one[index] for one in panels], compared, "mean energy [MeV]")
+        _overlay(ax, [panel[index] for panel in panels], compared, "mean energy [MeV]")
         ax.set_title(panels[0][index].title)
         ax.set_xlabel("layer")
     page.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
@@ -214,7 +214,7 @@ def _spectra(compared: Sequence[Compared]) -> Drawing:
 
 def _distributions(compared: Sequence[Compared]) -> Drawing | None:
     known = [each.figures.distributions for each in compared]
-    names = [name for name in known[0] if all(name in one for one in known)]
+    names = [name for name in known[0] if all(name in by_name for by_name in known)]
     if not names:
         return None
     columns = min(4, len(names))
@@ -224,7 +224,7 @@ def _distributions(compared: Sequence[Compared]) -> Drawing | None:
     for ax in axes.flat[len(names) :]:
         ax.set_axis_off()
     for ax, name in zip(axes.flat, names):
-        panels = [one[name] for one in known]
+        panels = [by_name[name] for by_name in known]
         _overlay(ax, panels, compared, "share of showers")
         ax.set_title(panels[0].title, fontsize=12)
     page.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)

@@ -32,7 +32,7 @@ PAIR = (("reference", "Monte Carlo"), ("generated", "generator"))
 
 
 def separations(evaluation: Evaluation, data: FigureData) -> Drawing | None:
-    """Separation of each observable beside its expected null, baseline and untrained network."""
+    """Separation of each observable with its expected null, baseline and untrained network."""
     results = [r for r in evaluation.observables.values() if r.separation is not None]
     if not results:
         return None

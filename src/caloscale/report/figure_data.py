@@ -1,4 +1,4 @@
-"""The numbers behind the figures, from the arrays of a comparison; kept so that figures can be drawn again."""
+"""The numbers of the figures, from the arrays of a comparison; kept so that figures can be drawn again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Array = Annotated[Floats, PlainValidator(_read), PlainSerializer(_write)]
 
 
 class Curve(Block):
-    """Values of one sample, NaN for what is absent; with an x of its own where samples have different positions."""
+    """Values of one sample, NaN for what is absent; with a separate x where samples have different positions."""
 
     values: Array
     errors: Array
@@ -85,7 +85,7 @@ class FigureData(Block):
     spectrum: Panel
     """Cells per shower and bin of cell energy; edges in MeV."""
     occupancy: Panel
-    """Mean part of the cells above a threshold; edges hold the thresholds, MeV."""
+    """Mean part of the cells above a threshold; edges are the thresholds, MeV."""
     distributions: dict[str, Panel]
     """Share of the showers per bin, by observable."""
     moments: dict[str, Panel]
@@ -328,7 +328,7 @@ def _mean_side(sample: Showers, index: NDArray[np.intp], side: int) -> Floats:
 
 
 def _examples(reference: Showers, generated: Showers, side: int) -> tuple[Map, ...]:
-    """Monte Carlo showers at low, middle and high energy, each beside the generated one that is nearest in
+    """Monte Carlo showers at low, middle and high energy, each with the generated one that is nearest in
     energy and angle (relative to their ranges): the first that fits, not the best-looking."""
     order = np.argsort(reference.energy_gev, kind="stable")
     chosen = order[np.unique(np.linspace(0, len(order) - 1, EXAMPLES + 2).astype(int)[1:-1])]

@@ -65,7 +65,7 @@ def physics_section(evaluation: Evaluation, figures: Sequence[Figure]) -> Sectio
     return Section(
         "Physics",
         (
-            Text("All figures are in the folder figures/ beside this page, as PNG and PDF.", "pale"),
+            Text("All figures are in the folder figures/ next to this page, as PNG and PDF.", "pale"),
             observables_table(evaluation),
             ranges_table(evaluation),
             distances_table(evaluation),
@@ -140,7 +140,7 @@ def gate_notes(evaluation: Evaluation) -> list[Text]:
 def worth_text(worth: Worth) -> Text:
     """What generated showers are worth at least for all quantities, in a sentence."""
     if worth.worst is None:
-        return Text("The showers are too few to say what generated ones are worth.", "pale")
+        return Text("There are too few showers to state what generated ones are worth.", "pale")
     return Text(worth_sentence(worth.worst, worth))
 
 
@@ -274,13 +274,13 @@ def physics_facts(evaluation: Evaluation) -> list[Fact]:
     for title, result in (("plain sum", evaluation.resolution), ("layers weighted", evaluation.weighted_resolution)):
         facts += _worst_resolution(evaluation, title, result)
     if evaluation.classifier.value is not None:
-        found = evaluation.classifier
+        auc = evaluation.classifier
         detail = (
-            f"trained on {found.showers} showers of each kind, tested on {found.test_reference} Monte Carlo and "
-            f"{found.test_generated} generated; extrapolated to infinitely many: {measured(found.limit)}; null "
-            f"{plain(found.null)}, mean shower {plain(found.baseline)}; 0.5: no difference found"
+            f"trained on {auc.showers} showers of each kind, tested on {auc.test_reference} Monte Carlo and "
+            f"{auc.test_generated} generated; extrapolated to infinitely many: {measured(auc.limit)}; null "
+            f"{plain(auc.null)}, mean shower {plain(auc.baseline)}; 0.5: no difference found"
         )
-        facts.append(Fact("classifier AUC", with_uncertainty(found.value, found.uncertainty), detail))
+        facts.append(Fact("classifier AUC", with_uncertainty(auc.value, auc.uncertainty), detail))
     spectrum = evaluation.observables["cellSpectrum"]
     if spectrum.improvement_sigmas is not None:
         facts.append(
@@ -295,14 +295,14 @@ def physics_facts(evaluation: Evaluation) -> list[Fact]:
 
 def _worst_resolution(evaluation: Evaluation, title: str, result: Resolution) -> list[Fact]:
     """sigma/E in the range of energy where it differs most from Monte Carlo."""
-    found = [
+    deviations = [
         (abs(one.ratio.value - 1), energy.label, one)
         for one, energy in zip(result.ranges, evaluation.energy_ranges)
         if one.ratio.value is not None
     ]
-    if not found:
+    if not deviations:
         return []
-    _, label, worst = max(found, key=lambda one: one[0])
+    _, label, worst = max(deviations, key=lambda one: one[0])
     detail = (
         f"where it differs most, {label}: {percent(worst.sigma.generated)} against {percent(worst.sigma.reference)}"
     )

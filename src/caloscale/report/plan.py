@@ -66,19 +66,19 @@ def own_in_words(own: OwnTraining) -> str:
 
 
 def making_in_words(making: Making) -> str:
-    """The cheapest generation in a sentence, beside Monte Carlo."""
-    said = f"making {making.showers:,} showers"
+    """The cheapest generation in a sentence, and Monte Carlo."""
+    text = f"making {making.showers:,} showers"
     for offer in (
         next((o for o in making.offers if o.method == method), None) for method in ("generator", "Monte Carlo")
     ):
         if offer is None or offer.hours is None or offer.machines is None:
-            said += f"; by {offer.method if offer else 'Monte Carlo'}: not measured"
+            text += f"; by {offer.method if offer else 'Monte Carlo'}: not measured"
             continue
         price = "no price" if offer.usd is None else f"{offer.usd:.2f} USD"
         hours = f"{offer.hours:.3g} h" if offer.hours >= 0.01 else f"{offer.hours * _HOUR:.2g} s"
         known = " (speed of the reference machine)" if offer.reference else ""
-        said += f"; by {offer.method}: {hours} on {offer.machines} x {offer.machine_type}{known}, {price}"
-    return said
+        text += f"; by {offer.method}: {hours} on {offer.machines} x {offer.machine_type}{known}, {price}"
+    return text
 
 
 def break_even_in_words(making: Making) -> str:
@@ -126,9 +126,9 @@ def describe_speed(speed: MachineSpeed) -> str:
         ("generates", speed.generated_per_second),
         ("simulates with Geant4", speed.simulated_per_second),
     )
-    said = ", ".join(f"{name}: {value:.3g} showers/s" for name, value in measured if value is not None)
+    rates = ", ".join(f"{name}: {value:.3g} showers/s" for name, value in measured if value is not None)
     machine = f"{speed.processor}, {speed.cores} cores, priced as {speed.machine_type}"
-    return f"{machine}; showers of {speed.cells} cells; {said}"
+    return f"{machine}; showers of {speed.cells} cells; {rates}"
 
 
 def cap(plan: Plan, candidate: Candidate | OwnTraining) -> str:
@@ -232,7 +232,7 @@ def remarks(plan: Plan) -> list[str]:
 
 
 def tables(plan: Plan) -> list[Table]:
-    """The tables that a plan is shown by; empty ones are left out."""
+    """The tables that a plan is shown by; without empty ones."""
     making = plan.making
     every = [
         Table(MAKING_TITLE, MAKING_COLUMNS, tuple(making_rows(making))) if making else Table("", (), ()),

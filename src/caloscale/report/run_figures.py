@@ -15,7 +15,7 @@ from caloscale.report.drawing import GENERATED, MONTE_CARLO, MONTE_CARLO_EDGE, D
 
 LARGEST_NUMBER_OF_CURVES = 16
 LONG = 120
-"""Points from which on a curve is smoothed, its points shown pale behind."""
+"""Points from which on a curve is smoothed, its points shown pale below it."""
 PHASES = {
     # Other families' phases are shown by their names.
     "fakes": "showers for the discriminator",
@@ -60,7 +60,7 @@ class Series:
 def read_history(history: Mapping[str, Any]) -> dict[str, Series]:
     """The curves of training/history.json by name: lists beside one called step or epoch, groups of such lists.
 
-    Values that are not finite are left out.
+    Values that are not finite are not drawn.
     """
     position = next((name for name in ("step", "epoch") if name in history), None)
     found: dict[str, Series] = {}
@@ -139,7 +139,7 @@ def stage_times(stages: Sequence[StageUse]) -> Drawing | None:
 
 
 def shares_of(profile: Profile) -> dict[str, dict[str, float]]:
-    """Share by phase and part, with what belongs to no phase in a row of its own.
+    """Share by phase and part, with a separate row for what belongs to no phase.
 
     All shares together are 1.
     """

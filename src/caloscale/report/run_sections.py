@@ -64,7 +64,7 @@ def speed_section(speeds: Sequence[Fact], stages: Sequence[StageUse], figures: S
 
 
 def bill_blocks(bill: Bill, note: str = "") -> tuple[Block, ...]:
-    """The machines that a run held, and where the money went. note: what the bill does not say."""
+    """The machines of a run, and what the money was spent on. note: what the bill does not contain."""
     rows = [
         (n.title, f"{n.region}, {n.capacity_type}", f"{n.node_hours:.4f}", f"{n.usd_per_node_hour:.4f}", f"{n.usd:.4f}")
         for n in bill.nodes
@@ -90,7 +90,7 @@ def bill_blocks(bill: Bill, note: str = "") -> tuple[Block, ...]:
 
 
 def money_section(money: Bill | str, note: str = "") -> Section:
-    """What the run cost, or why it has no price. note: what the bill does not say."""
+    """What the run cost, or why it has no price. note: what the bill does not contain."""
     if isinstance(money, str):
         return Section("Bill", (Notice(f"There is no bill: {money}"),))
     blocks: tuple[Block | Section, ...] = bill_blocks(money, note)
@@ -98,12 +98,12 @@ def money_section(money: Bill | str, note: str = "") -> Section:
         values = money.per_million_showers.model_dump(mode="json", by_alias=True)
         blocks += (Section("A million showers, USD", (Values(values),)),)
     prices = {n.title: [part.model_dump(mode="json", by_alias=True) for part in n.rate_parts] for n in money.nodes}
-    blocks += (Details("The prices behind the rates", (Values(prices),)),)
+    blocks += (Details("The prices that the rates come from", (Values(prices),)),)
     return Section("Cost on a rented machine" if money.own_machine else "Bill", blocks)
 
 
 def plan_section(plan: Plan, bill: Bill | None, *, headline: str, verdict: str, remarks: Sequence[str]) -> Section:
-    """What was planned, beside what was measured. headline, verdict, remarks: the plan in words."""
+    """What was planned, compared with what was measured. headline, verdict, remarks: the plan in words."""
     best = plan.chosen or plan.nearest
     blocks: list[Block] = [Text(headline), Text(verdict)]
     if best is not None:
@@ -148,7 +148,7 @@ def _planned_and_measured(best: Candidate, bill: Bill | None) -> Table:
         "no epoch was completed" if bill.usd_per_epoch is None else f"{bill.usd_per_epoch:.4f}",
     )
     columns = ("quantity", "planned", "measured")
-    return Table("The plan beside the bill", columns, tuple((*row, m) for row, m in zip(rows, measured)))
+    return Table("The plan and the bill", columns, tuple((*row, m) for row, m in zip(rows, measured)))
 
 
 def provenance_section(provenance: Mapping[str, Any]) -> Section:

@@ -32,7 +32,7 @@ SHOWN = ("generated", "baseline", "untrained")
 
 
 def count_showers(evaluation: Evaluation) -> str:
-    """The numbers of showers behind a figure."""
+    """The numbers of showers in a figure."""
     counts = evaluation.showers
     return f"{counts.generated:,} generated and {counts.reference:,} held-out Monte Carlo showers."
 
@@ -256,7 +256,7 @@ def mean_showers(evaluation: Evaluation, data: FigureData) -> Drawing:
 
 
 def example_showers(evaluation: Evaluation, data: FigureData) -> Drawing:
-    """Single showers beside generated ones of nearly the same energy and angle."""
+    """Single showers, and generated ones of nearly the same energy and angle."""
     return Drawing(
         "example_showers",
         "Single showers",

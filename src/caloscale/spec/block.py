@@ -102,7 +102,7 @@ class Block(BaseModel):
 @cache
 def _field_docstrings(block: type[Block]) -> dict[str, str]:
     """By the name of the field; of blocks that are written as classes."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for base in reversed(block.__mro__):
         if not issubclass(base, Block) or base is Block:
             continue
@@ -114,15 +114,15 @@ def _field_docstrings(block: type[Block]) -> dict[str, str]:
             match field, below:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     if name in block.model_fields:
-                        found[name] = inspect.cleandoc(text)
-    return found
+                        texts[name] = inspect.cleandoc(text)
+    return texts
 
 
 _B = TypeVar("_B", bound=BaseModel)
 
 
 def read_block(kind: type[_B], file: Path, *, remedy: str) -> _B:
-    """What a JSON file that caloscale wrote holds.
+    """The content of a JSON file that caloscale wrote.
 
     Raises InputError with file, field and value when it is damaged or cannot be read.
     """
@@ -140,7 +140,7 @@ def read_block(kind: type[_B], file: Path, *, remedy: str) -> _B:
 
 
 def read_json(file: Path, *, remedy: str) -> Any:
-    """What a JSON file holds that caloscale wrote only for people's pages and has no block for.
+    """The content of a JSON file that caloscale wrote only for people's pages and has no block for.
 
     Raises InputError when it is damaged or cannot be read.
     """

@@ -16,10 +16,10 @@ GRACE_SECONDS = 60
 
 
 class Cluster(Block):
-    """What a cluster needs to know of a run beside its machines; without a cluster it says nothing."""
+    """What a cluster needs to know of a run in addition to its machines; unused without a cluster."""
 
     backend: Backend = "auto"
-    """Kind of object that holds the workers. auto: MPIJob for a solver run, JobSet for TPU slices, else TFJob.
+    """Kind of object that has the workers. auto: MPIJob for a solver run, JobSet for TPU slices, else TFJob.
     TrainJob: of Kubeflow Trainer, with the runtime of manifests/trainer."""
     add_nodes: bool = False
     """Launch although nodes are missing: for pools that an autoscaler fills, which it does only for pods that wait.
@@ -41,7 +41,7 @@ class Cluster(Block):
     """Service account of the workers, such as one that may use the bucket. Absent: caloscale-worker, which comes
     with manifests/run-namespace and may report progress and nothing else."""
     credentials_secret: str | None = Field(default=None, max_length=253)
-    """Secret of the run's namespace that holds a key of Google Cloud as key.json, for workers elsewhere. Google's own
+    """Secret of the run's namespace with a key of Google Cloud as key.json, for workers elsewhere. Google's own
     clusters need none (Workload Identity)."""
     termination_grace_period_seconds: int = Field(default=GRACE_SECONDS, ge=30, le=3600)
     """Time from SIGTERM until a worker is killed, s: a step may take 2 s less, the checkpoint included. A spot node

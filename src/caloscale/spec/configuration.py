@@ -33,7 +33,7 @@ _B = TypeVar("_B", bound=Block)
 
 @dataclass(frozen=True)
 class _Workload(Generic[_B]):
-    """A kind of run configuration: it has a block of its own, with presets, that the others do not have."""
+    """A kind of run configuration: it has a block, with presets, that the others do not have."""
 
     configuration: type[_B]
     block: str
@@ -143,7 +143,7 @@ def _workload_of(raw: Mapping[str, Any]) -> _Workload[Any]:
 
 
 def parse_yaml(text: str, *, file: object = None) -> dict[str, Any]:
-    """The mapping that a YAML text holds; raises ConfigurationError for anything else."""
+    """The mapping in a YAML text; raises ConfigurationError for anything else."""
     return dict(_layer(text, file).values)
 
 
@@ -318,7 +318,7 @@ def _refuse_other_workloads(
 
 
 def _source(layers: Sequence[_Layer], location: Location, file: object) -> str | None:
-    """Where the value at a location, or the block that holds it, comes from, such as ``run.yaml:12``."""
+    """Where the value at a location, or the block around it, comes from, such as ``run.yaml:12``."""
     keys = tuple(itertools.takewhile(lambda part: isinstance(part, str), location))  # a list replaces one beneath it
     for length in range(len(keys), 0, -1):
         for layer in reversed(layers):

@@ -89,7 +89,7 @@ class PrimaryRanges(Block):
 
     @property
     def spans(self) -> dict[str, Range]:
-        """Range of each further column beside energy_gev and angle_rad, in its own unit; that of ``pdg`` spans the
+        """Range of each further column after energy_gev and angle_rad, in its own unit; that of ``pdg`` spans the
         codes. Without ranges and with one primary there are none."""
         spans: dict[str, Range] = {}
         if self.azimuth_deg is not None:
@@ -127,7 +127,7 @@ class Geometry(Block):
     """A sampling calorimeter: alternating absorbers and sensors, and the cells that its showers are read in."""
 
     cell_shape: CellShape = "grid"
-    """grid: square cells behind the face. cylinder: cells in azimuth, radius and depth around the direction of the
+    """grid: square cells parallel to the face. cylinder: cells in azimuth, radius and depth around the direction of the
     particle, which must be perpendicular, as in Geant4's Par04 and datasets 2 and 3 of the CaloChallenge."""
     cells: tuple[int, int, int] = (51, 51, 25)
     """Cells of the shower window along x, y (transverse) and z (depth), as simulated and as in the
@@ -150,8 +150,8 @@ class Geometry(Block):
     depth_mm: float = Field(159.0, gt=0, le=10_000)
     """Depth of the whole stack, mm; what absorbers and sensors leave is a gap, the same in each layer."""
     calibrated: bool = False
-    """Whether the cells of the files hold the energy of the shower, as in the CaloChallenge, instead of what was
-    deposited in the sensors. Simulated showers (source simulate) hold deposits."""
+    """Whether the cells of the files are the energy of the shower, as in the CaloChallenge, instead of what was
+    deposited in the sensors. Simulated showers (source simulate) are deposits."""
 
     @field_validator("absorber", "active", mode="before")
     @classmethod
@@ -234,7 +234,7 @@ class Data(PrimaryRanges):
     source: Place = "simulate"
     """simulate, a path of HDF5 files (a file, a folder, a glob), or gs://bucket/prefix."""
     showers: int | None = Field(None, gt=0)
-    """Training showers. source simulate: this many are simulated, and the validation showers beside them.
+    """Training showers. source simulate: this many are simulated, and the validation showers in addition.
     A path: at most this many are used, drawn from all that are selected; absent: all."""
     particle: Particles = "e-"
     """The primary: e-, gamma, pi- or pi+, or a list such as [e-, gamma]: each has an equal share of the simulated
@@ -260,11 +260,11 @@ class Data(PrimaryRanges):
     mirror: bool = False
     """Train on mirrored copies too: x -> -x with angle -> 180 degrees - angle, and y -> -y, which are
     exact symmetries of the detector; cells of a cylinder are turned around the axis by any number of cells too. Drawn
-    anew each time a shower is read; validation is not mirrored."""
+    each time a shower is read; validation is not mirrored."""
     geometry: Geometry = Geometry()
     """The detector."""
     front: tuple[FrontLayer, ...] = ()
-    """Plates before the calorimeter, in the order in which particles cross them, one behind the other; none: vacuum.
+    """Plates before the calorimeter, in the order in which particles cross them, without gaps; none: vacuum.
     Deposits in them are not recorded. With source simulate and Geant4 only."""
     pair_distance_mm: float | None = Field(None, gt=0)
     """Two parallel primaries with half of the energy each in every shower, this far apart along y, mm, half of it on

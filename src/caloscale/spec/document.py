@@ -17,7 +17,7 @@ import yaml
 from caloscale.errors import ConfigurationError, cut, shorten
 
 LARGEST = 1_000_000
-"""Most characters of a document, and of what its aliases repeat; a custom resource holds no more, either."""
+"""Most characters of a document, and of what its aliases repeat; a custom resource has the same limit."""
 _TAG = "tag:yaml.org,2002:"
 _NUMBERS = {
     "int": r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+",
@@ -30,7 +30,7 @@ _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 
 @dataclass(frozen=True)
 class Document:
-    """What a YAML text holds, and its node, which knows the lines."""
+    """The content of a YAML text, and its node, which knows the lines."""
 
     value: Any
     node: yaml.Node | None
@@ -107,7 +107,7 @@ def read_file(file: str | Path) -> str:
 
 
 def parse(text: str, *, file: object = None, field: str = "") -> Document:
-    """What a YAML text holds. ``field``: where the value belongs.
+    """The content of a YAML text. ``field``: where the value belongs.
 
     Raises ConfigurationError: no YAML, several documents, a key twice, a number with a leading zero, or aliases that
     repeat more than `LARGEST` characters.

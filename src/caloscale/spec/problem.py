@@ -80,8 +80,8 @@ def _walk(block: type[BaseModel], location: Location) -> tuple[Any, FieldInfo | 
             field, inner = None, [a for a in get_args(kind) if a is not Ellipsis]
             kind = inner[min(part, len(inner) - 1)] if inner else None
         elif isinstance(kind, type) and issubclass(kind, BaseModel):
-            found = next((f for name, f in kind.model_fields.items() if part in (f.alias, name)), None)
-            field, kind = found, found.annotation if found else None
+            info = next((f for name, f in kind.model_fields.items() if part in (f.alias, name)), None)
+            field, kind = info, info.annotation if info else None
         else:
             return None, None
     return _without_none(kind), field

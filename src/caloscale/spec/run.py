@@ -49,7 +49,7 @@ class Run(Block):
         if self.train.workers_per_node > 1 and self.hardware is not None:
             raise InvalidValueError(
                 f"train.workersPerNode {self.train.workers_per_node} is for this machine, and the run has hardware",
-                remedy="leave out train.workersPerNode (hardware.workers says how many there are), or hardware",
+                remedy="leave out train.workersPerNode (hardware.workers gives their number), or hardware",
             )
         if self.train.workers_per_node > 1 and self.train.strategy not in ("auto", "multi-worker"):
             raise InvalidValueError(

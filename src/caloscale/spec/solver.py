@@ -109,7 +109,7 @@ class Solver(Block):
     data_sets: tuple[DataSet, ...] = Field((DataSet(),), min_length=1)
     """Measured events and their pipelines; the objectives of all are added."""
     objective: str = "discriminator"
-    """How generated events are compared with measured ones: discriminator (a network, trained beside the generator),
+    """How generated events are compared with measured ones: discriminator (a network, trained with the generator),
     likelihood (binned, per observable), energy-distance, or an importable class
     (`caloscale.sagips.objectives.Objective`)."""
     optimizer: str = "generator"
@@ -124,7 +124,7 @@ class Solver(Block):
     epochs: int = Field(100_000, ge=1)
     """Updates of the generator (published: 100,000)."""
     max_minutes: float | None = Field(None, gt=0)
-    """Stop at the next save after this many minutes, even when epochs are left; absent: no limit."""
+    """Stop at the next save after this many minutes, even before the last epoch; absent: no limit."""
     parameter_samples: int = Field(1024, ge=1)
     """Parameter vectors that a rank proposes in an epoch (published: 1024)."""
     events_per_sample: int = Field(100, ge=1)

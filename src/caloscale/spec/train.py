@@ -55,7 +55,7 @@ class Train(Block):
     epochs: int = Field(60, ge=1)
     """Passes over the training showers (published: 60 or 120)."""
     max_minutes: float | None = Field(None, gt=0)
-    """Stop after this many minutes of training even when epochs are left, and say so; absent: no limit."""
+    """Stop after this many minutes of training even before the last epoch, and report it; absent: no limit."""
     strategy: Literal["auto", "one-device", "mirrored", "multi-worker", "tpu"] = "auto"
     """How the devices train together. auto: by TF_CONFIG (several workers), a TPU, the GPUs that are visible."""
     loop: Literal["custom", "builtin"] = "custom"
@@ -99,7 +99,7 @@ class Train(Block):
     """Updates of the generator per step (published: 2)."""
     primaries: Literal["batch", "uniform"] = "batch"
     """Primaries of the generated showers of a step. batch: those of its real showers (variable angle, published).
-    uniform: energies drawn from data.energyGev anew for each pass of the generator (fixed angle, published); the angle
+    uniform: energies drawn from data.energyGev for each pass of the generator (fixed angle, published); the angle
     stays that of the real shower. It needs ecalSumFit, and energyScoreWeight 0: there is no real shower to compare
     with."""
     ecal_sum_fit: tuple[float, ...] | None = Field(None, min_length=1)
@@ -107,7 +107,7 @@ class Train(Block):
     target for the sum of the cells, GeV, of a shower with a drawn energy (fixed angle, published). Absent: the
     target is the sum of the real shower."""
     label_flip: float = Field(0.05, ge=0, lt=0.5)
-    """Share of the discriminator's labels that are flipped, drawn anew each step (published: 0.05)."""
+    """Share of the discriminator's labels that are flipped, drawn in each step (published: 0.05)."""
     average_decay: float = Field(0.0, ge=0, lt=1)
     """Decay of the exponential average of the generator's weights that is released as the model;
     0: the last weights themselves."""
@@ -121,13 +121,13 @@ class Train(Block):
     fluctuate as the real ones do."""
     start_from: Place | None = Field(None, min_length=1)
     """Folder of a trained model of the same preset, here or gs://bucket/prefix: weights of the same shape begin with
-    its values, all others anew. Its detector, energies and preprocessing may differ. Absent: all begin anew."""
+    its values, all others with random ones. Its detector, energies and preprocessing may differ. Absent: all random."""
     seed: int = Field(1, ge=0)
     """Seed of weights, noise, label flips and order of the showers."""
     threads: Threads = Threads()
     """Threads of a worker on processors."""
     workers_per_node: int = Field(1, ge=1, le=64)
-    """Processes that train together on this machine, each with a batch of its own, by MultiWorkerMirroredStrategy
+    """Processes that train together on this machine, each with a separate batch, by MultiWorkerMirroredStrategy
     (published for processors: 4 on a node of 48 cores). Not with hardware, where a worker is a node."""
     pin: bool = False
     """Whether each of several processes of this machine has an equal share of its cores for itself, within a NUMA node
@@ -141,7 +141,7 @@ class Train(Block):
     (docs/computing-training.md), elsewhere by Keras' own layers; keras: by Keras' own layers; measured: as auto, but
     each pass of a convolution in the way that a measurement at the start finds fastest on this processor. It takes some
     15 s at most and is kept in the cache folder; workers, and later starts elsewhere, may choose differently. The field
-    does not concern convolutions that are folded behind large upsamplings, the masks of dropout, and the compact
+    does not concern convolutions that are folded after large upsamplings, the masks of dropout, and the compact
     network."""
     deterministic: bool = False
     """Bit-for-bit repeatable, slower. Where maxMinutes ends a training before its epochs do, the time steers the

@@ -141,7 +141,7 @@ class Gate(Block):
 def merge_gates(below: Any, above: Any) -> Any:
     """The gates of a list over those of another, by quantity and, of the AUC, `showers`: raw values as in a file.
 
-    Those of ``above`` come first. What is no list of gates is left to the parser, which refuses it.
+    Those of ``above`` come first. The parser refuses anything but a list of gates.
     """
     if not isinstance(below, Sequence) or not isinstance(above, Sequence) or not above or isinstance(above, str):
         return above
@@ -166,7 +166,7 @@ class Validation(Block):
     energy_bins: int = Field(3, ge=1, le=20)
     """Ranges of primary energy, of equal width, in which observables are compared."""
     bootstraps: int = Field(200, ge=10)
-    """Resamplings behind each statistical uncertainty."""
+    """Resamplings for each statistical uncertainty."""
     seed: int = Field(1, ge=0)
     """Seed of the generated showers, their primaries, the halves and the resamplings."""
     hits_threshold_gev: float = Field(3e-4, gt=0)

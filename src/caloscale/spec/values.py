@@ -20,8 +20,8 @@ MOST_DAYS = 3650
 
 def seconds_of(duration: str) -> float:
     """Seconds of a duration such as ``6h``, ``1h30m`` or ``90s``; raises ValueError for anything else."""
-    found = _PATTERN.fullmatch(duration) if len(duration) <= _LONGEST else None
-    total = sum(int(n) * s for n, s in zip(found.groups(default="0"), _SECONDS)) if found else 0
+    match = _PATTERN.fullmatch(duration) if len(duration) <= _LONGEST else None
+    total = sum(int(n) * s for n, s in zip(match.groups(default="0"), _SECONDS)) if match else 0
     if not total:
         raise InvalidValueError(
             f"{shorten(duration)} is not a duration", remedy="write it as 90s, 10m, 6h, 1h30m or 2d"

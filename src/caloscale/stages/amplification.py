@@ -126,7 +126,7 @@ def _without_seed(run: Run) -> str:
 
 
 def _bill(runs: Sequence[Path]) -> float | None:
-    """USD of all runs; None where one has no bill: `bill.json` is absent, or says why there is no price."""
+    """USD of all runs; None where one has no bill: `bill.json` is absent, or states why there is no price."""
     bills = [json.loads(file.read_text(encoding="utf-8")) for r in runs if (file := r / "bill.json").is_file()]
     prices = [bill["usd"] for bill in bills if "usd" in bill]
     return sum(map(float, prices)) if len(prices) == len(runs) else None

@@ -149,13 +149,13 @@ def _is_finished(path: Path, identity: str) -> bool:
     if not path.exists():
         return False
     with open_layout(path) as opened:
-        found = opened.attributes.get(_IDENTITY)
-    if found != identity:
+        of_file = opened.attributes.get(_IDENTITY)
+    if of_file != identity:
         raise ShowerFileError(
             "belongs to another simulation or other models, or to none",
             file=path,
             field=_IDENTITY,
-            value=found,
+            value=of_file,
             remedy=f"choose another folder than {path.parent}, or delete or move the file",
         )
     return True

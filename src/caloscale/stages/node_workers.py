@@ -135,9 +135,9 @@ def _raise_for(codes: Sequence[int], scratch: Path) -> None:
     if not failed:
         return
     index, code = min(failed, key=lambda one: (one[1] == 138 or one[1] < 0, one[0]))
-    said = "" if index == 0 else ": " + " ".join(_log(scratch, index).read_text(errors="replace").split()[-40:])
+    end_of_log = "" if index == 0 else ": " + " ".join(_log(scratch, index).read_text(errors="replace").split()[-40:])
     error = TrainingError(
-        f"worker {index} of {len(codes)} ended with exit code {code}{said}",
+        f"worker {index} of {len(codes)} ended with exit code {code}{end_of_log}",
         remedy="correct what it says; the same command resumes",
     )
     error.exit_code = code if code > 0 else TrainingError.exit_code

@@ -52,7 +52,7 @@ class Planned:
     """A plan, and how it is shown."""
 
     plan: Plan | None
-    """The plan; None when there is nothing to plan, and the table says why."""
+    """The plan; None when there is nothing to plan, and the table states why."""
     table: str
     """Markdown."""
 
@@ -97,7 +97,7 @@ def need_price(run: Run, day: dt.date) -> None:
 
 
 def read_plan(folder: Path) -> Plan | None:
-    """The plan that a run's folder holds; None where there is none. Raises InputError when it is damaged."""
+    """The plan in a run's folder; None where there is none. Raises InputError when it is damaged."""
     path = folder / PLAN_FILE
     if not path.is_file():
         return None
@@ -120,7 +120,7 @@ def read_use(path: Path) -> RunUse:
 
 
 def bill_of(folder: Path, prices: Sequence[str | Path] = ()) -> Bill:
-    """The bill of a run, beside its plan where the folder holds one."""
+    """The bill of a run, compared with its plan where the folder has one."""
     use = read_use(folder)
     where = folder if folder.is_dir() else folder.parent
     generation, monte_carlo = speeds_of(where, use)

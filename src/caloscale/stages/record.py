@@ -22,7 +22,7 @@ from caloscale.storage.atomic import write_text
 
 STAGES = ("simulate", "preprocess", "train", "solve", "validate", "report")
 EARLIER_FILE = "earlier.json"
-"""Beside the records: those of earlier attempts, which are paid for, too."""
+"""In the same folder: the records of earlier attempts, which are paid for, too."""
 
 
 class StageMachine(Block):
@@ -178,7 +178,7 @@ def read_records(folder: Path) -> dict[str, StageRecord]:
 
 
 def read_earlier(folder: Path) -> tuple[EarlierAttempt, ...]:
-    """What earlier attempts of the stages used, as far as they could say it themselves.
+    """What earlier attempts of the stages used, as far as they recorded it.
 
     Raises InputError when the list is damaged.
     """

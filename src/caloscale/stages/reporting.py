@@ -77,8 +77,8 @@ class Report:
 def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Report:
     """Write report.html, summary.json, bill.json and usage.json of a run, also of one that failed.
 
-    failure: why the run failed where no record of a stage says it; a reason that a step left in the workspace goes
-    before it. Where there is no price there is no bill, never one of zero: summary, page and bill.json say why.
+    failure: why the run failed where no record of a stage states it; a reason that a step left in the workspace goes
+    before it. Where there is no price there is no bill, never one of zero: summary, page and bill.json state why.
     """
     if failure is not None:
         failure = read_failure(str(workspace)) or failure
@@ -214,7 +214,7 @@ def _speeds(summary: Summary) -> list[Fact]:
 
 
 def _plan_section(folder: Path, billed: Bill | str) -> Section | None:
-    """The plan beside the bill; None where nothing was planned."""
+    """The plan compared with the bill; None where nothing was planned."""
     made = read_plan(folder)
     if made is None:
         return None
@@ -242,7 +242,7 @@ def _billed(folder: Path) -> Bill | str:
 
 
 def _bill_note(money: Bill | str) -> str:
-    """What the bill does not say."""
+    """What the bill does not contain."""
     if isinstance(money, str):
         return ""
     if money.own_machine:

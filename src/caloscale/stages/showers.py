@@ -73,7 +73,7 @@ def preprocess(run: Run, workspace: str | Path, showers: Path, dataset: Path) ->
 
 
 def figures_of(manifest: Manifest) -> dict[str, Any]:
-    """What the record of a stage says of the showers that it made or trained on."""
+    """The figures in the record of a stage about the showers that it made or trained on."""
     return {
         "source": manifest.source,
         "particle": manifest.particle,

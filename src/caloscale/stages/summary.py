@@ -87,7 +87,7 @@ class ObservableSummary(Block):
 
 
 class PhysicsSummary(Block):
-    """Physics: one entry per observable beside the figures of the whole."""
+    """Physics: one entry per observable, and the figures of the whole."""
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel, validate_by_name=True, frozen=True)
     __pydantic_extra__: dict[str, ObservableSummary]
@@ -140,7 +140,7 @@ class Summary(Block):
 
     run: str = Field(description="Name of the run.")
     outcome: Literal["succeeded", "failed"]
-    """failed when a stage failed; `error` says why."""
+    """failed when a stage failed; `error` states why."""
     error: str | None = None
     """Why the run failed."""
     data: DataSummary | None = None

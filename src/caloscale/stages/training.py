@@ -33,7 +33,7 @@ def train(
     """Train on ``dataset`` (a folder of shards, here or in a bucket) and put the trained model into the folder
     ``model`` too, if one is given.
 
-    Model, checkpoints (unless checkpoint.uri says where), TensorBoard logs and history stay in
+    Model, checkpoints (unless checkpoint.uri names another place), TensorBoard logs and history stay in
     ``<workspace>/training``; an interrupted training resumes from there. One worker of several when
     TF_CONFIG says so; several processes of this machine when ``train.workersPerNode`` does.
     """

@@ -21,9 +21,9 @@ def own_use(
 ) -> RunUse | None:
     """Seconds of the stages, one machine, those of earlier attempts included; None when no stage ran.
 
-    The first step of a training is start-up as far as its record says it. What the record does not time stays with
-    the training: comparisons during it, saving, and the first steps of an attempt that did not finish. A machine type
-    that the catalogue does not have stays by its name, as the seconds are known all the same: the bill refuses it.
+    The first step of a training is start-up as far as its record states it. Time that the record does not state is part
+    of the training: comparisons during it, saving, and the first steps of an attempt that did not finish. A machine
+    type that the catalogue does not have keeps its name, because the seconds are known: the bill refuses it.
     """
     last = tuple(records)
     epochs = next((r.figures.get("epochs", 0) for r in last if r.stage in ("train", "solve")), 0)

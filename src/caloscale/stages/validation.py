@@ -106,7 +106,7 @@ def validate(
 
 
 def validate_int8(run: Run, dataset: str | Path | ShardFolder, model: Path) -> ValidationOutcome:
-    """Judge a model as OpenVINO computes it in int8, by the gates of the run; the verdict is stored beside the export.
+    """Judge a model as OpenVINO computes it in int8, by the gates of the run; the verdict is stored next to the export.
 
     The model itself and its own verdict do not change. Raises CheckpointError for a folder that is no model or of
     another detector or preprocessing than the run's, InputError when OpenVINO or NNCF is not installed.
@@ -169,13 +169,13 @@ def judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
 
 
 def training_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
-    """Numbers of the training showers that are read: the first that memory holds, as shards are in random order."""
+    """Numbers of the training showers that are read: the first that fit into memory, as shards are in random order."""
     return np.arange(min(_showers_in_memory(run), manifest.splits["train"]))
 
 
 def generated_showers(run: Run, reference: int) -> int:
-    """How many showers are generated: what the run configuration says, or as many as the comparison with this many
-    Monte Carlo showers needs and memory holds."""
+    """How many showers are generated: the number in the run configuration, or as many as the comparison with this many
+    Monte Carlo showers needs and memory has room for."""
     wanted = min(max(reference, FEWEST_GENERATED), MOST_SHOWERS)
     return run.validation.showers or min(wanted, _showers_in_memory(run))
 
@@ -205,7 +205,7 @@ def _generate(generator: Runtime, primaries: Table, seed: int) -> tuple[Showers,
 
 
 def _publish(evaluation: Evaluation, verdict: str, trained: Path, model: Path) -> None:
-    """Replace the model folder as a whole: neither an earlier model nor an earlier reason stays beside the new one."""
+    """Replace the model folder as a whole: neither an earlier model nor an earlier reason remains with the new one."""
     with atomic_writer(model, replace_folder=True) as folder:
         if evaluation.decision == "rejected":
             folder.mkdir()
@@ -216,6 +216,6 @@ def _publish(evaluation: Evaluation, verdict: str, trained: Path, model: Path) -
 
 
 def _decided(evaluation: Evaluation) -> dict[str, Any]:
-    """What is kept of a verdict beside a model."""
+    """What is stored of a verdict with a model."""
     kept = {"decision", "reasons", "gates", "dropped", "ungated", "worth", "warnings"}
     return evaluation.model_dump(mode="json", by_alias=True, include=kept)

@@ -94,7 +94,7 @@ class Cause(Block):
 
 
 class AgainstEstimate(Block):
-    """The bill beside the estimate."""
+    """The bill compared with the estimate."""
 
     estimated_usd: float
     """Estimate of the plan."""
@@ -171,7 +171,7 @@ class Bill(Block):
     """kg CO2 equivalent of the accelerators at their thermal design power, an upper limit for them; hosts and cooling
     are not in it. null where the power or the region's intensity is not in the catalogue."""
     against_estimate: AgainstEstimate | None
-    """Beside the plan; null when there was none."""
+    """Compared with the plan; null when there was none."""
     warnings: tuple[str, ...]
     """Stale or doubtful prices."""
 
@@ -187,7 +187,7 @@ def bill(
     """The bill of what a run used, at the prices of its day.
 
     Money of an attempt = node hours x rate. ``1 - usedShare`` of it is unallocated; the rest is divided by the wall
-    seconds of the activities, what is left of the time that nodes were held is idle, and training is divided into
+    seconds of the activities, the rest of the time of the nodes is idle, and training is divided into
     what the aligned layout would have taken and misalignment. Raises PriceError naming the row to add.
     """
     rates = {held: rates_of_use(held, prices, use.day) for attempt in use.attempts for held in attempt.nodes}
@@ -293,7 +293,7 @@ def _nodes(use: RunUse, rates: dict[NodeUse, Rates], total: Decimal, unit: Decim
 
 
 def _exact(parts: Sequence[Decimal], total: Decimal) -> list[Decimal]:
-    """Parts whose rounding remainder, a cent or so, goes to the largest."""
+    """Parts whose rounding remainder, a cent or so, is added to the largest."""
     fixed = list(parts)
     largest = max(range(len(fixed)), key=lambda i: abs(fixed[i]))
     fixed[largest] += total - sum(fixed, Decimal(0))

@@ -1,4 +1,4 @@
-"""Calibration with own runs: predictions beside measurements, and the forms of the model beside each other."""
+"""Calibration with own runs: predictions against measurements, and the forms of the model compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from caloscale.spec.block import Block
 
 
 class Residual(Block):
-    """A run beside what would have been predicted without it."""
+    """A run, and the prediction for it without its own measurement."""
 
     source: str
     """The run."""
@@ -74,15 +74,15 @@ class Calibration(Block):
     level: float
     """Level of the intervals."""
     residuals: tuple[Residual, ...]
-    """The runs on rented machines, each beside its prediction."""
+    """The runs on rented machines, each with its prediction."""
     forms: tuple[FormError, ...]
-    """The forms, with the runs added; accelerators with too few runs are left out."""
+    """The forms, with the runs added; accelerators with too few runs are absent."""
     interruptions: tuple[InterruptionRate, ...]
     """Rates of interruption."""
     own_machines: tuple[MachineSpeed, ...] = ()
     """What runs on machines at hand measured."""
     csv: str
-    """The rows as a file that plans read beside the study's (--measurements FILE)."""
+    """The rows as a file that plans read in addition to the study's (--measurements FILE)."""
 
 
 def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Calibration:

@@ -40,7 +40,7 @@ class NodeUse(Block):
     seconds: float = Field(ge=0)
     """How long each was held and paid, s."""
     disk_gib: float = Field(default=0, ge=0)
-    """Boot disk of a node, GiB, that is billed beside it; 0: none is."""
+    """Boot disk of a node, GiB, that is billed with it; 0: none."""
     control_plane_seconds: float = Field(default=0, ge=0)
     """How long the control plane of their cluster was paid for them, s; 0: it is not billed."""
 
@@ -126,7 +126,7 @@ class RunUse(Block):
     attempts: tuple[Attempt, ...] = Field(min_length=1)
     """First start and restarts."""
     own_machine: bool = False
-    """It ran on a machine of one's own: the nodes say what its seconds are priced as."""
+    """It ran on a machine of one's own: the nodes are what its seconds are priced as."""
     epochs: float = Field(ge=0)
     """Epochs that were completed."""
     slower_than_aligned: float = Field(default=0, ge=0)

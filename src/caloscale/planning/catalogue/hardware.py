@@ -51,12 +51,12 @@ class Network(SourcedRow):
     activation_mib: float = Field(gt=0)
     """Smallest memory that a step needs per shower of the batch, MiB: the layers' outputs stored once in float32."""
     cells: int = Field(gt=0)
-    """Cells of a shower for which arithmetic and memory hold."""
+    """Cells of a shower for which arithmetic and memory are valid."""
 
     def on(self, cells: int) -> Network:
         """The network on showers of this many cells: arithmetic and memory grow with those of a layer.
 
-        Fewer layers save less than this says: a compact network on a fifth of them does half of the arithmetic.
+        Fewer layers save less than this: a compact network on a fifth of them does half of the arithmetic.
         """
         ratio = cells / self.cells
         return self.model_copy(
@@ -173,7 +173,7 @@ class Machine(SourcedRow):
     machine_type: str = Field(min_length=1)
     """Name of the machine type."""
     accelerator: str = ""
-    """GPU model, as the GKE label says it; empty: none."""
+    """GPU model, as in the GKE label; empty: none."""
     per_node: int = Field(default=0, ge=0, le=64)
     """GPUs of the node."""
     vcpus: int = Field(gt=0)
@@ -261,17 +261,17 @@ def find_machine(machine_type: str, *, accelerator: str = "", per_node: int = 0)
             remedy=suggest(machine_type, {machine.machine_type for machine in machines})
             or "see caloscale prices --machines",
         )
-    wanted = [m for m in of_type if (m.accelerator, m.per_node) == (accelerator, per_node)]
-    if not wanted and not accelerator:
-        wanted = of_type if len(of_type) == 1 else []
-    if not wanted:
+    matching = [m for m in of_type if (m.accelerator, m.per_node) == (accelerator, per_node)]
+    if not matching and not accelerator:
+        matching = of_type if len(of_type) == 1 else []
+    if not matching:
         raise InputError(
             f"has no {per_node} x {accelerator or 'GPU'} in the catalogue",
             field="machineType",
             value=machine_type,
             remedy="it comes as " + ", ".join(m.title for m in of_type),
         )
-    return wanted[0]
+    return matching[0]
 
 
 class Slice(SourcedRow):
@@ -345,8 +345,8 @@ def find_slices(
     """
     all_of = [row for row in load_slices() if row.accelerator == accelerator]
     fitting = [row for row in all_of if topology in (None, row.topology) and chips in (None, row.chips)]
-    found = [row for row in fitting if machine_type in (None, row.machine_type)]
-    if fitting and not found:
+    slices = [row for row in fitting if machine_type in (None, row.machine_type)]
+    if fitting and not slices:
         exist = ", ".join(row.machine_type for row in fitting)
         raise ConfigurationError(
             f"has no slice {fitting[0].topology} of {accelerator}",
@@ -354,7 +354,7 @@ def find_slices(
             value=machine_type,
             remedy=f"one of {exist}",
         )
-    if not found:
+    if not slices:
         exist = ", ".join(dict.fromkeys(f"{row.topology} ({row.chips} chips)" for row in all_of))
         raise ConfigurationError(
             f"{accelerator} has no such slice"
@@ -363,4 +363,4 @@ def find_slices(
             value=topology if topology is not None else chips,
             remedy=f"there are {exist}",
         )
-    return found
+    return slices

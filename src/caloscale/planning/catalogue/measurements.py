@@ -47,7 +47,7 @@ class Measurement(SourcedRow):
     first_step_seconds: float | None = Field(default=None, gt=0)
     """First step of the run with building and tracing, s; also the cost of a restart."""
     epochs: int = Field(default=1, ge=1)
-    """Epochs behind the figures."""
+    """Epochs that the figures come from."""
     capacity_type: Literal["", "on-demand", "spot"] = ""
     """How the machines were bought; empty: not published."""
     region: str = ""

@@ -51,7 +51,7 @@ class PriceRow(SourcedRow):
     includes_host: bool = False
     """Whether the machine around the accelerator is in the price."""
     effective_from: dt.date
-    """First day on which the price holds."""
+    """First day on which the price is valid."""
     effective_to: dt.date | None = None
     """Last day; empty: until further notice."""
     confidence: Literal["list", "derived", "suspect"] = "list"
@@ -164,9 +164,9 @@ def today() -> dt.date:
 
 
 def load_prices(extra_files: Iterable[str | Path] = (), *, added: str = WITH_FILE) -> Prices:
-    """The catalogue of the package and, before it, the user's files (the last goes first).
+    """The catalogue of the package and, before it, the user's files (the last has precedence).
 
-    ``added``: how a person adds a row to these files, as remedies say it.
+    ``added``: how a person adds a row to these files, as remedies state it.
 
     Raises PriceError naming file, line, column and remedy: zeros, missing dates, duplicates (two rows for the
     same thing, capacity type and day in one file), a spot price that is not below on demand without a waiver.
@@ -198,8 +198,8 @@ def list_prices(prices: Prices, as_of: dt.date, *, region: str | None = None, sk
             "is no region of the catalogue", field="--region", value=region, remedy=f"one of {', '.join(regions)}"
         )
     named = [key for key in keys if region in (None, key.region)]
-    wanted = [key for key in named if (sku or "").lower() in key.sku.lower()]
-    if not wanted:
+    matching = [key for key in named if (sku or "").lower() in key.sku.lower()]
+    if not matching:
         raise PriceError(
             f"is in no name of what is sold{f' in {region}' if region else ''}",
             field="--sku",
@@ -207,15 +207,15 @@ def list_prices(prices: Prices, as_of: dt.date, *, region: str | None = None, sk
             remedy=f"a part of {', '.join(sorted({key.sku for key in named}))}",
         )
     rows = []
-    for key in wanted:
+    for key in matching:
         try:
             rows.append(prices.find(key, as_of))
         except PriceError:
             continue  # it has ended, or not begun
     if not rows:
-        asked = "".join(f" --{name} {value}" for name, value in (("region", region), ("sku", sku)) if value)
+        filters = "".join(f" --{name} {value}" for name, value in (("region", region), ("sku", sku)) if value)
         raise PriceError(
-            f"no price{' of' if asked else ''}{asked} is in effect",
+            f"no price{' of' if filters else ''}{filters} is in effect",
             field="prices",
             value=str(as_of),
             remedy="give another date",
@@ -266,20 +266,20 @@ def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], layers: list[dict[Key, l
                     file=source,
                     field="usd_per_unit_hour",
                     value=row.usd_per_unit_hour,
-                    remedy="correct it, or say in the column waiver why it is right",
+                    remedy="correct it, or give the reason in the column waiver",
                 )
 
 
 def _missing(key: Key, as_of: dt.date, known: list[PriceRow], keys: set[Key], added: str) -> PriceError:
-    wanted = f"{key.provider},{key.region},{key.sku_kind},{key.sku},...,{key.capacity_type}"
+    new_row = f"{key.provider},{key.region},{key.sku_kind},{key.sku},...,{key.capacity_type}"
     if known:
         periods = ", ".join(f"{row.effective_from} to {row.effective_to or 'now'}" for row in known)
-        hint = f"there are prices for {periods}: choose such a date, or add a row '{wanted}' that holds on {as_of}"
+        hint = f"there are prices for {periods}: choose such a date, or add a row '{new_row}' that holds on {as_of}"
         hint += f", {added}"
     else:
         regions = sorted({k.region for k in keys if k._replace(region=key.region) == key})
         near = suggest(key.sku, {k.sku for k in keys if k.sku_kind == key.sku_kind} - {key.sku})
-        hint = f"add a row '{wanted}' in effect on {as_of} with its source, {added}"
+        hint = f"add a row '{new_row}' in effect on {as_of} with its source, {added}"
         if regions:
             hint += f"; the catalogue has it in {', '.join(regions)}"
         elif near:

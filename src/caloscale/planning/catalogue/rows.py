@@ -20,7 +20,7 @@ from caloscale.spec.problem import list_problems
 
 
 class SourcedRow(Block):
-    """A row that says where its figures come from and when they were seen."""
+    """A row with the source of its figures and the day on which they were seen."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: type[BaseModel], handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -323,7 +323,7 @@ def _control_plane(hardware: Hardware, prices: Prices, offer: Offer, as_of: dt.d
 def _divide(
     run: Run, hardware: Hardware, offers: Sequence[Offer], timings: Timings
 ) -> tuple[list[tuple[int, int, int, int, int]], list[str]]:
-    """Offers, replicas, workers, nodes and batch of every division; and why others are left out."""
+    """Offers, replicas, workers, nodes and batch of every division; and why others are excluded."""
     rows: list[tuple[int, int, int, int, int]] = []
     dropped: dict[str, None] = {}
     for index, offer in enumerate(offers):

@@ -57,7 +57,7 @@ def find_offers(
     ``unpriced``: where nothing has a price, the offers without one.
 
     Raises ConfigurationError for an accelerator, machine type or topology that does not exist or a count that no layout
-    reaches, PriceError (naming the row to add) when nothing that is left has a price and ``unpriced`` is false.
+    reaches, PriceError (naming the row to add) when none of the others has a price and ``unpriced`` is false.
     """
     accelerator = find_accelerator(hardware.accelerator) if hardware.accelerator else None
     offers: list[Offer] = []
@@ -150,7 +150,7 @@ def find_machine_of(hardware: Hardware) -> Machine:
             "has no accelerators in the catalogue",
             field="hardware.machineType",
             value=machine_type,
-            remedy="choose one that has (caloscale prices --machines), or leave it out: accelerator and perNode say it",
+            remedy="choose one that has (caloscale prices --machines), or remove it: accelerator and perNode suffice",
         )
     return options[0]
 

@@ -32,7 +32,7 @@ from caloscale.spec.block import Block
 from caloscale.spec.hardware import Hardware
 
 LISTED = 100
-"""Cheapest of the candidates that may be chosen that a plan lists beside its Pareto front; all are considered."""
+"""Cheapest of the candidates that may be chosen that a plan lists after its Pareto front; all are considered."""
 
 
 class Candidate(Block):
@@ -100,7 +100,7 @@ class Candidate(Block):
     measured: bool
     """Whether the network was measured on this accelerator; otherwise an estimate, never chosen unless named."""
     extrapolates: bool
-    """Whether it is outside the measurements; the reasons say how far."""
+    """Whether it is outside the measurements; the reasons state how far."""
     reasons: tuple[str, ...]
     """Why, and on what it rests."""
 
@@ -135,7 +135,7 @@ class Plan(Block):
     """The limit that nothing meets."""
     candidates: tuple[Candidate, ...]
     """The Pareto front, the cheapest others that may be chosen, and of each accelerator in each way of buying the
-    cheapest and the fastest; cheapest first. `considered` says how many there were."""
+    cheapest and the fastest; cheapest first. `considered` is their number."""
     considered: int
     """Candidates in all."""
     pareto: tuple[Candidate, ...]

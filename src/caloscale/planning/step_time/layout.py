@@ -132,7 +132,7 @@ def memory_problem(
 def memory_doubt(
     accelerator: Accelerator, network: Network, batch: int, measurements: Sequence[Measurement]
 ) -> str | None:
-    """Says that no batch as large for the memory has been run; None where one has."""
+    """The remark that no batch as large for the memory has been run; None where one has."""
     known = max(
         (
             m.batch_per_replica
@@ -147,13 +147,13 @@ def memory_doubt(
 def _scatter(
     measurements: Sequence[Measurement], accelerator: Accelerator, count: int, workers: int, nodes: int
 ) -> float | None:
-    found = [
+    scatters = [
         m.step_cv
         for m in measurements
         if (m.accelerator, m.count, m.workers, m.nodes) == (accelerator.accelerator, count, workers, nodes)
         if m.step_cv is not None
     ]
-    return float(np.mean(found)) if found else None
+    return float(np.mean(scatters)) if scatters else None
 
 
 def _reasons(nodes: int, size: int, part: int, slower: float, scatter: float | None) -> list[str]:

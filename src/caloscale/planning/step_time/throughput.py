@@ -44,7 +44,7 @@ class Setups:
 
 @dataclass(frozen=True)
 class Form:
-    """What the time to agree is proportional to, beside the arithmetic a + b x batch."""
+    """What the time to agree is proportional to, in addition to the arithmetic a + b x batch."""
 
     name: str
     """Short name."""
@@ -110,7 +110,7 @@ class StepTimes:
     high: Numbers
     """Upper end, s."""
     outside: NDArray[np.bool_]
-    """Whether each lies outside what was measured; `StepModel.extrapolations` says how far."""
+    """Whether each lies outside what was measured; `StepModel.extrapolations` states how far."""
 
 
 @dataclass(frozen=True)
