@@ -78,7 +78,7 @@ def of_geant4(run: Run, preset: str, dataset: Path) -> Iterator[dict[str, Any]]:
 
 
 def of_deformed(run: Run, dataset: Path, networks: Path, seed: int) -> Iterator[dict[str, Any]]:
-    """The decisions on the untrained network and on deformed showers of a trained one."""
+    """The decisions on a trained network, the untrained one, and deformed showers of the first."""
     from caloscale.inference import load_generator
     from caloscale.showers.tfrecord.shard_folder import open_shards
     from caloscale.stages.validation import draw_primaries, generated_showers, judging_showers
@@ -91,7 +91,7 @@ def of_deformed(run: Run, dataset: Path, networks: Path, seed: int) -> Iterator[
         load_generator(networks, untrained=which).generate_table(primaries, seed=run.validation.seed)
         for which in (False, True)
     )
-    cases: dict[str, Showers] = {"untrained": untrained}
+    cases: dict[str, Showers] = {NORMAL: generated, "untrained": untrained}
     cases |= {name: change(generated) for name, change in deformations(training).items()}
     for name, showers in cases.items():
         found = compare(reference, showers, training=training, untrained=None, data=run.data, validation=run.validation)
@@ -154,20 +154,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=10, help="normal runs")
     parser.add_argument("--preset", default="compact")
-    parser.add_argument("--networks", type=Path, help="judge only these networks and what is made of them")
+    parser.add_argument("--networks", type=Path, help="judge only Geant4, these networks and what is made of them")
     parser.add_argument("--dataset", type=Path, help="shards of these networks")
     asked = parser.parse_args(list(arguments))
     run = load_run(preset=asked.preset)
     if asked.networks:
-        rows = [*of_geant4(run, asked.preset, asked.dataset)]
-        rows += of_deformed(run, asked.dataset, asked.networks, run.train.seed)
+        dataset, networks, rows = asked.dataset, asked.networks, []
     else:
-        rows = [of_run(NORMAL, seed, judged_run(asked.preset, seed, None)) for seed in range(1, asked.seeds + 1)]
+        rows = [of_run(NORMAL, seed, judged_run(asked.preset, seed, None)) for seed in range(2, asked.seeds + 1)]
         for case, epochs in zip(SHORT, (max(1, run.train.epochs // 10), 1)):
             rows.append(of_run(case, 1, judged_run(asked.preset, 1, epochs)))
         first = judged_run(asked.preset, 1, None)
-        rows += of_geant4(run, asked.preset, first / "dataset")
-        rows += of_deformed(run, first / "dataset", first / "training" / "model", 1)
+        dataset, networks = first / "dataset", first / "training" / "model"
+    rows = [*of_deformed(run, dataset, networks, 1), *rows, *of_geant4(run, asked.preset, dataset)]
     machine = describe_machine().model_dump(mode="json", by_alias=True)
     with atomic_writer(asked.output) as temporary:
         temporary.write_text(

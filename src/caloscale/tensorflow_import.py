@@ -18,7 +18,16 @@ where they are not installed. They take a quarter of the processor time of Tenso
 
 
 def set_environment() -> None:
-    """Set what Keras reads when it is imported, here and in processes that this one starts."""
+    """Set what Keras reads when it is imported, here and in processes that this one starts.
+
+    Raises ImportError when Keras was imported with another backend: it cannot change any more.
+    """
+    config = getattr(sys.modules.get("keras"), "config", None)
+    if config is not None and (backend := config.backend()) != "tensorflow":
+        raise ImportError(
+            f"keras was imported with {backend} and cannot change to tensorflow: start Python again and import "
+            "caloscale before keras"
+        )
     wanted = {"KERAS_BACKEND": "tensorflow", "KERAS_HOME": str(KERAS_HOME)}
     for name in ("KERAS_MAX_EPOCHS", "KERAS_MAX_STEPS_PER_EPOCH", "KERAS_NNX_ENABLED"):
         if os.environ.pop(name, None) is not None:

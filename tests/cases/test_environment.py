@@ -52,6 +52,28 @@ def test_networks_are_not_built_where_the_process_has_set_keras_otherwise(
         getattr(tf.keras.config, f"set_{setting}")(before)
 
 
+def test_another_keras_that_was_imported_before_is_refused(tmp_path: Path) -> None:
+    """No other backend is installed: a module stands for a Keras that has loaded one."""
+    text = (
+        "import sys, types; keras = sys.modules['keras'] = types.ModuleType('keras'); "
+        "keras.config = types.SimpleNamespace(backend=lambda: '{}'); import caloscale"
+    )
+    done = run(["-c", text.format("jax")], tmp_path)
+    assert done.returncode != 0
+    assert "keras was imported with jax" in done.stderr and "import caloscale before keras" in done.stderr
+    assert run(["-c", text.format("tensorflow")], tmp_path).returncode == 0
+
+
+def test_the_keras_json_of_the_user_is_reported(tmp_path: Path) -> None:
+    """It is ignored, unless it says the same."""
+    (tmp_path / ".keras").mkdir()
+    ours = Path(spec.__file__).parent.parent / "keras_home" / "keras.json"
+    for text, reported in (('{"floatx": "float16"}', True), ("{", True), (ours.read_text(), False)):
+        (tmp_path / ".keras" / "keras.json").write_text(text)
+        done = run(["-m", "caloscale.cli.main", "doctor"], tmp_path, HOME=str(tmp_path))
+        assert ("keras.json: Keras 3 with" in " ".join(done.stdout.split())) == reported, done.stdout
+
+
 def test_a_name_that_the_terminal_does_not_have_is_printed_with_a_replacement(tmp_path: Path) -> None:
     done = run(["-m", "caloscale.cli.main", "inspect", "\u00b5.h5"], tmp_path, PYTHONIOENCODING="ascii")
     assert done.returncode == 2 and r"\xb5.h5" in done.stderr and "Traceback" not in done.stderr

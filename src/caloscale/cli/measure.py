@@ -491,9 +491,17 @@ def _tensorflow() -> Check:
 
 
 def _overridden() -> list[Check]:
-    from caloscale.tensorflow_import import OVERRIDDEN
+    from caloscale.tensorflow_import import KERAS_HOME, OVERRIDDEN
 
-    return [Check("overridden", f"{', '.join(OVERRIDDEN)}: Keras 3 with TensorFlow, float32")] if OVERRIDDEN else []
+    names, file = list(OVERRIDDEN), Path("~/.keras/keras.json").expanduser()
+    if "KERAS_HOME" not in names and file.is_file():
+        try:
+            written = json.loads(file.read_bytes())
+        except ValueError:
+            written = None
+        if written != json.loads((KERAS_HOME / file.name).read_bytes()):
+            names.append(str(file))
+    return [Check("overridden", f"{', '.join(names)}: Keras 3 with TensorFlow, float32")] if names else []
 
 
 def _packages() -> list[Check]:

@@ -184,7 +184,7 @@ def test_an_unknown_processor_computes_by_keras(monkeypatch):
     ],
 )
 def test_the_width_of_the_registers(flags, environment, width, tmp_path, monkeypatch):
-    for name in ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA"):
+    for name in ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -206,12 +206,13 @@ def test_the_width_of_the_registers(flags, environment, width, tmp_path, monkeyp
         ("flags : avx2 avx512f avx512_vnni", {}, False),
         ("flags : avx2 avx512f avx512_bf16", {"TF_ENABLE_ONEDNN_OPTS": "0"}, False),
         ("flags : avx2 avx512f avx512_bf16", {"ONEDNN_MAX_CPU_ISA": "AVX2"}, False),
+        ("flags : avx2 avx512f avx512_bf16", {"DNNL_MAX_CPU_ISA": "AVX2"}, False),
         ("Features : fp asimd bf16", {}, False),
         ("", {}, False),
     ],
 )
 def test_where_bfloat16_is_added_up_in_float32(flags, environment, right, tmp_path, monkeypatch):
-    for name in ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA"):
+    for name in ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -75,7 +75,7 @@ def has_accelerator() -> bool:
 
 def _one_dnn_may_be_wide() -> bool:
     """Whether TensorFlow computes by oneDNN, and with registers as wide as the processor has."""
-    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
+    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "DEFAULT")).upper()
     return os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0" and allowed.startswith(
         ("AVX512", "AVX10", "DEFAULT", "ALL")
     )
