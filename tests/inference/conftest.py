@@ -19,3 +19,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def variable_angle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The published network at its full size, with a short latent vector."""
     return shared_model(tmp_path_factory, "variable-angle", ("model.latentSize=8",))
+
+
+@pytest.fixture(scope="session")
+def flow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of the family flow of 5 x 4 x 3 cells."""
+    return shared_model(tmp_path_factory, "flow", (*COMPACT, "model.settings.width=16"))

@@ -54,7 +54,7 @@ def assert_same(ours, truth, threshold):
 
 @pytest.mark.parametrize("runtime", ["onnx", "openvino"])
 @pytest.mark.parametrize(
-    ("model", "count"), [("folder", 200), pytest.param("variable_angle", 2, marks=pytest.mark.long)]
+    ("model", "count"), [("folder", 200), ("flow", 200), pytest.param("variable_angle", 2, marks=pytest.mark.long)]
 )
 def test_the_same_showers_in_all_runtimes(request, model, count, runtime):
     path = request.getfixturevalue(model)

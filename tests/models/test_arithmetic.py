@@ -59,3 +59,12 @@ def test_an_unknown_layer_is_an_error_and_not_zero():
     network = tf.keras.Model(x, layers.GRU(2, name="memory")(x))
     with pytest.raises(TypeError, match="memory"):
         flops(network)
+
+
+def test_a_layer_may_state_its_own_operations():
+    class Stated(layers.Dense):
+        def arithmetic(self):
+            return 77
+
+    x = tf.keras.Input((4,))
+    assert flops_per_layer(tf.keras.Model(x, Stated(2, name="stated")(x))) == {"stated": 77}

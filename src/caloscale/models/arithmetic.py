@@ -16,7 +16,8 @@ def flops_per_layer(network: tf.keras.Model, *, folded: bool = False) -> dict[st
     normalisations are below a hundredth of them. A convolution costs 2 x kernel x channels in x channels
     out for every position of its output (a transposed one: of its input). A folded convolution counts as the plain
     one that it stands for (the published arithmetic, by which machines were measured), or, with `folded`, as what is
-    really computed. Raises TypeError for a layer with weights that is none of these.
+    really computed. A layer with a method `arithmetic` states its own. Raises TypeError for a layer with weights that
+    is none of these.
     """
     layers = tf.keras.layers
     counts: dict[str, int] = {}
@@ -26,7 +27,7 @@ def flops_per_layer(network: tf.keras.Model, *, folded: bool = False) -> dict[st
             counts.update({f"{layer.name}/{name}": count for name, count in inner.items()})
         elif isinstance(layer, layers.Conv1DTranspose | layers.Conv2DTranspose | layers.Conv3DTranspose):
             counts[layer.name] = 2 * _size(layer.kernel.shape) * _size(layer.input.shape[1:-1])
-        elif folded and isinstance(layer, UpsampledConv3D):
+        elif hasattr(layer, "arithmetic") and (folded or not isinstance(layer, UpsampledConv3D)):
             counts[layer.name] = layer.arithmetic()
         elif isinstance(layer, layers.Conv1D | layers.Conv2D | layers.Conv3D | layers.Dense | UpsampledConv3D):
             counts[layer.name] = 2 * _size(layer.kernel.shape) * _size(layer.output.shape[1:-1])

@@ -15,7 +15,7 @@ from caloscale.errors import ConfigurationError, InputError
 from caloscale.spec.problem import suggest
 
 GROUP = "caloscale.families"
-OWN = ("compact", "fixed-angle", "variable-angle")
+OWN = ("compact", "fixed-angle", "flow", "variable-angle")
 """Families of this package, which are registered like any other."""
 
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from caloscale.spec.block import Block
 
-Preset = Literal["compact", "par04", "variable-angle", "fixed-angle"]
+Preset = Literal["compact", "par04", "flow", "variable-angle", "fixed-angle"]
 
 
 def family_of_preset(preset: str) -> str:
@@ -21,15 +21,17 @@ class Model(Block):
 
     preset: Preset = "variable-angle"
     """compact (minutes on two cores), par04 (the compact networks for cells in azimuth, radius and depth),
+    flow (showers of the preset compact by flow matching: layers, then cells),
     variable-angle (51 x 51 x 25, the one of the cloud studies) or fixed-angle (25 x 25 x 25). A preset also sets the
     fields of other blocks that it needs; what the run configuration sets itself overrides the preset."""
     family: str = Field(
         default_factory=lambda known: family_of_preset(known.get("preset", "")), min_length=1, max_length=63
     )
-    """Family of generators: compact, variable-angle, fixed-angle, or one of an installed package (entry points
+    """Family of generators: compact, flow, variable-angle, fixed-angle, or one of an installed package (entry points
     caloscale.families). Absent: that of the preset."""
     settings: dict[str, Any] = {}
-    """Parameters of the family, by its own names; those of this package have none beside the fields here."""
+    """Parameters of the family, by its own names; those of flow are in docs/flow.md, the other families of this package
+    have none beside the fields here."""
     latent_size: int = Field(256, ge=3)
     """Length of the generator's input: energy, angle and noise (published: 256; fixed angle 200)."""
     dropout: float = Field(0.2, ge=0, lt=1)

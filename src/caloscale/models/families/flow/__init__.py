@@ -1,0 +1,111 @@
+"""Flow: the layers of a shower by flow matching, then its cells given the layers (docs/flow.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from numpy.typing import NDArray
+from pydantic import Field
+
+from caloscale.errors import InvalidValueError
+from caloscale.models.families.family import GENERATOR, Family, Networks
+from caloscale.spec import Data, Model, Run
+from caloscale.spec.block import Block
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
+
+    from caloscale.models.families.step import Losses, Step
+
+MOMENTS = 12
+"""Numbers of `representation.moments`, which is not imported here: it needs TensorFlow."""
+_SHOWERS_OF_STATISTICS = 5000
+"""Training showers behind the whitening, at most."""
+
+
+class FlowSettings(Block):
+    """Parameters of the networks of the family flow."""
+
+    width: int = Field(128, ge=8, le=4096)
+    """Units of the dense layers of the flow of the layers."""
+    layer_dropout: float = Field(0.1, ge=0, lt=1)
+    """Dropout rate of that flow: it sees few showers many times."""
+    layer_steps: int = Field(8, ge=1, le=1000)
+    """Steps of the midpoint rule from noise to layers."""
+    style: int = Field(24, ge=1, le=4096)
+    """Numbers that show the cells what shower they belong to. With 128 the likelihood of held-out cells got worse after
+    500 steps."""
+    terms: int = Field(16, ge=1, le=1024)
+    """Products of a function of x and a function of y in each layer."""
+    cell_dropout: float = Field(0.1, ge=0, lt=1)
+    """Dropout rate before `style`, and half of it on the numbers of the shower."""
+    channels: int = Field(48, ge=1, le=4096)
+    """Channels between the two convolutions of the flow of the cells."""
+
+
+class Flow(Family):
+    """Role: generator alone, from [E / energyScaleGev, angle, condition, noise], with a random number for each cell."""
+
+    Settings = FlowSettings
+    losses_shown = ("layers", "cell_energies", "cell_scores")
+    short_operations = True
+    updates_overlap = True
+    batch_of_measurements = 32
+
+    def check(self, model: Model, data: Data) -> None:
+        """Cells of a grid, in at least two layers."""
+        if data.geometry.cell_shape != "grid":
+            raise InvalidValueError(
+                f"model.family flow makes cells of a grid, and data.geometry.cellShape is {data.geometry.cell_shape}",
+                remedy="set model.preset to par04, or data.geometry.cellShape to grid",
+            )
+        if data.shape[2] < 2:
+            raise InvalidValueError(
+                f"model.family flow needs at least two layers, data.geometry.cells has {data.shape[2]}",
+                remedy="use a geometry with more layers, or another family",
+            )
+
+    def latent_size(self, model: Model, data: Data) -> int:
+        """Two for energy and angle, the condition, a number for each of stage 1 and for each cell."""
+        cells_x, cells_y, depth = data.shape
+        return 2 + data.condition_size + depth + MOMENTS + cells_x * cells_y * depth
+
+    def build(self, model: Model, data: Data, *, synchronized: bool = False) -> Networks:
+        """The generator; it has no batch normalisation."""
+        from caloscale.models.families.flow.detector import Detector
+        from caloscale.models.families.flow.network import build_generator
+
+        settings = self.settings(model).model_dump(mode="json")
+        return {GENERATOR: build_generator(Detector.of(data), settings, self.latent_size(model, data))}
+
+    def load_layers(self) -> None:
+        """Those of this family."""
+        import caloscale.models.families.flow.network  # noqa: F401
+
+    def train_step(self, step: Step) -> Losses:
+        """One update by the sum of three losses of different weights (`training`)."""
+        from caloscale.models.families.flow.training import train_step
+
+        return train_step(step)
+
+    def adapted_weights(self, network: tf.keras.Model) -> list[tf.Variable]:
+        """Those of `layer_flow.Whitening`."""
+        whitening = network.get_layer("flow").whitening
+        return [whitening.mean, whitening.knots, whitening.root, whitening.inverse, whitening.largest]
+
+    def adapt(
+        self, run: Run, networks: Networks, draw: Callable[[int], Mapping[str, NDArray[np.float32]]]
+    ) -> Mapping[str, Sequence[NDArray[np.float32]]]:
+        """See `training.measure_whitening`."""
+        from caloscale.models.families.flow.training import measure_whitening
+
+        return {GENERATOR: measure_whitening(run, networks[GENERATOR], draw(_SHOWERS_OF_STATISTICS))}
+
+    def step_flops(self, run: Run, networks: Networks, *, folded: bool = True) -> int:
+        """A forward pass and two gradients, with one point of each path instead of all, and one parameter of the cells
+        that are not hit."""
+        from caloscale.models.families.flow.training import step_arithmetic
+
+        return step_arithmetic(networks[GENERATOR])

@@ -1,0 +1,95 @@
+"""Constants of a run that the layers of the flow need: a dictionary that Keras saves with them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from caloscale.detector.axes import axes_of
+from caloscale.detector.geometry import aim_depth_mm, sensor_depth_mm
+from caloscale.detector.sampling import mip_gev
+from caloscale.spec import Data
+
+FAINTEST_MIP = 0.15
+"""Faintest cell where the run has no threshold, in units of a minimum-ionising particle's loss in the sensor."""
+HIT_MIP = 2.0
+"""Cells above this are counted in the moments, same unit: near `validation.hitsThresholdGev`."""
+
+
+@dataclass(frozen=True)
+class Detector:
+    """shape: cells X, Y, Z. floor_gev: a cell below counts as empty. hit_gev: of the counted cells. layer_weight (Z,):
+    absorber before a layer relative to the first. shift_x, shift_y (Z,): cells by which the axis of a shower with
+    cot a = 1 is off the middle of the window. centre, width: of the logarithm of the energy in GeV. units, power,
+    energy_scale_gev: of the preprocessing. azimuth, entry: whether the condition has them; condition: its size."""
+
+    shape: tuple[int, int, int]
+    floor_gev: float
+    hit_gev: float
+    layer_weight: tuple[float, ...]
+    shift_x: tuple[float, ...]
+    shift_y: tuple[float, ...]
+    centre: float
+    width: float
+    units: float
+    power: float
+    energy_scale_gev: float
+    azimuth: bool
+    entry: bool
+    condition: int
+
+    @classmethod
+    def of(cls, data: Data) -> Detector:
+        """The constants of a run's data."""
+        preprocessing, geometry = data.preprocessing, data.geometry
+        low, high = (math.log(energy) for energy in data.energy_gev)
+        depths, pivot = sensor_depth_mm(geometry, preprocessing.rebin[2]), aim_depth_mm(geometry)
+        shifts = [
+            tuple((depth - pivot) / (geometry.cell_mm * preprocessing.rebin[axis]) for depth in depths)
+            for axis in (0, 1)
+        ]
+        mip = mip_gev(geometry)
+        return cls(
+            shape=data.shape,
+            floor_gev=preprocessing.threshold_gev or FAINTEST_MIP * mip,
+            hit_gev=HIT_MIP * mip,
+            layer_weight=tuple(float(weight) for weight in axes_of(data).layer_weight),
+            shift_x=shifts[0],
+            shift_y=shifts[1],
+            centre=(low + high) / 2,
+            width=max((high - low) / math.sqrt(12), 0.1),
+            units=preprocessing.units_per_gev,
+            power=preprocessing.power,
+            energy_scale_gev=preprocessing.energy_scale_gev,
+            azimuth="azimuth_rad" in data.spans,
+            entry="entry_x_mm" in data.spans,
+            condition=data.condition_size,
+        )
+
+    @classmethod
+    def read(cls, saved: dict[str, Any]) -> Detector:
+        """From `asdict`, whose tuples a file holds as lists."""
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()
+        }
+        return cls(**values)
+
+    def asdict(self) -> dict[str, Any]:
+        """As a dictionary."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @property
+    def groups(self) -> tuple[tuple[int, int], ...]:
+        """First and last + 1 of consecutive layers of equal weight."""
+        changes = np.flatnonzero(np.abs(np.diff(self.layer_weight)) > 1e-6) + 1
+        edges = [0, *(int(change) for change in changes), len(self.layer_weight)]
+        return tuple(itertools.pairwise(edges))
+
+    @property
+    def primary_size(self) -> int:
+        """Numbers of `representation.describe_primary`."""
+        return 6 + self.condition - 2 * self.azimuth - 2 * self.entry

@@ -1,0 +1,147 @@
+"""Stage 1: a flow that makes the whitened numbers of a shower from normal numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from caloscale.models.families.flow.path import ANGLE_FEATURES, END, angle_features, interpolate
+from caloscale.models.families.flow.representation import expectation_terms
+from caloscale.models.layers.dropout import EventDropout
+from caloscale.models.layers.plain import PlainLayer, register
+
+HIDDEN_LAYERS = 3
+NORMAL_KNOTS = np.linspace(-3, 3, 25, dtype=np.float32)
+"""Normal numbers to which quantiles of the numbers of a shower are taken."""
+FARTHEST = 4.5
+"""Normal numbers farther out count as this: beyond the outermost quantiles they may be of any size."""
+BEYOND = 1.1
+"""Whitened numbers are kept within this factor of the largest of the training showers."""
+
+
+@register
+class Whitening(PlainLayer):
+    """Numbers of a shower (B, D) to and from whitened ones. Its weights are set before the training.
+
+    A number less its mean, which is linear in `expectation_terms`, becomes normal by the piecewise linear function
+    that takes its quantiles to those of the normal distribution; then all are divided by the root of their covariance
+    (ZCA). Without the first part a few showers with extreme values decide what the flow learns.
+    """
+
+    def __init__(self, numbers: int, terms: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.numbers, self.terms = int(numbers), int(terms)
+
+    def build(self, _: Any = None) -> None:
+        """Add the weights: no mean, normal numbers, covariance 1."""
+        size = (self.numbers, self.numbers)
+
+        def fixed(name: str, shape: tuple[int, ...], initializer: Any) -> Any:
+            return self.add_weight(name=name, shape=shape, initializer=initializer, trainable=False)
+
+        normal = np.tile(NORMAL_KNOTS[:, None], (1, self.numbers))
+        self.mean = fixed("mean", (self.terms, self.numbers), "zeros")
+        self.knots = fixed("knots", normal.shape, tf.keras.initializers.Constant(normal.tolist()))
+        self.root = fixed("root", size, "identity")
+        self.inverse = fixed("inverse", size, "identity")
+        self.largest = fixed("largest", (self.numbers,), "ones")
+        self.built = True
+
+    def call(self, numbers: tf.Tensor, primary: tf.Tensor) -> tf.Tensor:
+        """Whiten: numbers (B, D), primary (B, P) -> (B, D)."""
+        rest = numbers - tf.matmul(expectation_terms(primary), self.mean)
+        normal = bend(rest, tf.convert_to_tensor(self.knots), _normal_knots())
+        return tf.matmul(tf.clip_by_value(normal, -FARTHEST, FARTHEST), self.inverse)
+
+    def undo(self, whitened: tf.Tensor, primary: tf.Tensor) -> tf.Tensor:
+        """Whitened numbers (B, D), primary (B, P) -> numbers (B, D)."""
+        rest = bend(tf.matmul(whitened, self.root), _normal_knots(), tf.convert_to_tensor(self.knots))
+        return rest + tf.matmul(expectation_terms(primary), self.mean)
+
+    def within(self, whitened: tf.Tensor) -> tf.Tensor:
+        """Whitened numbers kept within the range of the training showers."""
+        limit = BEYOND * self.largest[None]
+        return tf.minimum(tf.maximum(whitened, -limit), limit)
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return self._with(numbers=self.numbers, terms=self.terms)
+
+
+def bend(values: tf.Tensor, knots: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
+    """The piecewise linear function of each column of values (B, D) that takes its knots to their images, (K, D) or
+    (K, 1) both and ascending; the first and the last piece continue."""
+    widths, heights = knots[1:] - knots[:-1], images[1:] - images[:-1]
+    inside = tf.clip_by_value((values[:, None] - knots[None, :-1]) / widths[None], 0.0, 1.0)
+    result = tf.reduce_sum(inside * heights[None], axis=1) + images[0]
+    result = result + tf.minimum(values - knots[0], 0.0) * (heights[0] / widths[0])
+    return result + tf.maximum(values - knots[-1], 0.0) * (heights[-1] / widths[-1])
+
+
+def _normal_knots() -> tf.Tensor:
+    return tf.constant(NORMAL_KNOTS[:, None])
+
+
+@register
+class LayerFlow(PlainLayer):
+    """Velocity of the whitened numbers: dense layers over the numbers, the angle of the path, and the primary."""
+
+    def __init__(self, numbers: int, primary: int, width: int, dropout: float, steps: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.numbers, self.primary, self.width = int(numbers), int(primary), int(width)
+        self.dropout, self.steps = float(dropout), int(steps)
+        layers = tf.keras.layers
+        self.hidden = [
+            layers.Dense(self.width, dtype="float32", name=f"hidden{number}") for number in range(HIDDEN_LAYERS)
+        ]
+        self.drops = [
+            EventDropout(self.dropout, dtype="float32", name=f"dropout{number}") for number in range(HIDDEN_LAYERS)
+        ]
+        small = tf.keras.initializers.RandomNormal(stddev=0.01)
+        self.out = layers.Dense(self.numbers, kernel_initializer=small, dtype="float32", name="velocity")
+
+    def build(self, _: Any = None) -> None:
+        """Add the weights."""
+        size = self.numbers + ANGLE_FEATURES + self.primary
+        for layer in self.hidden:
+            layer.build((None, size))
+            size = self.width
+        self.out.build((None, size))
+        self.built = True
+
+    def velocity(self, x: tf.Tensor, angle: tf.Tensor, primary: tf.Tensor, *, training: bool = False) -> tf.Tensor:
+        """x (..., D) at the angle (..., 1) for the primary (..., P) -> (..., D)."""
+        value = tf.concat([x, angle_features(angle), primary], axis=-1)
+        for number, (layer, drop) in enumerate(zip(self.hidden, self.drops)):
+            new = drop(tf.nn.silu(layer(value)), training=training)
+            value = new if number == 0 else value + new
+        return self.out(value)
+
+    def call(self, noise: tf.Tensor, primary: tf.Tensor) -> tf.Tensor:
+        """Normal numbers (B, D), primary (B, P) -> whitened numbers (B, D): steps of the midpoint rule."""
+        x, length = noise, END / self.steps
+        one = tf.ones_like(noise[:, :1])
+        for step in range(self.steps):
+            middle = x + length / 2 * self.velocity(x, one * (length * step), primary)
+            x = x + length * self.velocity(middle, one * (length * (step + 0.5)), primary)
+        return x
+
+    def loss(self, whitened: tf.Tensor, primary: tf.Tensor, noise: tf.Tensor, angle: tf.Tensor) -> tf.Tensor:
+        """Mean squared error of the velocity of each shower (B,), over its repetitions. whitened (B, D), noise
+        (B, R, D), angle (B, R, 1)."""
+        repeated = tf.repeat(primary[:, None], noise.shape[1], axis=1)
+        point, wanted = interpolate(noise, whitened[:, None], angle)
+        return tf.reduce_mean((self.velocity(point, angle, repeated, training=True) - wanted) ** 2, axis=(1, 2))
+
+    def arithmetic(self) -> int:
+        """Floating-point operations for one shower."""
+        kernels = [layer.kernel.shape for layer in (*self.hidden, self.out)]
+        return 2 * self.steps * sum(2 * int(first) * int(last) for first, last in kernels)
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return self._with(
+            numbers=self.numbers, primary=self.primary, width=self.width, dropout=self.dropout, steps=self.steps
+        )

@@ -1,0 +1,188 @@
+"""Stage 2, first part: the distribution of each cell given the layers and the moments.
+
+The parameters of `scores` are sums of products of a function of x, a function of y, both in the frame of the shower
+(its axis moved to the barycentre and slope that stage 1 gives), and an amplitude for each layer.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from caloscale.models.families.flow import MOMENTS
+from caloscale.models.families.flow.detector import Detector
+from caloscale.models.families.flow.scores import PARAMETERS
+from caloscale.models.layers.dropout import EventDropout
+from caloscale.models.layers.plain import PlainLayer, centred, register
+
+HIDDEN = 64
+"""Units of the dense layer behind the numbers of the shower."""
+POSITION_HIDDEN = 32
+"""Units of the dense layers that make the functions of x and y."""
+_START = (-3.0, 3.0, 0.0, -0.5, -0.5, -0.5, -0.5)
+"""Parameters of a cell where the training begins."""
+_START_BY_ENERGY = (0.3, 0.3, 0.0, 0.0, 0.0, 0.0, 0.0)
+"""How they follow the logarithm of the energy of the layer."""
+
+
+class Factors(NamedTuple):
+    """Parameters of all cells: of cell (x, y, l) number p is sum_t along_x[l, x, t] amplitude[l, p, t] along_y[l, y, t]
+    + offset[l, p]."""
+
+    along_x: tf.Tensor
+    """(B, L, X, T)"""
+    along_y: tf.Tensor
+    """(B, L, Y, T)"""
+    amplitude: tf.Tensor
+    """(B, L, P, T)"""
+    offset: tf.Tensor
+    """(B, L, P)"""
+    style: tf.Tensor
+    """(B, S): the shower, as the flow of the cells sees it."""
+
+    def of_all_cells(self, number: int) -> tf.Tensor:
+        """Parameter of this number of all cells (B, L, X, Y)."""
+        # OpenVINO converts an index beside a new axis wrongly; a slice of one keeps the axis.
+        one = slice(number, number + 1)
+        scaled = self.along_x * self.amplitude[:, :, one]
+        return tf.matmul(scaled, self.along_y, transpose_b=True) + self.offset[:, :, one, None]
+
+    def of_some(self, cells: tf.Tensor) -> list[tf.Tensor]:
+        """All parameters of some cells. cells (N, 4): numbers of shower, layer, x, y. (N,) each."""
+        layer = cells[:, :2]
+        along_x = tf.gather_nd(self.along_x, cells[:, :3])
+        along_y = tf.gather_nd(self.along_y, tf.concat([layer, cells[:, 3:]], axis=1))
+        values = tf.einsum("nt,npt->np", along_x * along_y, tf.gather_nd(self.amplitude, layer))
+        return tf.unstack(values + tf.gather_nd(self.offset, layer), axis=1)
+
+
+@register
+class Marginals(PlainLayer):
+    """The parameters of the cells (`Factors`) from numbers, energies of the layers and primary."""
+
+    def __init__(
+        self, detector: dict[str, Any], numbers: int, style: int, terms: int, dropout: float, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.detector, self.numbers = Detector.read(detector), int(numbers)
+        self.style, self.terms, self.dropout = int(style), int(terms), float(dropout)
+        cells_x, cells_y, depth = self.detector.shape
+        longest = 2 ** math.ceil(math.log2(2 * max(cells_x, cells_y, 2)))
+        self.wavelengths = [longest / 2**n for n in range(int(math.log2(longest)))]
+
+        def dense(units: int, name: str, **options: Any) -> Any:
+            return tf.keras.layers.Dense(units, dtype="float32", name=name, **options)
+
+        small = tf.keras.initializers.RandomNormal
+        self.first, self.second = dense(HIDDEN, "numbers", activation="silu"), dense(self.style, "style")
+        self.drop_numbers = EventDropout(self.dropout / 2, dtype="float32", name="dropout_numbers")
+        self.drop_hidden = EventDropout(self.dropout, dtype="float32", name="dropout_hidden")
+        self.positions = [
+            (
+                dense(POSITION_HIDDEN, f"{axis}1"),
+                dense(POSITION_HIDDEN, f"{axis}1_layer", use_bias=False),
+                dense(POSITION_HIDDEN, f"{axis}1_style", use_bias=False),
+                dense(POSITION_HIDDEN, f"{axis}2"),
+                dense(self.terms, f"{axis}3"),
+            )
+            for axis in "xy"
+        ]
+        self.x1, self.x1_layer, self.x1_style, self.x2, self.x3 = self.positions[0]
+        self.y1, self.y1_layer, self.y1_style, self.y2, self.y3 = self.positions[1]
+        self.amplitude = dense(
+            depth * PARAMETERS * self.terms,
+            "amplitude",
+            kernel_initializer=small(stddev=0.02),
+            bias_initializer=small(stddev=0.3),
+        )
+        self.offset = dense(depth * PARAMETERS, "offset", kernel_initializer=small(stddev=0.01))
+
+    @property
+    def style_size(self) -> int:
+        """Length of `Factors.style`."""
+        return self.style + self.detector.primary_size
+
+    def build(self, _: Any = None) -> None:
+        """Add the weights."""
+        depth, primary = self.detector.shape[2], self.detector.primary_size
+        self.first.build((None, self.numbers + primary + depth))
+        self.second.build((None, HIDDEN))
+        for layers in self.positions:
+            sizes = (2 * len(self.wavelengths) + 2, depth, self.style_size, POSITION_HIDDEN, POSITION_HIDDEN)
+            for layer, size in zip(layers, sizes):
+                layer.build((None, size))
+        self.amplitude.build((None, self.style_size))
+        self.offset.build((None, self.style_size))
+        start = np.tile(np.array(_START_BY_ENERGY, np.float32), (depth, 1))
+        self.by_energy = self.add_weight(
+            name="by_energy", shape=start.shape, initializer=tf.keras.initializers.Constant(start.tolist())
+        )
+        self.built = True
+
+    def call(
+        self,
+        whitened: tf.Tensor,
+        moments: tf.Tensor,
+        layers: tf.Tensor,
+        primary: tf.Tensor,
+        axis: tf.Tensor,
+        training: bool = False,
+    ) -> Factors:
+        """Whitened numbers (B, D), moments (B, 12), energies of the layers in GeV (B, L), primary (B, P), axis
+        (B, 2, L)."""
+        depth = self.detector.shape[2]
+        logarithms = tf.math.log(tf.maximum(layers / self.detector.floor_gev, 1e-3))
+        inputs = tf.concat([whitened, primary, logarithms / 3 - 1], axis=1)
+        hidden = self.first(self.drop_numbers(inputs, training=training))
+        style = tf.concat([self.second(self.drop_hidden(hidden, training=training)), primary], axis=1)
+        number = tf.constant(centred(depth) * (2 / depth))[None]
+        share = layers / tf.reduce_sum(layers, axis=1, keepdims=True)
+        behind = number - tf.reduce_sum(share * number, axis=1, keepdims=True)
+        along = []
+        for at, networks in enumerate(self.positions):
+            centre = axis[:, at] + moments[:, 4 * at : 4 * at + 1] + moments[:, 4 * at + 1 : 4 * at + 2] * behind
+            cells = self.detector.shape[at]
+            distance = tf.constant(centred(cells))[None, None] - centre[:, :, None]
+            along.append(self._along(networks, distance, style, cells))
+        amplitude = tf.reshape(self.amplitude(style), (-1, depth, PARAMETERS, self.terms)) * self.terms**-0.5
+        offset = tf.reshape(self.offset(style), (-1, depth, PARAMETERS)) + tf.constant([[_START]])
+        offset = offset + self.by_energy[None] * (logarithms - 6)[..., None]
+        return Factors(along[0], along[1], amplitude, offset, style)
+
+    def _along(self, networks: tuple[Any, ...], distance: tf.Tensor, style: tf.Tensor, cells: int) -> tf.Tensor:
+        """Functions of the distance from the axis (B, L, cells) -> (B, L, cells, T)."""
+        first, of_layer, of_style, second, third = networks
+        phase = distance[..., None] * tf.constant([2 * math.pi / wave for wave in self.wavelengths])
+        near = distance[..., None] * (2 / cells)
+        features = tf.concat([tf.sin(phase), tf.cos(phase), near, tf.sqrt(near * near + 0.4 / cells**2)], axis=-1)
+        value = first(features) + of_layer.kernel[None, :, None] + of_style(style)[:, None, None]
+        value = tf.nn.leaky_relu(second(tf.nn.leaky_relu(value, 0.2)), 0.2)
+        return third(value)
+
+    def arithmetic(self) -> int:
+        """Floating-point operations for one shower."""
+        cells_x, cells_y, depth = self.detector.shape
+        dense = [self.first, self.second, self.amplitude, self.offset, self.x1_style, self.y1_style]
+        count = sum(int(layer.kernel.shape[0]) * int(layer.kernel.shape[1]) for layer in dense)
+        for cells, layers in zip((cells_x, cells_y), self.positions):
+            kernels = [layers[at].kernel.shape for at in (0, 3, 4)]
+            count += depth * cells * sum(int(first) * int(last) for first, last in kernels)
+        return 2 * (count + PARAMETERS * depth * cells_x * (cells_y + 1) * self.terms)
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return self._with(
+            detector=self.detector.asdict(),
+            numbers=self.numbers,
+            style=self.style,
+            terms=self.terms,
+            dropout=self.dropout,
+        )
+
+
+def number_count(detector: Detector) -> int:
+    """Numbers of a shower: its layers and moments."""
+    return detector.shape[2] + MOMENTS

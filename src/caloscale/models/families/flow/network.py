@@ -1,0 +1,166 @@
+"""The generator as one Keras model, and the losses that train its three networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from caloscale.models.families.flow import scores
+from caloscale.models.families.flow.cell_flow import CellFlow
+from caloscale.models.families.flow.detector import Detector
+from caloscale.models.families.flow.layer_flow import LayerFlow, Whitening
+from caloscale.models.families.flow.marginals import Marginals, number_count
+from caloscale.models.families.flow.path import END
+from caloscale.models.families.flow.representation import (
+    LEAST_LAYER,
+    describe_primary,
+    energies,
+    filled,
+    layer_numbers,
+    layers_of_numbers,
+    moments,
+)
+from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL, PlainLayer, register
+from caloscale.random import EventDraws
+
+REPETITIONS = 8
+"""Points of the path of the layers' flow for each shower of a batch: they cost little beside its cells."""
+_LIKELIHOOD_UNIT = 300.0
+"""Logarithm of the likelihood of a shower's cells is divided by this: the loss is then of the order of the others."""
+
+_RAMP = 0.01
+"""Scores over which a cell rises from nothing to its energy: a jump would make rounding visible."""
+
+
+@register
+class ShowerFlow(PlainLayer):
+    """Latent (B, N) -> shower (B, X, Y, Z, 1) in network units; see docs/flow.md.
+
+    The latent has energy, angle and condition, then `numbers` normal numbers of stage 1 and one for each cell.
+    """
+
+    def __init__(self, detector: dict[str, Any], settings: dict[str, Any], **options: Any) -> None:
+        super().__init__(**options)
+        self.detector, self.settings = Detector.read(detector), dict(settings)
+        self.numbers = number_count(self.detector)
+        one, depth = self.detector, self.detector.shape[2]
+        self.whitening = Whitening(self.numbers, 2 * one.primary_size + 2, name="whitening")
+        self.layer_flow = LayerFlow(
+            self.numbers,
+            one.primary_size,
+            width=settings["width"],
+            dropout=settings["layer_dropout"],
+            steps=settings["layer_steps"],
+            name="layer_flow",
+        )
+        self.marginals = Marginals(
+            detector,
+            self.numbers,
+            style=settings["style"],
+            terms=settings["terms"],
+            dropout=settings["cell_dropout"],
+            name="marginals",
+        )
+        self.cell_flow = CellFlow(depth, self.marginals.style_size, settings["channels"], name="cell_flow")
+
+    def build(self, _: Any = None) -> None:
+        """Add the weights."""
+        for part in (self.whitening, self.layer_flow, self.marginals, self.cell_flow):
+            part.build()
+        self.built = True
+
+    def call(self, latent: tf.Tensor) -> tf.Tensor:
+        """Generate."""
+        detector = self.detector
+        cells_x, cells_y, depth = detector.shape
+        energy, primary, axis = describe_primary(latent, detector)
+        start = 2 + detector.condition
+        noise = latent[:, start : start + self.numbers]
+        whitened = self.whitening.within(self.layer_flow.call(noise, primary))
+        numbers = self.whitening.undo(whitened, primary)
+        layers = layers_of_numbers(numbers[:, :depth], energy, detector)
+        factors = self.marginals.call(whitened, numbers[:, depth:], layers, primary, axis)
+        parameters = [factors.of_all_cells(number) for number in range(scores.PARAMETERS)]
+        cells = tf.reshape(latent[:, start + self.numbers :], (-1, cells_x, cells_y, depth))
+        cells = self.cell_flow.call(cells, tf.transpose(parameters[0], (0, 2, 3, 1)), factors.style)
+        cells = self.deposit(tf.transpose(cells, (0, 3, 1, 2)), parameters, layers)
+        return tf.transpose(cells, (0, 2, 3, 1))[..., None]
+
+    def deposit(self, normal: tf.Tensor, parameters: list[tf.Tensor], layers: tf.Tensor) -> tf.Tensor:
+        """Normal scores (B, L, X, Y), parameters of the cells, energies of the layers (B, L) -> cells in network units
+        (B, L, X, Y), whose layers have these energies: the likeliest cell is hit where no other is."""
+        detector = self.detector
+        beyond, logarithm = scores.hit_energies(scores.logistic_of_normal(normal), parameters)
+        highest = tf.reduce_max(beyond, axis=(2, 3), keepdims=True)
+        share = tf.maximum(tf.clip_by_value(beyond / _RAMP, 0.0, 1.0), tf.cast(beyond >= highest, tf.float32))
+        cells = share * tf.exp(logarithm)
+        wanted = layers * tf.cast(layers >= LEAST_LAYER * detector.floor_gev, tf.float32)
+        cells = cells * (wanted / tf.reduce_sum(cells, axis=(2, 3)) * detector.units)[..., None, None]
+        # exp(p ln x) is faster than pow on a CPU; a cell without energy stays exactly 0.
+        smallest = SMALLEST_CELL**detector.power * ABOVE_ROUNDING
+        return tf.nn.relu(tf.exp(detector.power * tf.math.log(cells + SMALLEST_CELL)) - smallest)
+
+    def losses_of(
+        self, shower: tf.Tensor, latent: tf.Tensor, random: EventDraws
+    ) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
+        """Loss of each real shower (B,), and its terms.
+
+        shower (B, X, Y, L) in network units; latent: its primary (B, n).
+        """
+        detector = self.detector
+        shape, depth = detector.shape, detector.shape[2]
+        energy, primary, axis = describe_primary(latent, detector)
+        cells = energies(shower, detector)
+        layers = filled(tf.reduce_sum(cells, axis=(1, 2)), random.normal((depth,)), detector)
+        across = moments(cells, axis, detector)
+        numbers = tf.concat([layer_numbers(layers, energy, detector), across], axis=1)
+        whitened = tf.stop_gradient(self.whitening.call(numbers, primary))
+        of_layers = self.layer_flow.loss(
+            whitened,
+            primary,
+            random.normal((REPETITIONS, self.numbers)),
+            END * random.uniform((REPETITIONS, 1)),
+        )
+
+        factors = self.marginals.call(whitened, across, layers, primary, axis, training=True)
+        logits = factors.of_all_cells(0)
+        by_layer = tf.transpose(cells, (0, 3, 1, 2))
+        hits = tf.where(by_layer >= detector.floor_gev * (1 - 1e-3))
+        logarithm = tf.math.log(tf.gather_nd(by_layer, hits) / detector.floor_gev)
+        rho, density = scores.rho_of_energies(logarithm, factors.of_some(hits))
+        hit = tf.tensor_scatter_nd_update(tf.zeros_like(by_layer), hits, tf.ones_like(density))
+        likelihood = tf.math.unsorted_segment_sum(density, hits[:, 0], cells.shape[0])
+        of_marginals = tf.reduce_sum((1 - hit) * tf.nn.softplus(logits), axis=(1, 2, 3)) - likelihood
+
+        logits, rho = tf.stop_gradient(logits), tf.stop_gradient(rho)
+        logistic = scores.scores_of_others(random.uniform((depth, *shape[:2])), logits)
+        of_hits = scores.scores_of_hits(rho, tf.gather_nd(logits, hits))
+        normal = scores.normal_of_logistic(tf.tensor_scatter_nd_update(logistic, hits, of_hits))
+        normal = tf.clip_by_value(normal, -scores.LARGEST_SCORE, scores.LARGEST_SCORE)
+        of_cells = self.cell_flow.loss(
+            tf.transpose(normal, (0, 2, 3, 1)),
+            tf.transpose(logits, (0, 2, 3, 1)),
+            tf.stop_gradient(factors.style),
+            random.normal(shape),
+            END * random.uniform((1,)),
+        )
+        terms = {"layers": of_layers, "cell_energies": of_marginals / _LIKELIHOOD_UNIT, "cell_scores": of_cells}
+        return tf.add_n(list(terms.values())), terms
+
+    def arithmetic(self) -> int:
+        """Floating-point operations of a generated shower; elementwise work, which is as large, not counted."""
+        across = self.detector.shape[0] * self.detector.shape[1]
+        return self.layer_flow.arithmetic() + self.marginals.arithmetic() + self.cell_flow.arithmetic(across)
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return self._with(detector=self.detector.asdict(), settings=self.settings)
+
+
+def build_generator(detector: Detector, settings: dict[str, Any], latent_size: int) -> tf.keras.Model:
+    """Latent (B, latentSize) -> showers (B, X, Y, Z, 1)."""
+    latent = tf.keras.Input((latent_size,), name="latent")
+    shower = ShowerFlow(detector.asdict(), settings, name="flow")(latent)
+    return tf.keras.Model(latent, shower, name="generator")

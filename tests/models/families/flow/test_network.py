@@ -1,0 +1,182 @@
+"""The generator: energies of the layers, empty cells, files; the losses of a shower do not depend on its neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from caloscale.errors import ConfigurationError
+from caloscale.models import flops
+from caloscale.models.families.family import build, family_of
+from caloscale.models.families.flow import training
+from caloscale.models.families.flow.representation import LEAST_LAYER, describe_primary, layers_of_numbers
+from caloscale.models.layers.dropout import drawing_from
+from caloscale.models.network_files import load_network
+from caloscale.random import EventDraws, latent_noise
+from caloscale.showers.preprocessing import to_gev, to_network
+from caloscale.spec import load_run
+
+SMALL = (
+    "data.geometry.cells=[7, 6, 8]",
+    "data.geometry.layers=[{count: 5, absorberMm: 2}, {count: 3, absorberMm: 4}]",
+    "data.geometry.depthMm=40",
+    "data.preprocessing.rebin=[1, 1, 1]",
+    "model.settings.width=16",
+    "model.settings.channels=4",
+)
+
+
+@pytest.fixture(scope="module")
+def run():
+    return load_run(preset="flow", overrides=SMALL)
+
+
+@pytest.fixture(scope="module")
+def showers(run):
+    """300 showers of independent cells about an axis."""
+    rng = np.random.default_rng(0)
+    energy, angle = rng.uniform(5, 40, 300), np.deg2rad(rng.uniform(60, 120, 300))
+    x, y, z = np.indices(run.data.shape) - np.array([3, 2.5, 3])[:, None, None, None]
+    mean = np.exp(-(np.hypot(x - 0.3 * z / np.tan(angle)[:, None, None, None], y)) - np.abs(z) / 2)
+    cells = rng.gamma(0.5, mean * 2e-3 * energy[:, None, None, None]).astype(np.float32)
+    cells[cells < run.data.preprocessing.threshold_gev] = 0
+    return {
+        "cells": to_network(cells, run.data.preprocessing),
+        "energy_gev": energy.astype(np.float32),
+        "angle_rad": angle.astype(np.float32),
+    }
+
+
+@pytest.fixture(scope="module")
+def network(run, showers):
+    """Adapted, with weights far from zero where they begin at zero."""
+    tf.keras.utils.set_random_seed(3)
+    network = build(run.model, run.data)["generator"]
+    family = family_of(run.model)
+    values = family.adapt(run, {"generator": network}, lambda most: {n: v[:most] for n, v in showers.items()})
+    for weight, value in zip(family.adapted_weights(network), values["generator"], strict=True):
+        weight.assign(value)
+    return network
+
+
+def latent(run, count=40, seed=1):
+    family = family_of(run.model)
+    noise = latent_noise(seed, 0, count, family.noise_size(run.model, run.data))
+    rng = np.random.default_rng(seed)
+    primaries = {"energy_gev": rng.uniform(5, 40, count), "angle_rad": rng.uniform(1.1, 2.0, count)}
+    return family.latent(noise, primaries, run.model, run.data)
+
+
+def test_layers_have_the_energies_of_stage_1(run, network):
+    inputs, flow = latent(run), network.get_layer("flow")
+    cells = to_gev(network(inputs)[..., 0], run.data.preprocessing).numpy()
+    energy, primary, _ = describe_primary(inputs, flow.detector)
+    noise = inputs[:, 2 : 2 + flow.numbers]
+    whitened = flow.whitening.within(flow.layer_flow.call(noise, primary))
+    depth = flow.detector.shape[2]
+    wanted = layers_of_numbers(flow.whitening.undo(whitened, primary)[:, :depth], energy, flow.detector).numpy()
+    floor = run.data.preprocessing.threshold_gev
+    wanted[wanted < LEAST_LAYER * floor] = 0
+    found = cells.sum(axis=(1, 2))
+    assert (wanted > 0).mean() > 0.5
+    # A cell below the threshold is cut.
+    np.testing.assert_allclose(found, wanted, atol=5 * floor, rtol=1e-3)
+    assert ((found == 0) == (wanted == 0)).all()
+
+
+def test_showers_have_empty_cells_and_do_not_depend_on_the_batch(run, network):
+    inputs = latent(run)
+    cells = network(inputs).numpy()
+    assert np.isfinite(cells).all() and (cells >= 0).all() and 0.05 < (cells == 0).mean() < 0.99
+    np.testing.assert_allclose(network(inputs[7:9]).numpy(), cells[7:9], atol=1e-5)
+
+
+def test_a_file_holds_the_network(run, network, tmp_path):
+    network.save(tmp_path / "generator.keras")
+    again = load_network(tmp_path / "generator.keras", run.model)
+    np.testing.assert_array_equal(again(latent(run)), network(latent(run)))
+
+
+def test_whitened_numbers_of_the_training_showers_have_mean_0_and_covariance_1(run, network, showers):
+    flow = network.get_layer("flow")
+    primary, numbers = training._measure(showers, 0, run.data, flow.detector)
+    pairs = training._mirrored(primary, numbers, mirror=True)
+    whitened = np.concatenate([flow.whitening.call(numbers, primary).numpy() for primary, numbers in pairs])
+    np.testing.assert_allclose(whitened.mean(axis=0), 0, atol=0.05)
+    np.testing.assert_allclose(np.cov(whitened.T), np.eye(flow.numbers), atol=0.06)
+    back = flow.whitening.undo(flow.whitening.call(numbers, primary), primary).numpy()
+    inside = np.abs(whitened[: len(back)] @ flow.whitening.root.numpy()) < 3
+    np.testing.assert_allclose(back[inside], numbers.numpy()[inside], rtol=5e-3, atol=5e-3)
+
+
+def test_parameters_of_some_cells_are_those_of_all(network):
+    flow = network.get_layer("flow")
+    rng = np.random.default_rng(0)
+    shape, primaries = flow.detector.shape, flow.detector.primary_size
+
+    def normal(*size):
+        return tf.constant(rng.normal(size=(3, *size)), tf.float32)
+
+    layers = tf.exp(normal(shape[2]) - 5)
+    factors = flow.marginals.call(normal(flow.numbers), normal(12), layers, normal(primaries), normal(2, shape[2]))
+    cells = np.column_stack([rng.integers(0, size, 50) for size in (3, shape[2], shape[0], shape[1])])
+    for number, some in enumerate(factors.of_some(tf.constant(cells))):
+        np.testing.assert_allclose(some, factors.of_all_cells(number).numpy()[tuple(cells.T)], rtol=1e-3, atol=1e-4)
+
+
+def test_the_loss_of_a_shower_does_not_depend_on_how_a_batch_is_shared(run, network, showers):
+    """Two halves, as two replicas have them."""
+    flow = network.get_layer("flow")
+
+    def losses(first, last):
+        part = {name: values[first:last] for name, values in showers.items()}
+        random = EventDraws(1, 5, 0, first, last - first)
+        with drawing_from(random):
+            return flow.losses_of(tf.constant(part["cells"]), training.primaries_of(part, run.data), random)
+
+    whole, terms = losses(0, 8)
+    np.testing.assert_allclose(whole, np.concatenate([losses(0, 4)[0], losses(4, 8)[0]]), rtol=2e-3)
+    assert set(terms) == {"layers", "cell_energies", "cell_scores"}
+    assert np.isfinite(whole).all() and whole.shape == (8,)
+
+
+def test_an_empty_shower_has_a_finite_loss_and_gradient(run, network, showers):
+    flow = network.get_layer("flow")
+    cells = np.array(showers["cells"][:4])
+    cells[1] = 0
+    part = {name: values[:4] for name, values in showers.items()}
+    random = EventDraws(1, 5, 0, 0, 4)
+    with tf.GradientTape() as tape, drawing_from(random):
+        loss, _ = flow.losses_of(tf.constant(cells), training.primaries_of(part, run.data), random)
+    assert np.isfinite(loss).all()
+    assert all(np.isfinite(one).all() for one in tape.gradient(loss, network.trainable_variables))
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("model.settings.layerDropout=1", "layerDropout"),
+        ("model.settings.width=1", "width"),
+        ("model.settings.widht=64", "widht"),
+    ],
+)
+def test_impossible_settings_are_refused(override, told):
+    with pytest.raises(ConfigurationError, match=told):
+        load_run(preset="flow", overrides=[override])
+
+
+def test_cells_of_a_cylinder_are_refused():
+    with pytest.raises(ConfigurationError, match="grid"):
+        load_run(preset="par04", overrides=["model.family=flow"])
+
+
+def test_operations_of_a_shower_are_those_of_its_matrices_and_convolutions(network):
+    """Written down for 7 x 6 x 8 cells: 20 numbers, 6 of a primary, width 16, 24 + 6 of style, 16 terms, 4 channels."""
+    layers = 2 * 8 * (31 * 16 + 2 * 16 * 16 + 16 * 20)
+    dense = 34 * 64 + 64 * 24 + 30 * (8 * 7 * 16 + 8 * 7 + 2 * 32)
+    positions = 8 * (7 + 6) * (10 * 32 + 32 * 32 + 32 * 16)
+    products = 7 * 8 * 7 * (6 + 1) * 16
+    plane = 9 * 8 * 4 * 42
+    cells = plane + 2 * (2 * plane + 35 * 64 + 64 * 8)
+    assert flops(network) == 2 * (layers + dense + positions + products + cells)

@@ -1,0 +1,62 @@
+"""A training of the family flow: resumed bit for bit, released, exported and equal in all forms."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from caloscale.errors import Terminated
+from caloscale.inference import load_generator
+from caloscale.spec import load_run
+from caloscale.training import train
+from caloscale.training.checkpoint.format import decode
+
+from .detector import DETECTOR
+from .processes import newest_step
+
+OVERRIDES = (
+    *DETECTOR,
+    "model.settings.width=16",
+    "model.settings.channels=4",
+    "checkpoint.everySeconds=0.001",
+    "train.decay=constant",
+    "train.deterministic=true",
+)
+
+
+def flow_run():
+    return load_run(preset="flow", overrides=OVERRIDES)
+
+
+@pytest.fixture(scope="module")
+def whole(shards, tmp_path_factory):
+    output = tmp_path_factory.mktemp("flow")
+    return train(flow_run(), shards, output), output
+
+
+def last_weights(output):
+    return decode(max((output / "checkpoints").glob("step-*.safetensors")).read_bytes())[0]
+
+
+def test_an_interrupted_training_equals_an_undisturbed_one(whole, shards, tmp_path, behind_checkpoint):
+    behind_checkpoint(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(Terminated):
+        train(flow_run(), shards, tmp_path)
+    assert 3 <= newest_step(tmp_path) < 10
+    record = train(flow_run(), shards, tmp_path)
+    assert record.resumed_from_step is not None and record.steps == whole[0].steps == 10
+    expected, found = last_weights(whole[1]), last_weights(tmp_path)
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_the_released_generator_is_adapted_and_makes_showers(whole):
+    generator = load_generator(whole[1] / "model")
+    largest = generator.network.get_layer("flow").whitening.largest.numpy()
+    assert (largest > 1.5).all(), "the statistics of the training showers"
+    showers = generator.generate(20.0, 1.5, count=16, seed=3)
+    assert showers.cells_gev.shape == (16, 7, 6, 4) and 0.1 < showers.ecal_sum_gev.mean() < 2
