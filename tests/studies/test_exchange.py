@@ -6,8 +6,7 @@ import pytest
 
 from caloscale.errors import ConfigurationError
 from caloscale.sagips.exchange import METHODS
-from caloscale.studies.exchange import ExchangeInputs, model_events, time_exchange
-from caloscale.studies.exchange_rank import shares_of
+from caloscale.studies.exchange import ExchangeInputs, model_events, shares_of, time_exchange
 
 SMALL = {"ranks": 2, "epochs": 10, "tensors": [300, 40]}
 
