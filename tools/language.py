@@ -33,6 +33,9 @@ IN_PAGES = {
     r"says so": "states it",
     r"stands? (?:for|in|beside|there)": "is, means, is shown",
     r"gets? on": "progresses",
+    r"anew": "again",
+    r"beside": "next to, with, in addition to",
+    r"(?:is|are|be) left": "remains, the others",
 }
 """Words that only the pages do not use."""
 OWN = ("language.py", "test_language.py")
