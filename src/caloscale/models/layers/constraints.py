@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from caloscale.detector.angle import EMPTY_ANGLE_RAD, FAINT_LAYER, SMALLEST_DISTANCE_MM2
 from caloscale.detector.geometry import cylinder_mm, sensor_depth_mm
+from caloscale.models.layers.plain import PlainLayer, register
 from caloscale.spec import Data
 
 PUBLISHED_BIN_EDGES = (0.05, 0.03, 0.02, 0.0125, 0.008, 0.003)
@@ -26,23 +27,9 @@ PUBLISHED_UNITS_PER_GEV = 50.0
 EMPTY_SUM = 1e-6
 """Showers with a smaller sum (2e-8 GeV in the published units) count as empty."""
 
-_register = tf.keras.utils.register_keras_serializable(package="caloscale")
 
-
-class _Constraint(tf.keras.layers.Layer):  # type: ignore[misc]
-    """A layer without weights that computes in float32 unless another type is given."""
-
-    def __init__(self, *, dtype: Any = "float32", **options: Any) -> None:
-        super().__init__(dtype=dtype, **options)
-
-    def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer. Keras 2 forgets name and dtype of a layer that leaves this out."""
-        config: dict[str, Any] = super().get_config()
-        return config
-
-
-@_register
-class CellEnergy(_Constraint):
+@register
+class CellEnergy(PlainLayer):
     """Cell energies of a shower in network units: x^(1/power), same shape.
 
     Differentiable everywhere for power < 1: the derivative at 0 is 0. Negative cells count as 0.
@@ -64,8 +51,8 @@ class CellEnergy(_Constraint):
         return {**super().get_config(), "power": self.power}
 
 
-@_register
-class EcalSum(_Constraint):
+@register
+class EcalSum(PlainLayer):
     """Sum of the cells (B, 1). Its gradient is 1 in every cell."""
 
     def call(self, cells: tf.Tensor) -> tf.Tensor:
@@ -73,8 +60,8 @@ class EcalSum(_Constraint):
         return tf.reduce_sum(cells, axis=(1, 2, 3))
 
 
-@_register
-class BinCounts(_Constraint):
+@register
+class BinCounts(PlainLayer):
     """Numbers of cells in ranges of energy (B, len(edges) + 2).
 
     With the published six edges the eight numbers are: cells of at least edge 0, of edge 1 up to edge 0, ...,
@@ -103,8 +90,8 @@ class BinCounts(_Constraint):
         return {**super().get_config(), "edges": self.edges}
 
 
-@_register
-class MeasuredAngle(_Constraint):
+@register
+class MeasuredAngle(PlainLayer):
     r"""Angle between the axis of the shower and the face in the x-z plane, rad (B, 1).
 
     With the barycentre (x0, y0, z0) of the shower and (xi, yi) of layer i at depth zi, lengths in mm:

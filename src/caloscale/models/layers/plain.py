@@ -1,4 +1,4 @@
-"""Base class and constants of the compact network's layers."""
+"""Base class and constants of layers without weights."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ class PlainLayer(tf.keras.layers.Layer):  # type: ignore[misc]
 
     def __init__(self, *, dtype: Any = "float32", **options: Any) -> None:
         super().__init__(dtype=dtype, **options)
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer. Keras 2 forgets name and dtype of a layer that leaves this out."""
+        return self._with()
 
     def _with(self, **own: Any) -> dict[str, Any]:
         return {**super().get_config(), **own}

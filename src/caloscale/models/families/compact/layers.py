@@ -75,10 +75,6 @@ class CylinderPadding(PlainLayer):
         cells = tf.concat([across, cells, tf.zeros_like(across)], axis=2)
         return tf.concat([cells[:, -1:], cells, cells[:, :1]], axis=1)
 
-    def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
-        return self._with()
-
 
 @register
 class FromAxis(PlainLayer):
@@ -200,10 +196,6 @@ class SeparableMaps(PlainLayer):
         maps = tf.reshape(tf.transpose(maps, (1, 2, 0)), (-1, cells_x, cells_y, layers))
         return maps + offset[:, None, None]
 
-    def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
-        return self._with()
-
 
 @register
 class CellNoise(PlainLayer):
@@ -257,10 +249,6 @@ class Speckle(PlainLayer):
         maps, shift, width, bend, noise = parts
         value = maps + shift + tf.nn.softplus(width + 0.5) * noise + bend * tf.nn.relu(noise - 0.3)
         return 2 * tf.nn.relu6(value / 2)
-
-    def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
-        return self._with()
 
 
 @register
@@ -449,10 +437,6 @@ class Cumulative(PlainLayer):
         cumulative = tf.cumsum(sums, axis=1)
         return cumulative / tf.maximum(cumulative[:, -1:], SMALLEST_CELL)
 
-    def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
-        return self._with()
-
 
 @register
 class CountsAbove(PlainLayer):
@@ -509,7 +493,3 @@ class SquareRoot(PlainLayer):
     def call(self, counts: tf.Tensor) -> tf.Tensor:
         """Any shape; the same shape."""
         return tf.sqrt(counts + 0.5)
-
-    def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
-        return self._with()
