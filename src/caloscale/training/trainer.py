@@ -15,7 +15,6 @@ from caloscale.profiling.result import PROFILE_FILE
 from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run
 from caloscale.storage.atomic import atomic_writer
-from caloscale.training.adaptation import adapt, untrained_generator
 from caloscale.training.checkpoint.manager import CheckpointManager
 from caloscale.training.checkpoint.metadata import Progress, identity_of
 from caloscale.training.coordination.failures import diverged
@@ -29,7 +28,7 @@ from caloscale.training.schedule import Calendar
 from caloscale.training.selection import generate_like, is_selected, physics_deviation, selection_showers
 from caloscale.training.state import NOWHERE, TrainingState, network_variables
 from caloscale.training.strategy import DistributionContext, divide
-from caloscale.training.transfer import start_from_model
+from caloscale.training.transfer import adapt, start_from_model, untrained_generator
 
 log = logging.getLogger(__name__)
 

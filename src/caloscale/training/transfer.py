@@ -1,7 +1,9 @@
-"""The start of a training from a trained model, as of another detector: what fits of its weights is taken over."""
+"""The weights that a training begins with: those of a trained model, as of another detector, as far as they fit, and
+those that its family adapts to the training showers."""
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,11 +16,19 @@ from numpy.typing import NDArray
 from caloscale.errors import ConfigurationError
 from caloscale.models import build, legacy_keras
 from caloscale.models.card import read_start
+from caloscale.models.families.family import GENERATOR
 from caloscale.models.network_files import load_network
+from caloscale.showers.preprocessing import to_network
+from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run
 from caloscale.storage.objects import download, is_remote
+from caloscale.training.checkpoint.format import decode, encode
+from caloscale.training.checkpoint.manager import from_host
+from caloscale.training.coordination.peers import Peers
 from caloscale.training.record import StartedFrom
 from caloscale.training.state import TrainingState, network_variables
+
+log = logging.getLogger(__name__)
 
 _FIELD = "train.startFrom"
 
@@ -69,7 +79,7 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
             remedy="give a model of a more similar detector, or leave train.startFrom out",
         )
     if state.average is not None:
-        state.average.set_weights(state.networks["generator"].get_weights())
+        state.average.set_weights(state.networks[GENERATOR].get_weights())
     return StartedFrom(model=source, weights=taken, new=tuple(new))
 
 
@@ -81,3 +91,46 @@ def _taken_over(trained: NDArray[Any], fresh: NDArray[Any], began: NDArray[Any])
     """The value at the start of this run. fresh: that of a new network of this run; began: of the model's."""
     constant = np.ptp(fresh) == np.ptp(began) == 0
     return trained + (fresh - began) if constant else trained
+
+
+def adapt(state: TrainingState, dataset: ShardFolder, peers: Peers) -> None:
+    """Set the adapted weights (`Family.adapt`) of a new training: worker 0 computes them, all others get them.
+
+    A collective of all workers where the family has such weights. Raises ShowerFileError, StorageError, PeerLostError,
+    and ValueError for values that do not fit the weights.
+    """
+    variables = state.adapted_variables()
+    if not variables:
+        return
+    content = None
+    if peers.is_chief:
+        values = state.family.adapt(state.run, state.networks, lambda most: _draw(state, dataset, most))
+        numbered = {f"{role}/{at}": one for role, ones in values.items() for at, one in enumerate(ones)}
+        content = encode({name: np.asarray(one, np.float32) for name, one in numbered.items()}, "{}")
+    if peers.connections:
+        content = peers.broadcast(content)
+    assert content is not None
+    arrays, _ = decode(content)
+    from_host(variables, arrays)
+    if state.average is not None:
+        state.average.set_weights(state.networks[GENERATOR].get_weights())
+    log.info("%d weights are adapted to the training showers", sum(array.size for array in arrays.values()))
+
+
+def untrained_generator(state: TrainingState, is_new: bool) -> Any:
+    """The generator of a training as it was before its first step. is_new: ``state`` is that one still."""
+    if is_new:
+        return state.networks[GENERATOR]
+    fresh = TrainingState(state.run).networks[GENERATOR]
+    adapted = zip(state.family.adapted_weights(fresh), state.family.adapted_weights(state.networks[GENERATOR]))
+    for weight, value in adapted:
+        weight.assign(value)
+    return fresh
+
+
+def _draw(state: TrainingState, dataset: ShardFolder, most: int) -> Mapping[str, NDArray[np.float32]]:
+    """At most so many training showers, at equal distances among all."""
+    number = dataset.manifest.splits["train"]
+    chosen = np.unique(np.linspace(0, number - 1, min(most, number)).astype(np.intp))
+    showers = dataset.read("train", chosen)
+    return {"cells": to_network(showers.cells_gev, state.run.data.preprocessing), **showers.primaries}
