@@ -42,6 +42,7 @@ class Server:
         self.deleted: list[tuple[Any, ...]] = []
         self.listed: list[str] = []
         self.merged: list[tuple[str, str, str, dict[str, Any]]] = []
+        self.sent: list[dict[str, Any]] = []
 
     def serves(self, group: str) -> bool:
         return group in self.groups
@@ -52,6 +53,7 @@ class Server:
         return [there] if there else []
 
     def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        self.sent.append(manifest)
         if manifest["kind"] == "Event":
             self.events.append((manifest["reason"], manifest["note"]))
             return manifest
@@ -75,6 +77,7 @@ class Server:
 
     def apply(self, manifest: dict[str, Any], part: str = "") -> dict[str, Any]:
         self._check(manifest["kind"])
+        self.sent.append(manifest)
         self.version += 1
         whole = {**run(), **manifest} if part == "status" else manifest
         metadata = {**whole["metadata"], "uid": "u", "resourceVersion": str(self.version)}
@@ -125,6 +128,49 @@ def test_what_the_api_server_refuses_is_reported_and_no_longer_reported_when_it_
     controller._reconcile(RUN)
     controller._reconcile(RUN)
     assert status(controller).phase == "Starting" and QUOTA not in status(controller).message
+
+
+def test_what_is_sent_has_the_names_of_the_api(controller: Controller, server: Server) -> None:
+    controller._reconcile(RUN)
+    (written,) = (one["status"] for one in server.sent if one["kind"] == "TrainingRun")
+    assert written["observedGeneration"] == 1 and written["attempts"][0]["launched"]
+    assert not [name for name in written if "_" in name]
+    server.refusals["TFJob"] = (403, QUOTA)
+    controller._record(RUN, controller._observe(RUN, dt.datetime.now(dt.UTC))[0], "Warning", "Refused", "n" * 2000)  # type: ignore[index]
+    event = server.sent[-1]
+    assert (event["apiVersion"], event["kind"], event["type"]) == ("events.k8s.io/v1", "Event", "Warning")
+    assert event["regarding"] == {
+        "apiVersion": "caloscale.dev/v1alpha1",
+        "kind": "TrainingRun",
+        "name": "gan",
+        "uid": "u",
+        "namespace": "physics",
+    }
+    assert event["metadata"]["namespace"] == "physics" and len(event["note"]) == 1000
+    assert dt.datetime.strptime(event["eventTime"], "%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def test_the_time_from_an_event_to_the_status_is_measured_once(controller: Controller) -> None:
+    def measured() -> float:
+        (family,) = controller.metrics.event_seconds.collect()
+        return next(one.value for one in family.samples if one.name.endswith("_count"))
+
+    controller.notice(
+        "TrainingRun", {**run(), "metadata": {**run()["metadata"], "resourceVersion": "3", "generation": 2}}
+    )
+    controller._reconcile(RUN)
+    assert measured() == 1
+    controller._reconcile(RUN)
+    assert measured() == 1
+
+
+@pytest.mark.parametrize(("code", "said"), [(409, False), (403, True)])
+def test_a_run_that_has_changed_meanwhile_is_no_warning(
+    controller: Controller, server: Server, caplog: pytest.LogCaptureFixture, code: int, said: bool
+) -> None:
+    server.refusals["TrainingRun"] = (code, "somebody was quicker")
+    controller._work(RUN)
+    assert ("somebody was quicker" in caplog.text) == said
 
 
 def test_warnings_are_watched_and_not_asked_for(controller: Controller, server: Server) -> None:

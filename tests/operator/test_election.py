@@ -25,8 +25,9 @@ class Server:
         self.lease: dict[str, Any] | None = None
         self.answers = True
 
-    def get(self, *_: str) -> dict[str, Any] | None:
+    def get(self, *what: str) -> dict[str, Any] | None:
         self._answer()
+        assert what == ("Lease", "caloscale-system", NAME)
         return copy.deepcopy(self.lease)
 
     def create(self, manifest: dict[str, Any]) -> None:
@@ -35,9 +36,10 @@ class Server:
             raise ApiException(status=409, reason="AlreadyExists")
         self.lease = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": 1}}
 
-    def merge(self, _kind: str, _namespace: str, _name: str, change: dict[str, Any]) -> None:
+    def merge(self, kind: str, namespace: str, name: str, change: dict[str, Any]) -> None:
         self._answer()
         assert self.lease is not None
+        assert (kind, namespace, name) == ("Lease", "caloscale-system", NAME)
         version = self.lease["metadata"]["resourceVersion"]
         if change["metadata"]["resourceVersion"] != version:
             raise ApiException(status=409, reason="Conflict")
@@ -90,6 +92,23 @@ def test_clocks_an_hour_apart(server: Server, clock: Clock, hours_fast: float) -
     assert LEASE_SECONDS <= clock.seconds - seen < LEASE_SECONDS + 2 * RETRY_SECONDS
 
 
+def test_a_lease_says_when_it_was_renewed_and_for_how_long_it_is(server: Server, clock: Clock) -> None:
+    leader, other = clock.candidate(server, "a"), clock.candidate(server, "b")
+    for seconds in (0.0, RETRY_SECONDS):
+        clock.seconds = seconds
+        assert leader.renew() and server.lease is not None
+        spec = server.lease["spec"]
+        renewed = dt.datetime.strptime(spec["renewTime"], "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=dt.UTC)
+        assert renewed == NOON + dt.timedelta(seconds=seconds)
+        assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("a", LEASE_SECONDS)
+    del spec["leaseDurationSeconds"]  # of another program
+    assert not other.renew()
+    clock.seconds += LEASE_SECONDS - 1
+    assert not other.renew()
+    clock.seconds += 1
+    assert other.renew()
+
+
 def test_a_leader_that_was_stopped_does_not_lead_when_it_comes_back(server: Server, clock: Clock) -> None:
     """It ends instead, also when nobody else has taken the lease meanwhile."""
     leader = clock.candidate(server, "a")
@@ -111,6 +130,8 @@ def test_nobody_writes_after_the_deadline(server: Server, clock: Clock) -> None:
 
     def request(method: str, path: str, body: Any, **options: Any) -> SimpleNamespace:
         asked.append((method, options["_request_timeout"]))
+        assert body == ({"propagationPolicy": "Background"} if method == "DELETE" else None)
+        assert path == "/apis/kubeflow.org/v1/namespaces/physics/tfjobs/gan-1"
         return SimpleNamespace(data=b'{"kind": "TFJob", "metadata": {}}')
 
     connection = Connection(ApiClient())
