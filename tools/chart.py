@@ -152,11 +152,12 @@ def _make_optional(deployment: dict[str, Any]) -> None:
     pod |= {f"{OPTION}{name}": "" for name in ("affinity", "tolerations", "priorityClass")}
     container |= {f"{OPTION}{name}": "" for name in ("image", "imagePullPolicy", "resources")}
     del container["image"], container["resources"]
-    container["env"] = [each for each in container["env"] if each["name"] != "CALOSCALE_NAMESPACES"]
     for variable in container["env"]:
         if variable["name"] in IMAGES:
             variable["value"] = f"{VALUE}{IMAGES[variable['name']]}"
-    container["env"].append(f"{OPTION}namespaces")
+    container["env"] = [
+        f"{OPTION}namespaces" if each["name"] == "CALOSCALE_NAMESPACES" else each for each in container["env"]
+    ]
 
 
 OPTIONS = {
@@ -167,9 +168,7 @@ OPTIONS = {
     "image": "image: {{ .Values.image }}",
     "imagePullPolicy": "{{- with .Values.imagePullPolicy }}\nimagePullPolicy: {{ . }}\n{{- end }}",
     "resources": "resources: {{ toJson .Values.resources }}",
-    "namespaces": (
-        '{{- with .Values.namespaces }}\n- name: CALOSCALE_NAMESPACES\n  value: {{ join "," . | quote }}\n{{- end }}'
-    ),
+    "namespaces": '- name: CALOSCALE_NAMESPACES\n  value: {{ join "," .Values.namespaces | quote }}',
     "prices": "prices.csv: {{ toJson .Values.prices }}",
     "labels": "labels.csv: {{ toJson .Values.labels }}",
     "dashboard": 'caloscale.json: {{ .Files.Get "files/dashboard.json" | toJson }}',

@@ -48,6 +48,8 @@ def objects(text: str) -> dict[tuple[str, str, str], dict[str, Any]]:
     for each in found:
         if each["kind"] in chart.CLUSTER_WIDE:
             each["metadata"].pop("namespace", None)
+        if each["kind"] == "Deployment":  # a patch of kustomize moves what it changes to the front
+            each["spec"]["template"]["spec"]["containers"][0]["env"].sort(key=lambda variable: variable["name"])
     return {(o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]): o for o in found}
 
 
