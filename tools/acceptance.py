@@ -41,11 +41,11 @@ from caloscale.physics.classifier import (
 )
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.distances import separation
-from caloscale.physics.energy_response import compare_maxima
+from caloscale.physics.energy_response import fitted_maxima
 from caloscale.physics.gates import ERROR, Sizes, decide
 from caloscale.physics.observables import Observed, choose_cuts, observe
 from caloscale.physics.quantities import TITLES, measure_diversity, of_separation, results_of_differences
-from caloscale.physics.resampling import Sample, draw_resampling, separate
+from caloscale.physics.resampling import Sample, draw_resampling, separate, summarise
 from caloscale.physics.response import bin_of_energy, range_edges
 from caloscale.physics.result import Difference, ObservableResult, QuantityResult
 from caloscale.progress import bar
@@ -226,8 +226,9 @@ def count_maxima(pool: Observed, run: Run, size: int, draws: int) -> Counts:
         for rows, source, count in zip(drawn.values(), (pool, moved[draw % 2]), (size, GENERATED)):
             indices = rng.integers(len(pool), size=count)
             samples.append(Weighted(source[indices], rows, ranges[indices], ranges[indices]))
-        fitted = [one.fitted_difference_layers for one in compare_maxima(*samples, axes.depth_x0)]
-        differences = tuple(Difference(where="", value=one.value, uncertainty=one.uncertainty) for one in fitted)
+        first, second = (fitted_maxima(one, axes.depth_x0) for one in samples)
+        found = [summarise(column) for column in (second - first).T]
+        differences = tuple(Difference(where="", value=value, uncertainty=sigma) for value, sigma in found)
         result = QuantityResult(title=gate.quantity, unit="layers", differences=differences)
         counts[gate.quantity, size] += is_accepted(gate, result, size)
     return counts

@@ -119,9 +119,10 @@ def section(result: dict[str, Any], command: str) -> str:
     rows = result["rows"]
     reference, generated = rows[0]["showers"]
     return (
-        f"`{command}`: the preset {result['preset']}, judged by {reference} held-out Geant4 showers and {generated} "
-        f"generated ones.\n\n{table(rows)}\n\nThe deformed samples are made of the showers of the networks with the "
-        f"first seed. {error_rates(rows)}\n\nMachine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
+        f"`{result.get('command', command)}`: the preset {result['preset']}, judged by {reference} held-out Geant4 "
+        f"showers and {generated} generated ones.\n\n{table(rows)}\n\nThe deformed samples are made of the showers of "
+        f"the networks with the first seed. {error_rates(rows)}\n\n"
+        f"Machine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
     )
 
 
@@ -141,7 +142,8 @@ def error_rates(rows: Sequence[dict[str, Any]]) -> str:
     open_gates = Counter(name for one in same for name, word in one["gates"].items() if word == "undecided")
     undecided = ", ".join(f"{name} ({count})" for name, count in open_gates.most_common())
     return (
-        f"Geant4 in the place of a generator was rejected in {rejected} of {len(same)} divisions of the same showers "
+        f"Geant4 in the place of a generator ({same[0]['showers'][1]} showers) was rejected in {rejected} of "
+        f"{len(same)} divisions of the same showers "
         f"(below {limits[0]:.0%} with 95% confidence if they were independent), {accepted} of {len(bad)} bad "
         f"generators were accepted (below {limits[1]:.0%})."
         + (f" Gates that were undecided for Geant4: {undecided}." if undecided else "")
@@ -169,9 +171,10 @@ def main(arguments: Sequence[str]) -> int:
     rows = [*of_deformed(run, dataset, networks, 1), *rows, *of_geant4(run, asked.preset, dataset)]
     machine = describe_machine().model_dump(mode="json", by_alias=True)
     with atomic_writer(asked.output) as temporary:
-        temporary.write_text(
-            json.dumps({"preset": asked.preset, "rows": rows, "machine": machine}, indent=1) + "\n", encoding="utf-8"
-        )
+        result = {"preset": asked.preset, "rows": rows, "machine": machine}
+        if asked.networks:
+            result["command"] = "python -m tools.verdicts --networks FOLDER --dataset FOLDER"
+        temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(table(rows))
     return 0
 

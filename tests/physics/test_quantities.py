@@ -183,6 +183,7 @@ def test_each_of_several_primaries_is_a_sample_of_its_own(pair):
     for particle, k in (("e-", 0), ("gamma", 1)):
         means = [s.observed.sampling_fraction[m == k].mean() for s, m in zip((reference, generated), members)]
         assert response[particle] == pytest.approx(100 * (means[1] / means[0] - 1), rel=1e-4)
+    assert measure_differences(reference, generated, DEPTH_X0)["response"].shape[1] == len(response)
     counts = {name: len(result.differences) for name, result in found.items()}
     assert (counts["resolution"], counts["showerMaximum"], counts["hits"], counts["linearity"]) == (5, 5, 5, 3)
 

@@ -161,6 +161,15 @@ def test_what_cannot_be_said_has_a_reason():
     assert flat.separation == 0 and flat.excess_sigmas is None and "no expected null" in flat.reason
 
 
+def test_bins_of_few_showers_are_taken_as_equal_and_evidence_is_against_equal_distributions():
+    for repeated, few in ((1, True), (10, False)):  # 2 showers in each bin against 3 and 1
+        first, second = (np.repeat(np.eye(10), np.tile(one, 5) * repeated, 0)[:, None] for one in ([2, 2], [3, 1]))
+        found = separated(first, second, 10, 1)
+        over_null = found.separation - found.expected_null
+        assert (found.excess == pytest.approx(over_null, rel=1e-3)) == few
+        assert found.excess_sigmas == pytest.approx(over_null / found.null_uncertainty, rel=1e-2)
+
+
 def test_eight_showers_of_each_kind_are_enough():
     found = separated(uniform(8, 1), uniform(8, 2), 10, 1)
     assert found.separation > 0 and found.reason is None
