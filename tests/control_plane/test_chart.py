@@ -16,8 +16,11 @@ from tools.cluster import ControlPlane, is_built
 from tools.cluster.servers import Settings
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
-DEFINITION = ("CustomResourceDefinition", "<none>", "trainingruns.caloscale.dev")
-KEPT = {DEFINITION, ("APIService", "<none>", "v1alpha1.caloscale.dev")}
+DEFINITIONS = {
+    ("CustomResourceDefinition", "<none>", f"{plural}.caloscale.dev")
+    for plural in ("trainingruns", "trainingprogresses")
+}
+KEPT = {*DEFINITIONS, ("APIService", "<none>", "v1alpha1.caloscale.dev")}
 """What helm does not remove: a removed definition would delete all runs. The server serves its API group."""
 
 
@@ -40,7 +43,7 @@ def ours(plane: ControlPlane) -> set[tuple[str, ...]]:
 
 
 @pytest.mark.integration
-def test_helm_installs_upgrades_and_leaves_nothing_but_the_definition(
+def test_helm_installs_upgrades_and_leaves_nothing_but_the_definitions(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     if not chart.helm().is_file():
@@ -73,4 +76,4 @@ def test_helm_installs_upgrades_and_leaves_nothing_but_the_definition(
         assert image() == "registry.example/operator:2"
     finally:
         helm("uninstall", "caloscale")
-    control_plane.wait_until(lambda: ours(control_plane) == KEPT, "only the definition is left")
+    control_plane.wait_until(lambda: ours(control_plane) == KEPT, "only the definitions are left")
