@@ -24,4 +24,4 @@ def variable_angle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def flow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of the family flow of 5 x 4 x 3 cells."""
-    return shared_model(tmp_path_factory, "flow", (*COMPACT, "model.settings.width=16"))
+    return shared_model(tmp_path_factory, "flow", (*COMPACT, "model.settings.cells=dependent"))

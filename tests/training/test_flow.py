@@ -20,6 +20,7 @@ from .processes import newest_step
 OVERRIDES = (
     *DETECTOR,
     "model.settings.width=16",
+    "model.settings.cells=dependent",
     "model.settings.channels=4",
     "checkpoint.everySeconds=0.001",
     "train.decay=constant",

@@ -23,6 +23,7 @@ SMALL = (
     "data.geometry.depthMm=40",
     "data.preprocessing.rebin=[1, 1, 1]",
     "model.settings.width=16",
+    "model.settings.cells=dependent",
     "model.settings.channels=4",
 )
 
@@ -174,9 +175,27 @@ def test_cells_of_a_cylinder_are_refused():
 def test_operations_of_a_shower_are_those_of_its_matrices_and_convolutions(network):
     """Written down for 7 x 6 x 8 cells: 20 numbers, 6 of a primary, width 16, 24 + 6 of style, 16 terms, 4 channels."""
     layers = 2 * 8 * (31 * 16 + 2 * 16 * 16 + 16 * 20)
-    dense = 34 * 64 + 64 * 24 + 30 * (8 * 7 * 16 + 8 * 7 + 2 * 32)
+    dense = 34 * 64 + 64 * 24 + 30 * (8 * 10 * 16 + 8 * 10 + 2 * 32)
     positions = 8 * (7 + 6) * (10 * 32 + 32 * 32 + 32 * 16)
-    products = 7 * 8 * 7 * (6 + 1) * 16
+    products = 10 * 8 * 7 * (6 + 1) * 16
     plane = 9 * 8 * 4 * 42
     cells = plane + 2 * (2 * plane + 35 * 64 + 64 * 8)
     assert flops(network) == 2 * (layers + dense + positions + products + cells)
+
+
+def test_independent_cells_need_no_flow(run, showers):
+    """Neither weights nor a term of the loss; a cell's noise changes its own layer alone."""
+    alone = load_run(preset="flow", overrides=[*SMALL, "model.settings.cells=independent"])
+    network = build(alone.model, alone.data)["generator"]
+    part = {name: values[:4] for name, values in showers.items()}
+    _, terms = network.get_layer("flow").losses_of(
+        tf.constant(part["cells"]), training.primaries_of(part, run.data), EventDraws(1, 0, 0, 0, 4)
+    )
+    assert set(terms) == {"layers", "cell_energies"}
+    inputs = latent(alone, 3).numpy()
+    changed = inputs.copy()
+    cells = changed[:, -7 * 6 * 8 :].reshape(3, 7, 6, 8)
+    cells[..., 2] = 1.5
+    before, after = network(inputs).numpy(), network(changed).numpy()
+    same = (before == after).all(axis=(1, 2, 4))
+    assert same[:, [0, 1, 3, 4, 5, 6, 7]].all() and not same[:, 2].any()

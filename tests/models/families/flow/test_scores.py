@@ -11,7 +11,11 @@ from caloscale.models.families.flow import scores
 
 def parameters(count: int, seed: int = 0) -> list[tf.Tensor]:
     rng = np.random.default_rng(seed)
-    columns = [rng.normal(-1, 2, count), rng.normal(3, 1, count), *rng.normal(-0.3, 0.4, (5, count))]
+    columns = [
+        rng.normal(-1, 2, count),
+        rng.normal(3, 1, count),
+        *rng.normal(-0.3, 0.4, (scores.PARAMETERS - 2, count)),
+    ]
     return [tf.constant(column, tf.float32) for column in columns]
 
 

@@ -22,9 +22,9 @@ HIDDEN = 64
 """Units of the dense layer behind the numbers of the shower."""
 POSITION_HIDDEN = 32
 """Units of the dense layers that make the functions of x and y."""
-_START = (-3.0, 3.0, 0.0, -0.5, -0.5, -0.5, -0.5)
+_START = (-3.0, 3.0, *(PARAMETERS - 2) * [-0.5])
 """Parameters of a cell where the training begins."""
-_START_BY_ENERGY = (0.3, 0.3, 0.0, 0.0, 0.0, 0.0, 0.0)
+_START_BY_ENERGY = (0.3, 0.3, *(PARAMETERS - 2) * [0.0])
 """How they follow the logarithm of the energy of the layer."""
 
 

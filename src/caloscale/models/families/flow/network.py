@@ -63,12 +63,15 @@ class ShowerFlow(PlainLayer):
             dropout=settings["cell_dropout"],
             name="marginals",
         )
-        self.cell_flow = CellFlow(depth, self.marginals.style_size, settings["channels"], name="cell_flow")
+        self.cell_flow: CellFlow | None = None
+        if settings["cells"] == "dependent":
+            self.cell_flow = CellFlow(depth, self.marginals.style_size, settings["channels"], name="cell_flow")
 
     def build(self, _: Any = None) -> None:
         """Add the weights."""
         for part in (self.whitening, self.layer_flow, self.marginals, self.cell_flow):
-            part.build()
+            if part is not None:
+                part.build()
         self.built = True
 
     def call(self, latent: tf.Tensor) -> tf.Tensor:
@@ -84,7 +87,8 @@ class ShowerFlow(PlainLayer):
         factors = self.marginals.call(whitened, numbers[:, depth:], layers, primary, axis)
         parameters = [factors.of_all_cells(number) for number in range(scores.PARAMETERS)]
         cells = tf.reshape(latent[:, start + self.numbers :], (-1, cells_x, cells_y, depth))
-        cells = self.cell_flow.call(cells, tf.transpose(parameters[0], (0, 2, 3, 1)), factors.style)
+        if self.cell_flow is not None:
+            cells = self.cell_flow.call(cells, tf.transpose(parameters[0], (0, 2, 3, 1)), factors.style)
         cells = self.deposit(tf.transpose(cells, (0, 3, 1, 2)), parameters, layers)
         return tf.transpose(cells, (0, 2, 3, 1))[..., None]
 
@@ -95,7 +99,8 @@ class ShowerFlow(PlainLayer):
         beyond, logarithm = scores.hit_energies(scores.logistic_of_normal(normal), parameters)
         highest = tf.reduce_max(beyond, axis=(2, 3), keepdims=True)
         share = tf.maximum(tf.clip_by_value(beyond / _RAMP, 0.0, 1.0), tf.cast(beyond >= highest, tf.float32))
-        cells = share * tf.exp(logarithm)
+        # No cell has more than its layer, which the distribution of a single cell does not know.
+        cells = tf.minimum(share * tf.exp(logarithm), (layers / detector.floor_gev)[..., None, None])
         wanted = layers * tf.cast(layers >= LEAST_LAYER * detector.floor_gev, tf.float32)
         cells = cells * (wanted / tf.reduce_sum(cells, axis=(2, 3)) * detector.units)[..., None, None]
         # exp(p ln x) is faster than pow on a CPU; a cell without energy stays exactly 0.
@@ -134,6 +139,9 @@ class ShowerFlow(PlainLayer):
         likelihood = tf.math.unsorted_segment_sum(density, hits[:, 0], cells.shape[0])
         of_marginals = tf.reduce_sum((1 - hit) * tf.nn.softplus(logits), axis=(1, 2, 3)) - likelihood
 
+        terms = {"layers": of_layers, "cell_energies": of_marginals / _LIKELIHOOD_UNIT}
+        if self.cell_flow is None:
+            return tf.add_n(list(terms.values())), terms
         logits, rho = tf.stop_gradient(logits), tf.stop_gradient(rho)
         logistic = scores.scores_of_others(random.uniform((depth, *shape[:2])), logits)
         of_hits = scores.scores_of_hits(rho, tf.gather_nd(logits, hits))
@@ -146,13 +154,14 @@ class ShowerFlow(PlainLayer):
             random.normal(shape),
             END * random.uniform((1,)),
         )
-        terms = {"layers": of_layers, "cell_energies": of_marginals / _LIKELIHOOD_UNIT, "cell_scores": of_cells}
+        terms["cell_scores"] = of_cells
         return tf.add_n(list(terms.values())), terms
 
     def arithmetic(self) -> int:
         """Floating-point operations of a generated shower; elementwise work, which is as large, not counted."""
         across = self.detector.shape[0] * self.detector.shape[1]
-        return self.layer_flow.arithmetic() + self.marginals.arithmetic() + self.cell_flow.arithmetic(across)
+        of_cells = 0 if self.cell_flow is None else self.cell_flow.arithmetic(across)
+        return self.layer_flow.arithmetic() + self.marginals.arithmetic() + of_cells
 
     def get_config(self) -> dict[str, Any]:
         """What makes an equal layer."""

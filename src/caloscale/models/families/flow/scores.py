@@ -12,15 +12,16 @@ No operation here lacks a counterpart in ONNX.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-PARAMETERS = 7
-"""Of each cell: logit of a hit, value of the spline at 0, logarithms of the slopes of its five pieces."""
-_KNOTS = (-1.2, 0.0, 0.8, 1.8)
-"""Ends of the pieces."""
+KNOTS = (-2.0, -1.2, -0.5, 0.0, 0.6, 1.2, 2.0)
+"""Ends of the pieces of the spline. With half as many the spectrum of the cells had 30% too many of 3 MeV."""
+PARAMETERS = 3 + len(KNOTS)
+"""Of each cell: logit of a hit, value of the spline at 0, logarithms of the slopes of its pieces."""
 _A, _B = 1.5976, 0.07056
 _STEEPEST, _FLATTEST = 3.0, -4.0
 _LARGEST = 12.0
@@ -55,25 +56,28 @@ def _logistic(position: tf.Tensor) -> tf.Tensor:
     return tf.where(position < 0, _A * position, logistic_of_normal(position))
 
 
+def _pieces() -> list[tuple[float, float]]:
+    """Ends of the pieces; 0 is one of them, and none crosses it."""
+    ends = (-_FARTHEST, *KNOTS, _FARTHEST)
+    return list(itertools.pairwise(ends))
+
+
 def _slopes(parameters: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Logarithms of the slopes, bounded."""
     return [tf.clip_by_value(one, _FLATTEST, _STEEPEST) for one in parameters[2:PARAMETERS]]
 
 
 def hit_energies(y: tf.Tensor, parameters: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Logistic scores (...) and seven parameters (...) -> distance from the point of a hit, above 0 for a hit, and
+    """Logistic scores (...) and all parameters (...) -> distance from the point of a hit, above 0 for a hit, and
     the logarithm of the energy over that of the faintest cell, if it is one."""
     point = -parameters[0]
     beyond = y - point
     rho = y - tf.nn.softplus(point) + tf.math.log(1 - tf.exp(-tf.maximum(beyond, 1e-4)))
     position = _position(rho)
-    lowest, low, middle, high, highest = (tf.exp(one) for one in _slopes(parameters))
-    first, _, third, fourth = _KNOTS
-    value = (
-        parameters[1] + low * tf.clip_by_value(position, first, 0.0) + middle * tf.clip_by_value(position, 0.0, third)
-    )
-    value = value + high * tf.clip_by_value(position - third, 0.0, fourth - third)
-    value = value + lowest * tf.minimum(position - first, 0.0) + highest * tf.maximum(position - fourth, 0.0)
+    value = parameters[1]
+    for (low, high), slope in zip(_pieces(), _slopes(parameters)):
+        start = low if low >= 0 else high
+        value = value + tf.exp(slope) * (tf.clip_by_value(position, low, high) - start)
     return beyond, tf.minimum(tf.nn.softplus(value), _LARGEST)
 
 
@@ -83,18 +87,21 @@ def rho_of_energies(logarithm: tf.Tensor, parameters: Sequence[tf.Tensor]) -> tu
     logarithm = tf.maximum(logarithm, _SMALLEST)
     value = logarithm + tf.math.log(1 - tf.exp(-logarithm))
     logs = _slopes(parameters)
-    lowest, low, middle, high, highest = (tf.exp(one) for one in logs)
-    first, _, third, fourth = _KNOTS
     distance = value - parameters[1]
-    below, above, further = first * low, third * middle, (fourth - third) * high
-    position = tf.clip_by_value(distance, below, 0.0) / low + tf.clip_by_value(distance, 0.0, above) / middle
-    position = position + tf.clip_by_value(distance - above, 0.0, further) / high
-    position = position + tf.minimum(distance - below, 0.0) / lowest
-    position = position + tf.maximum(distance - above - further, 0.0) / highest
+    position, slope, upwards, downwards = tf.zeros_like(distance), tf.zeros_like(distance), 0.0, 0.0
+    pieces = [(low, high, log) for (low, high), log in zip(_pieces(), logs)]
+    for low, high, log in (piece for piece in pieces if piece[0] >= 0):
+        reach = (high - low) * tf.exp(log)
+        position = position + tf.clip_by_value(distance - upwards, 0.0, reach) / tf.exp(log)
+        slope = tf.where(distance >= upwards, log, slope)
+        upwards = upwards + reach
+    for low, high, log in (piece for piece in reversed(pieces) if piece[1] <= 0):
+        reach = (high - low) * tf.exp(log)
+        position = position + tf.clip_by_value(distance + downwards, -reach, 0.0) / tf.exp(log)
+        slope = tf.where(distance < -downwards, log, slope)
+        downwards = downwards + reach
     position = tf.clip_by_value(position, -_FARTHEST, _FARTHEST)
-    rho, slope = _logistic(position), logs[0]
-    for knot, one in zip(_KNOTS, logs[1:]):
-        slope = tf.where(position < knot, slope, one)
+    rho = _logistic(position)
     stretch = tf.where(position < 0, _A * tf.ones_like(position), _A + 3 * _B * position * position)
     density = -tf.nn.softplus(-parameters[0]) - tf.nn.softplus(rho) - tf.nn.softplus(-rho)
     density = density + tf.math.log(stretch) - slope

@@ -108,5 +108,5 @@ def step_arithmetic(generator: tf.keras.Model) -> int:
     flow = generator.get_layer("flow")
     of_layers = flow.layer_flow.arithmetic() // (2 * flow.layer_flow.steps) * REPETITIONS
     across = flow.detector.shape[0] * flow.detector.shape[1]
-    plane = 2 * 9 * flow.cell_flow.depth * flow.cell_flow.channels * across
-    return 3 * (of_layers + flow.marginals.arithmetic() + 3 * plane)
+    of_cells = 0 if flow.cell_flow is None else 3 * 2 * 9 * flow.cell_flow.depth * flow.cell_flow.channels * across
+    return 3 * (of_layers + flow.marginals.arithmetic() + of_cells)
