@@ -175,9 +175,9 @@ def test_cells_of_a_cylinder_are_refused():
 def test_operations_of_a_shower_are_those_of_its_matrices_and_convolutions(network):
     """Written down for 7 x 6 x 8 cells: 20 numbers, 6 of a primary, width 16, 24 + 6 of style, 16 terms, 4 channels."""
     layers = 2 * 8 * (31 * 16 + 2 * 16 * 16 + 16 * 20)
-    dense = 34 * 64 + 64 * 24 + 30 * (8 * 10 * 16 + 8 * 10 + 2 * 32)
+    dense = 34 * 64 + 64 * 24 + 30 * (8 * 7 * 16 + 8 * 7 + 2 * 32)
     positions = 8 * (7 + 6) * (10 * 32 + 32 * 32 + 32 * 16)
-    products = 10 * 8 * 7 * (6 + 1) * 16
+    products = 7 * 8 * 7 * (6 + 1) * 16
     plane = 9 * 8 * 4 * 42
     cells = plane + 2 * (2 * plane + 35 * 64 + 64 * 8)
     assert flops(network) == 2 * (layers + dense + positions + products + cells)
