@@ -8,11 +8,12 @@ import pytest
 
 from caloscale.models import build
 from caloscale.models.arithmetic import flops
+from caloscale.models.families.family import family_of
 from caloscale.planning.catalogue.hardware import load_networks
 from caloscale.spec import PRESETS, load_run
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset != "flow"])
 def test_arithmetic_and_gradients_are_those_of_the_networks(preset):
     run = load_run(preset=preset)
     networks = build(run.model, run.data)
@@ -34,6 +35,29 @@ def test_arithmetic_and_gradients_are_those_of_the_networks(preset):
     assert (
         row.activation_mib <= 1.3 * 4 * outputs / 2**20
     )  # a lower bound: outputs stored once, inputs of folds with them
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("data.preprocessing.rebin=[1, 3, 1]",),
+        ("data.preprocessing.rebin=[1, 1, 1]",),
+        ("model.settings.cells=dependent",),
+    ],
+)
+def test_arithmetic_of_the_flow_is_that_of_its_network(overrides):
+    run = load_run(preset="flow", overrides=overrides)
+    family, networks = family_of(run.model), build(run.model, run.data)
+    stated = family.arithmetic(run.model, run.data)
+    assert stated.gflop_per_shower == pytest.approx(family.step_flops(run, networks) / 1e9, rel=0.05)
+    parameters = sum(math.prod(weight.shape) for weight in networks["generator"].trainable_weights)
+    assert sum(stated.reduced_megabytes) == pytest.approx(4 * parameters / 1e6, rel=0.05)
+
+
+def test_a_flow_of_other_settings_is_not_planned():
+    run = load_run(preset="flow", overrides=["model.settings.width=256"])
+    assert family_of(run.model).arithmetic(run.model, run.data) is None
 
 
 @pytest.mark.parametrize("rebin", ["[1, 3, 1]", "[1, 1, 1]"])

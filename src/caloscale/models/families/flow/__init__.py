@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from caloscale.errors import InvalidValueError
-from caloscale.models.families.family import GENERATOR, Family, Networks
+from caloscale.models.families.family import GENERATOR, Arithmetic, Family, Networks
 from caloscale.spec import Data, Model, Run
 from caloscale.spec.block import Block
 
@@ -82,6 +83,20 @@ class Flow(Family):
 
         settings = self.settings(model).model_dump(mode="json")
         return {GENERATOR: build_generator(Detector.of(data), settings, self.latent_size(model, data))}
+
+    def arithmetic(self, model: Model, data: Data) -> Arithmetic | None:
+        """Of the default settings; for others the planner refuses. Fitted to the networks of three geometries of 25
+        layers (a test compares)."""
+        settings = self.settings(model)
+        if settings.model_copy(update={"cells": "independent"}) != FlowSettings():
+            return None
+        cells_x, cells_y, depth = data.shape
+        cells, dependent = math.prod(data.shape), settings.cells == "dependent"
+        gflop = 0.0015 + 6.41e-7 * cells + 1.386e-5 * (cells_x + cells_y) * depth
+        if dependent:  # two 3 x 3 convolutions, in three passes, with layers as channels
+            gflop += 1e-9 * 3 * 3 * 2 * 9 * settings.channels * cells
+        megabytes = 0.60 + (0.16 if dependent else 0.0)
+        return Arithmetic(gflop_per_shower=gflop, reduced_megabytes=(megabytes,), activation_mib=3 * 4 * cells / 2**20)
 
     def load_layers(self) -> None:
         """Those of this family."""
