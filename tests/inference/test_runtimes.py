@@ -97,7 +97,7 @@ def test_bfloat16_of_the_published_networks(tmp_path_factory, preset):
     model = shared_model(tmp_path_factory, preset, ("model.latentSize=8",))
     exact = open_runtime(model)
     (low, high), count = exact.card.energy_gev, 3
-    energy, angle = np.linspace(low, high, count, dtype=np.float32), np.full(count, 1.5, np.float32)
+    energy, angle = np.linspace(low, high, count, dtype=np.float32), np.full(count, np.pi / 2, np.float32)
     batch = (latent_noise(7, 0, count, exact.noise_size), energy, angle)
     truth = exact.generate_batch(*batch)
     for runtime in ("tensorflow", *["openvino"] * IN_OPENVINO):

@@ -315,7 +315,7 @@ def test_micro_batches_make_the_same_update():
         assert float(pieces[name]) == pytest.approx(float(value), rel=1e-4, abs=1e-6), name
     # Adam's means are linear in the gradients. Its change of a weight is g / |g|, which turns rounding into a sign.
     for name in ("generator", "discriminator"):
-        mean, again = (getattr(one.optimizers, name).mean.numpy() for one in (state, other))
+        mean, again = (one.optimizers[name].mean.numpy() for one in (state, other))
         np.testing.assert_allclose(again, mean, rtol=0, atol=2e-4 * np.abs(mean).max(), err_msg=name)
 
 
