@@ -73,11 +73,11 @@ def start_quick_training(shards: Path, workspace: Path, *overrides: str, workers
 def train_quickly(words: list[str]) -> None:
     """What runs in such a process."""
     from caloscale.cli.main import main
-    from caloscale.models import compact
+    from caloscale.models.families.compact import network
 
     from .quick_networks import quick_networks
 
-    compact.build_compact = quick_networks
+    network.build_compact = quick_networks
     sys.argv = ["caloscale", *words]
     main()
 
