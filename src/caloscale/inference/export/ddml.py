@@ -56,8 +56,10 @@ class Ddml(Target):
                 f"is too large for DDML, which passes {NUMBERS} random numbers",
                 field="model.latentSize",
                 value=card.latent_size,
-                remedy=f"train with --set model.latentSize={NUMBERS + card.latent_size - noise_size} or less, or use "
-                "--target onnx",
+                remedy=f"use --target onnx, or train a GAN with --set model.latentSize="
+                f"{NUMBERS + card.latent_size - noise_size} or less"
+                if noise_size < card.shape[0] * card.shape[1] * card.shape[2]
+                else "use --target onnx or par04: this family takes a random number for each cell",
             )
         if card.geometry.cell_shape == "cylinder":
             raise InputError(
