@@ -243,7 +243,11 @@ def test_the_deformed_showers_of_networks_are_judged(shards: Path, tmp_path_fact
     few = ("validation.showers=60", "validation.bootstraps=10")
     run = spec.load_run(preset="compact", overrides=[*DETECTOR, *few])
     rows = list(of_deformed(run, shards, shared_model(tmp_path_factory, "compact", DETECTOR), 3))
-    assert [row["case"] for row in rows] == ["untrained", *deformations(showers_of(*np.ones((2, 3), np.float32)))]
+    assert [row["case"] for row in rows] == [
+        "normal run",
+        "untrained",
+        *deformations(showers_of(*np.ones((2, 3), np.float32))),
+    ]
     assert {row["showers"] == [15, 60] and row["seed"] == 3 for row in rows} == {True}
     assert {row["decision"] for row in rows} <= {"rejected", "undecided"}
 
