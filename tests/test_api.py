@@ -125,7 +125,7 @@ def test_a_run_from_python_is_that_of_the_commands(tmp_path: Path) -> None:
     generator = caloscale.Generator.load(folder / "training" / "model")
     stages.generate(folder / "training" / "model", stages.Generation(output=tmp_path / "made.h5", count=64))
     first, file = compare_runs([folder, tmp_path / "made.h5"])
-    assert first.evaluation == evaluation and first.usd == summary.bill.usd and file.preset.endswith("gates of first")
+    assert first.evaluation == evaluation and first.usd == summary.bill.usd and file.network.endswith("gates of first")
     made = caloscale.read_showers(tmp_path / "made.h5", run)
     assert file.evaluation.showers.generated == 64 and len(made) == 64
     with open_shards(folder / "dataset") as shards:

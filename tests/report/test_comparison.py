@@ -62,6 +62,11 @@ def test_each_gate_has_the_result_of_its_own_run(two: tuple[Compared, Compared])
 def test_observables_are_overlaid_where_the_showers_are_alike(two: tuple[Compared, Compared], tmp_path) -> None:
     figures = save_figures(tmp_path, comparison_drawings(two))
     assert [figure.name for figure in figures] == ["longitudinal", "spectrum", "distributions"]
+    spectrum = comparison_drawings(two)[1]()
+    assert spectrum is not None
+    low, high = spectrum.page.axes[0].get_ylim()
+    values = two[0].figures.spectrum.curves["reference"].values
+    assert 0 < low < values.max() < high < 100 * values.max() and high / low < 1e8
     page = render(comparison_page(two, figures))
     assert page.count("data:image/png") == 3 and "Comparison of good, bad" in page
     assert two[0].configuration is not None

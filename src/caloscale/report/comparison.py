@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from caloscale.detector.axes import Floats
 from caloscale.physics import Evaluation
 from caloscale.report.blocks import Block, Cell, Notice, Page, Section, Table, Text
-from caloscale.report.drawing import MONTE_CARLO, Drawing, draw_band, new_page, sample_names
-from caloscale.report.figure_data import FigureData, Panel
+from caloscale.report.drawing import MONTE_CARLO, Drawing, draw_band, new_page, sample_names, set_log, set_top
+from caloscale.report.figure_data import Curve, FigureData, Panel
 from caloscale.report.numbers import plain
 from caloscale.report.physics_sections import TONES
 
 COLOURS = ("#c8322b", "#1f5fa8", "#1c7a5f", "#7b5aa6", "#b8860b", "#5b5b5b")
-"""Of the generators in turn."""
+"""Colours of the lines, one for each generator; they repeat after the last."""
 ABSENT = "-"
 
 
@@ -27,7 +28,7 @@ class Compared:
 
     name: str
     folder: str
-    preset: str
+    network: str
     configuration: Mapping[str, Any] | None
     evaluation: Evaluation
     figures: FigureData
@@ -94,7 +95,7 @@ def _overview(compared: Sequence[Compared]) -> list[tuple[str | Cell, ...]]:
     decisions = (Cell(each.evaluation.decision, TONES[each.evaluation.decision]) for each in compared)
     return [
         ("verdict", *decisions),
-        row("network", lambda each: each.preset),
+        row("network", lambda each: each.network),
         row("AUC of the classifier", lambda each: optional(each.evaluation.classifier_auc, "{:.3f}")),
         row("showers compared", lambda e: f"{e.evaluation.showers.generated} / {e.evaluation.showers.reference}"),
         row("worth of a million showers", _worth),
@@ -161,27 +162,32 @@ def _detectors_differ(compared: Sequence[Compared]) -> bool:
     return any(field.startswith(apart) for field in fields)
 
 
-def _overlay(ax: Any, panels: Sequence[Panel], compared: Sequence[Compared], unit: str) -> None:
-    """Monte Carlo of the first run filled, each generator as a line; ``unit``: of the values of a bin.
+def _overlay(ax: Any, panels: Sequence[Panel], compared: Sequence[Compared], unit: str, *, log: bool = False) -> None:
+    """Monte Carlo of the first run filled, each generator as a line; ``unit``: of the values of a bin; log: both axes.
 
     The bins of a run are those of its own samples. Where they are not the same, values are divided by their widths.
     """
     edges, reference = panels[0].edges, panels[0].curves["reference"]
     same = all(np.array_equal(panel.edges, edges) for panel in panels)
 
-    def scaled(values: Any, panel: Panel) -> Any:
+    def scaled(values: Floats, panel: Panel) -> Floats:
         return values if same else values / np.diff(panel.edges)
 
     label = sample_names(compared[0].evaluation.reference_source)["reference"]
     values, errors = scaled(reference.values, panels[0]), scaled(reference.errors, panels[0])
     ax.stairs(values, edges, fill=True, color=MONTE_CARLO, label=label, zorder=1)
     draw_band(ax, edges, values, errors)
+    drawn = {"reference": Curve(values=values, errors=errors)}
     for index, (panel, each) in enumerate(zip(panels, compared)):
         line = scaled(panel.curves["generated"].values, panel)
+        drawn[str(index)] = Curve(values=line, errors=np.zeros_like(line))
         ax.stairs(line, panel.edges, color=COLOURS[index % len(COLOURS)], label=each.name, linewidth=1.6, zorder=3)
     ax.set_xlim(edges[0], edges[-1])
-    highest = max(float(np.nanmax(patch.get_data().values)) for patch in ax.patches if hasattr(patch, "get_data"))
-    ax.set_ylim(0, 1.4 * highest if highest > 0 else 1)
+    if log:
+        ax.set_xscale("log")
+        set_log(ax, Panel(curves=drawn))
+    else:
+        set_top(ax, Panel(curves=drawn), tuple(drawn), 1.4)
     ax.set_ylabel(unit if same else f"{unit} per unit")
 
 
@@ -203,9 +209,7 @@ def _spectra(compared: Sequence[Compared]) -> Drawing:
     panels = [each.figures.spectrum for each in compared]
     page = new_page(6.5, 4.2)
     ax = page.subplots()
-    _overlay(ax, panels, compared, "cells per shower")
-    ax.set_xscale("log")
-    ax.set_yscale("log")
+    _overlay(ax, panels, compared, "cells per shower", log=True)
     ax.set_xlabel("energy of a cell [MeV]")
     ax.legend()
     names = ", ".join(each.name for each in compared)

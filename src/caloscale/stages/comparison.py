@@ -1,4 +1,4 @@
-"""Finished runs beside each other, and files of other generators judged as a run is."""
+"""Finished runs in one comparison, and files of other generators judged as a run is."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
     runs = [source for source in sources if source.suffix not in _FILES]
     if not runs:
         raise InputError(
-            "are files, and no run says by which gates they are judged",
+            "are files, and no run gives the gates by which they are judged",
             field="RUN",
             value=[str(source) for source in sources],
             remedy="give the folder of a run, too",
@@ -55,7 +55,7 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
             by_source[source] = Compared(
                 name=source.name,
                 folder=str(source),
-                preset=f"file, gates of {first.name}",
+                network=f"file, gates of {first.name}",
                 configuration=None,
                 evaluation=found[0],
                 figures=found[1],
@@ -102,7 +102,7 @@ def comparison_json(compared: Sequence[Compared]) -> dict[str, Any]:
             {
                 "name": each.name,
                 "folder": each.folder,
-                "preset": each.preset,
+                "network": each.network,
                 "decision": each.evaluation.decision,
                 "classifierAuc": each.evaluation.classifier_auc,
                 "millisecondsPerShower": each.milliseconds_per_shower,
@@ -135,7 +135,7 @@ def _read_run(folder: Path) -> Compared:
     return Compared(
         name=folder.resolve().name,
         folder=str(folder),
-        preset=run.model.preset,
+        network=run.model.network,
         configuration=run.model_dump(mode="json", by_alias=True),
         evaluation=read_block(Evaluation, evaluation_file, remedy=again),
         figures=read_block(FigureData, folder / "validation" / FIGURE_DATA_FILE, remedy=again),
