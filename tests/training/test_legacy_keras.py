@@ -99,9 +99,9 @@ folder, overrides = Path(sys.argv[1]), json.loads(sys.argv[2])
 run = load_run(preset="fixed-angle", overrides=overrides)
 state = TrainingState(run)
 rng = np.random.default_rng(2)
-for network in state.networks:
+for network in state.networks.values():
     network.set_weights([rng.uniform(0.01, 0.1, w.shape).astype(w.dtype) for w in network.get_weights()])
-save_networks(run, [NetworkFile(folder / f"{n}.keras", n, getattr(state.networks, n).get_weights())
+save_networks(run, [NetworkFile(folder / f"{n}.keras", n, state.networks[n].get_weights())
                     for n in ("generator", "discriminator")])
 print(tf.keras.Model.__module__, state.networks["generator"].layers[3].dtype_policy.name)
 np.savez(folder / "weights.npz", *state.networks["generator"].get_weights())

@@ -9,20 +9,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
-import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping, MutableMapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Literal
 
-from caloscale.errors import ConfigurationError, TrainingError
+from caloscale.errors import ConfigurationError
 from caloscale.installation import install_command
 from caloscale.spec import Run
-
-if TYPE_CHECKING:
-    from caloscale.models.network_files import NetworkFile
 
 log = logging.getLogger(__name__)
 
@@ -95,48 +88,8 @@ def without_synchronized_reads(layer: Any) -> Any:
     return type(f"Local{layer.__name__}", (layer,), {"add_weight": add_weight})
 
 
-def save_with_keras_3(run: Run, files: Sequence[NetworkFile]) -> None:
-    """`network_files.save_networks` in another process, which has Keras 3. Raises OSError, and TrainingError when that
-    process fails.
-    """
-    from caloscale.models.network_files import save_weights
-
-    with tempfile.TemporaryDirectory() as folder:
-        for index, (_, _, weights) in enumerate(files):
-            save_weights(Path(folder) / f"{index}.npz", weights)
-        (Path(folder) / "run.json").write_text(run.model_dump_json(by_alias=True), encoding="utf-8")
-        environment = {name: value for name, value in os.environ.items() if name not in (VARIABLE, "TF_CONFIG")}
-        named = [f"{role}={Path(file).absolute()}" for file, role, _ in files]
-        done = subprocess.run(
-            [sys.executable, "-m", __name__, folder, *named],
-            env={**environment, "CUDA_VISIBLE_DEVICES": "-1"},
-            capture_output=True,
-            text=True,
-        )
-    if done.returncode:
-        raise TrainingError(f"the networks cannot be saved by Keras 3:\n{done.stderr[-2000:]}")
-
-
 def _several(environment: Mapping[str, str]) -> bool:
     try:
         return len(json.loads(environment.get("TF_CONFIG") or "{}")["cluster"]["worker"]) > 1
     except (ValueError, KeyError, TypeError):
         return False
-
-
-def main(arguments: Sequence[str]) -> None:
-    """The process of `save_with_keras_3`: a folder with run.json and numbered weights, then role=file in order."""
-    from caloscale.models.network_files import NetworkFile, load_weights, save_networks
-
-    folder, *named = arguments
-    run = Run.model_validate_json((Path(folder) / "run.json").read_bytes())
-    files = []
-    for index, argument in enumerate(named):
-        role, _, file = argument.partition("=")
-        weights = load_weights(Path(folder) / f"{index}.npz")
-        files.append(NetworkFile(Path(file), role, weights))
-    save_networks(run, files)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
