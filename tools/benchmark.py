@@ -24,7 +24,6 @@ from typing import Any
 
 from caloscale.bench.machine import describe_machine
 from caloscale.bench.results import (
-    AllReduceBench,
     BenchMachine,
     ConvolutionsBench,
     GenerateBench,
@@ -35,7 +34,7 @@ from caloscale.bench.tables import Bench, bench_tables, machine_text
 from caloscale.profiling.result import Profile
 from caloscale.report.run_figures import profile_table
 from caloscale.storage.atomic import write_text
-from tools import acceptance, compact_ablation, hybrid, physics_benchmark, verdicts
+from tools import acceptance, physics_benchmark, verdicts
 from tools.benchmark_runs import runs_section, table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -157,7 +156,6 @@ def write_bench(measurement: Measurement) -> str:
         "convolutions": ConvolutionsBench,
         "generate": GenerateBench,
         "input": InputBench,
-        "allreduce": AllReduceBench,
     }
     made = kinds[json.loads(text)["bench"]].model_validate_json(text)
     parts = []
@@ -239,19 +237,7 @@ def write_smoke(measurement: Measurement) -> str:
         f"{table(['what', 'time'], rows)}\n\n"
         "The compact network on two workers, checkpoints every 3 s. The time to the next step includes the detection "
         "of the loss, the run's back-off, new pods when the node is back, TensorFlow's start and the compilation."
-        f"\n\n{_all_reduces(seconds)}Machine: {machine_text(BenchMachine.model_validate(found['machine']))}.\n"
-    )
-
-
-def _all_reduces(seconds: dict[str, Any]) -> str:
-    """What the test of the all-reduces noted; empty when it did not run."""
-    if "allReduceBytes" not in seconds:
-        return ""
-    size = seconds["allReduceBytes"] / 2**20
-    packed, separate = (1e3 * seconds[f"allReduce{way}Seconds"] for way in ("Packed", "PerVariable"))
-    return (
-        f"The all-reduces of a variable-angle step ({size:.1f} MiB) between two pods on two nodes take {packed:.0f} ms "
-        f"packed and {separate:.0f} ms for each variable (median). The nodes are namespaces of one machine.\n\n"
+        f"\n\nMachine: {machine_text(BenchMachine.model_validate(found['machine']))}.\n"
     )
 
 
@@ -301,7 +287,6 @@ SECTIONS = (
         (bench("input", "--preset", "compact"),),
         each(write_bench),
     ),
-    Section("allreduce", "All-reduces", (bench("allreduce", "--preset", "variable-angle"),), each(write_bench)),
     Section(
         "operator",
         "The operator under load",
@@ -318,8 +303,6 @@ SECTIONS = (
     ),
     Section("smoke", "Real nodes (root)", (Measurement("smoke", ("smoke",), made=True),), each(write_smoke)),
     by_script("physics", "The classifiers of the CaloChallenge (90 minutes)", physics_benchmark),
-    by_script("compact", "What the parts of the compact network give (hours)", compact_ablation),
-    by_script("hybrid", "Geant4 with a generator in the calorimeter (half an hour)", hybrid),
 )
 VERDICTS_PAGE = ROOT / "docs" / "verdicts.md"
 ON_VERDICTS = (

@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
-from caloscale.bench.allreduce import bench_allreduce, gradient_shapes, measure_loopback
 from caloscale.bench.generate import bench_generate
 from caloscale.bench.machine import describe_machine
 from caloscale.bench.profiling import profile_step
 from caloscale.bench.tables import bench_tables, machine_text
 from caloscale.bench.training import bench_input, bench_step
-from caloscale.models import build
 from tests.models import needs_bfloat16
 from tests.training.conftest import shards, small_run  # noqa: F401
-
-
-def test_the_loopback_is_as_quick_as_a_loopback():
-    latency, bandwidth = measure_loopback()
-    assert 1e-7 < latency < 0.1
-    assert 1e7 < bandwidth < 1e12
-
-
-def test_gradients_of_a_step():
-    run = small_run("train.generatorUpdates=3")
-    networks = build(run.model, run.data)
-    sizes = [sum(int(np.prod(shape)) for shape in tape) for tape in gradient_shapes(run)]
-    generator, discriminator = (
-        sum(int(np.prod(w.shape)) for w in network.trainable_variables) for network in networks.values()
-    )
-    assert sizes == [discriminator] * 2 + [generator] * 3
 
 
 def test_the_machine():
@@ -94,15 +75,6 @@ def test_the_input(shards):  # noqa: F811
     made = bench_input(small_run(), 8, dataset=shards, rounds=2)
     assert made.showers == 40
     assert made.ratio == pytest.approx(made.showers_per_second / made.consumed_per_second)
-
-
-@pytest.mark.long
-def test_all_reduces_of_real_processes():
-    made = bench_allreduce(small_run(), workers=(2,), rounds=3)
-    (two,) = made.workers
-    assert two.workers == 2 and two.ring_bytes == two.bytes
-    assert two.limit_seconds < two.packed.median
-    assert two.bytes == 4 * sum(int(np.prod(shape)) for tape in gradient_shapes(small_run()) for shape in tape)
 
 
 @pytest.mark.long

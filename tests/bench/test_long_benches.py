@@ -1,28 +1,19 @@
-"""`make bench BENCH=physics` and `BENCH=compact` without a training: what is kept, compared and written."""
+"""`make bench BENCH=physics` without a training: what is kept, compared and written."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from caloscale.bench.deformations import narrow_response
 from caloscale.physics.distances import fpd, kpd
-from caloscale.spec import Validation, load_run
+from caloscale.spec import load_run
 from tests.bench.test_page import MACHINE
-from tests.physics.conftest import DATA, make_showers
-from tools import benchmark, compact_ablation, physics_benchmark, trained_runs
+from tools import benchmark, physics_benchmark, trained_runs
 
-SMALL = (
-    "data.geometry.cells=[6, 6, 12]",
-    "data.geometry.layers=[{count: 8, absorberMm: 4.8}, {count: 4, absorberMm: 7.2}]",
-    "data.geometry.depthMm=100",
-    "data.preprocessing.rebin=[1, 1, 1]",
-)
 MACHINE_JSON = MACHINE.model_dump(mode="json", by_alias=True)
 
 
@@ -65,83 +56,6 @@ def test_showers_that_judge_are_none_that_train(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(trained_runs, "preprocess_showers", lambda *_: pytest.fail("written again"))
     again = trained_runs.held_out_showers(40, preset="compact", overrides=overrides)
     assert np.array_equal(again.cells_gev, showers.cells_gev)
-
-
-def test_every_variant_is_a_configuration_of_its_own() -> None:
-    runs = [load_run(preset="compact", overrides=changed) for changed in compact_ablation.VARIANTS.values()]
-    assert len({trained_runs.identity(run) for run in runs}) == len(runs)
-    assert runs[0] == load_run(preset="compact")
-
-
-@pytest.fixture(scope="module")
-def compared() -> dict[str, dict[str, Any]]:
-    """Showers of the same distribution; the same with half the spread of the response; wider by a quarter."""
-    run: Any = SimpleNamespace(data=DATA, validation=Validation(bootstraps=50))
-    real = make_showers(800, 1)
-    samples = {
-        "equal": make_showers(800, 2),
-        "narrow": narrow_response(make_showers(800, 3)),
-        "wide": make_showers(800, 4, width=1.25),
-    }
-    return {name: compact_ablation.compare_with(real, sample, run) for name, sample in samples.items()}
-
-
-@pytest.mark.integration
-def test_equal_showers_have_ratios_of_one(compared: dict[str, dict[str, Any]]) -> None:
-    for name, found in compared["equal"].items():
-        expected = 0.5 if name == "auc" else 1.0
-        assert abs(found["value"] - expected) < 3.5 * found["uncertainty"], name
-        assert 0 < found["uncertainty"] < 0.1
-
-
-@pytest.mark.integration
-def test_a_known_difference_is_its_ratio(compared: dict[str, dict[str, Any]]) -> None:
-    narrow, wide = compared["narrow"], compared["wide"]
-    # The spread within a range of energy has the slope of the response in it, which is not narrowed.
-    assert narrow["responseSpread"]["value"] == pytest.approx(0.5, abs=0.1)
-    assert narrow["response"]["value"] == pytest.approx(1, abs=0.01)
-    for axis in "xy":
-        assert 1.1 < wide[f"transverseWidth {axis}"]["value"] < 1.3
-    assert wide["auc"]["value"] > 0.9 and wide["auc"]["showers"] == 400
-
-
-def test_the_measured_angle_follows_the_primary_and_scatters_about_it() -> None:
-    """Angles by hand: half the slope, and twice the scatter about a slope of one."""
-    rng = np.random.default_rng(1)
-    primary, scatter = rng.uniform(1.1, 2.0, 2000), rng.normal(0, 0.05, 2000)
-    weights = np.concatenate([np.ones((1, 2000)), rng.multinomial(2000, np.full(2000, 1 / 2000), 20)])
-
-    def sample(measured: np.ndarray) -> Any:
-        observed = SimpleNamespace(empty=np.arange(2000) < 3, angle_rad=primary, angle_error_rad=measured - primary)
-        return SimpleNamespace(observed=observed, weights=weights)
-
-    real = sample(primary + scatter)
-    shrunk = compact_ablation.angle_ratios(real, sample(1.5 + 0.5 * (primary - 1.5) + scatter))
-    assert shrunk["angleSlope"]["value"] == pytest.approx(0.5, abs=0.02)
-    wide = compact_ablation.angle_ratios(real, sample(primary + 2 * scatter))
-    assert wide["angleSpread"]["value"] == pytest.approx(2, abs=1e-3)
-    assert wide["angleSlope"]["value"] == pytest.approx(1, abs=0.02)
-
-
-def test_the_interval_of_a_variant_has_bootstrap_and_seeds() -> None:
-    found = [{"value": 0.9, "uncertainty": 0.03}, {"value": 1.1, "uncertainty": 0.04}]
-    # Mean 1; standard deviation of the mean of two values .2 apart: .1; bootstrap .04.
-    assert compact_ablation.pooled(found) == f"1.000 ± {1.96 * np.hypot(0.1, 0.04):.3f}"
-    assert compact_ablation.pooled([{"value": None, "uncertainty": None}]) == "too few showers"
-
-
-@pytest.mark.integration
-def test_the_section_of_the_ablation(compared: dict[str, dict[str, Any]]) -> None:
-    rows = [
-        {"variant": variant, "seed": seed, "run": "r", "found": compared[name]}
-        for variant, name in (("the preset", "equal"), ("no energy score", "narrow"))
-        for seed in (1, 2)
-    ]
-    result = {"source": "geant4", "showers": 800, "overrides": [], "rows": rows, "machine": MACHINE_JSON}
-    text = compact_ablation.section(result, "make bench BENCH=compact")
-    assert "| no energy score | `train.energyScoreWeight=0` | 2 |" in text and "`make bench BENCH=compact`" in text
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(lines) == 4 and len({line.count("|") for line in lines}) == 1
 
 
 def test_a_distance_and_its_null() -> None:

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.bench.allreduce import ring_seconds
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.catalogue.hardware import (
     find_slices,
@@ -161,14 +160,6 @@ def test_another_network_is_estimated_and_an_unknown_one_refused():
     assert not timing.measured and "variable-angle" in timing.basis
     with pytest.raises(InputError, match="no measurement to estimate"):
         Timings((), load_networks()["compact"]).of("gcp", "nvidia-l4")
-
-
-def test_ring_by_its_steps():
-    """Against a count of the messages: n-1 rounds of reduce-scatter and n-1 of all-gather with chunks of S/n."""
-    for n in (2, 3, 8):
-        rounds = sum(1e-3 + 6e6 / n / 4e9 for _ in range(2 * (n - 1)))
-        assert ring_seconds(6e6, n, 1e-3, 4e9) == pytest.approx(rounds)
-    assert ring_seconds(6e6, 1, 1e-3, 4e9) == 0
 
 
 def test_expected_maximum_against_sampling():

@@ -163,44 +163,6 @@ class InputBench(Block):
     machine: BenchMachine
 
 
-class AllReduceTime(Block):
-    """The all-reduces of a step between worker processes."""
-
-    workers: int
-    """Processes."""
-    tensors: int
-    """Variables."""
-    bytes: int
-    """Size of the gradients of one worker."""
-    packed: Timing
-    """One packed all-reduce a tape, as the training does it, s a step."""
-    per_variable: Timing
-    """The reference: an all-reduce for every variable, s a step."""
-    ratio: float
-    """Per variable over packed: median over the rounds."""
-    ring_bytes: int
-    """What a worker sends (and receives) in a ring: 2 (n - 1) / n of the gradients."""
-    limit_seconds: float
-    """2 (n - 1) alpha a tape + 2 (n - 1) / n S / B, with the measured latency and bandwidth of the loopback, s."""
-
-
-class AllReduceBench(Block):
-    """All-reduces of a step, packed and per variable, beside the limit of a ring."""
-
-    bench: Literal["allreduce"] = "allreduce"
-    preset: str
-    """The networks whose gradients are reduced."""
-    tapes: int
-    """All-reduces of a step: one for each tape."""
-    latency_seconds: float
-    """One way on the loopback, s (half the median round trip of one byte over TCP)."""
-    bytes_per_second: float
-    """Bandwidth of one stream on the loopback."""
-    workers: tuple[AllReduceTime, ...]
-    """By number of processes; on one machine they share its cores."""
-    machine: BenchMachine
-
-
 class PassTimes(Block):
     """Milliseconds a shower of the passes of a convolution, in the fastest of the rounds."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from caloscale.bench.results import (
-    AllReduceBench,
     BenchMachine,
     ConvolutionFigures,
     ConvolutionsBench,
@@ -19,7 +18,7 @@ from caloscale.bench.results import (
 )
 from caloscale.report.blocks import Table
 
-Bench = StepBench | ConvolutionsBench | GenerateBench | InputBench | AllReduceBench
+Bench = StepBench | ConvolutionsBench | GenerateBench | InputBench
 WIDEST = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}
 
 
@@ -31,9 +30,7 @@ def bench_tables(bench: Bench) -> tuple[Table, ...]:
         return (_convolutions(bench),)
     if isinstance(bench, GenerateBench):
         return (_generate(bench),)
-    if isinstance(bench, InputBench):
-        return (_input(bench),)
-    return (_allreduce(bench),)
+    return (_input(bench),)
 
 
 def machine_text(*machines: BenchMachine) -> str:
@@ -158,28 +155,5 @@ def _input(bench: InputBench) -> Table:
         note=(
             f"Delivered over consumed: {bench.ratio:.3g}. {bench.showers} showers ({bench.source}), "
             f"{bench.spread.rounds} rounds."
-        ),
-    )
-
-
-def _allreduce(bench: AllReduceBench) -> Table:
-    return Table(
-        caption=f"All-reduces of a step, {bench.preset}, {bench.tapes} tapes",
-        columns=("processes", "variables", "MB of gradients", "packed, ms", "per variable, ms", "ratio", "limit, ms"),
-        rows=tuple(
-            (
-                str(one.workers),
-                str(one.tensors),
-                f"{1e-6 * one.bytes:.2f}",
-                _spread(one.packed.scaled(1e3)),
-                _spread(one.per_variable.scaled(1e3)),
-                f"{one.ratio:.2f}",
-                f"{1e3 * one.limit_seconds:.2f}",
-            )
-            for one in bench.workers
-        ),
-        note=(
-            f"The limit is that of a ring with the loopback's {1e6 * bench.latency_seconds:.0f} us and "
-            f"{1e-9 * bench.bytes_per_second:.2f} GB/s of one stream; on one machine all processes share the cores."
         ),
     )

@@ -186,7 +186,6 @@ class What(StrEnum):
     CONVOLUTIONS = "convolutions"
     GENERATE = "generate"
     INPUT = "input"
-    ALLREDUCE = "allreduce"
 
 
 class Precision(StrEnum):
@@ -201,8 +200,8 @@ def bench(
     what: Annotated[
         What,
         typer.Argument(
-            help="A training step, its 3D convolutions, generation, the input pipeline, or all-reduces. For the "
-            "solver's exchanges: caloscale study exchange."
+            help="A training step, its 3D convolutions, generation, or the input pipeline. For the solver's exchanges: "
+            "caloscale study exchange."
         ),
     ],
     preset: Annotated[str, typer.Option(help="compact, par04, variable-angle or fixed-angle.")] = "variable-angle",
@@ -256,14 +255,10 @@ def bench(
 
         precisions = (precision.value,) if precision else tuple(Precision)
         made = bench_generate(run, size, precisions=precisions, streams=streams, threads=threads, rounds=rounds)
-    elif what is What.INPUT:
+    else:
         from caloscale.bench.training import bench_input
 
         made = bench_input(run, size, dataset=dataset, rounds=rounds)
-    else:
-        from caloscale.bench.allreduce import bench_allreduce
-
-        made = bench_allreduce(run, rounds=rounds)
     text = made.model_dump_json(by_alias=True, indent=2)
     if output is not None:
         write_text(output, text)
