@@ -47,7 +47,7 @@ $(VENV)/.run: pyproject.toml constraints.txt
 # What developing needs on top. tf_keras asks for the package `tensorflow`, which is here already as tensorflow-cpu.
 $(VENV)/.dev: $(VENV)/.run
 	@echo "installing the development tools into $(VENV)"
-	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[train,cpu,simulate,infer,azure,operator,pipeline,solver,studies,docs,dev]'
+	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[train,cpu,simulate,infer,azure,operator,pipeline,solver,studies,scikit-hep,docs,dev]'
 	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --no-deps tf_keras
 	@touch $@
 

@@ -11,11 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import h5py
 import numpy as np
 import pytest
 
 import caloscale
 from caloscale import stages
+from caloscale.errors import InputError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.stages.comparison import compare_runs
@@ -62,8 +64,6 @@ def test_nothing_heavy_is_loaded_before_it_is_used() -> None:
 
 
 def test_showers_come_in_the_cells_of_the_networks(tmp_path: Path) -> None:
-    import h5py
-
     run = caloscale.load_run(preset="compact")
     cells = np.random.default_rng(1).random((3, *run.data.geometry.cells)).astype(np.float32)
     with h5py.File(tmp_path / "own.h5", "w") as file:
@@ -104,10 +104,36 @@ def test_an_evaluation_decides_by_the_gates_of_the_run() -> None:
     def decide(generated: Showers) -> str:
         evaluation = caloscale.evaluate(generated, reference=reference, training=training, run=run)
         assert repr(evaluation).startswith(f"Evaluation({evaluation.decision}; gates: ")
+        page = ElementTree.fromstring(f"<div>{evaluation._repr_html_()}</div>")
+        assert len(list(page.iter("tr"))) == len(evaluation.gates) and page.find("b") is not None
         return evaluation.decision
 
     assert decide(make_showers(600, 3)) in ("accepted", "undecided")
     assert decide(make_showers(600, 3, response=1.3)) == "rejected"
+
+
+@pytest.mark.integration
+def test_an_evaluation_of_two_files_has_histograms(tmp_path: Path) -> None:
+    """Half of the reference is what the others are compared with; the sums are those of the showers."""
+    run = caloscale.load_run(preset="compact", overrides=["validation.bootstraps=20", "validation.energyBins=1"])
+    run = run.model_copy(update={"data": DATA})
+    generated, reference = make_showers(200, 3), make_showers(400, 1)
+    generated.write(tmp_path / "made.npz")
+    reference.write(tmp_path / "held-out.h5", rebin=(2, 2, 1))
+    evaluation = caloscale.evaluate(tmp_path / "made.npz", reference=tmp_path / "held-out.h5", run=run)
+    assert (evaluation.showers.reference, evaluation.showers.training, evaluation.showers.generated) == (200, 200, 200)
+    found = evaluation.histograms
+    assert set(found) > {"longitudinalProfile", "cellSpectrum", "ecalSum", "momentsTransverse6", "showerMaximum"}
+    profile = found["longitudinalProfile"]["generated", :]
+    layers_gev = generated.cells_gev.astype(np.float64).sum(axis=(1, 2))
+    np.testing.assert_allclose(profile.values(), layers_gev.sum(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(profile.variances(), (layers_gev**2).sum(axis=0), rtol=1e-5)
+    sums, edges = found["ecalSum"]["generated", :], found["ecalSum"].axes[1].edges
+    index = np.searchsorted(edges, 1e3 * layers_gev.sum(axis=1), side="right") - 1
+    np.testing.assert_array_equal(sums.values(), [np.count_nonzero(index == b) for b in range(len(edges) - 1)])
+    assert found["showerMaximum"].sum(flow=True).value == 600
+    with pytest.raises(InputError, match="are not kept in the files of a run"):
+        _ = type(evaluation).model_validate_json(evaluation.model_dump_json(by_alias=True)).histograms
 
 
 @pytest.mark.integration

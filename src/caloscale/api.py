@@ -11,7 +11,7 @@ from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.planning.search.plan import Plan
 from caloscale.planning.search.plan import plan as plan_at
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.reader import read_showers as read_file
+from caloscale.showers.files import read_showers as read_file
 from caloscale.spec import Run, load_run
 
 if TYPE_CHECKING:
@@ -100,8 +100,10 @@ def plan(run: Run, *, as_of: dt.date | None = None, generate: int | None = None)
 
 
 def read_showers(path: str | Path, run: Run, *, start: int = 0, stop: int | None = None) -> Showers:
-    """Read the showers ``start:stop`` of an HDF5 file, re-binned as the networks of a run see them, or as they are in a
-    file of ``caloscale generate``, which is re-binned.
+    """Read the showers ``start:stop`` of a file, re-binned as the networks of a run see them, or as they are in a file
+    that is re-binned, as those of ``caloscale generate`` are.
+
+    path: HDF5 in a published layout, or .npz and .root with plain arrays (`caloscale.showers.files`).
 
     Cells are deposited energies in GeV, float32 (N, X, Y, Z); energies in GeV, angles in rad, both (N,).
     Raises ShowerFileError, which names file, field, value and remedy, for a file that does not fit the detector of
@@ -111,18 +113,37 @@ def read_showers(path: str | Path, run: Run, *, start: int = 0, stop: int | None
     return read_file(path, geometry=data.geometry, rebin=data.preprocessing.rebin, start=start, stop=stop)
 
 
-def evaluate(generated: Showers, *, reference: Showers, training: Showers, run: Run) -> Evaluation:
+def evaluate(
+    generated: Showers | str | Path,
+    *,
+    reference: Showers | str | Path,
+    training: Showers | str | Path | None = None,
+    run: Run,
+) -> Evaluation:
     """Compare generated showers with held-out Monte Carlo showers and decide by the gates of the run.
 
-    reference: held out from the training. training: what the generator was trained on; the baseline, the bins and the
-    classifier need it. All are re-binned, as `read_showers` and `Generator.generate` give them. The decision is in
-    ``decision``, the reasons are in ``gates``; the definitions are those of the page on the validation of the physics.
+    Each is `Showers`, re-binned as `read_showers` and `Generator.generate` give them, or a file that `read_showers`
+    reads. reference: held out from the training. training: what the generator was trained on; the baseline, the bins
+    and the classifier need it. None: half of the reference, drawn by ``validation.seed``, which is then not compared.
+    The decision is in ``decision``, the reasons are in ``gates``, hist histograms in ``histograms``; the definitions
+    are those of the page on the validation of the physics.
     Raises InputError for empty samples, other shapes, and Monte Carlo cells that are negative or not finite.
     """
+    import numpy as np
+
     from caloscale.physics import compare  # needs an extra that load_run and plan do not need
     from caloscale.physics import evaluate as evaluate_comparison
 
+    def showers(given: Showers | str | Path) -> Showers:
+        return given if isinstance(given, Showers) else read_showers(given, run)
+
+    held_out = showers(reference)
+    if training is None:
+        order = np.random.default_rng(run.validation.seed).permutation(len(held_out))
+        trained, held_out = held_out[order[: len(order) // 2]], held_out[order[len(order) // 2 :]]
+    else:
+        trained = showers(training)
     comparison = compare(
-        reference, generated, training=training, untrained=None, data=run.data, validation=run.validation
+        held_out, showers(generated), training=trained, untrained=None, data=run.data, validation=run.validation
     )
-    return evaluate_comparison(comparison)
+    return evaluate_comparison(comparison).with_histograms(comparison.histograms())

@@ -1,4 +1,4 @@
-"""The command that installs an extra of caloscale, as errors and `caloscale doctor` name it."""
+"""Packages of extras: their import, and the command that installs them, as errors and `caloscale doctor` name it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import re
 import shlex
 import shutil
 import sys
+from importlib import import_module
 from importlib.metadata import requires
 from pathlib import Path
+from typing import Any
+
+from caloscale.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 """The clone, where this module runs from one."""
@@ -30,6 +34,16 @@ def extras_with(module: str) -> tuple[str, ...]:
         if match is not None and match[1].replace("_", "-") == wanted and match[2] not in ("dev", "docs"):
             return ("train", "cpu") if match[2] in ("train", "cpu") else (match[2],)
     return ()
+
+
+def load_package(name: str) -> Any:
+    """Import a package of an extra. Raises InputError with the command that installs it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if not (extras := extras_with(error.name or name)):
+            raise
+        raise InputError(f"the package {error.name} is not installed", remedy=install_command(*extras)) from error
 
 
 def install_command(*extras: str) -> str:

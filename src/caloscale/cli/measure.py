@@ -505,6 +505,7 @@ def _packages() -> list[Check]:
         "Kubeflow": ("kfp", "pipeline"),
         "ONNX Runtime": ("onnxruntime", "infer"),
         "OpenVINO": ("openvino", "infer"),
+        "scikit-hep": ("uproot", "scikit-hep"),
         "Azure ML": ("azure-ai-ml", "azure"),
     }
     checks = []

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from caloscale.detector.axes import Floats
-from caloscale.physics.binning import Binning, choose_binning
+from caloscale.physics.binning import PROFILES, SCALARS, TITLES, UNITS, Binning, choose_binning, scalar_columns
 from caloscale.physics.observables import Observed, concatenate
 from caloscale.physics.resampling import Resampling, draw_resampling
 from caloscale.physics.response import bin_of_energy, range_edges
@@ -53,6 +54,50 @@ class Comparison:
     binning: Binning
     range_edges_gev: Floats
     validation: Validation
+
+    def histograms(self) -> dict[str, Any]:
+        """The observables as hist histograms over the axes ``origin`` (reference, generated, baseline) and the
+        observable.
+
+        Counts of showers, and for profiles the sum over the showers: GeV of each layer, column or row, number of cells
+        of each energy; with the variance of the sum. An observable of several numbers has a histogram for each, from 1.
+        """
+        import hist
+
+        compared = [name for name in self.weighted if name != "untrained"]
+        origin = hist.axis.StrCategory(compared, name="origin")
+        found: dict[str, Any] = {}
+        for name, axis, values in self._axes(hist.axis):
+            found[name] = hist.Hist(origin, axis, storage=hist.storage.Weight())
+            for sample in compared:
+                observed = values(self.weighted[sample].observed)
+                if observed.ndim == 1:
+                    found[name].fill(sample, observed[np.isfinite(observed)])
+                else:
+                    centres = np.broadcast_to(axis.centers, observed.shape)
+                    found[name].fill(sample, centres.ravel(), weight=observed.ravel())
+        return found
+
+    def _axes(self, axis: Any) -> Iterator[tuple[str, Any, Any]]:
+        """Name, axis and values (N,) of each histogram; (N, B) of a profile: its weights."""
+        for name, (_, profile) in PROFILES.items():
+            if name == "cellSpectrum":
+                kind = axis.Variable(self.samples.cuts.spectrum_edges_gev, name=name, label="Energy of a cell [GeV]")
+            else:
+                length = profile(self.samples.reference).shape[1]
+                kind = axis.Regular(length, -0.5, length - 0.5, name=name, label=f"{TITLES[name]} [cell]")
+            yield name, kind, profile
+        layers = axis.Regular(
+            self.binning.layers, -0.5, self.binning.layers - 0.5, name="showerMaximum", label=TITLES["showerMaximum"]
+        )
+        yield "showerMaximum", layers, lambda observed: observed.maximum_layer
+        for name in SCALARS:
+            edges = self.binning.edges[name]
+            label = f"{TITLES[name]} [{UNITS[name]}]" if name in UNITS else TITLES[name]
+            for column, bins in enumerate(edges):
+                own = name if len(edges) == 1 else f"{name}{column + 1}"
+                kind = axis.Variable(bins, name=own, label=label)
+                yield own, kind, lambda observed, n=name, c=column: scalar_columns(n, observed)[:, c]
 
 
 def compare(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections import Counter
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import PrivateAttr
 
+from caloscale.errors import InputError
 from caloscale.physics.worth import Worth
 from caloscale.spec.block import Block
 
@@ -337,6 +340,17 @@ class GateResult(Block):
             return f"{text}: {self.further_showers} more held-out Monte Carlo showers are needed"
         return f"{text}: {self.reason or 'the difference is too near to the tolerance to decide'}"
 
+    @property
+    def picture(self) -> str:
+        """SVG of the 90% interval and the value, from 0 to twice the tolerance, which is the line in the middle."""
+        if self.value is None or self.low is None or self.high is None:
+            return ""
+        low, value, high = (60 * min(abs(v) / self.tolerance, 2) for v in (self.low, self.value, self.high))
+        return (
+            f'<svg width="120" height="12" stroke="currentColor"><line x1="60" x2="60" y2="12"/>'
+            f'<line x1="{low:.1f}" x2="{high:.1f}" y1="6" y2="6"/><circle cx="{value:.1f}" cy="6" r="3"/></svg>'
+        )
+
 
 class Counts(Block):
     """Showers that were compared."""
@@ -404,6 +418,32 @@ class Evaluation(Block):
         counted = ", ".join(f"{number} {decision}" for decision, number in gates.items()) or "none"
         showers = f"{self.showers.generated} generated, {self.showers.reference} held-out showers"
         return f"Evaluation({self.decision}; gates: {counted}; {showers})"
+
+    _histograms: dict[str, Any] | None = PrivateAttr(None)
+
+    def with_histograms(self, histograms: dict[str, Any]) -> Evaluation:
+        """The same with the histograms of its comparison."""
+        held = self.model_copy()
+        held._histograms = histograms
+        return held
+
+    @property
+    def histograms(self) -> dict[str, Any]:
+        """hist histograms of the observables by name, as `Comparison.histograms` describes them.
+
+        Raises InputError for an evaluation that was read from a file, which has none."""
+        if self._histograms is None:
+            raise InputError(
+                "are not kept in the files of a run",
+                field="histograms",
+                remedy="call caloscale.evaluate with files or arrays of showers",
+            )
+        return self._histograms
+
+    def _repr_html_(self) -> str:
+        """The decision and the gates as a table with their intervals drawn, for notebooks."""
+        rows = "".join(f"<tr><td>{gate.picture}</td><td>{html.escape(gate.statement)}</td></tr>" for gate in self.gates)
+        return f"<b>{html.escape(repr(self))}</b><table>{rows}</table>"
 
     @property
     def classifier_auc(self) -> float | None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from caloscale.detector.angle import direction_of
 from caloscale.errors import InputError
+from caloscale.installation import load_package
 from caloscale.showers.primaries import Table, rows
 
 
@@ -97,6 +101,46 @@ class Showers:
         """Sum of the cells of each shower, GeV (N,)."""
         sums: NDArray[np.float32] = self.cells_gev.sum(axis=(1, 2, 3), dtype=np.float64).astype(np.float32)
         return sums
+
+    def write(self, path: str | Path, *, rebin: tuple[int, int, int] = (1, 1, 1)) -> None:
+        """Write a file that `caloscale.read_showers` reads, by its suffix: .h5, .npz or, with uproot, .root.
+
+        rebin: by how many cells along each axis the cells are summed, as in generated showers; HDF5 files state it.
+        Raises ShowerFileError for another suffix, InputError without uproot, StorageError when the disk refuses.
+        """
+        from caloscale.showers.files import write_showers
+
+        write_showers(self, path, rebin)
+
+    def to_awkward(self) -> Any:
+        """An Awkward array of N records: the columns of the primaries, and in ``cells`` those with energy, as records
+        of x, y, layer (cell numbers from 0) and energy_gev. Raises InputError without the package awkward."""
+        awkward = load_package("awkward")
+        shower, x, y, layer = np.nonzero(self.cells_gev)
+        energies = self.cells_gev[shower, x, y, layer]
+        hits = awkward.zip({"x": x, "y": y, "layer": layer, "energy_gev": energies})
+        cells = awkward.unflatten(hits, np.bincount(shower, minlength=len(self)))
+        return awkward.zip({**self.primaries, "cells": cells}, depth_limit=1)
+
+    def to_showerdata(self, pdg: int | None = None) -> Any:
+        """Point clouds of the package ShowerData: of each cell with energy x, y, layer (cell numbers from 0) and GeV,
+        filled with zeros to the longest shower; energies in GeV, directions as unit vectors.
+
+        pdg: number of the primary; None: the column ``pdg``. Raises InputError without that, and without the package
+        showerdata.
+        """
+        particle = self.further.get("pdg") if pdg is None else np.full(len(self), pdg)
+        if particle is None:
+            raise InputError("the showers do not say their primary", field="pdg", remedy="give pdg=11 for electrons")
+        showerdata = load_package("showerdata")
+        shower, *cell = np.nonzero(self.cells_gev)
+        counts = np.bincount(shower, minlength=len(self))
+        place = np.arange(len(shower)) - np.repeat(np.cumsum(counts) - counts, counts)
+        points = np.zeros((len(self), counts.max(initial=0), 4), np.float32)
+        points[shower, place] = np.column_stack([*cell, self.cells_gev[shower, *cell]])
+        return showerdata.Showers(
+            points, self.energy_gev[:, None], particle.astype(np.int32), direction_of(self.primaries)
+        )
 
 
 def _range(values: NDArray[np.floating]) -> str:

@@ -13,7 +13,7 @@ from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.report.comparison import Compared, differences
 from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData, figure_data
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.reader import read_showers
+from caloscale.showers.files import SUFFIXES, read_showers
 from caloscale.showers.preprocessing import to_gev, to_network
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
@@ -22,12 +22,9 @@ from caloscale.spec.workspace_layout import DATASET
 from caloscale.stages.summary import Summary
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
-_FILES = (".h5", ".hdf5")
-
 
 def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> tuple[Compared, ...]:
-    """What runs found, in the order given; a file of showers (HDF5) is judged by the first run's gates and its held-out
-    showers.
+    """What runs found, in the order given; a file of showers is judged by the first run's gates and held-out showers.
 
     dataset: the shards of the first run, for files; None: ``<run>/dataset``. Raises InputError for fewer than two
     sources, the same one twice, no run among them, a run that was not validated, and showers of a file outside of the
@@ -39,7 +36,7 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
         raise InputError(
             problem, field="RUN", value=[str(s) for s in sources], remedy="give two or more different runs"
         )
-    runs = [source for source in sources if source.suffix not in _FILES]
+    runs = [source for source in sources if source.suffix not in SUFFIXES]
     if not runs:
         raise InputError(
             "are files, and no run gives the gates by which they are judged",
@@ -123,7 +120,7 @@ def _read_run(folder: Path) -> Compared:
             "is not the folder of a run that has a report",
             field="RUN",
             value=str(folder),
-            remedy="give a folder such as runs/latest, or a file of showers that ends in .h5",
+            remedy=f"give a folder such as runs/latest, or a file of showers that ends in {', '.join(SUFFIXES)}",
         )
     again = f"validate and report again: caloscale validate -w {folder}; caloscale report -w {folder}"
     summary = read_block(Summary, path, remedy=again)

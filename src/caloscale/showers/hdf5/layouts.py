@@ -80,7 +80,12 @@ class OpenFile:
     @property
     def cells(self) -> h5py.Dataset:
         """The dataset of the cells as stored: (N, Y, X, Z), (N, X, Y, Z) or (N, voxels), by layout."""
-        return self.file["showers" if self.layout == "calochallenge" else "ECAL"]
+        return self.file[self.cells_field]
+
+    @property
+    def cells_field(self) -> str:
+        """Name of the dataset of the cells."""
+        return "showers" if self.layout == "calochallenge" else "ECAL"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -223,7 +228,7 @@ class OpenFile:
 
         Raises ShowerFileError when they are neither, or there are none.
         """
-        stored, name = self.shape, self.cells.name.lstrip("/")
+        stored, name = self.shape, self.cells_field
         if self.rebin not in ((1, 1, 1), rebin):
             raise ShowerFileError(
                 f"cells are re-binned by {'x'.join(map(str, self.rebin))}, and {'x'.join(map(str, rebin))} is wanted",
@@ -363,7 +368,7 @@ def _check_datasets(opened: OpenFile) -> None:
         raise ShowerFileError(
             "has the wrong number of axes",
             file=opened.path,
-            field=opened.cells.name.lstrip("/"),
+            field=opened.cells_field,
             value=opened.cells.shape,
             remedy="store " + ("(N, voxels)" if rank == 2 else "(N, X, Y, Z)"),
         )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,7 @@ def read_showers(
             cells_gev = _to_axes(opened.cells[start:stop], opened, cells) / np.float32(opened.units_per_gev)
         showers = Showers.of(cells_gev, opened.primaries(start, stop), opened.source)
         summed = opened.rebin == rebin
-    _check_cells(path, opened.layout, showers.cells_gev, start)
+    check_cells(path, opened.cells_field, showers.cells_gev, start)
     check_primaries(path, opened.layout, showers.primaries, start)
     return showers if summed else replace(showers, cells_gev=sum_cells(showers.cells_gev, rebin))
 
@@ -64,7 +65,7 @@ def read_sums(opened: OpenFile) -> NDArray[np.float64]:
     with bar("sum of cells", count, "showers", disable=count <= size) as progress:
         for first in range(0, count, size):
             block = opened.cells[first : first + size].reshape(-1, math.prod(opened.cells.shape[1:]))
-            _check_cells(opened.path, opened.layout, block / np.float32(opened.units_per_gev), first)
+            check_cells(opened.path, opened.cells_field, block / np.float32(opened.units_per_gev), first)
             sums[first : first + len(block)] = block.sum(axis=1, dtype=np.float64)
             progress.update(len(block))
     return sums / opened.units_per_gev
@@ -82,7 +83,7 @@ def _to_axes(raw: NDArray[np.generic], opened: OpenFile, stored: CellNumbers) ->
 
 def check_primaries(
     path: str | Path,
-    layout: Layout,
+    layout: Layout | Literal["plain"],
     primaries: Table,
     start: int = 0,
 ) -> None:
@@ -95,7 +96,9 @@ def check_primaries(
         "variable-angle": ("energy", "GeV"),
         "fixed-angle": ("target[:, 1]", "GeV"),
         "calochallenge": ("incident_energies", "MeV"),
+        "plain": ("energy_gev", "GeV"),
     }[layout]
+    angle = "angle_rad" if layout == "plain" else "theta"
     checks = [
         (energy, "an energy that is not positive", ~((energy_gev > 0) & np.isfinite(energy_gev)), energy_gev, REMOVE),
         (
@@ -106,7 +109,7 @@ def check_primaries(
             f"energies are in {unit} in this layout; convert them, or {REMOVE}",
         ),
         (
-            "theta",
+            angle,
             "an angle that is not within 0 and pi",
             ~((angle_rad > 0) & (angle_rad < np.pi)),
             angle_rad,
@@ -124,14 +127,13 @@ def check_primaries(
     refuse_first(path, checks, start)
 
 
-def _check_cells(path: str | Path, layout: Layout, cells_gev: NDArray[np.floating], start: int) -> None:
+def check_cells(path: str | Path, field: str, cells_gev: NDArray[np.floating], start: int) -> None:
     """Physical cells only; an error names the first shower that has another."""
     per_shower = cells_gev.reshape(len(cells_gev), -1)
     lowest, highest = (np.min(per_shower, axis=1), np.max(per_shower, axis=1)) if len(cells_gev) else (np.empty(0),) * 2
-    cells = "showers" if layout == "calochallenge" else "ECAL"
     checks = [
-        (cells, "a cell that is not finite", ~np.isfinite(lowest + highest), highest, REMOVE),
-        (cells, "a negative cell (in GeV)", lowest < 0, lowest, f"set negative cells to zero, or {REMOVE}"),
+        (field, "a cell that is not finite", ~np.isfinite(lowest + highest), highest, REMOVE),
+        (field, "a negative cell (in GeV)", lowest < 0, lowest, f"set negative cells to zero, or {REMOVE}"),
     ]
     refuse_first(path, checks, start)
 
