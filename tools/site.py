@@ -36,12 +36,37 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     for path, page in PAGES.items():
         files.append(File.generated(config, path, content=page()))
+    for notebook in sorted(DOCS.glob("tutorials/*.ipynb")):
+        page_path = notebook.relative_to(DOCS).with_suffix(".md").as_posix()
+        files.append(File.generated(config, page_path, content=notebook_page(notebook)))
     return files
+
+
+def notebook_page(path: Path) -> str:
+    """A notebook with its results as Markdown."""
+    parts = []
+    for part in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(part["source"])
+        parts.append(source if part["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for data in (output["data"] for output in part.get("outputs", ()) if "data" in output):
+            if "image/png" in data:
+                encoded = "".join(data["image/png"]).replace("\n", "")
+                parts.append(f'<img alt="The plot of this cell" src="data:image/png;base64,{encoded}">')
+            elif "text/html" in data:
+                parts.append(f"<div>{''.join(data['text/html'])}</div>")
+            else:
+                parts.append(f"```text\n{''.join(data['text/plain'])}\n```")
+    return "\n\n".join([*parts, f"[This page as a notebook]({path.name})."])
 
 
 def cell(text: str) -> str:
     """Text on one line, as a cell of a table."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    return code(text).replace("<", "&lt;")
+
+
+def code(text: str) -> str:
+    """The same within backticks, where nothing is an entity."""
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
@@ -182,7 +207,7 @@ def command_parts(name: str, command: click.Command, level: int = 2) -> Iterator
     rows = [(p.make_metavar(context), str(getattr(p, "help", "") or "")) for p in arguments]
     rows = [row for row in rows if row[0] not in shown] + records
     if rows:
-        yield table(("argument or option", "meaning"), ((f"`{cell(a)}`", cell(b)) for a, b in rows))
+        yield table(("argument or option", "meaning"), ((f"`{code(a)}`", cell(b)) for a, b in rows))
     for inner, subcommand in getattr(command, "commands", {}).items():
         yield from command_parts(f"{name} {inner}", subcommand, level + 1)
 

@@ -78,6 +78,14 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 
 
 @pytest.mark.integration
+def test_the_map_of_the_site_has_its_pages_and_a_missing_page_has_links_from_the_root(site: Path) -> None:
+    places = re.findall(r"<loc>http://127.0.0.1:8000/(.*?)</loc>", (site / "sitemap.xml").read_text())
+    pages = {page.relative_to(site).as_posix() for page in site.rglob("*.html")} - {"404.html"}
+    assert {page for page in pages if not page.startswith("gallery/")} == set(places)
+    assert re.findall(r'(?:href|src)="?(?!/|#|https?:|data:|mailto:)[^">\s]+', (site / "404.html").read_text()) == []
+
+
+@pytest.mark.integration
 def test_the_reference_has_every_key_command_and_error(site: Path) -> None:
     reference = {page.stem: page.read_text() for page in (site / "reference").glob("*.html")}
     schema = json.loads((ROOT / "docs/schema/run.schema.json").read_text())
@@ -91,4 +99,5 @@ def test_the_reference_has_every_key_command_and_error(site: Path) -> None:
     assert [name for name in classes if f"<code>{name}</code>" not in reference["errors"]] == []
     bill = json.loads((ROOT / "docs/schema/summary.schema.json").read_text())["$defs"]["Bill"]["properties"]
     assert [key for key in bill if f"<code>{key}</code>" not in reference["results"]] == []
+    assert "&amp;lt;" not in reference["commands"] and "&lt;run&gt;/dataset" in reference["commands"]
     assert "caloscale_runs" in reference["metrics"] and "observedGeneration" in reference["custom-resource"]
