@@ -6,26 +6,35 @@ carries it out.
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import tensorflow as tf
 
+from caloscale.errors import PeerLostError
 from caloscale.models.families.step import Losses
 from caloscale.models.optimizers import Schedule
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
 from caloscale.training.builtin_loop import fit
 from caloscale.training.coordination.failures import Retries, brief, failed, is_of_input, unreadable
-from caloscale.training.coordination.setup import connected_worker
+from caloscale.training.coordination.peers import Peers, rendezvous
 from caloscale.training.coordination.signals import StopSignals
 from caloscale.training.record import TrainingRecord
 from caloscale.training.schedule import progress
 from caloscale.training.state import make_steps
+from caloscale.training.strategy import DistributionContext, open_context, worker_of
 from caloscale.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
+ALARM_SECONDS = 120
+"""How long TensorFlow may take to connect workers that have all started; then the kernel ends the process (142)."""
 
 
 def train(run: Run, dataset: str | Path | ShardFolder, output: Path) -> TrainingRecord:
@@ -54,6 +63,43 @@ def train(run: Run, dataset: str | Path | ShardFolder, output: Path) -> Training
     if distribution.placement.workers == 1:
         signals.act()
     return record
+
+
+@contextmanager
+def connected_worker(run: Run, signals: StopSignals) -> Iterator[tuple[DistributionContext, Peers]]:
+    """The distribution strategy of this worker, and its connections to the others.
+
+    An error of TensorFlow in the block that follows from the failure of another worker becomes a PeerLostError.
+    """
+    index, workers = worker_of(os.environ)
+    cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"] if workers > 1 else []
+    # TensorFlow would wait for the others for an hour, and no Python would run meanwhile.
+    peers = rendezvous(cluster, index)
+    try:
+        with _alarm(ALARM_SECONDS if workers > 1 else 0):
+            distribution = open_context(run, os.environ)
+        signals.renew()
+        peers.expect_heartbeats()
+        yield distribution, peers
+    except tf.errors.OpError as error:
+        peers.disconnect()
+        if workers == 1:
+            raise
+        raise PeerLostError(peers.failed, f"is gone: {' '.join(str(error.message).split())[:200]}") from error
+    except BaseException:
+        peers.disconnect()
+        raise
+    peers.close()
+
+
+@contextmanager
+def _alarm(seconds: int) -> Iterator[None]:
+    """The kernel ends the process by SIGALRM when the block takes longer; 0: it may take any time."""
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
 
 
 class _Loop:

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from caloscale.errors import DeviceError, PeerLostError, Terminated, TrainingError
 from caloscale.spec import Checkpoint
+from caloscale.training import loop
 from caloscale.training.checkpoint.manager import CheckpointManager
 from caloscale.training.checkpoint.metadata import Progress
-from caloscale.training.coordination import setup
 from caloscale.training.coordination.peers import Peers
 from caloscale.training.coordination.signals import StopSignals
 from tests.training.conftest import small_run
@@ -65,10 +65,10 @@ def test_a_start_that_fails_leaves_no_alarm_behind(monkeypatch):
 
     cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
-    monkeypatch.setattr(setup, "rendezvous", lambda *_: Peers())
-    monkeypatch.setattr(setup, "open_context", fail)
+    monkeypatch.setattr(loop, "rendezvous", lambda *_: Peers())
+    monkeypatch.setattr(loop, "open_context", fail)
     try:
-        with pytest.raises(DeviceError), setup.connected_worker(small_run(), StopSignals(30)):
+        with pytest.raises(DeviceError), loop.connected_worker(small_run(), StopSignals(30)):
             pass
         assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
     finally:
