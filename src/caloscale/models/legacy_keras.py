@@ -11,11 +11,14 @@ import json
 import logging
 import sys
 from collections.abc import Mapping, MutableMapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from caloscale.errors import ConfigurationError
 from caloscale.installation import install_command
 from caloscale.spec import Run
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +74,7 @@ def loaded_keras(modules: Mapping[str, object]) -> Literal["keras", "tf_keras"] 
     return "tf_keras" if "tf_keras" in modules else "keras"
 
 
-def without_synchronized_reads(layer: Any) -> Any:
+def without_synchronized_reads(layer: type[tf.keras.layers.Layer]) -> type[tf.keras.layers.Layer]:
     """The layer class ``layer`` of the loaded Keras, with weights that one worker alone can read.
 
     tf_keras' batch normalisation keeps variables that are averaged over all workers whenever they are read, so worker 0
@@ -80,7 +83,7 @@ def without_synchronized_reads(layer: Any) -> Any:
     if not layer.__module__.startswith("tf_keras"):
         return layer
 
-    def add_weight(self: Any, *args: Any, **options: Any) -> Any:
+    def add_weight(self: tf.keras.layers.Layer, *args: object, **options: object) -> tf.Variable:
         options.pop("synchronization", None)
         options.pop("aggregation", None)
         return layer.add_weight(self, *args, **options)

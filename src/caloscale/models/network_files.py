@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from caloscale.errors import CheckpointError, TrainingError
 from caloscale.models import legacy_keras
 from caloscale.models.families.family import build, family_of
 from caloscale.spec import Model, Run
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 Weights = Sequence[NDArray[np.float32]]
 
@@ -41,9 +44,8 @@ def save_networks(run: Run, files: Sequence[NetworkFile]) -> None:
         return
     networks = build(run.model, run.data)
     for file, role, weights in files:
-        network: Any = networks[role]
-        network.set_weights(list(weights))
-        network.save(str(file))
+        networks[role].set_weights(list(weights))
+        networks[role].save(str(file))
 
 
 def save_weights(file: Path, weights: Weights) -> None:
@@ -60,7 +62,7 @@ def load_weights(file: Path) -> Weights:
         return [saved[name] for name in sorted(saved.files)]
 
 
-def load_network(file: Path, model: Model) -> Any:
+def load_network(file: Path, model: Model) -> tf.keras.Model:
     """The Keras model that `save_networks` wrote for a run. CheckpointError for a file that is missing or damaged."""
     import tensorflow as tf
 

@@ -7,7 +7,8 @@ TensorFlow names them "gradient_tape/" and the scopes of their forward pass.
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, get_args
+from contextlib import AbstractContextManager
+from typing import Literal, get_args
 
 import tensorflow as tf
 
@@ -21,12 +22,12 @@ _GRADIENTS = "gradient_tape/"
 _COLLECTIVES = ("Collective", "Nccl", "AllReduce", "CrossReplica")
 
 
-def phase_scope(phase: str) -> Any:
+def phase_scope(phase: str) -> AbstractContextManager[str]:
     """A context for the operations of a phase: small letters and underscores."""
     return tf.name_scope(f"phase.{phase}")
 
 
-def part_scope(part: Part) -> Any:
+def part_scope(part: Part) -> AbstractContextManager[str]:
     """A context for the operations of a part of a phase."""
     return tf.name_scope(f"part.{part}")
 

@@ -23,10 +23,11 @@ from caloscale.spec.family import find_family
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    from tensorflow.types.experimental import TensorLike
 
     from caloscale.models.families.step import Losses, Step
 
-Networks = dict[str, Any]
+Networks = dict[str, "tf.keras.Model"]
 """Keras models by role. The role "generator" is there always: from its input (B, `Family.latent_size`) to showers
 (B, X, Y, Z, 1) in network units. It is released, exported, and averaged where train.averageDecay asks for it."""
 GENERATOR = "generator"
@@ -39,7 +40,7 @@ class NoSettings(Block):
 class FastForm(NamedTuple):
     """A generator's function in fewer operations."""
 
-    cells: Callable[[Any], Any]
+    cells: Callable[[tf.Tensor], tf.Tensor]
     """From the generator's input (B, `Family.latent_size`) to cells (B, X, Y, Z), with the weights of now."""
     unit: Literal["network", "GeV"]
     """Network units, or GeV before the threshold is applied."""
@@ -114,7 +115,7 @@ class Family(ABC):
         """Normal random numbers that a shower takes."""
         return self.latent_size(model, data) - data.condition_size - 2
 
-    def latent(self, noise: Any, primaries: Mapping[str, Any], model: Model, data: Data) -> tf.Tensor:
+    def latent(self, noise: TensorLike, primaries: Mapping[str, TensorLike], model: Model, data: Data) -> tf.Tensor:
         """Input of the generator (B, latent_size): [E / energyScaleGev, angle in rad, condition, noise].
 
         noise: normal with mean 0 and width 1, (B, noise_size); primaries: the columns of the run's table of primaries,
@@ -127,7 +128,7 @@ class Family(ABC):
         angle = column(primaries["angle_rad"], noise.dtype)
         return tf.concat([energy, angle, *condition(primaries, data, noise.dtype), noise], axis=1)
 
-    def _checked_noise(self, noise: Any, model: Model, data: Data) -> tf.Tensor:
+    def _checked_noise(self, noise: TensorLike, model: Model, data: Data) -> tf.Tensor:
         import tensorflow as tf
 
         noise, size = tf.convert_to_tensor(noise), self.noise_size(model, data)
@@ -219,12 +220,12 @@ def noise_size(model: Model, data: Data) -> int:
     return family_of(model).noise_size(model, data)
 
 
-def latent(noise: Any, primaries: Mapping[str, Any], model: Model, data: Data) -> tf.Tensor:
+def latent(noise: TensorLike, primaries: Mapping[str, TensorLike], model: Model, data: Data) -> tf.Tensor:
     """Input of the generator of a run, see `Family.latent`."""
     return family_of(model).latent(noise, primaries, model, data)
 
 
-def condition(primaries: Mapping[str, Any], data: Data, dtype: Any = "float32") -> list[tf.Tensor]:
+def condition(primaries: Mapping[str, TensorLike], data: Data, dtype: str | tf.DType = "float32") -> list[tf.Tensor]:
     """What networks take of the further columns of a table of primaries, (B, n) each, n adding up to
     `Data.condition_size`; nothing where the run has energies and angles only.
 
@@ -247,7 +248,7 @@ def condition(primaries: Mapping[str, Any], data: Data, dtype: Any = "float32") 
     return parts
 
 
-def column(values: Any, dtype: Any) -> tf.Tensor:
+def column(values: TensorLike, dtype: str | tf.DType) -> tf.Tensor:
     """A column of a table of primaries as (B, 1)."""
     import tensorflow as tf
 

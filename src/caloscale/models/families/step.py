@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 
@@ -206,7 +205,7 @@ class Step:
         scaled = rate * self.run.train.rate_factor(self.context.global_batch)
         return scaled * self.schedule.factor(self.context.step, self._progress)
 
-    def _gradient(self, tape: tf.GradientTape, loss: tf.Tensor, network: Any) -> tf.Tensor:
+    def _gradient(self, tape: tf.GradientTape, loss: tf.Tensor, network: tf.keras.Model) -> tf.Tensor:
         zero = tf.UnconnectedGradients.ZERO
         with part_scope("back_propagation"):
             return pack(tape.gradient(loss, network.trainable_variables, unconnected_gradients=zero))

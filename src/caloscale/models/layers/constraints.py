@@ -35,7 +35,7 @@ class CellEnergy(PlainLayer):
     Differentiable everywhere for power < 1: the derivative at 0 is 0. Negative cells count as 0.
     """
 
-    def __init__(self, power: float = 0.85, **options: Any) -> None:
+    def __init__(self, power: float = 0.85, **options: object) -> None:
         if not 0 < power <= 1:
             raise ValueError(f"power must be above 0 and at most 1, got {power}")
         super().__init__(**options)
@@ -46,7 +46,7 @@ class CellEnergy(PlainLayer):
         positive = tf.nn.relu(shower)
         return positive if self.power == 1 else tf.pow(positive, 1 / self.power)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return {**super().get_config(), "power": self.power}
 
@@ -70,7 +70,7 @@ class BinCounts(PlainLayer):
     no gradient, as published.
     """
 
-    def __init__(self, edges: Sequence[float] = PUBLISHED_BIN_EDGES, **options: Any) -> None:
+    def __init__(self, edges: Sequence[float] = PUBLISHED_BIN_EDGES, **options: object) -> None:
         edges = [float(edge) for edge in edges]
         if not edges or edges != sorted(set(edges), reverse=True) or edges[-1] <= 0:
             raise ValueError(f"edges must fall and be above zero, got {edges}")
@@ -85,7 +85,7 @@ class BinCounts(PlainLayer):
         totals = tf.concat([tf.zeros_like(above[0]), *above, all_cells], axis=1)
         return totals[:, 1:] - totals[:, :-1]
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return {**super().get_config(), "edges": self.edges}
 
@@ -111,7 +111,7 @@ class MeasuredAngle(PlainLayer):
         depth_mm: Sequence[float],
         empty_rad: float = EMPTY_ANGLE_RAD,
         cylinder: bool = False,
-        **options: Any,
+        **options: object,
     ) -> None:
         super().__init__(**options)
         self.cylinder = bool(cylinder)
@@ -161,7 +161,7 @@ class MeasuredAngle(PlainLayer):
             moments.append(tf.einsum("bnz,n->bz", profile, at))
         return moments
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return {
             **super().get_config(),

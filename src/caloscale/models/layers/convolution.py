@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from caloscale.errors import InputError
 from caloscale.models.layers.convolution_ways import (
@@ -36,6 +37,7 @@ from caloscale.models.layers.folding import (
     gradient_scope,
     triple,
 )
+from caloscale.models.layers.plain import Differentiable
 from caloscale.processor import CPUINFO, instructions
 
 FOLDED_FROM = 64
@@ -140,7 +142,7 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
     """
 
     def __init__(
-        self, filters: int, kernel_size: Triple, pad: Triple = (0, 0, 0), slope: float = 1.0, **options: Any
+        self, filters: int, kernel_size: Triple, pad: Triple = (0, 0, 0), slope: float = 1.0, **options: object
     ) -> None:
         super().__init__(filters, kernel_size, **options)
         self.pad = triple(pad)
@@ -148,11 +150,11 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         self._table = table_of_layers()
         self._ways: Ways | None = None
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: tf.TensorShape) -> None:
         """Make the weights."""
         super().build(self._padded(input_shape))
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Tensor) -> Tensor:
         """Convolve."""
         if self._table is None and self._ways is None and not self._wrong_by_keras(inputs):
             zeros = [[0, 0], *([n, n] for n in self.pad), [0, 0]]
@@ -161,7 +163,7 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         shape, ways = self.sizes(inputs.shape), self.ways(inputs.shape[-1])
         return _convolved(inputs, tf.convert_to_tensor(self.kernel), bias, shape, self.slope, ways)
 
-    def sizes(self, inputs: Any) -> Shape:
+    def sizes(self, inputs: tf.TensorShape) -> Shape:
         """Of the convolution of volumes of this shape (B, X, Y, Z, C)."""
         sizes, kernel = triple(inputs[1:4]), triple(self.kernel_size)
         before = behind = self.pad
@@ -180,19 +182,19 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         """Compute by these ways from now on, instead of those of the table. A copy of the layer does not."""
         self._ways = ways
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: tf.TensorShape) -> tf.TensorShape:
         """(B, X', Y', Z', filters)."""
         return super().compute_output_shape(self._padded(input_shape))
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return {**super().get_config(), "pad": self.pad, "slope": self.slope}
 
-    def _padded(self, shape: Any) -> tuple[int | None, ...]:
+    def _padded(self, shape: tf.TensorShape) -> tuple[int | None, ...]:
         batch, *sizes, channels = shape
         return (batch, *(size + 2 * zeros for size, zeros in zip(sizes, self.pad)), channels)
 
-    def _wrong_by_keras(self, inputs: Any) -> bool:
+    def _wrong_by_keras(self, inputs: Tensor) -> bool:
         if inputs.dtype != tf.bfloat16 or has_accelerator():
             return False
         return needs_plane(int(inputs.shape[-1]), int(self.kernel_size[2]))
@@ -202,15 +204,15 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         return Direct() if cells == (1, 1, 1) else Cells(cells)
 
 
-def _convolved(x: Any, kernel: Any, bias: Any, shape: Shape, slope: float, ways: Ways) -> Any:
+def _convolved(x: Tensor, kernel: Tensor, bias: Tensor | None, shape: Shape, slope: float, ways: Ways) -> Tensor:
     """Convolution, bias and activation, whose gradients go ways of their own."""
     scope = gradient_scope()
 
     @tf.custom_gradient
-    def convolve(x: Any, kernel: Any, *bias: Any) -> Any:
+    def convolve(x: Tensor, kernel: Tensor, *bias: Tensor) -> Differentiable:
         y = ways.forward.forward(x, kernel, shape, bias[0] if bias else None, slope)
 
-        def gradients(gradient: Any) -> Any:
+        def gradients(gradient: Tensor) -> list[Tensor]:
             # Without the dependency zeros around the input are made as soon as it is there, and kept until now.
             with tf.name_scope(scope), tf.control_dependencies([gradient]):
                 if slope == 0:
@@ -229,7 +231,7 @@ def _convolved(x: Any, kernel: Any, bias: Any, shape: Shape, slope: float, ways:
     return convolve(x, kernel) if bias is None else convolve(x, kernel, bias)
 
 
-def _sum_of_channels(x: Any) -> Any:
+def _sum_of_channels(x: Tensor) -> Tensor:
     """(B, X, Y, Z, C) -> (C,), summed in float32 at least. First over rows of many numbers, which is faster."""
     channels = x.shape[-1]
     rows = tf.reshape(x, (-1, math.prod(x.shape[2:])))
@@ -238,7 +240,7 @@ def _sum_of_channels(x: Any) -> Any:
 
 
 def convolution(
-    x: tf.Tensor,
+    x: Tensor,
     filters: int,
     kernel: Triple,
     *,
@@ -248,7 +250,7 @@ def convolution(
     initializer: str = "glorot_uniform",
     bias: bool = True,
     name: str,
-) -> tf.Tensor:
+) -> Tensor:
     """A convolution of stride 1 of (B, X, Y, Z, C) showers with (kx, ky, kz) kernels, and a (Leaky)ReLU.
 
     upsampling: how often each cell is repeated along each axis before that (nearest neighbour).

@@ -13,9 +13,10 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from caloscale.models.layers.folding import Triple, activated, triple
 
@@ -51,13 +52,15 @@ class Way(Protocol):
     """How a convolution and its gradients are computed. x: (B, X, Y, Z, C); kernel: (kx, ky, kz, C, O); gradient: with
     respect to the output, (B, X', Y', Z', O). All of one type."""
 
-    def forward(self, x: Any, kernel: Any, shape: Shape, bias: Any = None, slope: float = 1.0) -> Any:
+    def forward(
+        self, x: Tensor, kernel: Tensor, shape: Shape, bias: Tensor | None = None, slope: float = 1.0
+    ) -> Tensor:
         """(B, X', Y', Z', O), with a bias (O,) added and a (Leaky)ReLU of this slope below 0 behind it."""
 
-    def input_gradient(self, gradient: Any, kernel: Any, shape: Shape) -> Any:
+    def input_gradient(self, gradient: Tensor, kernel: Tensor, shape: Shape) -> Tensor:
         """(B, X, Y, Z, C)."""
 
-    def kernel_gradient(self, x: Any, gradient: Any, shape: Shape) -> Any:
+    def kernel_gradient(self, x: Tensor, gradient: Tensor, shape: Shape) -> Tensor:
         """(kx, ky, kz, C, O)."""
 
 
@@ -74,17 +77,19 @@ class Ways:
 class Direct:
     """TensorFlow's own operations."""
 
-    def forward(self, x: Any, kernel: Any, shape: Shape, bias: Any = None, slope: float = 1.0) -> Any:
+    def forward(
+        self, x: Tensor, kernel: Tensor, shape: Shape, bias: Tensor | None = None, slope: float = 1.0
+    ) -> Tensor:
         """As in `Way`."""
         found = _convolution(x, kernel, shape.before, shape.behind)
         return activated(found if bias is None else tf.nn.bias_add(found, bias), slope)
 
-    def input_gradient(self, gradient: Any, kernel: Any, shape: Shape) -> Any:
+    def input_gradient(self, gradient: Tensor, kernel: Tensor, shape: Shape) -> Tensor:
         """As in `Way`."""
         found = _input_gradient(gradient, kernel, shape.padded)
         return _cut(found, shape.before, shape.inputs)
 
-    def kernel_gradient(self, x: Any, gradient: Any, shape: Shape) -> Any:
+    def kernel_gradient(self, x: Tensor, gradient: Tensor, shape: Shape) -> Tensor:
         """As in `Way`."""
         return _kernel_gradient(with_own_zeros(x, shape.before, shape.behind), gradient, shape.kernel)
 
@@ -101,7 +106,9 @@ class Cells:
 
     size: Triple
 
-    def forward(self, x: Any, kernel: Any, shape: Shape, bias: Any = None, slope: float = 1.0) -> Any:
+    def forward(
+        self, x: Tensor, kernel: Tensor, shape: Shape, bias: Tensor | None = None, slope: float = 1.0
+    ) -> Tensor:
         """As in `Way`."""
         counts, behind = self._counts(shape), self._behind(shape)
         found = _convolution(x, self._kernel(kernel), shape.before, behind, self.size)
@@ -114,7 +121,7 @@ class Cells:
         sizes = [count * size for count, size in zip(counts, self.size)]
         return _cut(tf.reshape(found, (-1, *sizes, kernel.shape[4])), (0, 0, 0), shape.outputs)
 
-    def input_gradient(self, gradient: Any, kernel: Any, shape: Shape) -> Any:
+    def input_gradient(self, gradient: Tensor, kernel: Tensor, shape: Shape) -> Tensor:
         """As in `Way`."""
         turned = tf.transpose(tf.reverse(kernel, _AXES), (0, 1, 2, 4, 3))
         before, behind = (
@@ -123,7 +130,7 @@ class Cells:
         )
         return self.forward(gradient, turned, Shape(shape.outputs, shape.kernel, before, behind))
 
-    def kernel_gradient(self, x: Any, gradient: Any, shape: Shape) -> Any:
+    def kernel_gradient(self, x: Tensor, gradient: Tensor, shape: Shape) -> Tensor:
         """As in `Way`."""
         counts, channels = self._counts(shape), gradient.shape[4]
         missing = triple(count * size - output for count, size, output in zip(counts, self.size, shape.outputs))
@@ -153,7 +160,7 @@ class Cells:
         extents = zip(self._counts(shape), self.size, shape.kernel, shape.inputs, shape.before)
         return triple(count * size + width - 1 - cells - before for count, size, width, cells, before in extents)
 
-    def _kernel(self, kernel: Any) -> Any:
+    def _kernel(self, kernel: Tensor) -> Tensor:
         """(kx + Tx - 1, ky + Ty - 1, kz + Tz - 1, C, Tx Ty Tz O)."""
         shifted = [
             tf.pad(kernel, [*([at, size - 1 - at] for at, size in zip(place, self.size)), [0, 0], [0, 0]])
@@ -162,7 +169,7 @@ class Cells:
         return tf.concat(shifted, axis=4)
 
 
-def _convolution(x: Any, kernel: Any, before: Triple, behind: Triple, strides: Triple = (1, 1, 1)) -> Any:
+def _convolution(x: Tensor, kernel: Tensor, before: Triple, behind: Triple, strides: Triple = (1, 1, 1)) -> Tensor:
     """With zeros around the volume, and the plane of zeros that bfloat16 may need on a processor."""
     if x.dtype == tf.bfloat16 and needs_plane(int(kernel.shape[3]), int(kernel.shape[2])):
         behind = (*behind[:2], behind[2] + 1)
@@ -181,7 +188,7 @@ def needs_plane(channels: int, width: int) -> bool:
     return channels < 16 and channels % 2 == 0 and channels * width > 32 and channels * width % 32 == 0
 
 
-def _input_gradient(gradient: Any, kernel: Any, inputs: Triple) -> Any:
+def _input_gradient(gradient: Tensor, kernel: Tensor, inputs: Triple) -> Tensor:
     sizes = tf.concat([tf.shape(gradient)[:1], [*inputs, kernel.shape[3]]], axis=0)
     found = tf.raw_ops.Conv3DBackpropInputV2(
         input_sizes=sizes, filter=kernel, out_backprop=gradient, strides=_ONES, padding="VALID"
@@ -189,7 +196,7 @@ def _input_gradient(gradient: Any, kernel: Any, inputs: Triple) -> Any:
     return tf.ensure_shape(found, (None, *inputs, kernel.shape[3]))
 
 
-def _kernel_gradient(x: Any, gradient: Any, kernel: Triple, strides: Triple = (1, 1, 1)) -> Any:
+def _kernel_gradient(x: Tensor, gradient: Tensor, kernel: Triple, strides: Triple = (1, 1, 1)) -> Tensor:
     sizes = (*kernel, x.shape[4], gradient.shape[4])
     found = tf.raw_ops.Conv3DBackpropFilterV2(
         input=x, filter_sizes=sizes, out_backprop=gradient, strides=[1, *strides, 1], padding="VALID"
@@ -197,13 +204,13 @@ def _kernel_gradient(x: Any, gradient: Any, kernel: Triple, strides: Triple = (1
     return tf.ensure_shape(found, sizes)
 
 
-def _with_zeros(x: Any, before: Triple, behind: Triple) -> Any:
+def _with_zeros(x: Tensor, before: Triple, behind: Triple) -> Tensor:
     if not any((*before, *behind)):
         return x
     return tf.pad(x, [[0, 0], *([front, back] for front, back in zip(before, behind)), [0, 0]])
 
 
-def with_own_zeros(x: Any, before: Triple, behind: Triple) -> Any:
+def with_own_zeros(x: Tensor, before: Triple, behind: Triple) -> Tensor:
     """As `_with_zeros`, by an operation of its own.
 
     TensorFlow's remapper makes zeros in front of a convolution part of it, without asking who else reads them. If the
@@ -216,7 +223,7 @@ def with_own_zeros(x: Any, before: Triple, behind: Triple) -> Any:
     return tf.raw_ops.PadV2(input=x, paddings=zeros, constant_values=tf.zeros((), x.dtype))
 
 
-def _cut(x: Any, begin: Triple, sizes: Triple) -> Any:
+def _cut(x: Tensor, begin: Triple, sizes: Triple) -> Tensor:
     """The part of a volume that begins there."""
     if tuple(x.shape[1:4]) == sizes:
         return x

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 import tensorflow as tf
 
 from caloscale.models.layers.folding import gradient_scope
+from caloscale.models.layers.plain import Differentiable
 from caloscale.random import CHANCES
 
 register = tf.keras.utils.register_keras_serializable(package="caloscale")
@@ -60,7 +61,7 @@ def _kept(inputs: tf.Tensor, kept: tf.Tensor, factor: float) -> tf.Tensor:
     scope = gradient_scope()
 
     @tf.custom_gradient
-    def choose(x: tf.Tensor) -> Any:
+    def choose(x: tf.Tensor) -> Differentiable:
         def gradient(of_output: tf.Tensor) -> tf.Tensor:
             with tf.name_scope(scope), tf.control_dependencies([of_output]):
                 return of_output * (tf.cast(kept, of_output.dtype) * factor)

@@ -14,11 +14,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
+
+from caloscale.models.layers.plain import Differentiable
 
 Triple = tuple[int, int, int]
 
@@ -61,7 +62,7 @@ class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
         slope: float = 1.0,
         use_bias: bool = True,
         kernel_initializer: str | tf.keras.initializers.Initializer = "glorot_uniform",
-        **options: Any,
+        **options: object,
     ) -> None:
         super().__init__(**options)
         self.filters = int(filters)
@@ -102,7 +103,7 @@ class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
         taps = math.prod(axis.taps for axis in self._axes(self.input.shape))
         return 2 * rows * taps * int(self.kernel.shape[3]) * math.prod(self.factor) * self.filters
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return {
             **super().get_config(),
@@ -177,7 +178,7 @@ def _beginning(x: tf.Tensor, sizes: Triple) -> tf.Tensor:
     scope = gradient_scope()
 
     @tf.custom_gradient
-    def cut(x: tf.Tensor) -> Any:
+    def cut(x: tf.Tensor) -> Differentiable:
         def gradient(of_output: tf.Tensor) -> tf.Tensor:
             missing = ([0, size - kept] for size, kept in zip(x.shape[1:4], sizes))
             with tf.name_scope(scope):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import tensorflow as tf
 
 from caloscale.models.layers.convolution import table_of_layers
 from caloscale.models.layers.folding import gradient_scope
+from caloscale.models.layers.plain import Differentiable
 from caloscale.models.legacy_keras import without_synchronized_reads
 
 KerasBatchNormalization = without_synchronized_reads(tf.keras.layers.BatchNormalization)
@@ -18,7 +18,7 @@ COLUMNS = 16
 """Numbers of float32 in a register of AVX-512, of which the width of the fused operations is a multiple."""
 
 
-def batch_normalization(*, synchronized: bool, **options: Any) -> Any:
+def batch_normalization(*, synchronized: bool, **options: object) -> tf.keras.layers.Layer:
     """A layer of batch normalisation. synchronized: with the statistics of all replicas' showers."""
     if synchronized:
         return SharedBatchNormalization(**options)
@@ -48,7 +48,7 @@ class BatchNormalization(KerasBatchNormalization):  # type: ignore[misc, valid-t
     of the channels follow. Where convolutions are computed by Keras' own layer (`convolution.computed_by`), so is this.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: object) -> None:
         super().__init__(**options)
         self._by_keras = table_of_layers() is None
 
@@ -129,11 +129,11 @@ def _normalized(
     count = rows * columns.cells
 
     @tf.custom_gradient
-    def normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
+    def normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Differentiable:
         mean, variance = columns.moments(x)
         y = columns.normalized(x, gamma, beta, mean, variance, epsilon)
 
-        def gradients(gradient: tf.Tensor, *_: tf.Tensor) -> Any:
+        def gradients(gradient: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
             with tf.name_scope(scope):
                 scaled, by_gamma, by_beta, *_ = tf.raw_ops.FusedBatchNormGradV3(
                     y_backprop=columns.of(gradient),

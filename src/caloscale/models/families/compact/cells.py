@@ -7,15 +7,16 @@ measurements of a shower. B showers, X and Y cells across, L layers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import Tensor
 
 from caloscale.detector.geometry import cylinder_mm
 from caloscale.models.families.compact.compiled import compiled, differentiable, exponential, logarithm
 from caloscale.models.families.compact.merged import KINK, OVERFLOW, SATURATION
-from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL
+from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL, Differentiable
 
 _logarithms = compiled(logarithm)
 
@@ -23,20 +24,22 @@ _logarithms = compiled(logarithm)
 class Seen(NamedTuple):
     """What the discriminator sees of showers."""
 
-    logarithms: Any
+    logarithms: Tensor
     """As `LogCells` gives them, (B, X, Y, L)."""
-    counts: Any
+    counts: Tensor
     """As `CountsAbove` gives them, (B, thresholds)."""
-    hits: Any
+    hits: Tensor
     """The same for each layer, (B, L)."""
-    sums: tuple[Any, ...]
+    sums: tuple[Tensor, ...]
     """Energies summed over y (B, X, L) and over x (B, Y, L); of a cylinder also its moments along x and y (B, L)."""
 
 
 class Cells:
     """What is computed for each cell, between the generator's convolutions and the discriminator's."""
 
-    def __init__(self, generator: Mapping[str, Any], discriminator: Mapping[str, Any]) -> None:
+    def __init__(
+        self, generator: Mapping[str, tf.keras.layers.Layer], discriminator: Mapping[str, tf.keras.layers.Layer]
+    ) -> None:
         deposit, count = generator["shower"], discriminator["count_cells"]
         self.shape = tuple(int(n) for n in deposit.output.shape[1:4])
         self.number = int(np.prod(self.shape))
@@ -59,7 +62,7 @@ class Cells:
         self._tiled, self._of_energy = compiled(self._along_y), compiled(self._energy_gradient)
         self._of_height, self._of_noise = compiled(self._height_gradient), compiled(self._noise_gradients)
 
-    def deposited(self, maps: Any, noise: Any, heads: Any, bias: Any, total: Any) -> Seen:
+    def deposited(self, maps: Tensor, noise: Tensor, heads: Tensor, bias: Tensor, total: Tensor) -> Seen:
         """`Speckle`, `Deposit` and all measurements.
 
         maps (B, X, Y, L), noise (B, X Y L), heads (B, X, Y, 3 L): shift, width and bend side by side, before their bias
@@ -68,7 +71,7 @@ class Cells:
         rows, cells = (-1, self.number), (-1, *self.shape)
 
         @differentiable
-        def deposit(maps: Any, heads: Any, bias: Any, total: Any) -> Any:
+        def deposit(maps: Tensor, heads: Tensor, bias: Tensor, total: Tensor) -> Differentiable:
             value, width = self._split(maps, noise, heads, bias)
             grown = self._grown(tf.reshape(width, rows))
             powers = self._powers(self._height(tf.reshape(value, rows), grown, noise))
@@ -76,7 +79,7 @@ class Cells:
             over = self._over(raised)
             logarithms = tf.reshape(_logarithms(over), cells)
 
-            def gradient(*upstream: Any) -> Any:
+            def gradient(*upstream: Tensor) -> tuple[Tensor, ...]:
                 of_energy = self._of_energy(energy, logarithms, over, self._tiled(upstream[3]), upstream)
                 of_value, of_total = self._of_height(of_energy, energy, found, total)
                 parts = (of_value, *self._of_noise(of_value, noise, grown))
@@ -88,55 +91,62 @@ class Cells:
 
         return _seen(deposit(maps, heads, bias, total))
 
-    def of_showers(self, showers: Any) -> Seen:
+    def of_showers(self, showers: Tensor) -> Seen:
         """The same of showers in network units (B, X, Y, L, 1), without a gradient."""
         rows, cells = tf.reshape(showers, (-1, self.number)), (-1, *self.shape)
         energy = tf.reshape(self._root(_logarithms(tf.maximum(rows, SMALLEST_CELL))), cells)
         logarithms = tf.reshape(_logarithms(1 + rows / self._faintest), cells)
         return _seen((logarithms, *self._measured(energy, logarithms)))
 
-    def _split_heads(self, maps: Any, noise: Any, heads: Any, bias: Any) -> Any:
+    def _split_heads(self, maps: Tensor, noise: Tensor, heads: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
         shift, width, bend = tf.split(tf.cast(heads, tf.float32) + bias, 3, axis=3)
         return maps + shift + bend * tf.nn.relu(tf.reshape(noise, (-1, *self.shape)) - KINK), width + 0.5
 
-    def _one_plus(self, width: Any) -> Any:
+    def _one_plus(self, width: Tensor) -> Tensor:
         return 1 + exponential(tf.clip_by_value(width, -OVERFLOW, OVERFLOW))
 
-    def _heights(self, value: Any, grown: Any, noise: Any) -> Any:
+    def _heights(self, value: Tensor, grown: Tensor, noise: Tensor) -> Tensor:
         return tf.clip_by_value(value + logarithm(grown) * noise, 0.0, SATURATION)
 
-    def _energies(self, powers: Any, total: Any) -> Any:
+    def _energies(self, powers: Tensor, total: Tensor) -> tuple[Tensor, ...]:
         found = tf.reduce_sum(powers, axis=1)
         energy = powers * (self._deposit_faintest * total / (found + 1))[:, None]
         return energy, found, self._power * logarithm(energy + SMALLEST_CELL)
 
-    def _one_plus_shower(self, raised: Any) -> Any:
+    def _one_plus_shower(self, raised: Tensor) -> Tensor:
         return 1 + tf.nn.relu(exponential(raised) - self._empty) / self._faintest
 
-    def _rooted(self, logarithms: Any) -> Any:
+    def _rooted(self, logarithms: Tensor) -> Tensor:
         return tf.nn.relu(exponential(logarithms / self._power) - ABOVE_ROUNDING * SMALLEST_CELL ** (1 / self._power))
 
-    def _measured(self, energy: Any, logarithms: Any) -> tuple[Any, ...]:
+    def _measured(self, energy: Tensor, logarithms: Tensor) -> tuple[Tensor, ...]:
         """Counts, hits and sums, from (B, X, Y, L)."""
         rows, columns, depth = self.shape
         hits, long = self._hits(logarithms), tf.reshape(logarithms, (-1, rows, columns * depth))
         counts = [tf.reduce_sum(hits, axis=1), *(tf.reduce_sum(count(long), axis=1) for count in self._counts)]
         return tf.stack(counts, axis=1) / 6, hits / 6, *self._sums(energy)
 
-    def _counted_hits(self, logarithms: Any) -> Any:
+    def _counted_hits(self, logarithms: Tensor) -> Tensor:
         return tf.reduce_sum(tf.nn.relu6(logarithms * self._scale + self._offsets[0]), axis=(1, 2))
 
-    def _counted(self, offset: float) -> Callable[[Any], Any]:
+    def _counted(self, offset: float) -> Callable[[Tensor], Tensor]:
         return lambda long: tf.reduce_sum(tf.nn.relu6(long * self._scale + offset), axis=2)
 
-    def _summed(self, energy: Any) -> Any:
+    def _summed(self, energy: Tensor) -> tuple[Tensor, ...]:
         moments = [tf.reduce_sum(energy * at, axis=(1, 2)) for at in self._positions]
         return tf.reduce_sum(energy, axis=2), tf.reduce_sum(energy, axis=1), *moments
 
-    def _along_y(self, of_sums: Any) -> Any:
+    def _along_y(self, of_sums: Tensor) -> Tensor:
         return tf.tile(of_sums[:, :, None], (1, 1, self.shape[1], 1))
 
-    def _energy_gradient(self, energy: Any, logarithms: Any, over: Any, along_x: Any, upstream: Any) -> Any:
+    def _energy_gradient(
+        self,
+        energy: Tensor,
+        logarithms: Tensor,
+        over: Tensor,
+        along_x: Tensor,
+        upstream: tuple[Tensor, ...],
+    ) -> Tensor:
         """(B, X Y L): by the sums, and by the logarithm, with l = ln(1 + (E^p - constants) / faintest)."""
         direct, counts, hits, _, along_y, *moments = upstream
         rows, columns, depth = self.shape
@@ -158,7 +168,7 @@ class Cells:
         slope = self._power * raised / ((energy + SMALLEST_CELL) * (self._faintest * over))
         return tf.reshape(of_sums + tf.where(logarithms > 0, of_logarithm * slope, 0.0), (-1, self.number))
 
-    def _height_gradient(self, upstream: Any, energy: Any, found: Any, total: Any) -> Any:
+    def _height_gradient(self, upstream: Tensor, energy: Tensor, found: Tensor, total: Tensor) -> tuple[Tensor, ...]:
         """(B, X Y L) before the cut at 0 and `SATURATION`, and of the total (B,): E = factor (exp(height) - 1)."""
         factor = self._deposit_faintest * total / (found + 1)
         common = tf.reduce_sum(upstream * energy, axis=1) / (factor * (found + 1))
@@ -167,11 +177,11 @@ class Cells:
         within = tf.logical_and(energy > 0, grown < factor * float(np.exp(SATURATION) * (1 - 1e-6)))
         return tf.where(within, (upstream - common[:, None]) * grown, 0.0), of_total
 
-    def _noise_gradients(self, of_value: Any, noise: Any, grown: Any) -> Any:
+    def _noise_gradients(self, of_value: Tensor, noise: Tensor, grown: Tensor) -> tuple[Tensor, ...]:
         """Of width and bend; the derivative of softplus is 1 - 1 / (1 + exp)."""
         return of_value * noise * (1 - 1 / grown), of_value * tf.nn.relu(noise - KINK)
 
 
-def _seen(results: Any) -> Seen:
+def _seen(results: tuple[Tensor, ...]) -> Seen:
     logarithms, counts, hits, *sums = results
     return Seen(logarithms, counts, hits, tuple(sums))

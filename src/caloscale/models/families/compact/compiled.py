@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import Tensor
 
 from caloscale.models.families.compact.merged import sine_coefficients
+from caloscale.models.layers.plain import Differentiable, Function
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(function: Function) -> Function:
     """The function of tensors, compiled by XLA: few loops over all numbers, whose intermediate results are not stored.
 
     XLA vectorises short chains of plain arithmetic over long rows. So a loop has at most one exponential or logarithm,
@@ -20,15 +21,15 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return tf.function(function, jit_compile=True, autograph=False)
 
 
-def differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+def differentiable(function: Callable[..., Differentiable]) -> Function:
     """`tf.custom_gradient`, with the name scope of TensorFlow's own gradients: by it a profile knows the layer."""
 
     @tf.custom_gradient
-    def computed(*inputs: Any) -> Any:
+    def computed(*inputs: Tensor) -> Differentiable:
         scope = f"gradient_tape/{tf.get_current_name_scope()}".rstrip("/")
         outputs, gradient = function(*inputs)
 
-        def scoped(*upstream: Any) -> Any:
+        def scoped(*upstream: Tensor) -> Tensor:
             with tf.name_scope(f"{scope}/"):
                 return gradient(*upstream)
 
@@ -37,11 +38,11 @@ def differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
     return computed
 
 
-def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_gradient(function: Function) -> Function:
     """The function of tensors and its gradient, both `compiled`; the gradient computes the function again."""
     forward = compiled(function)
 
-    def gradients(inputs: tuple[Any, ...], upstream: tuple[Any, ...]) -> Any:
+    def gradients(inputs: tuple[Tensor, ...], upstream: Tensor) -> Tensor:
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             outputs = function(*inputs)
@@ -50,14 +51,14 @@ def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     backward = compiled(gradients)
 
     @differentiable
-    def computed(*inputs: Any) -> Any:
+    def computed(*inputs: Tensor) -> Differentiable:
         outputs = forward(*inputs)
         return outputs, lambda *of: backward(inputs, of if isinstance(outputs, tuple) else of[0])
 
     return computed
 
 
-def exponential(x: Any) -> Any:
+def exponential(x: Tensor) -> Tensor:
     """exp(x) for -87 < x < 87, relative error 1e-7: 2^n times a polynomial (Cephes, S. Moshier).
 
     XLA's own exponential and logarithm take three times as long on a CPU, its sine a hundred times.
@@ -75,7 +76,7 @@ _ROOT_OF_HALF = 0x3F3504F3
 """Bits of sqrt(1/2) in single precision."""
 
 
-def logarithm(x: Any) -> Any:
+def logarithm(x: Tensor) -> Tensor:
     """ln(x) of normal numbers above 0, error 2e-7 (Cephes). NaN stays NaN."""
     bits = tf.bitcast(x, tf.int32) - _ROOT_OF_HALF
     n = tf.cast(tf.bitwise.right_shift(bits, 23), tf.float32)
@@ -95,7 +96,7 @@ def logarithm(x: Any) -> Any:
     return tf.where(x > 0, y + r + n * 0.693359375, x)
 
 
-def sine(x: Any) -> Any:
+def sine(x: Tensor) -> Tensor:
     """sin(x), error 1e-6 for |x| < 1000: x less whole turns, and an odd polynomial."""
     n = tf.round(x * (0.5 / np.pi))
     turns = ((x - n * 6.28125) - n * 1.9353071795864769e-3) * (0.5 / np.pi)

@@ -9,10 +9,10 @@ B showers, X and Y cells across, L layers. Layers of the calorimeter are the cha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL, PlainLayer, centred, register
 
@@ -25,7 +25,7 @@ class Primary(PlainLayer):
     proportional to cot a, so the network need not learn the tangent.
     """
 
-    def __init__(self, centre: float, width: float, **options: Any) -> None:
+    def __init__(self, centre: float, width: float, **options: object) -> None:
         super().__init__(**options)
         self.centre, self.width = float(centre), float(width)
 
@@ -35,7 +35,7 @@ class Primary(PlainLayer):
         cotangent = tf.cos(primary[:, 1]) / tf.maximum(tf.sin(primary[:, 1]), 1e-3)
         return tf.stack([log_energy, cotangent, cotangent * cotangent], axis=1)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(centre=self.centre, width=self.width)
 
@@ -44,7 +44,7 @@ class Primary(PlainLayer):
 class Constant(PlainLayer):
     """Constant values with a first axis of 1; the input only connects the layer to the network."""
 
-    def __init__(self, values: Any, **options: Any) -> None:
+    def __init__(self, values: ArrayLike, **options: object) -> None:
         super().__init__(**options)
         self.values = np.asarray(values, dtype=np.float32)
 
@@ -56,7 +56,7 @@ class Constant(PlainLayer):
         """Does not depend on the input."""
         return (1, *self.values.shape)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(values=self.values.tolist())
 
@@ -85,7 +85,7 @@ class FromAxis(PlainLayer):
     `shift`: cells by which the axis of a shower with cot a = 1 is off the middle of the window, per layer.
     """
 
-    def __init__(self, cells: int, shift: Sequence[float], wavelengths: Sequence[float], **options: Any) -> None:
+    def __init__(self, cells: int, shift: Sequence[float], wavelengths: Sequence[float], **options: object) -> None:
         super().__init__(**options)
         self.cells = int(cells)
         self.shift = [float(s) for s in shift]
@@ -97,7 +97,7 @@ class FromAxis(PlainLayer):
         distance = tf.constant(centred(self.cells))[None, None] - axis[:, :, None]
         return fourier_features(distance, self.wavelengths, self.cells)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(cells=self.cells, shift=self.shift, wavelengths=self.wavelengths)
 
@@ -111,7 +111,7 @@ class Line(PlainLayer):
     0. The rest of the condition, a number for each primary, is passed on. size: that of the condition.
     """
 
-    def __init__(self, azimuth: bool, entry: bool, size: int, **options: Any) -> None:
+    def __init__(self, azimuth: bool, entry: bool, size: int, **options: object) -> None:
         super().__init__(**options)
         self.azimuth, self.entry, self.size = bool(azimuth), bool(entry), int(size)
 
@@ -124,7 +124,7 @@ class Line(PlainLayer):
         x, y = (numbers.pop(0), numbers.pop(0)) if self.entry else (none, none)
         return tf.stack([cotangent * cosine, x, cotangent * sine, y, *numbers], axis=1)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(azimuth=self.azimuth, entry=self.entry, size=self.size)
 
@@ -134,7 +134,7 @@ class FromLine(FromAxis):
     """As `FromAxis`, along x (axis 0) or y (axis 1), for the axis of `Line`: (B, 4 or more) -> (B, L, cells, n)."""
 
     def __init__(
-        self, cells: int, shift: Sequence[float], wavelengths: Sequence[float], axis: int, **options: Any
+        self, cells: int, shift: Sequence[float], wavelengths: Sequence[float], axis: int, **options: object
     ) -> None:
         super().__init__(cells, shift, wavelengths, **options)
         self.axis = int(axis)
@@ -146,7 +146,7 @@ class FromLine(FromAxis):
         distance = tf.constant(centred(self.cells))[None, None] - crossing[:, :, None]
         return fourier_features(distance, self.wavelengths, self.cells)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return {**super().get_config(), "axis": self.axis}
 
@@ -155,7 +155,7 @@ class FromLine(FromAxis):
 class BroadcastAdd(PlainLayer):
     """Sum of tensors such as (B, L, X, Q), (B, L, Q) and (B, Q), missing axes repeated, then a leaky ReLU."""
 
-    def __init__(self, slope: float = 0.2, **options: Any) -> None:
+    def __init__(self, slope: float = 0.2, **options: object) -> None:
         super().__init__(**options)
         self.slope = float(slope)
 
@@ -168,7 +168,7 @@ class BroadcastAdd(PlainLayer):
             total = total + part
         return tf.nn.leaky_relu(total, self.slope)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(slope=self.slope)
 
@@ -206,7 +206,7 @@ class CellNoise(PlainLayer):
     generator stays a function of its input: seeded, repeatable and free of random operations when exported.
     """
 
-    def __init__(self, shape: Sequence[int], sines: int = 2, frequency: float = 3.0, **options: Any) -> None:
+    def __init__(self, shape: Sequence[int], sines: int = 2, frequency: float = 3.0, **options: object) -> None:
         super().__init__(**options)
         self.shape = tuple(int(n) for n in shape)
         self.sines, self.frequency = int(sines), float(frequency)
@@ -229,7 +229,7 @@ class CellNoise(PlainLayer):
         total = tf.reduce_sum(tf.reshape(sines, (-1, self.sines, *self.shape)), axis=1)
         return total * (2 / self.sines) ** 0.5
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(shape=self.shape, sines=self.sines, frequency=self.frequency)
 
@@ -261,7 +261,7 @@ class Response(PlainLayer):
     the few showers of the lowest energies that they fluctuate more.
     """
 
-    def __init__(self, middle: float, **options: Any) -> None:
+    def __init__(self, middle: float, **options: object) -> None:
         super().__init__(**options)
         self.middle = float(middle)
 
@@ -271,7 +271,7 @@ class Response(PlainLayer):
         stochastic = tf.sqrt(self.middle / tf.maximum(latent[:, :1], SMALLEST_CELL))
         return mean + fluctuations[:, :1] + stochastic * fluctuations[:, 1:]
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(middle=self.middle)
 
@@ -285,7 +285,7 @@ class Deposit(PlainLayer):
     x = cell^power.
     """
 
-    def __init__(self, units: float, faintest: float, power: float, **options: Any) -> None:
+    def __init__(self, units: float, faintest: float, power: float, **options: object) -> None:
         super().__init__(**options)
         self.units, self.faintest, self.power = float(units), float(faintest), float(power)
 
@@ -300,7 +300,7 @@ class Deposit(PlainLayer):
         shower = tf.exp(self.power * tf.math.log(cells + SMALLEST_CELL)) - ABOVE_ROUNDING * SMALLEST_CELL**self.power
         return tf.nn.relu(shower)[..., None]
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(units=self.units, faintest=self.faintest, power=self.power)
 
@@ -314,7 +314,7 @@ class Exponentials(PlainLayer):
     tail for late showers, which are short and lose energy behind the calorimeter.
     """
 
-    def __init__(self, count: int, **options: Any) -> None:
+    def __init__(self, count: int, **options: object) -> None:
         super().__init__(**options)
         self.count = int(count)
 
@@ -323,7 +323,7 @@ class Exponentials(PlainLayer):
         squares = tf.square(noise[:, : 2 * self.count])
         return (squares[:, : self.count] + squares[:, self.count :]) / 2 - 1
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(count=self.count)
 
@@ -332,7 +332,7 @@ class Exponentials(PlainLayer):
 class Slice(PlainLayer):
     """The columns of (B, N) from number `first`: (B, N - first)."""
 
-    def __init__(self, first: int, **options: Any) -> None:
+    def __init__(self, first: int, **options: object) -> None:
         super().__init__(**options)
         self.first = int(first)
 
@@ -340,7 +340,7 @@ class Slice(PlainLayer):
         """(B, N) -> (B, N - first)."""
         return values[:, self.first :]
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(first=self.first)
 
@@ -349,7 +349,7 @@ class Slice(PlainLayer):
 class Scaled(PlainLayer):
     """Values times a constant."""
 
-    def __init__(self, factor: float, **options: Any) -> None:
+    def __init__(self, factor: float, **options: object) -> None:
         super().__init__(**options)
         self.factor = float(factor)
 
@@ -357,7 +357,7 @@ class Scaled(PlainLayer):
         """Any shape; the same shape."""
         return values * self.factor
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(factor=self.factor)
 
@@ -379,7 +379,7 @@ class QuickCellEnergy(PlainLayer):
     than that of `CellEnergy` by SMALLEST_CELL^(1/power), which is 1e-10 of a MeV in the published units.
     """
 
-    def __init__(self, power: float, **options: Any) -> None:
+    def __init__(self, power: float, **options: object) -> None:
         super().__init__(**options)
         self.power = float(power)
 
@@ -388,7 +388,7 @@ class QuickCellEnergy(PlainLayer):
         energy = tf.exp(tf.math.log(tf.maximum(shower, SMALLEST_CELL)) / self.power)
         return tf.nn.relu(energy - ABOVE_ROUNDING * SMALLEST_CELL ** (1 / self.power))
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(power=self.power)
 
@@ -397,7 +397,7 @@ class QuickCellEnergy(PlainLayer):
 class LogCells(PlainLayer):
     """ln(1 + x / faintest) of a shower in network units, x >= 0: (B, X, Y, L, 1) -> (B, X, Y, L)."""
 
-    def __init__(self, faintest: float, **options: Any) -> None:
+    def __init__(self, faintest: float, **options: object) -> None:
         super().__init__(**options)
         self.faintest = float(faintest)
 
@@ -405,7 +405,7 @@ class LogCells(PlainLayer):
         """(B, X, Y, L, 1) -> (B, X, Y, L)."""
         return tf.math.log1p(shower[..., 0] / self.faintest)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(faintest=self.faintest)
 
@@ -414,7 +414,7 @@ class LogCells(PlainLayer):
 class Profile(PlainLayer):
     """Sums of cells (B, X, Y, L, 1) over all axes but one, concatenated over the given axes: (B, n)."""
 
-    def __init__(self, axes: Sequence[int], **options: Any) -> None:
+    def __init__(self, axes: Sequence[int], **options: object) -> None:
         super().__init__(**options)
         self.axes = [int(axis) for axis in axes]
 
@@ -423,7 +423,7 @@ class Profile(PlainLayer):
         rest = [[a for a in (1, 2, 3, 4) if a != kept] for kept in self.axes]
         return tf.concat([tf.reduce_sum(cells, axis=axes) for axes in rest], axis=1)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(axes=self.axes)
 
@@ -448,7 +448,7 @@ class CountsAbove(PlainLayer):
     """
 
     def __init__(
-        self, thresholds: Sequence[float], per_layer: bool = False, slope: float = 3.0, **options: Any
+        self, thresholds: Sequence[float], per_layer: bool = False, slope: float = 3.0, **options: object
     ) -> None:
         super().__init__(**options)
         self.thresholds = [float(t) for t in thresholds]
@@ -464,7 +464,7 @@ class CountsAbove(PlainLayer):
         counts = [tf.reduce_sum(tf.nn.relu6(scaled + offset), axis=(1, 2, 3)) for offset in offsets]
         return tf.stack(counts, axis=1) / 6
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(thresholds=self.thresholds, per_layer=self.per_layer, slope=self.slope)
 
@@ -473,7 +473,7 @@ class CountsAbove(PlainLayer):
 class LogOnePlus(PlainLayer):
     """ln(1 + x / unit)."""
 
-    def __init__(self, unit: float, **options: Any) -> None:
+    def __init__(self, unit: float, **options: object) -> None:
         super().__init__(**options)
         self.unit = float(unit)
 
@@ -481,7 +481,7 @@ class LogOnePlus(PlainLayer):
         """Any shape; the same shape."""
         return tf.math.log1p(values / self.unit)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
         return self._with(unit=self.unit)
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
+from tensorflow import Tensor
 
 from caloscale.models.layers.plain import centred
 from caloscale.spec import Data
@@ -57,7 +57,9 @@ FORMS = {
 """By runtime, measured with AVX-512; on other processors they are not wrong, only perhaps not the fastest."""
 
 
-def merged_compact(network: Any, data: Data, form: Form, precision: str = "float32") -> Callable[[Any], Any]:
+def merged_compact(
+    network: tf.keras.Model, data: Data, form: Form, precision: str = "float32"
+) -> Callable[[Tensor], Tensor]:
     """From latent (B, latentSize) to cells before the threshold, GeV, (B, X, Y, Z), with the weights of now.
 
     precision: float32 or bfloat16, of the convolutions: sines, exponentials and sums stay in float32.
@@ -70,7 +72,7 @@ def merged_compact(network: Any, data: Data, form: Form, precision: str = "float
 
 
 class _Compact:
-    def __init__(self, network: Any, data: Data, form: Form, precision: str) -> None:
+    def __init__(self, network: tf.keras.Model, data: Data, form: Form, precision: str) -> None:
         self.form, self.shape, self.dtype = form, tuple(data.shape), tf.as_dtype(precision)
         self.units_per_gev = data.preprocessing.units_per_gev
         self._layers = {layer.name: layer for layer in network.layers}
@@ -85,7 +87,7 @@ class _Compact:
         self._cell_noise()
         self._filters = {name: self._filter(name) for name in ("conv1", "conv2", "shift", "width", "bend")}
 
-    def __call__(self, latent: Any) -> Any:
+    def __call__(self, latent: Tensor) -> Tensor:
         rows, columns, depth = self.shape
         primary = self._primary(latent)
         noise = latent[:, 2:]
@@ -113,7 +115,7 @@ class _Compact:
         cells = powers * factor - factor
         return self._depth_last(cells) if self.form.channels_first else cells
 
-    def _dense(self, x: Any, name: str) -> Any:
+    def _dense(self, x: Tensor, name: str) -> Tensor:
         weights, *bias = self._weights[name]
         x = tf.matmul(x, _single(weights))
         return x + _single(bias[0]) if bias else x
@@ -167,7 +169,7 @@ class _Compact:
         y = y @ self._weights["y3"][0] + self._weights["y3"][1]
         self._along_y = _single(y.transpose(0, 2, 1) * y.shape[2] ** -0.5)
 
-    def _maps(self, primary: Any, of_x: Any, amplitude: Any) -> Any:
+    def _maps(self, primary: Tensor, of_x: Tensor, amplitude: Tensor) -> Tensor:
         """Layer by layer, so that each product of matrices is large."""
         rows, columns, depth = self.shape
         of_layers = of_x + self._of_layer
@@ -200,7 +202,7 @@ class _Compact:
             for n in range(layer.sines)
         ]
 
-    def _speckle(self, noise: Any) -> Any:
+    def _speckle(self, noise: Tensor) -> Tensor:
         sine = _sine_of_turns if self.form.sine_polynomial else tf.sin
         waves = [sine(tf.matmul(noise, directions) + phases) for directions, phases in self._sines]
         factor = (2 / len(waves)) ** 0.5
@@ -209,7 +211,7 @@ class _Compact:
         rows, columns, depth = self.shape
         return tf.reshape(total, (-1, depth, rows, columns) if self.form.channels_first else (-1, *self.shape))
 
-    def _filter(self, name: str) -> tuple[Any, Any]:
+    def _filter(self, name: str) -> tuple[Tensor, Tensor]:
         """Kernel and bias; `width` includes the 1/2 of its softplus, `shift` the part of `bend` that the noise does not
         change: bend relu(noise - KINK) = bend max(noise, KINK) - KINK bend."""
         kernel, bias = self._weights[name]
@@ -217,7 +219,7 @@ class _Compact:
             kernel, bias = (one - KINK * other for one, other in zip((kernel, bias), self._weights["bend"]))
         return _single(kernel), _single(bias + (0.5 if name == "width" else 0.0))
 
-    def _convolution(self, inputs: Sequence[Any], name: str) -> Any:
+    def _convolution(self, inputs: Sequence[Tensor], name: str) -> Tensor:
         """Of the inputs side by side."""
         kernel, bias = self._filters[name]
         around = f"{name}_around" in self._layers
@@ -228,7 +230,7 @@ class _Compact:
         if rest:
             last, left_over = tf.split(last, (int(last.shape[axis]) - rest, rest), axis=axis)
 
-        def convolve(cells: Any, weights: NDArray[np.float32]) -> Any:
+        def convolve(cells: Tensor, weights: NDArray[np.float32]) -> Tensor:
             cells = tf.cast(self._around(cells) if around else cells, self.dtype)
             weights = weights.astype(self.dtype.as_numpy_dtype)
             x = tf.nn.conv2d(cells, weights, 1, "VALID" if around else "SAME", data_format=layout)
@@ -238,18 +240,18 @@ class _Compact:
         x = tf.nn.bias_add(x, bias, data_format=layout)
         return x + convolve(left_over, kernel[:, :, channels - rest :]) if rest else x
 
-    def _around(self, cells: Any) -> Any:
+    def _around(self, cells: Tensor) -> Tensor:
         """`CylinderPadding`, in the layout of the form."""
         if not self.form.channels_first:
             return self._layers["conv1_around"](cells)
         return tf.transpose(self._layers["conv1_around"](tf.transpose(cells, (0, 2, 3, 1))), (0, 3, 1, 2))
 
-    def _softplus(self, x: Any) -> Any:
+    def _softplus(self, x: Tensor) -> Tensor:
         if not self.form.softplus_logarithm:
             return tf.nn.softplus(x)
         return tf.math.log(1 + tf.exp(tf.minimum(x, OVERFLOW)))
 
-    def _depth_last(self, cells: Any) -> Any:
+    def _depth_last(self, cells: Tensor) -> Tensor:
         rows, columns, depth = self.shape
         cells = tf.transpose(tf.reshape(cells, (-1, depth, rows * columns)), (0, 2, 1))
         return tf.reshape(cells, (-1, rows, columns, depth))
@@ -264,7 +266,7 @@ class _Compact:
         return (-1, channels, 1, 1) if self.form.channels_first else (-1, 1, 1, channels)
 
 
-def _sine_of_turns(turns: Any) -> Any:
+def _sine_of_turns(turns: Tensor) -> Tensor:
     """sin(2 pi t): t less the nearest integer, and an odd polynomial of degree 13 there, error below 1e-7."""
     *coefficients, value = sine_coefficients()
     t = turns - tf.round(turns)

@@ -8,7 +8,6 @@ reasons and the variants that were tried.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -152,7 +151,7 @@ def _mean_maps(
     which = Constant(np.eye(cells_z), name="layer_numbers")(latent)
     first, second = (_cylinder_features if _is_cylinder(data) else _grid_features)(latent, primary, line, data)
 
-    def dense(units: int, name: str, **options: Any) -> Any:
+    def dense(units: int, name: str, **options: object) -> tf.keras.layers.Layer:
         return layers.Dense(units, name=name, **options)
 
     x = dense(POSITION_HIDDEN, "x1")(first)

@@ -16,17 +16,17 @@ discriminator's heads. B showers, X and Y cells across, L layers, H units.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import Tensor
 
 from caloscale.models.families.compact.cells import Cells, Seen
 from caloscale.models.families.compact.compiled import compiled, differentiable, sine, with_gradient
 from caloscale.models.families.compact.merged import SLOPE
 from caloscale.models.families.family import Networks
 from caloscale.models.families.gan.step import Computed
-from caloscale.models.layers.plain import centred
+from caloscale.models.layers.plain import Differentiable, centred
 
 _OF_GENERATOR = ("primary", "noise", "amplitude", "offset", "x1_style", "y3", "conv1_style", "response")
 """Layers whose results the cells are computed from."""
@@ -50,51 +50,51 @@ def compact_for_training(networks: Networks) -> Computed:
 
 
 @compiled
-def _noise(*phases: Any) -> Any:
+def _noise(*phases: Tensor) -> Tensor:
     return sum(map(sine, phases)) * (2 / len(phases)) ** 0.5
 
 
 @with_gradient
-def _first_hidden(x: Any, of_x: Any, of_layer: Any, of_style: Any) -> Any:
+def _first_hidden(x: Tensor, of_x: Tensor, of_layer: Tensor, of_style: Tensor) -> Tensor:
     """(L, B, X, H) or (L, 1, X, H), (X, H), (L, H), (B, H) -> (L, B, X, H)."""
     return tf.nn.leaky_relu(x + of_x + of_layer[:, None, None] + of_style[:, None], SLOPE)
 
 
 @with_gradient
-def _scaled(x: Any, bias: Any, amplitude: Any) -> Any:
+def _scaled(x: Tensor, bias: Tensor, amplitude: Tensor) -> Tensor:
     """(L, B, X, K), (K,), (B, L, K) -> (x + bias) amplitude (L, B, X, K)."""
     return (x + bias) * tf.transpose(amplitude, (1, 0, 2))[:, :, None]
 
 
 @with_gradient
-def _styled(x: Any, bias: Any, style: Any) -> Any:
+def _styled(x: Tensor, bias: Tensor, style: Tensor) -> Tensor:
     """(B, X, Y, C), (C,), (B, C) -> (B, X, Y, C)."""
     total = tf.cast(x, tf.float32) + bias + style[:, None, None]
     return tf.cast(tf.nn.leaky_relu(total, SLOPE), x.dtype)
 
 
 @differentiable
-def _layers_last(maps: Any, offset: Any) -> Any:
+def _layers_last(maps: Tensor, offset: Tensor) -> Differentiable:
     """(L, B, X, Y), (B, L) -> maps with their offset (B, X, Y, L)."""
     return _turned(maps, offset), _turned_back
 
 
 @compiled
-def _turned(maps: Any, offset: Any) -> Any:
+def _turned(maps: Tensor, offset: Tensor) -> Tensor:
     return tf.transpose(maps, (1, 2, 3, 0)) + offset[:, None, None]
 
 
 @compiled
-def _turned_back(upstream: Any) -> Any:
+def _turned_back(upstream: Tensor) -> tuple[Tensor, ...]:
     return tf.transpose(upstream, (3, 0, 1, 2)), tf.reduce_sum(upstream, axis=(1, 2))
 
 
-def _convolution(x: Any, all_channels: Any, kernel: Any, padding: str) -> Any:
+def _convolution(x: Tensor, all_channels: Tensor, kernel: Tensor, padding: str) -> Tensor:
     """Convolution of all channels (B, X, Y, C), of which x is the first ones: only these get a gradient."""
 
     @differentiable
-    def convolve(x: Any, kernel: Any) -> Any:
-        def gradient(upstream: Any) -> Any:
+    def convolve(x: Tensor, kernel: Tensor) -> Differentiable:
+        def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
             of_x = _input_gradient(x.shape, kernel[:, :, : x.shape[3]], upstream, 1, padding)
             return tf.cast(of_x, x.dtype), _kernel_gradient(all_channels, kernel.shape, upstream, 1, padding)
 
@@ -103,14 +103,14 @@ def _convolution(x: Any, all_channels: Any, kernel: Any, padding: str) -> Any:
     return convolve(x, kernel)
 
 
-def _leaky_convolution(x: Any, kernel: Any, bias: Any, strides: int, padding: str) -> Any:
+def _leaky_convolution(x: Tensor, kernel: Tensor, bias: Tensor, strides: int, padding: str) -> Tensor:
     """leaky ReLU(convolution + bias): one operation, as nothing but the result is used."""
 
     @differentiable
-    def convolve(x: Any, kernel: Any, bias: Any) -> Any:
+    def convolve(x: Tensor, kernel: Tensor, bias: Tensor) -> Differentiable:
         y = tf.nn.leaky_relu(tf.nn.bias_add(tf.nn.conv2d(x, kernel, strides, padding), bias), SLOPE)
 
-        def gradient(upstream: Any) -> Any:
+        def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
             inner = tf.raw_ops.LeakyReluGrad(gradients=upstream, features=y, alpha=SLOPE)  # y has the sign of its input
             return (
                 _input_gradient(x.shape, kernel, inner, strides, padding),
@@ -124,11 +124,11 @@ def _leaky_convolution(x: Any, kernel: Any, bias: Any, strides: int, padding: st
 
 
 @differentiable
-def _leaky_dense(x: Any, kernel: Any, bias: Any) -> Any:
+def _leaky_dense(x: Tensor, kernel: Tensor, bias: Tensor) -> Differentiable:
     """The same for rows (N, H)."""
     y = tf.nn.leaky_relu(tf.nn.bias_add(tf.matmul(x, kernel), bias), SLOPE)
 
-    def gradient(upstream: Any) -> Any:
+    def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
         inner = tf.raw_ops.LeakyReluGrad(gradients=upstream, features=y, alpha=SLOPE)
         of_kernel = tf.matmul(x, inner, transpose_a=True)
         return tf.matmul(inner, kernel, transpose_b=True), of_kernel, tf.raw_ops.BiasAddGrad(out_backprop=inner)
@@ -136,19 +136,19 @@ def _leaky_dense(x: Any, kernel: Any, bias: Any) -> Any:
     return y, gradient
 
 
-def _input_gradient(shape: Any, kernel: Any, upstream: Any, strides: int, padding: str) -> Any:
+def _input_gradient(shape: tf.TensorShape, kernel: Tensor, upstream: Tensor, strides: int, padding: str) -> Tensor:
     return tf.raw_ops.Conv2DBackpropInput(
         input_sizes=list(shape), filter=kernel, out_backprop=upstream, strides=[1, strides, strides, 1], padding=padding
     )
 
 
-def _kernel_gradient(x: Any, shape: Any, upstream: Any, strides: int, padding: str) -> Any:
+def _kernel_gradient(x: Tensor, shape: tf.TensorShape, upstream: Tensor, strides: int, padding: str) -> Tensor:
     return tf.raw_ops.Conv2DBackpropFilter(
         input=x, filter_sizes=list(shape), out_backprop=upstream, strides=[1, strides, strides, 1], padding=padding
     )
 
 
-def _leaky(layers: Mapping[str, Any], name: str, x: Any, factor: float = 1.0) -> Any:
+def _leaky(layers: Mapping[str, tf.keras.layers.Layer], name: str, x: Tensor, factor: float = 1.0) -> Tensor:
     """A convolution of x times a factor, and its leaky ReLU, in the precision of the layer."""
     layer = layers[name]
     x = _around(layers, name, tf.cast(x, layer.compute_dtype))
@@ -158,12 +158,12 @@ def _leaky(layers: Mapping[str, Any], name: str, x: Any, factor: float = 1.0) ->
         return _leaky_convolution(x, kernel, bias, layer.strides[0], layer.padding.upper())
 
 
-def _around(layers: Mapping[str, Any], name: str, x: Any) -> Any:
+def _around(layers: Mapping[str, tf.keras.layers.Layer], name: str, x: Tensor) -> Tensor:
     return layers[f"{name}_around"](x) if f"{name}_around" in layers else x
 
 
 class _Generator:
-    def __init__(self, network: Any, layers: Mapping[str, Any], cells: Cells) -> None:
+    def __init__(self, network: tf.keras.Model, layers: Mapping[str, tf.keras.layers.Layer], cells: Cells) -> None:
         self._layers, self._cells = layers, cells
         self._front = tf.keras.Model(network.input, [layers[n].output for n in _OF_GENERATOR], name="generator")
         noise = layers["cell_noise"]
@@ -173,7 +173,7 @@ class _Generator:
         self._heads = [layers[name] for name in ("shift", "width", "bend")]
         self._functions = [layers[name] for name in ("x1", "x1_layer", "x2", "x3", "maps")]
 
-    def __call__(self, latent: Any, training: bool = False) -> Seen:
+    def __call__(self, latent: Tensor, training: bool = False) -> Seen:
         """Latent (B, latentSize) -> generated showers."""
         primary, noise, *rest = (tf.cast(one, tf.float32) for one in self._front(latent, training=training))
         amplitude, offset, of_style, along_y, style, response = rest
@@ -198,15 +198,15 @@ class _Generator:
                 total = latent[:, 0] * (deposit.units / deposit.faintest) * tf.exp(response[:, 0])
                 return self._cells.deposited(maps, speckle, heads, bias, total)
 
-    def _weight(self, layer: str, name: str = "kernel") -> Any:
+    def _weight(self, layer: str, name: str = "kernel") -> Tensor:
         return tf.convert_to_tensor(getattr(self._layers[layer], name))
 
-    def _first_convolution(self, maps: Any, x: Any) -> Any:
+    def _first_convolution(self, maps: Tensor, x: Tensor) -> Tensor:
         maps, x = (_around(self._layers, "conv1", one) for one in (maps, x))
         with tf.name_scope("conv1"):
             return _convolution(maps, x, tf.cast(self._weight("conv1"), x.dtype), self._convolved[0].padding.upper())
 
-    def _maps(self, primary: Any, of_style: Any, amplitude: Any, along_y: Any, offset: Any) -> Any:
+    def _maps(self, primary: Tensor, of_style: Tensor, amplitude: Tensor, along_y: Tensor, offset: Tensor) -> Tensor:
         """`SeparableMaps` (B, X, Y, L). Layers come first until the end, so that each product of matrices is large."""
         rows, columns, depth = self._cells.shape
         hidden, terms = self._weight("x2").shape[0], self._weight("x3").shape[1]
@@ -223,7 +223,7 @@ class _Generator:
             x = tf.matmul(tf.reshape(x, (depth, -1, terms)), along_y[0] * terms**-0.5, transpose_b=True)
             return _layers_last(tf.reshape(x, (depth, -1, rows, columns)), offset)
 
-    def _functions_of_x(self, primary: Any) -> tuple[Any, Any]:
+    def _functions_of_x(self, primary: Tensor) -> tuple[Tensor, Tensor]:
         """The first dense layer along x without bias: what depends on the layer (L, B or 1, X, H), the rest (X, H)."""
         rows, _, depth = self._cells.shape
         kernel = self._weight("x1")
@@ -250,17 +250,19 @@ class _Generator:
 
 
 class _Discriminator:
-    def __init__(self, layers: Mapping[str, Any], cells: Cells) -> None:
+    def __init__(self, layers: Mapping[str, tf.keras.layers.Layer], cells: Cells) -> None:
         self._layers, self._cells = layers, cells
         self._convolutions = [layers[f"conv{number}"].name for number in (1, 2, 3)]
         self._judging = [layers[name] for name in ("features", "judgement", "real_fake", "energy", "sums", "depth")]
         self._outputs = with_gradient(self._measurements)
 
-    def __call__(self, showers: Seen, training: bool = False) -> dict[str, Any]:
+    def __call__(self, showers: Seen, training: bool = False) -> dict[str, Tensor]:
         """The outputs of the Keras network."""
         layers = self._layers
         with tf.name_scope("discriminator"):
-            measured = dict(zip(_MEASURED, self._outputs(showers.counts, showers.hits, *showers.sums)))
+            measured: dict[str, Tensor] = dict(
+                zip(_MEASURED, self._outputs(showers.counts, showers.hits, *showers.sums))
+            )
             first, *others = self._convolutions
             x = _leaky(layers, first, showers.logarithms, layers["half_logarithms"].factor)
             for name in others:
@@ -276,7 +278,7 @@ class _Discriminator:
                 **measured,
             }
 
-    def _measurements(self, counts: Any, hits: Any, along_x: Any, along_y: Any, *moments: Any) -> Any:
+    def _measurements(self, counts: Tensor, hits: Tensor, along_x: Tensor, along_y: Tensor, *moments: Tensor) -> Tensor:
         """The outputs of `_MEASURED`."""
         layers, angle = tf.reduce_sum(along_x, axis=1), self._layers["angle"]
         if not moments:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
@@ -17,7 +16,7 @@ def judged(cells: tf.Tensor, primaries: Mapping[str, tf.Tensor], data: Data) -> 
     return [cells, tf.concat(further, axis=1)] if further else cells
 
 
-def conditioned(shower: tf.Tensor, features: tf.Tensor, data: Data) -> tuple[Any, tf.Tensor]:
+def conditioned(shower: tf.Tensor, features: tf.Tensor, data: Data) -> tuple[tf.Tensor | list[tf.Tensor], tf.Tensor]:
     """Inputs of a discriminator, and its features (B, n) as they depend on the condition (`family.condition`).
 
     A feature f becomes f (1 + V c) with the condition c: a linear judgement of it is the projection of Miyato and

@@ -7,7 +7,7 @@ Showers are generated; tape 1: the discriminator is trained on real showers, tap
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -25,11 +25,11 @@ Outputs = dict[str, tf.Tensor]
 class Computed(NamedTuple):
     """How a training step computes the networks. What showers are between the two is a matter of the functions."""
 
-    generator: Callable[..., Any]
+    generator: Callable[..., tf.Tensor]
     """(latent, training) -> generated showers."""
-    discriminator: Callable[..., Any]
+    discriminator: Callable[..., Outputs]
     """(showers, and their condition where there is one, as `judged` gives both; training) -> outputs."""
-    showers: Callable[[tf.Tensor], Any]
+    showers: Callable[[tf.Tensor], tf.Tensor]
     """(B, X, Y, Z, 1) in network units -> showers."""
 
 
@@ -112,7 +112,7 @@ class _Tapes:
         inputs = self.step.family.latent(noise, {**micro.batch, "energy_gev": energy}, model, data)
         return self.computed.generator(inputs, training=training), targets
 
-    def update_discriminator(self, section: int, showers: Sequence[tuple[Any, Outputs]], *, real: bool) -> Losses:
+    def update_discriminator(self, section: int, showers: Sequence[tuple[tf.Tensor, Outputs]], *, real: bool) -> Losses:
         """One update of the discriminator; its losses. showers: for each micro-batch (B, X, Y, Z, 1), and targets."""
         train = self.run.train
 

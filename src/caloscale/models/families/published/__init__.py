@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from caloscale.errors import InvalidValueError
 from caloscale.models.families.family import FastForm, Networks, column, condition
@@ -12,6 +12,7 @@ from caloscale.spec import Data, Model, Run
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    from tensorflow.types.experimental import TensorLike
 
 
 class _Published(Gan):
@@ -66,7 +67,7 @@ class FixedAngle(_Published):
         """All but the condition."""
         return model.latent_size - data.condition_size
 
-    def latent(self, noise: Any, primaries: Mapping[str, Any], model: Model, data: Data) -> tf.Tensor:
+    def latent(self, noise: TensorLike, primaries: Mapping[str, TensorLike], model: Model, data: Data) -> tf.Tensor:
         """The angle is not used."""
         import tensorflow as tf
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
+from tensorflow import Tensor
 
 from caloscale.models.families.published.depth_blocks import BlockConvolution, Blocks, UpsampledBlocks
 from caloscale.models.layers.convolution import inference_block
@@ -51,12 +51,14 @@ class Stage:
         x, y, z = self.kernel.shape[:3]
         return x, y, z
 
-    def activated(self, x: Any) -> Any:
+    def activated(self, x: Tensor) -> Tensor:
         """Behind the activation."""
         return activated(x, self.slope)
 
 
-def merged(network: Any, precision: str = "float32", *, rounded_later: bool = False) -> Callable[[Any], Any]:
+def merged(
+    network: tf.keras.Model, precision: str = "float32", *, rounded_later: bool = False
+) -> Callable[[Tensor], Tensor]:
     """The function of a published generator, latent (B, latentSize) -> (B, X, Y, Z, 1), with the weights it has now.
 
     precision: float32 or bfloat16, of all that is behind the dense layer. Results are float32.
@@ -66,7 +68,7 @@ def merged(network: Any, precision: str = "float32", *, rounded_later: bool = Fa
     dense, shape, stages = _stages(network)
     weights, bias = (np.asarray(one) for one in dense.get_weights())
 
-    def generate(latent: Any) -> Any:
+    def generate(latent: Tensor) -> Tensor:
         x = tf.cast(tf.reshape(tf.matmul(latent, weights) + bias, (-1, *shape)), precision)
         blocks: Blocks | None = None
         for number, stage in enumerate(stages):
@@ -82,7 +84,7 @@ def merged(network: Any, precision: str = "float32", *, rounded_later: bool = Fa
     return generate
 
 
-def _stages(network: Any) -> tuple[Any, tuple[int, ...], list[Stage]]:
+def _stages(network: tf.keras.Model) -> tuple[tf.keras.layers.Dense, tuple[int, ...], list[Stage]]:
     """The dense layer, the shape behind it, and the convolutions."""
     layers = tf.keras.layers
     dense, shape = None, ()
@@ -121,7 +123,7 @@ def _stages(network: Any) -> tuple[Any, tuple[int, ...], list[Stage]]:
     return dense, shape, stages
 
 
-def _upsampled(x: Any, stage: Stage, behind: list[Stage]) -> tuple[Any, Blocks]:
+def _upsampled(x: Tensor, stage: Stage, behind: list[Stage]) -> tuple[Tensor, Blocks]:
     """From a volume to blocks: patches of the original positions, a product for each block, phases interleaved."""
     size = inference_block(stage.filters)
     rows, columns, depth = (int(n) for n in x.shape[1:4])
@@ -148,7 +150,7 @@ def _upsampled(x: Any, stage: Stage, behind: list[Stage]) -> tuple[Any, Blocks]:
     return x[:, :, : form.x.output, : form.y.output], form.output
 
 
-def _in_blocks(x: Any, blocks: Blocks, stage: Stage, behind: list[Stage]) -> tuple[Any, Blocks]:
+def _in_blocks(x: Tensor, blocks: Blocks, stage: Stage, behind: list[Stage]) -> tuple[Tensor, Blocks]:
     form = BlockConvolution(blocks, stage.sizes[2], stage.pad[2])
     if form.behind < 0:
         x = x[:, : form.behind]
@@ -162,7 +164,7 @@ def _in_blocks(x: Any, blocks: Blocks, stage: Stage, behind: list[Stage]) -> tup
         mask = np.ones((1, blocks.size))  # nothing reads the other places
     one = stage.scale is None and bool(mask.all())
 
-    def of_channels(values: NDArray[np.floating]) -> Any:
+    def of_channels(values: NDArray[np.floating]) -> Tensor:
         return _like(x, (mask[:, :, None] * values).reshape(1, len(mask), 1, 1, -1))
 
     if not one:
@@ -172,7 +174,7 @@ def _in_blocks(x: Any, blocks: Blocks, stage: Stage, behind: list[Stage]) -> tup
     return x, form.output
 
 
-def _plain(x: Any, stage: Stage, rounded_later: bool) -> Any:
+def _plain(x: Tensor, stage: Stage, rounded_later: bool) -> Tensor:
     before = behind = stage.pad
     if stage.same:
         before, behind = (triple((width - more) // 2 for width in stage.sizes) for more in (1, 0))
@@ -187,7 +189,7 @@ def _plain(x: Any, stage: Stage, rounded_later: bool) -> Any:
     return x
 
 
-def _volume(x: Any, blocks: Blocks) -> Any:
+def _volume(x: Tensor, blocks: Blocks) -> Tensor:
     """(B, blocks, X, Y, T C) -> (B, X, Y, Z, C)."""
     _, count, rows, columns, channels = x.shape
     x = tf.reshape(x, (-1, count, rows, columns, blocks.size, channels // blocks.size))
@@ -206,6 +208,6 @@ def _phase(size: int, behind: list[Stage]) -> int:
     return min(size - 1, zeros)
 
 
-def _like(x: Any, values: NDArray[np.floating]) -> NDArray[Any]:
+def _like(x: Tensor, values: NDArray[np.floating]) -> NDArray[np.floating]:
     """In the precision of x."""
     return np.asarray(values, x.dtype.as_numpy_dtype)
