@@ -23,6 +23,7 @@ from caloscale.cluster.api.crd import COLUMNS, custom_resource_definition
 from caloscale.operator.context import EVENTS
 from caloscale.operator.metrics import Metrics, RunsCollector
 from caloscale.operator.store import Store
+from caloscale.planning.billing.usage import RunUse
 from caloscale.spec import Run, SolverRun
 from caloscale.stages.solving import SolverSummary
 from caloscale.stages.summary import Summary
@@ -278,7 +279,8 @@ def results() -> str:
         "(../schema/solver-summary.schema.json))."
     )
     solver = blocks_page("SolverSummary", cell(SolverSummary.__doc__ or ""), SolverSummary, defaults=False)
-    return f"{blocks_page('Results of a run', text, Summary, defaults=False)}\n\n#{solver}"
+    use = blocks_page("RunUse", f"{cell(RunUse.__doc__ or '')} This is the file `usage.json`.", RunUse, defaults=True)
+    return f"{blocks_page('Results of a run', text, Summary, defaults=False)}\n\n#{solver}\n\n#{use}"
 
 
 def metrics() -> str:

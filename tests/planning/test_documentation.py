@@ -3,8 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = DOCS / "planning.md"
+PAGE = Path(__file__).parents[2] / "docs" / "planning.md"
 
 
 def test_the_worked_example_runs_and_gives_what_it_promises(capsys):
@@ -32,19 +31,3 @@ def test_figures_of_the_page_are_those_of_the_code():
     assert f"residual scatter ({fit_steps(v100, network).scatter:.1%} on V100 at GKE)" in text
     for score in compare_forms(v100, network, fitted_up_to=32):
         assert f"| {score.leave_one_out:.1%} | {score.held_out:.1%} |" in text
-
-
-def test_the_page_describes_every_field_of_a_usage_file():
-    from pydantic.alias_generators import to_camel
-
-    from caloscale.planning.billing.usage import Attempt, MeasuredTraining, NodeUse, RunUse
-
-    rows = re.findall(r"^\| `(\S+)` \|", (DOCS / "bill.md").read_text(encoding="utf-8"), re.MULTILINE)
-    for block, place in (
-        (RunUse, ""),
-        (Attempt, "attempts[]."),
-        (NodeUse, "attempts[].nodes[]."),
-        (MeasuredTraining, "observed."),
-    ):
-        for field in block.model_fields:
-            assert place + to_camel(field) in rows

@@ -51,17 +51,17 @@ class Attempt(Block):
     nodes: tuple[NodeUse, ...] = Field(min_length=1)
     """Nodes that were held."""
     training_seconds: float = Field(default=0, ge=0)
-    """Steps whose work was kept, s of wall time."""
+    """Steps whose work was kept, s of wall time, with comparisons and saving; on a cluster steps x mean step."""
     evaluation_seconds: float = Field(default=0, ge=0)
-    """Test passes, s."""
+    """Test passes, s; on a cluster not timed."""
     shower_seconds: float = Field(default=0, ge=0)
-    """Simulating and preparing showers, s."""
+    """Simulating and preparing showers, s; on a cluster by worker 0, not in steps of a pipeline."""
     validation_seconds: float = Field(default=0, ge=0)
-    """Comparing the trained generator with Monte Carlo, s."""
+    """Comparing the trained generator with Monte Carlo, s; as showerSeconds."""
     start_up_seconds: float = Field(default=0, ge=0)
-    """Building, tracing, first step, s."""
+    """Start of the training to the end of its first step, s."""
     waiting_seconds: float = Field(default=0, ge=0)
-    """Waiting for peers and machines while paying, s."""
+    """First node to last worker, s."""
     lost_seconds: float = Field(default=0, ge=0)
     """Steps since the last checkpoint that were lost in an interruption, s."""
     used_share: float = Field(default=1, gt=0, le=1)
@@ -122,15 +122,15 @@ class RunUse(Block):
     name: str = Field(min_length=1)
     """Name of the run."""
     day: dt.date
-    """Day for which prices are taken."""
+    """Day for which prices are taken; on a cluster that of the first launch."""
     attempts: tuple[Attempt, ...] = Field(min_length=1)
     """First start and restarts."""
     own_machine: bool = False
     """It ran on a machine of one's own: the nodes are what its seconds are priced as."""
     epochs: float = Field(ge=0)
-    """Epochs that were completed."""
+    """Epochs that were done, with the fraction of the running one."""
     slower_than_aligned: float = Field(default=0, ge=0)
-    """Step over that of the aligned layout, minus 1 (the planner's `slowerThanBest`, or measured)."""
+    """Step over that of the aligned layout, minus 1, as the plan of the placement predicts."""
     observed: MeasuredTraining | None = None
     """What the training measured, for later plans."""
 
