@@ -1,9 +1,11 @@
 """The steps that all pipelines share: the run configuration decides where the training runs."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kfp import dsl
 
+from caloscale.stages.pipeline_run import RUN_VARIABLE
 from components.cost_report.component import cost_report
 from components.gate.component import gate
 from components.plan.component import plan
@@ -42,43 +44,45 @@ HEAVY = Resources("1", "4Gi", "16", "32Gi")
 """Simulation (a process of a quarter GiB per core), shards, a training in its step, validation."""
 
 
-def chain(run: Any, workspace: Any, fail_unless_accepted: Any = False, *, here: bool = False) -> None:
+def chain(form: Mapping[str, Any], fail_unless_accepted: Any = False, *, here: bool = False) -> None:
     """Plan, showers, training, validation, and at exit report and bill, also when one of them failed.
 
-    fail_unless_accepted: a model that is not accepted fails the run. here: on one's own machine a step is not tried
-    again (what fails there fails again, after a wait), and the training stays in its step, whatever the run
-    configuration contains.
+    form: the entries of `FORM` with run, workspace and resume. fail_unless_accepted: a model that is not accepted fails
+    the run. here: on one's own machine a step is not tried again (what fails there fails again, after a wait), and the
+    training stays in its step, whatever the run configuration contains.
     """
-    pipeline_id = "" if here else dsl.PIPELINE_JOB_ID_PLACEHOLDER
-    bill = cost_report(run=run, workspace=workspace, pipeline_id=pipeline_id).set_display_name("Report and bill")
+    bill = cost_report(workspace=form["workspace"], resume=form["resume"]).set_display_name("Report and bill")
     bill.set_caching_options(False)
     if not here:
-        limit(bill, LIGHT)
+        in_cluster(bill, LIGHT)
     with dsl.ExitHandler(bill, name="Run"):
-        judged = steps(run, workspace, pipeline_id, here=here)
+        judged = steps(form, here=here)
         if not here:  # Kubeflow's local runner has no conditions
             show_verdict(judged, fail_unless_accepted)
 
 
-def steps(run: Any, workspace: Any, pipeline_id: Any, *, here: bool = False) -> Any:
-    """Plan, showers, training and validation, which is returned. pipeline_id: names the TrainingRun."""
-    planned = plan(run=run, workspace=workspace).set_display_name("Plan machines")
+def steps(form: Mapping[str, Any], *, here: bool = False) -> Any:
+    """Plan, showers, training and validation, which is returned.
+
+    Simulation and preparation are given what their results depend on and nothing else, as it is the key by which the
+    server finds them in its cache.
+    """
+    planned = plan(**form).set_display_name("Plan machines")
     planned.set_caching_options(False)  # prices are those of the day
-    simulated = simulate(run=run, workspace=workspace).set_display_name("Simulate showers")
-    simulated.after(planned)  # a run that is refused, for its budget for example, simulates nothing
-    prepared = preprocess(run=run, workspace=workspace, showers=simulated.outputs["showers"])
-    prepared.set_display_name("Prepare showers")
+    run, folder, workspace = planned.outputs["configuration"], planned.outputs["folder"], form["workspace"]
+    simulated = simulate(simulation=planned.outputs["simulation"], workspace=workspace)
+    simulated.set_display_name("Simulate showers")
+    data, showers = planned.outputs["data"], simulated.outputs["showers"]
+    prepared = preprocess(data=data, workspace=workspace, showers=showers).set_display_name("Prepare showers")
     dataset = prepared.outputs["dataset"]
-    trained = train(run=run, workspace=workspace, pipeline_id=pipeline_id, dataset=dataset)
-    trained.set_display_name("Train").after(planned)
-    trained.set_caching_options(False)  # what is done is in the workspace, and another run has another id
-    judged = validate(run=run, workspace=workspace, dataset=dataset, trained=trained.outputs["trained"])
+    trained = train(run=run, folder=folder, dataset=dataset).set_display_name("Train")
+    trained.set_caching_options(False)  # what is done is in the folder of the run, which is another each time
+    judged = validate(run=run, folder=folder, dataset=dataset, trained=trained.outputs["trained"])
     judged.set_display_name("Validate against Monte Carlo")
-    judged.set_caching_options(False)  # a key holds the id of the trained artifact, which is another each time
+    judged.set_caching_options(False)
     if not here:
         for task in (planned, simulated, prepared, trained, judged):
-            task.set_retry(RETRIES[task.name], "60s", 2.0, LONGEST_RETRY)
-            limit(task, LIGHT if task is planned else HEAVY)
+            in_cluster(task, LIGHT if task is planned else HEAVY, retries=RETRIES[task.name])
     return judged
 
 
@@ -89,7 +93,7 @@ def show_verdict(judged: Any, fail_unless_accepted: Any) -> None:
     def shown(name: str) -> None:
         task = gate(decision=decision, fail_unless_accepted=fail_unless_accepted, verdict=verdict)
         task.set_display_name(name).set_caching_options(False)
-        limit(task, LIGHT)
+        in_cluster(task, LIGHT)
 
     with dsl.If(decision == "accepted", name="Accepted"):
         shown("Accepted")
@@ -99,7 +103,13 @@ def show_verdict(judged: Any, fail_unless_accepted: Any) -> None:
         shown("Undecided or not assessed")
 
 
-def limit(task: Any, resources: Resources) -> None:
-    """Requests and limits of the pod of a step."""
+def in_cluster(task: Any, resources: Resources, retries: int = 0) -> None:
+    """Requests and limits of the pod of a step, tries again, and the id of the pipeline run in its environment."""
     task.set_cpu_request(resources.cpu).set_memory_request(resources.memory)
     task.set_cpu_limit(resources.cpu_limit).set_memory_limit(resources.memory_limit)
+    if retries:
+        task.set_retry(retries, "60s", 2.0, LONGEST_RETRY)
+    # As kfp-kubernetes' use_field_path_as_env writes it. Kubeflow Pipelines labels the pods of a run with its id.
+    task.platform_config["kubernetes"] = {
+        "fieldPathAsEnv": [{"name": RUN_VARIABLE, "fieldPath": "metadata.labels['pipeline/runid']"}]
+    }

@@ -30,7 +30,7 @@ def run_here(given: argparse.Namespace, build: Callable[..., Any]) -> int:
         return error.exit_code
 
     try:
-        if not _run(build(here=True), folder, spec.dump_run(run)):
+        if not _run(build(here=True), folder, run):
             return 130
     finally:
         stages.point_latest(folder)
@@ -48,7 +48,7 @@ def solve_here(given: argparse.Namespace, build: Callable[..., Any]) -> int:
     except CaloscaleError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    if not _run(build(here=True), folder, spec.dump_run(run)):
+    if not _run(build(here=True), folder, run):
         return 130
     failed = next((record for record in read_records(folder).values() if record.outcome != "succeeded"), None)
     if failed is not None:
@@ -58,7 +58,7 @@ def solve_here(given: argparse.Namespace, build: Callable[..., Any]) -> int:
     return 0
 
 
-def _run(pipeline: Callable[..., Any], folder: Path, run: str) -> bool:
+def _run(pipeline: Callable[..., Any], folder: Path, run: spec.AnyRun) -> bool:
     """Run a pipeline with a workspace on this machine; whether it was not stopped by Ctrl-C."""
     log = folder / "pipeline.log"
     print(f"run {folder.name}: {folder}, log {log}", flush=True)
@@ -73,7 +73,8 @@ def _run(pipeline: Callable[..., Any], folder: Path, run: str) -> bool:
     )
     try:
         with log.open("a", encoding="utf-8") as kept, contextlib.redirect_stdout(PipelineLog(sys.stdout, kept)):
-            pipeline(workspace=str(folder), run=run)
+            given = {"preset": ""} if isinstance(run, spec.Run) else {}  # the whole configuration is in run
+            pipeline(workspace=str(folder), run=run.model_dump(mode="json", by_alias=True), **given)
     except KeyboardInterrupt:
         print(f"\nstopped; the same command with --name {folder.name} resumes it", file=sys.stderr)
         return False

@@ -17,18 +17,22 @@ from kfp import compiler, dsl
 
 from caloscale.errors import CaloscaleError
 from caloscale.planning.catalogue.prices import today
+from caloscale.spec import EMPTY_FORM
+from caloscale.stages.pipeline_run import HERE
 from caloscale.studies.measures import Context
 from caloscale.studies.runner import runs_of
 from caloscale.studies.sweep import Study, load_study, parse_changes
 from components.cost_report.component import cost_report
-from pipelines.chain import LIGHT, limit, steps
+from pipelines.chain import LIGHT, in_cluster, steps
 
 PARALLEL = 4
 
 
 def build(study: Study, context: Context, parallel: int = PARALLEL) -> Any:
     """The pipeline of a study, with at most so many points at a time. Raises ConfigurationError without whole runs."""
-    points = [{"point": name, "run": run.model_dump_json(by_alias=True)} for name, run in runs_of(study, context)]
+    points = [
+        {"point": name, "run": run.model_dump(mode="json", by_alias=True)} for name, run in runs_of(study, context)
+    ]
 
     @dsl.pipeline(name=f"study-{study.name}", display_name=study.title, description=study.about or study.title)
     def run_study(workspace: str) -> None:
@@ -38,13 +42,13 @@ def build(study: Study, context: Context, parallel: int = PARALLEL) -> Any:
             workspace: gs://bucket/prefix in which each point has a folder. The same workspace resumes the study.
         """
         with dsl.ParallelFor(items=points, parallelism=parallel, name="Points") as item:
-            # The id of the pipeline run is not enough: each point is a TrainingRun of its own.
-            pipeline_id, folder = f"{dsl.PIPELINE_JOB_ID_PLACEHOLDER}-{item.point}", f"{workspace}/points/{item.point}"
-            judged = steps(item.run, folder, pipeline_id)
-            bill = cost_report(run=item.run, workspace=folder, pipeline_id=pipeline_id)
+            item.run.channel_type = "Dict"  # the compiler takes the values of a loop for texts
+            form = {**EMPTY_FORM, "run": item.run, "workspace": f"{workspace}/points/{item.point}", "resume": HERE}
+            judged = steps(form)
+            bill = cost_report(workspace=form["workspace"], resume=HERE)
             bill.set_display_name("Report and bill").set_caching_options(False)
             bill.after(judged).ignore_upstream_failure()
-            limit(bill, LIGHT)
+            in_cluster(bill, LIGHT)
 
     return run_study
 

@@ -14,10 +14,10 @@ from kfp import compiler, dsl
 from components.cost_report.component import cost_report
 from components.solve.component import solve
 from components.validate_solution.component import validate_solution
-from pipelines.chain import HEAVY, LIGHT, LONGEST_RETRY, RETRIES, limit
+from pipelines.chain import HEAVY, LIGHT, RETRIES, in_cluster
 
 NAME = "solve-inverse-problem"
-DEFAULT = "solver: {preset: proxy}"
+DEFAULT = {"solver": {"preset": "proxy"}}
 
 
 def build(here: bool = False) -> Any:
@@ -28,28 +28,30 @@ def build(here: bool = False) -> Any:
         display_name="Solve an inverse problem",
         description="Find parameters whose events look like measured ones, compare with the truth, report and bill.",
     )
-    def solve_inverse_problem(workspace: str, run: str = DEFAULT) -> None:
+    def solve_inverse_problem(run: dict = DEFAULT, workspace: str = "", resume: str = "") -> None:
         """Solve an inverse problem on several ranks of one pod.
 
         Args:
-            workspace: gs://bucket/prefix in which the run keeps records and checkpoints (or the path of a volume that
-                all steps mount). The same workspace and run configuration resume the run.
-            run: The run configuration, as YAML or JSON. Its block solver names the problem, the optimiser, and the
-                number of ranks, which are processes of the step.
+            run: The run configuration. Its block solver names the problem, the optimiser, and the number of ranks,
+                which are processes of the step.
+            workspace: gs://bucket/prefix in which each run has a folder, named after its id, with records, checkpoints
+                and report (or the path of a volume that all steps mount). Empty: beside the artifacts of the run.
+            resume: Id of an earlier run in the same workspace to continue, with the same run configuration. Empty: a
+                new run.
         """
-        bill = cost_report(run=run, workspace=workspace, pipeline_id="").set_display_name("Report and bill")
+        bill = cost_report(workspace=workspace, resume=resume).set_display_name("Report and bill")
         bill.set_caching_options(False)
         if not here:
-            limit(bill, LIGHT)
+            in_cluster(bill, LIGHT)
         with dsl.ExitHandler(bill, name="Run"):
-            solved = solve(run=run, workspace=workspace).set_display_name("Solve")
-            judged = validate_solution(run=run, workspace=workspace, generators=solved.outputs["generators"])
+            solved = solve(run=run, workspace=workspace, resume=resume).set_display_name("Solve")
+            generators = solved.outputs["generators"]
+            judged = validate_solution(run=run, folder=solved.outputs["folder"], generators=generators)
             judged.set_display_name("Compare with the truth")
             for task, resources in ((solved, HEAVY), (judged, LIGHT)):
                 task.set_caching_options(False)  # what is done is in the workspace
                 if not here:
-                    task.set_retry(RETRIES[task.name], "60s", 2.0, LONGEST_RETRY)
-                    limit(task, resources)
+                    in_cluster(task, resources, retries=RETRIES[task.name])
 
     return solve_inverse_problem
 

@@ -6,44 +6,88 @@ python -m pipelines.train_calorimeter_gan --on-cluster --compile OUT.yaml      #
 """
 
 import argparse
+import inspect
+import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kfp import compiler, dsl
 
+from caloscale.spec import FORM
 from pipelines.chain import chain
 
-DEFAULTS = {
-    "train-calorimeter-gan": "model: {preset: compact}",
-    "train-on-cluster": "{model: {preset: variable-angle}, hardware: {}}",
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "train-calorimeter-gan": {"preset": "compact", "run": {}},
+    "train-on-cluster": {"preset": "variable-angle", "run": {"hardware": {}}},
 }
-"""Default run configuration of the pipeline by the name under which it is compiled."""
+"""What a form begins with, by the name under which the pipeline is compiled."""
+EXAMPLE = {"data": {"showers": 3000}, "train": {"maxMinutes": 20}}
+"""For the entry run, to paste."""
+OTHERS: Mapping[str, tuple[type, Any, str]] = {
+    "run": (
+        dict,
+        {},
+        "Everything else of the run configuration, beneath the entries of the form, as JSON. With a block hardware the "
+        "training becomes a TrainingRun on the machines that it names, or, when it is empty, that the planner chooses; "
+        "without one, and without accelerator, nodes and capacity_type, it runs in its step.",
+    ),
+    "workspace": (
+        str,
+        "",
+        "gs://bucket/prefix in which each run has a folder, named after its id, with records, checkpoints and report "
+        "(or the path of a volume that all steps mount). Empty: beside the artifacts of the run.",
+    ),
+    "resume": (
+        str,
+        "",
+        "Id of an earlier run in the same workspace, whose folder is continued, with the same networks and data. "
+        "Empty: a new run, also of a clone and of each run of a schedule.",
+    ),
+    "fail_unless_accepted": (
+        bool,
+        False,
+        "Fail the run unless its model is accepted. Otherwise a rejected model is a run that succeeded, with a step "
+        '"Rejected" in its graph.',
+    ),
+}
+"""Entries of the form beside `FORM`: type, default, description."""
 
 
 def build(here: bool = False, name: str = "train-calorimeter-gan") -> Any:
     """The pipeline; `here`: as one runs it on one's own machine. name: of `DEFAULTS`."""
+    entries = {key: (field.kind, field.empty, field.description) for key, field in FORM.items()}
+    entries |= OTHERS
+    defaults = {key: DEFAULTS[name].get(key, default) for key, (_, default, _) in entries.items()}
 
-    @dsl.pipeline(
-        name=name,
-        display_name="Train a calorimeter GAN",
-        description="Simulate or read showers, train the 3DGAN, validate it against Monte Carlo, report and bill.",
+    def train_calorimeter_gan(*given: Any) -> None:
+        form = dict(zip(entries, given, strict=True))
+        chain(form, form.pop("fail_unless_accepted"), here=here)
+
+    train_calorimeter_gan.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=defaults[key], annotation=kind)
+            for key, (kind, _, _) in entries.items()
+        ]
     )
-    def train_calorimeter_gan(workspace: str, run: str = DEFAULTS[name], fail_unless_accepted: bool = False) -> None:
-        """Train a calorimeter GAN and judge it.
+    described = "\n".join(f"    {key}: {text}" for key, (_, _, text) in entries.items())
+    train_calorimeter_gan.__doc__ = f"Train a calorimeter GAN and judge it.\n\nArgs:\n{described}"
+    pipeline = dsl.pipeline(name=name, display_name="Train a calorimeter GAN", description=_description(entries))
+    return pipeline(train_calorimeter_gan)
 
-        Args:
-            workspace: gs://bucket/prefix in which the run keeps records, checkpoints and the report (or the path of a
-                volume that all steps mount). The same workspace and run configuration resume the run.
-            run: The run configuration, as YAML or JSON. Without a hardware block the training runs in its step; with
-                one it becomes a TrainingRun on the machines that the block names, or, when it is empty, that the
-                planner chooses.
-            fail_unless_accepted: Fail the run unless its model is accepted. Otherwise a rejected model is a run that
-                succeeded, with a step "Rejected" in its graph.
-        """
-        chain(run, workspace, fail_unless_accepted, here=here)
 
-    return train_calorimeter_gan
+def _description(entries: Mapping[str, tuple[type, Any, str]]) -> str:
+    """What the UI shows beside the form, which has names alone: the first sentence about each entry."""
+    lines = [f"{key}: {text.partition('. ')[0].removesuffix('.')}." for key, (_, _, text) in entries.items()]
+    return "\n".join(
+        [
+            "Simulate or read showers, train the networks, validate them against Monte Carlo, report and bill.",
+            "The entries of the form; empty, 0 and -1 mean: as in run, or else in the preset.",
+            *lines,
+            f"An example for run: {json.dumps(EXAMPLE)}",
+        ]
+    )
 
 
 def compile_pipeline(path: Path, name: str = "train-calorimeter-gan") -> None:

@@ -6,12 +6,12 @@ from components import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
-def preprocess(run: str, workspace: str, showers: dsl.Input[dsl.Dataset], dataset: dsl.Output[dsl.Dataset]) -> None:
+def preprocess(data: str, workspace: str, showers: dsl.Input[dsl.Dataset], dataset: dsl.Output[dsl.Dataset]) -> None:
     """Select, re-bin and compress showers, split off the validation showers, and write TFRecord shards.
 
     Args:
-        run: The run configuration, as YAML or JSON.
-        workspace: Folder or gs://bucket/prefix in which the run keeps its records.
+        data: What the shards depend on in the block data of the run configuration, as JSON.
+        workspace: Folder or gs://bucket/prefix with the folders of runs. Empty: beside the artifacts of the run.
         showers: Simulated showers; not used when the run configuration names other data.
         dataset: TFRecord shards and their manifest.
     """
@@ -20,5 +20,6 @@ def preprocess(run: str, workspace: str, showers: dsl.Input[dsl.Dataset], datase
     from caloscale import errors, spec, stages
 
     errors.show_message_alone()
-    manifest = stages.preprocess(spec.parse_run(run), workspace, Path(showers.path), Path(dataset.path))
+    block, folder = spec.Data.model_validate_json(data), stages.own_folder(workspace, dataset.uri)
+    manifest = stages.preprocess(block, folder, Path(showers.path), Path(dataset.path))
     dataset.metadata.update(source=manifest.source, **manifest.splits)

@@ -6,15 +6,15 @@ from components import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
-def simulate(run: str, workspace: str, showers: dsl.Output[dsl.Dataset]) -> None:
+def simulate(simulation: str, workspace: str, showers: dsl.Output[dsl.Dataset]) -> None:
     """Simulate calorimeter showers with Geant4, as the run configuration describes.
 
     Finished files are kept in a cache and not simulated again. When the run configuration names other data,
     nothing is simulated.
 
     Args:
-        run: The run configuration, as YAML or JSON.
-        workspace: Folder or gs://bucket/prefix in which the run keeps its records.
+        simulation: What the showers depend on in the block data of the run configuration, as JSON.
+        workspace: Folder or gs://bucket/prefix with the folders of runs. Empty: beside the artifacts of the run.
         showers: HDF5 files of showers in the published layout.
     """
     from pathlib import Path
@@ -22,6 +22,7 @@ def simulate(run: str, workspace: str, showers: dsl.Output[dsl.Dataset]) -> None
     from caloscale import errors, spec, stages
 
     errors.show_message_alone()
-    record = stages.simulate(spec.parse_run(run), workspace, Path(showers.path))
+    data, folder = spec.Data.model_validate_json(simulation), stages.own_folder(workspace, showers.uri)
+    record = stages.simulate(data, folder, Path(showers.path))
     if record is not None:
         showers.metadata.update(source=record.source, showers=record.showers)

@@ -1,5 +1,7 @@
 """Kubeflow component: find the parameters whose events look like the measured ones."""
 
+from typing import NamedTuple
+
 from kfp import dsl
 
 from components import IMAGE
@@ -7,24 +9,29 @@ from components import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def solve(
-    run: str,
+    run: dict,
     workspace: str,
+    resume: str,
     generators: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
-) -> None:
+) -> NamedTuple("Begun", [("folder", str)]):
     """Solve an inverse problem on several ranks; an interrupted step resumes from the newest save of all ranks.
 
     Args:
-        run: The run configuration with a block solver, as YAML or JSON.
-        workspace: Folder or gs://bucket/prefix in which the run keeps its records.
+        run: The run configuration with a block solver.
+        workspace: Folder or gs://bucket/prefix with the folders of runs. Empty: beside the artifacts of the run.
+        resume: Folder in the workspace to continue; empty: a new one, named after the id of the pipeline run.
         generators: Time-stamped checkpoints of the generator of each rank.
         metrics: Seconds of an epoch and of its exchange, analysis rate, stale and dropped gradients.
+        folder: Folder or gs://bucket/prefix of the run.
     """
     from pathlib import Path
 
     from caloscale import errors, spec, stages
 
     errors.show_message_alone()
-    summary = stages.solve(spec.parse_solver_run(run), workspace, Path(generators.path))
+    with stages.begun("solve", workspace, resume, generators.uri) as folder:
+        summary = stages.solve(spec.build_solver_run(run), folder, Path(generators.path))
     for name, value in summary.metrics.items():
         metrics.log_metric(name, value)
+    return (folder,)

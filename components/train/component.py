@@ -8,8 +8,7 @@ from components import IMAGE
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def train(
     run: str,
-    workspace: str,
-    pipeline_id: str,
+    folder: str,
     dataset: dsl.Input[dsl.Dataset],
     trained: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
@@ -20,9 +19,8 @@ def train(
     TrainingRun of a cancelled step is suspended, after a checkpoint.
 
     Args:
-        run: The run configuration, as YAML or JSON.
-        workspace: Folder or gs://bucket/prefix in which the run keeps its records and checkpoints; workers see it too.
-        pipeline_id: Id of the pipeline run; it names the TrainingRun. Empty: train in this step.
+        run: The resolved run configuration, as JSON.
+        folder: Folder or gs://bucket/prefix of the run, with its records and checkpoints; workers see it too.
         dataset: TFRecord shards and their manifest.
         trained: The trained networks with their card.
         metrics: Steps, showers per second, times; of a TrainingRun also attempts and money.
@@ -34,10 +32,10 @@ def train(
 
     errors.show_message_alone()
     configuration, shards, model = spec.parse_run(run), Path(dataset.path), Path(trained.path)
-    if configuration.hardware is None or not pipeline_id:
-        figures = stages.train(configuration, workspace, shards, model).metrics
+    if configuration.hardware is None or stages.run_id() is None:
+        figures = stages.train(configuration, folder, shards, model).metrics
     else:
-        places = {"workspace": workspace, "dataset": dataset.uri, "shards": shards, "model": model}
-        figures = step.metrics_of(step.train_on_cluster(configuration, step=pipeline_id, **places))
+        places = {"workspace": folder, "dataset": dataset.uri, "shards": shards, "model": model}
+        figures = step.metrics_of(step.train_on_cluster(configuration, step=f"{stages.run_id()} {folder}", **places))
     for name, value in figures.items():
         metrics.log_metric(name, value)

@@ -1,5 +1,7 @@
 """Kubeflow component: compare generated showers with Monte Carlo."""
 
+from typing import NamedTuple
+
 from kfp import dsl
 
 from components import IMAGE
@@ -8,20 +10,19 @@ from components import IMAGE
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def validate(
     run: str,
-    workspace: str,
+    folder: str,
     dataset: dsl.Input[dsl.Dataset],
     trained: dsl.Input[dsl.Model],
     model: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
     roc: dsl.Output[dsl.ClassificationMetrics],
     verdict: dsl.Output[dsl.Markdown],
-    decision: dsl.OutputPath(str),
-) -> None:
+) -> NamedTuple("Judged", [("decision", str)]):
     """Generate showers, compare them with held-out Monte Carlo, and decide by the gates whether the model is accepted.
 
     Args:
-        run: The run configuration, as YAML or JSON.
-        workspace: Folder or gs://bucket/prefix in which the run keeps its records.
+        run: The resolved run configuration, as JSON.
+        folder: Folder or gs://bucket/prefix of the run, with its records.
         dataset: TFRecord shards and their manifest.
         trained: The trained networks.
         model: The networks with their verdict (verdict.json); only the reasons when they are rejected.
@@ -35,7 +36,7 @@ def validate(
     from caloscale import errors, spec, stages
 
     errors.show_message_alone()
-    outcome = stages.validate(spec.parse_run(run), workspace, Path(dataset.path), Path(trained.path), Path(model.path))
+    outcome = stages.validate(spec.parse_run(run), folder, Path(dataset.path), Path(trained.path), Path(model.path))
     model.metadata["decision"] = outcome.decision
     model.metadata["released"] = outcome.decision == "accepted"
     for name, value in outcome.metrics.items():
@@ -43,4 +44,4 @@ def validate(
     if outcome.roc is not None:
         roc.log_roc_curve(*outcome.roc)
     Path(verdict.path).write_text(outcome.verdict, encoding="utf-8")
-    Path(decision).write_text(outcome.decision, encoding="utf-8")
+    return (outcome.decision,)

@@ -7,8 +7,8 @@ from components import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def validate_solution(
-    run: str,
-    workspace: str,
+    run: dict,
+    folder: str,
     generators: dsl.Input[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
     residuals: dsl.Output[dsl.Markdown],
@@ -16,8 +16,8 @@ def validate_solution(
     """Compute residuals of the parameters and the spread of the ranks' generators, where the truth is known.
 
     Args:
-        run: The run configuration with a block solver, as YAML or JSON.
-        workspace: Folder or gs://bucket/prefix in which the run keeps its records.
+        run: The run configuration with a block solver.
+        folder: Folder or gs://bucket/prefix of the run, with its records.
         generators: Time-stamped checkpoints of the generator of each rank.
         metrics: Residual of each parameter, and the mean of their absolute values.
         residuals: The residuals as a table.
@@ -27,7 +27,7 @@ def validate_solution(
     from caloscale import errors, spec, stages
 
     errors.show_message_alone()
-    values, table = stages.validate_solution(spec.parse_solver_run(run), workspace, Path(generators.path))
+    values, table = stages.validate_solution(spec.build_solver_run(run), folder, Path(generators.path))
     for name, value in values.items():
         metrics.log_metric(name, value)
     Path(residuals.path).write_text(table, encoding="utf-8")

@@ -20,6 +20,7 @@ from caloscale.client.step import (
 from caloscale.errors import Terminated
 from caloscale.planning.billing.usage import RunUse
 from caloscale.spec import load_run
+from caloscale.stages.workspace import keep_configuration
 from caloscale.status import RunCost, RunProgress, RunStatus
 from caloscale.storage.objects import download
 from tests.client.server import Server, seen
@@ -155,8 +156,8 @@ def test_the_use_of_a_terminated_run_is_recorded_at_exit(tmp_path: Path) -> None
     }
     raw["status"] |= {"placement": PLACED, "attempts": [attempt]}
     server: Any = Server(raw)
-    run = load_run(preset="variable-angle", overrides=["hardware.count=2"])
-    record_use(run, step="run-7", workspace=str(tmp_path), connection=server, namespace="physics")
+    keep_configuration(load_run(preset="variable-angle", overrides=["hardware.count=2"]), tmp_path)
+    record_use(step="run-7", workspace=str(tmp_path), connection=server, namespace="physics")
     use = RunUse.model_validate_json((tmp_path / "usage.json").read_text())
     assert not use.own_machine
     assert sum(n.nodes * n.seconds for a in use.attempts for n in a.nodes) == pytest.approx(2 * 3600)
@@ -164,6 +165,6 @@ def test_the_use_of_a_terminated_run_is_recorded_at_exit(tmp_path: Path) -> None
 
 def test_without_a_cluster_the_report_is_made_all_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     server: Any = Server(OSError("no route to host"))
-    run = load_run(preset="variable-angle", overrides=["hardware.count=2"])
-    record_use(run, step="run-7", workspace=str(tmp_path), connection=server, namespace="physics")
-    assert not list(tmp_path.iterdir()) and "no route to host" in caplog.text
+    keep_configuration(load_run(preset="variable-angle", overrides=["hardware.count=2"]), tmp_path)
+    record_use(step="run-7", workspace=str(tmp_path), connection=server, namespace="physics")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"] and "no route to host" in caplog.text

@@ -7,7 +7,8 @@ import json
 import pytest
 import yaml
 
-from caloscale.spec import parse_run
+from caloscale.spec import build_run
+from caloscale.stages.pipeline_run import HERE
 from caloscale.studies.sweep import load_study
 from pipelines.run_study import main
 
@@ -17,7 +18,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict:
     file = tmp_path_factory.mktemp("compiled") / "study.yaml"
     changes = ["--set", "train.batchPerReplica=[32, 64]", "--set", "hardware.count=8", "--set", "hardware.perNode=4"]
     assert main(["batch-size", *changes, "--parallel", "2", "--compile", str(file)]) == 0
-    return yaml.safe_load(file.read_text())
+    return next(yaml.safe_load_all(file.read_text()))
 
 
 def loop_of(compiled: dict) -> dict:
@@ -29,7 +30,7 @@ def test_each_point_of_the_axis_is_a_run_of_the_loop(compiled):
     loop = loop_of(compiled)
     points = json.loads(loop["parameterIterator"]["items"]["raw"])
     assert loop["iteratorPolicy"]["parallelismLimit"] == 2
-    runs = [parse_run(json.dumps(point["run"]) if isinstance(point["run"], dict) else point["run"]) for point in points]
+    runs = [build_run(point["run"]) for point in points]
     assert [run.train.batch_per_replica for run in runs] == [32, 64]
     assert all(run.hardware.count == 8 and run.model.preset == "compact" for run in runs)
     assert len({point["point"] for point in points}) == 2
@@ -38,11 +39,12 @@ def test_each_point_of_the_axis_is_a_run_of_the_loop(compiled):
 def test_points_have_workspaces_and_trainings_of_their_own_and_a_report_whatever_happens(compiled):
     tasks = compiled["components"][loop_of(compiled)["componentRef"]["name"]]["dag"]["tasks"]
     assert {"plan", "simulate", "preprocess", "train", "validate", "cost-report"} == set(tasks)
-    train, report = tasks["train"]["inputs"]["parameters"], tasks["cost-report"]
-    for name in ("workspace", "pipeline_id"):
-        constant = train[name]["runtimeValue"]["constant"]
-        assert "item" in constant and constant == report["inputs"]["parameters"][name]["runtimeValue"]["constant"]
-    assert "pipeline_job_uuid" in train["pipeline_id"]["runtimeValue"]["constant"]
+    first, report = tasks["plan"]["inputs"]["parameters"], tasks["cost-report"]
+    for name in ("workspace", "resume"):
+        assert first[name] == report["inputs"]["parameters"][name]
+    assert "item" in first["workspace"]["runtimeValue"]["constant"]
+    assert first["resume"]["runtimeValue"]["constant"] == HERE
+    assert tasks["train"]["inputs"]["parameters"]["folder"]["taskOutputParameter"]["producerTask"] == "plan"
     assert report["triggerPolicy"]["strategy"] == "ALL_UPSTREAM_TASKS_COMPLETED"
     assert report["dependentTasks"] == ["validate"]
 

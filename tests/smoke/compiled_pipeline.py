@@ -36,6 +36,8 @@ class Step:
     command: list[str]
     """Command and arguments of the compiled pipeline."""
     executor_input: dict[str, Any]
+    environment: dict[str, str]
+    """What the platform's part of the compiled pipeline takes from the pod."""
 
     def launched(self, python: str, launcher: str) -> list[str]:
         """The command within the launcher, as KFP's own launcher wraps it."""
@@ -45,24 +47,36 @@ class Step:
 Execute = Callable[[Step], int]
 
 
+def _is_to_run(task: dict[str, Any], parameters: dict[str, Any]) -> bool:
+    """Whether the condition of a task holds."""
+    condition = task.get("triggerPolicy", {}).get("condition")
+    if condition is None:
+        return True
+    filled = re.sub(r"inputs\.parameter_values\['([^']*)'\]", lambda found: repr(parameters[found[1]]), condition)
+    expression = filled.replace("!(", "not (").replace("&&", "and")
+    return bool(eval(expression, {"__builtins__": {}}))
+
+
 class CompiledPipeline:
     """A run of a compiled pipeline: ``root`` is the pipeline root (gs://...), ``run_id`` the id of the run."""
 
-    def __init__(self, path: Path, parameters: dict[str, str], *, root: str, run_id: str) -> None:
-        self.spec: dict[str, Any] = yaml.safe_load(path.read_text())
+    def __init__(self, path: Path, parameters: dict[str, Any], *, root: str, run_id: str) -> None:
+        self.spec, self._platforms = yaml.safe_load_all(path.read_text())
         self.parameters, self.root, self.run_id = parameters, f"{root}/{run_id}", run_id
         self.ended: dict[str, int] = {}
         """Exit codes of the steps, in the order in which they ended."""
 
     def run(self, execute: Execute) -> bool:
         """Run all steps, one after the other; whether all succeeded."""
-        return not self._dag(self.spec["root"], self.parameters, execute)
+        return not self._dag(self.spec["root"], self.parameters, {}, execute)
 
     def artifact(self, step: str, name: str) -> str:
         """URI of an artifact of a step."""
         return f"{self.root}/{step}/{name}"
 
-    def _dag(self, component: dict[str, Any], given: dict[str, Any], execute: Execute) -> set[str]:
+    def _dag(
+        self, component: dict[str, Any], given: dict[str, Any], artifacts: dict[str, Any], execute: Execute
+    ) -> set[str]:
         """Run the tasks of a graph; the names of those that failed or did not run for that reason."""
         declared = component.get("inputDefinitions", {}).get("parameters", {})
         values = {name: given.get(name, each.get("defaultValue")) for name, each in declared.items()}
@@ -81,10 +95,16 @@ class CompiledPipeline:
                 key: self._value(each, values, failed)
                 for key, each in task.get("inputs", {}).get("parameters", {}).items()
             }
+            if not _is_to_run(task, parameters):
+                continue
+            found = {
+                key: self._input_artifact(each, inner["inputDefinitions"]["artifacts"][key]["artifactType"], artifacts)
+                for key, each in task.get("inputs", {}).get("artifacts", {}).items()
+            }
             if "dag" in inner:
-                bad = bool(self._dag(inner, parameters, execute))
+                bad = bool(self._dag(inner, parameters, found, execute))
             else:
-                self.ended[name] = execute(self._step(name, task, inner, parameters))
+                self.ended[name] = execute(self._step(name, inner, parameters, found))
                 bad = self.ended[name] != 0
             if bad:
                 failed.add(name)
@@ -93,6 +113,10 @@ class CompiledPipeline:
     def _value(self, source: dict[str, Any], values: dict[str, Any], failed: set[str]) -> Any:
         if "componentInputParameter" in source:
             return values[source["componentInputParameter"]]
+        if "taskOutputParameter" in source:
+            made = source["taskOutputParameter"]
+            said = self._said_by(made["producerTask"]).get("parameterValues", {})
+            return said.get(made["outputParameterKey"], f"<{made['producerTask']} {made['outputParameterKey']}>")
         if "runtimeValue" in source:
             return self._filled(source["runtimeValue"]["constant"], {})
         (kind,) = source
@@ -104,14 +128,19 @@ class CompiledPipeline:
             return {"state": "FAILED", "error": {"code": 9, "message": f"{producer} failed"}, **status}
         return {"state": "SUCCEEDED", **status}
 
-    def _step(self, name: str, task: dict[str, Any], component: dict[str, Any], parameters: dict[str, Any]) -> Step:
-        container = self.spec["deploymentSpec"]["executors"][component["executorLabel"]]["container"]
-        artifacts = {}
-        for key, source in task.get("inputs", {}).get("artifacts", {}).items():
-            made = source["taskOutputArtifact"]
-            producer, output = made["producerTask"], made["outputArtifactKey"]
-            kind = component["inputDefinitions"]["artifacts"][key]["artifactType"]
-            artifacts[key] = self._artifact(producer, output, kind)
+    def _input_artifact(self, source: dict[str, Any], kind: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        if "componentInputArtifact" in source:
+            return dict(given[source["componentInputArtifact"]])
+        made = source["taskOutputArtifact"]
+        return self._artifact(made["producerTask"], made["outputArtifactKey"], kind)
+
+    def _step(
+        self, name: str, component: dict[str, Any], parameters: dict[str, Any], artifacts: dict[str, Any]
+    ) -> Step:
+        label = component["executorLabel"]
+        container = self.spec["deploymentSpec"]["executors"][label]["container"]
+        fields = self._platforms["platforms"]["kubernetes"]["deploymentSpec"]["executors"][label]["fieldPathAsEnv"]
+        labels = {"metadata.labels['pipeline/runid']": self.run_id}
         outputs = component.get("outputDefinitions", {}).get("artifacts", {})
         executor_input = {
             "inputs": {"parameterValues": parameters, "artifacts": artifacts},
@@ -121,14 +150,19 @@ class CompiledPipeline:
             },
         }
         command = [self._filled(each, executor_input) for each in (*container["command"], *container["args"])]
-        return Step(name, container["image"], command, executor_input)
+        environment = {each["name"]: labels[each["fieldPath"]] for each in fields}
+        return Step(name, container["image"], command, executor_input, environment)
 
     def _artifact(self, step: str, name: str, kind: dict[str, Any]) -> dict[str, Any]:
         """An artifact as an executor input lists it, with what its step said of it."""
-        written = read_object(f"{self.root}/{step}/executor_output.json") if step in self.ended else None
-        said = json.loads(written)["artifacts"][name]["artifacts"][0] if written else {}
+        written = self._said_by(step).get("artifacts", {})
+        said = written[name]["artifacts"][0] if name in written else {}
         uri = self.artifact(step, name)
         return {"artifacts": [{"name": name, "type": kind, "uri": uri, "metadata": said.get("metadata", {})}]}
+
+    def _said_by(self, step: str) -> dict[str, Any]:
+        written = read_object(f"{self.root}/{step}/executor_output.json") if step in self.ended else None
+        return dict(json.loads(written)) if written else {}
 
     def _filled(self, text: str, executor_input: dict[str, Any]) -> str:
         if text == "{{$}}":
@@ -145,7 +179,7 @@ def run_here(step: Step, folder: Path, environment: dict[str, str]) -> int:
     for each in (work, site):
         each.mkdir(parents=True, exist_ok=True)
     (site / "sitecustomize.py").write_text(_PREFIX)
-    there = {**environment, "GCS_FOLDER": str(work / "gcs"), "PYTHONPATH": str(site)}
+    there = {**environment, **step.environment, "GCS_FOLDER": str(work / "gcs"), "PYTHONPATH": str(site)}
     there["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     with (folder / f"{step.name}.log").open("w") as log:
         command = step.launched(sys.executable, str(LAUNCHER))
@@ -177,7 +211,7 @@ def pod_of(step: Step, *, name: str, account: str, environment: dict[str, str]) 
                     "imagePullPolicy": "IfNotPresent",
                     "command": step.launched("python3", "/launcher/launcher.py"),
                     "env": [
-                        *({"name": key, "value": value} for key, value in environment.items()),
+                        *({"name": key, "value": value} for key, value in (environment | step.environment).items()),
                         {"name": "KFP_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
                     ],
                     "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}},

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from caloscale.client.step import run_name
-from caloscale.spec import parse_run
+from caloscale.spec import load_run
 from caloscale.storage.objects import download, read_object
 from tests.smoke.compiled_pipeline import CompiledPipeline, Step, launcher_objects, pod_of
 from tests.smoke.runs import NAMESPACE, Runs, holds
@@ -31,18 +30,20 @@ ACCOUNT = "steps"
 BATCH = 12
 
 
-def document(runs: Runs, epochs: int) -> str:
+def form(runs: Runs, epochs: int) -> dict[str, Any]:
     """A run of the compact network on two workers, as somebody types it into the form."""
-    return yaml.safe_dump(
-        {
-            "model": {"preset": "compact"},
+    return {
+        "workspace": f"{runs.bucket}/pipeline-runs",
+        "preset": "compact",
+        "epochs": epochs,
+        "run": {
             "data": {"source": runs.showers, "showers": 72, "energyGev": [5, 20], "validationFraction": 0.25},
-            "train": {"epochs": epochs, "globalBatchSize": BATCH},
+            "train": {"globalBatchSize": BATCH},
             "checkpoint": {"everySeconds": 3},
             "hardware": runs.hardware,
             "validation": {"showers": 64, "energyBins": 1, "bootstraps": 20},
-        }
-    )
+        },
+    }
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -90,20 +91,21 @@ def text_of(uri: str) -> str:
 
 
 def test_plan_train_validate_and_bill_as_pods(runs: Runs, tmp_path: Path) -> None:
-    workspace = f"{runs.bucket}/pipeline-runs/whole"
+    folder = f"{runs.bucket}/pipeline-runs/whole"
     places = {"root": f"{runs.bucket}/pipelines", "run_id": "whole"}
-    given = {"workspace": workspace, "run": document(runs, epochs=4)}
-    walk = CompiledPipeline(COMPILED, given, **places)
+    walk = CompiledPipeline(COMPILED, form(runs, epochs=4), **places)
     execute = Pods(runs.cluster, walk.run_id, tmp_path)
     succeeded = walk.run(execute)
     assert succeeded, (walk.ended, {path.stem: path.read_text()[-1500:] for path in tmp_path.glob("*.log")})
-    assert list(walk.ended) == ["plan", "simulate", "preprocess", "train", "validate", "cost-report"]
+    ended = [name for name in walk.ended if not name.startswith("gate")]
+    assert ended == ["plan", "simulate", "preprocess", "train", "validate", "cost-report"]
+    assert len(walk.ended) == len(ended) + 1
 
     executors = walk.spec["deploymentSpec"]["executors"].values()
     images = {each["container"]["image"] for each in executors}
     assert {pod["spec"]["containers"][0]["image"] for pod in execute.made} == images
 
-    name = run_name(parse_run(given["run"]), walk.run_id)
+    name = run_name(load_run(preset="compact"), f"{walk.run_id} {folder}")
     status = runs.ends(name)
     assert status["layout"] == "2x1" and len(status["attempts"]) == 1
     (held,) = status["attempts"][0]["nodeTotals"]
@@ -114,7 +116,7 @@ def test_plan_train_validate_and_bill_as_pods(runs: Runs, tmp_path: Path) -> Non
     metrics = said["artifacts"]["metrics"]["artifacts"][0]["metadata"]
     assert metrics["steps"] == 24 and metrics["attempts"] == 1
     assert metrics["usd"] == pytest.approx(float(status["cost"]["usd"]), abs=1e-4) and metrics["usd"] > 0
-    download(workspace, tmp_path / "fetched")
+    download(folder, tmp_path / "fetched")
     summary = json.loads((tmp_path / "fetched/summary.json").read_text())
     assert summary["outcome"] == "succeeded" and summary["train"]["steps"] == 24 and summary["physics"] is not None
     usage = json.loads((tmp_path / "fetched/usage.json").read_text())
@@ -125,12 +127,11 @@ def test_plan_train_validate_and_bill_as_pods(runs: Runs, tmp_path: Path) -> Non
 
 def test_the_run_of_a_terminated_step_stops_and_resumes_when_it_is_retried(runs: Runs, tmp_path: Path) -> None:
     """The Pod of the training step is deleted, as Kubeflow does when somebody terminates the pipeline run."""
-    workspace = f"{runs.bucket}/pipeline-runs/terminated"
+    folder = f"{runs.bucket}/pipeline-runs/terminated"
     places = {"root": f"{runs.bucket}/pipelines", "run_id": "terminated"}
-    given = {"workspace": workspace, "run": document(runs, epochs=4000)}
-    walk = CompiledPipeline(COMPILED, given, **places)
+    walk = CompiledPipeline(COMPILED, form(runs, epochs=4000), **places)
     execute = Pods(runs.cluster, walk.run_id, tmp_path)
-    name = run_name(parse_run(given["run"]), walk.run_id)
+    name = run_name(load_run(preset="compact"), f"{walk.run_id} {folder}")
 
     def is_there() -> bool:
         found = runs.cluster.get("trainingruns", "-n", NAMESPACE)["items"]
@@ -152,4 +153,4 @@ def test_the_run_of_a_terminated_step_stops_and_resumes_when_it_is_retried(runs:
 
     assert not walk.run(terminated_in_training)
     assert walk.ended["cost-report"] == 0 and "validate" not in walk.ended
-    assert read_object(f"{workspace}/training/checkpoints/newest.json") is not None, "saved before it stopped"
+    assert read_object(f"{folder}/training/checkpoints/newest.json") is not None, "saved before it stopped"

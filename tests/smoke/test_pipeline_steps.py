@@ -8,22 +8,26 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from caloscale import spec, stages
+from caloscale.stages.pipeline_run import RUN_VARIABLE
 from caloscale.storage.objects import download, read_object
 from tests.pipelines.conftest import TINY
 from tests.smoke.compiled_pipeline import CompiledPipeline, Step, pod_of, run_here
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = ROOT / "pipelines/compiled/train_calorimeter_gan.yaml"
-PLANNED = "{model: {preset: variable-angle}, hardware: {accelerator: nvidia-tesla-v100, count: 8}}"
+PLANNED = {"preset": "variable-angle", "accelerator": "v100", "run": {"hardware": {"count": 8}}}
+TINY_FORM = {"preset": "", "run": yaml.safe_load(TINY)}
 
 
-def pipeline(bucket: str, run: str, name: str) -> CompiledPipeline:
+def pipeline(bucket: str, form: dict[str, Any], name: str) -> CompiledPipeline:
     places = {"root": f"{bucket}/pipelines", "run_id": name}
-    return CompiledPipeline(FIRST, {"workspace": f"{bucket}/runs/{name}", "run": run}, **places)
+    return CompiledPipeline(FIRST, {"workspace": f"{bucket}/runs", **form}, **places)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -47,7 +51,8 @@ def test_a_step_writes_its_artifacts_into_the_bucket(bucket_server: str, tmp_pat
 
     assert not walk.run(first_alone)
     assert walk.ended == {"plan": 0, "simulate": 7, "cost-report": 7}, (tmp_path / "plan.log").read_text()
-    here = stages.plan(spec.parse_run(PLANNED), tmp_path / "here")
+    form = {**spec.EMPTY_FORM, **{name: value for name, value in PLANNED.items() if name != "run"}}
+    here = stages.plan(spec.run_of_form(form, PLANNED["run"]), tmp_path / "here")
     assert text_of(walk.artifact("plan", "plan")) == here.table
     assert "nvidia-tesla-v100" in here.table
     names = {path.name for path in download(f"{bucket_server}/runs/one", tmp_path / "workspace")}
@@ -57,13 +62,14 @@ def test_a_step_writes_its_artifacts_into_the_bucket(bucket_server: str, tmp_pat
 
 def test_pods_have_what_the_compiled_pipeline_says(bucket_server: str) -> None:
     """And what the steps before one said of its input; a failed step stops the rest but for the report."""
-    walk = pipeline(bucket_server, TINY, "pods")
+    walk = pipeline(bucket_server, TINY_FORM, "pods")
     seen: list[Step] = []
     walk.run(lambda step: seen.append(step) or int(step.name == "train"))
     assert [step.name for step in seen] == ["plan", "simulate", "preprocess", "train", "cost-report"]
     train, report = seen[3], seen[4]
     values = train.executor_input["inputs"]["parameterValues"]
-    assert values == {"run": TINY, "workspace": "gs://showers/runs/pods", "pipeline_id": "pods"}
+    assert values == {"run": "<plan configuration>", "folder": "<plan folder>"}
+    assert train.environment == {RUN_VARIABLE: "pods"}
     (dataset,) = train.executor_input["inputs"]["artifacts"]["dataset"]["artifacts"]
     assert dataset["uri"] == "gs://showers/pipelines/pods/preprocess/dataset"
     assert report.executor_input["inputs"]["parameterValues"]["status"]["state"] == "FAILED"
@@ -76,12 +82,12 @@ def test_pods_have_what_the_compiled_pipeline_says(bucket_server: str) -> None:
 
 @pytest.mark.long
 def test_the_whole_pipeline_gives_what_the_command_gives(bucket_server: str, tmp_path: Path) -> None:
-    walk = pipeline(bucket_server, TINY, "whole")
+    walk = pipeline(bucket_server, TINY_FORM, "whole")
     succeeded = walk.run(lambda step: run_here(step, tmp_path, environment(tmp_path)))
     logs = {path.stem: path.read_text()[-1500:] for path in tmp_path.glob("*.log")}
     assert succeeded, (walk.ended, logs)
-    assert list(walk.ended) == ["plan", "simulate", "preprocess", "train", "validate", "cost-report"]
-    download(walk.parameters["workspace"], tmp_path / "fetched")
+    assert list(walk.ended) == ["plan", "simulate", "preprocess", "train", "validate", "gate-3", "cost-report"]
+    download(f"{bucket_server}/runs/whole", tmp_path / "fetched")
     by_pipeline = json.loads((tmp_path / "fetched/summary.json").read_text())
     run = spec.parse_run(TINY)
     stages.run_all(run, tmp_path / "here")

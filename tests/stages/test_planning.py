@@ -40,8 +40,7 @@ def test_machines_that_do_not_exist_end_the_run_before_it_begins(tmp_path):
     run = spec.load_run(preset="variable-angle", overrides=["hardware.accelerator=nvidia-tesla-v10"])
     with pytest.raises(ConfigurationError, match="did you mean"):
         stages.plan(run, tmp_path / "run")
-    (left,) = (path for path in (tmp_path / "run").rglob("*") if path.is_file())
-    assert left.name == "plan-failure.txt" and "did you mean" in left.read_text()
+    assert not [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
 
 
 def test_a_run_on_processors_has_no_estimate_and_is_made(tmp_path):

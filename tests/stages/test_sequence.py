@@ -49,14 +49,14 @@ def test_shards_are_made_again_for_a_run_that_is_repeated(tmp_path: Path) -> Non
     run = spec.load_run(preset="compact", overrides=["data.simulation.engine=parametrised", "data.showers=60", *TINY])
     folder = stages.new_run_folder(run, tmp_path, "mine")
     showers, dataset = folder / "showers", folder / "dataset"
-    stages.simulate(run, folder, showers)
-    first = stages.preprocess(run, folder, showers, dataset)
+    stages.simulate(run.data, folder, showers)
+    first = stages.preprocess(run.data, folder, showers, dataset)
     assert (dataset / "simulation.json").is_file()
-    assert stages.preprocess(run, folder, showers, dataset).shards == first.shards
+    assert stages.preprocess(run.data, folder, showers, dataset).shards == first.shards
     assert (dataset / "simulation.json").read_bytes() == (showers / "simulation.json").read_bytes()
     (dataset / "notes.txt").touch()
     with pytest.raises(StorageError, match=r"other files than shards.*notes\.txt"):
-        stages.preprocess(run, folder, showers, dataset)
+        stages.preprocess(run.data, folder, showers, dataset)
 
 
 def test_latest_points_at_the_last_run_that_has_ended_well(tmp_path: Path) -> None:

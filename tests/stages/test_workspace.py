@@ -129,8 +129,7 @@ def test_a_run_in_a_bucket_is_named_after_its_prefix(bucket_server: str) -> None
 
 STEPS: dict[str, Callable[[Run, str | Path, Path], object]] = {
     "plan": lambda run, place, _: stages.plan(run, place),
-    "simulate": lambda run, place, scratch: stages.simulate(run, place, scratch / "showers"),
-    "preprocess": lambda run, place, scratch: stages.preprocess(run, place, scratch / "showers", scratch / "dataset"),
+    "shards": lambda run, place, scratch: stages.provide_shards(run, scratch, workspace=str(place)),
     "train": lambda run, place, scratch: stages.train(run, place, scratch / "dataset"),
     "validate": lambda run, place, scratch: stages.validate(run, place, scratch / "dataset", scratch / "trained"),
     "report": lambda run, place, _: stages.report(run, place),

@@ -14,7 +14,7 @@ from caloscale.client.usage import estimate_of, use_of
 from caloscale.connection import Connection, active_namespace, connect
 from caloscale.errors import ClusterError, StorageError, Terminated
 from caloscale.showers.tfrecord.manifest import MANIFEST
-from caloscale.spec import Run
+from caloscale.spec import Run, parse_any_run
 from caloscale.spec.workspace_layout import DATASET, PLAN_FILE, TRAINED, USAGE_FILE
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.failure import failure_kept
@@ -92,13 +92,18 @@ def train_on_cluster(
 
 
 def record_use(
-    run: Run, *, step: str, workspace: str, connection: Connection | None = None, namespace: str | None = None
+    *, step: str, workspace: str, connection: Connection | None = None, namespace: str | None = None
 ) -> None:
     """Write what the TrainingRun of a pipeline run used so far into the workspace, for the bill.
 
-    The step that followed the run cannot do it when the pipeline run was terminated. A run that was never made leaves
-    nothing; a cluster that does not answer is logged, as the report is made without it.
+    The step that followed the run cannot do it when the pipeline run was terminated. A workspace without a run, or with
+    one that trains in its step, and a run that was never made leave nothing; a cluster that does not answer is logged,
+    as the report is made without it.
     """
+    text = read_object(f"{workspace.rstrip('/')}/run.yaml")
+    run = None if text is None else parse_any_run(text.decode())
+    if not isinstance(run, Run) or run.hardware is None:
+        return
     try:
         connected = connect() if connection is None else connection
         where = namespace or active_namespace()

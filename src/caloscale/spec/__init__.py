@@ -7,6 +7,7 @@ from caloscale.spec.configuration import (
     SOLVER_PRESETS,
     build_any_run,
     build_run,
+    build_solver_run,
     dump_run,
     load_any_run,
     load_preset,
@@ -17,6 +18,7 @@ from caloscale.spec.configuration import (
     parse_solver_run,
 )
 from caloscale.spec.data import Data, Geometry, LayerGroup, Preprocessing, Simulation
+from caloscale.spec.form import EMPTY_FORM, FORM, run_of_form
 from caloscale.spec.hardware import Hardware
 from caloscale.spec.model import Model
 from caloscale.spec.recovery import Checkpoint, Recovery
@@ -30,6 +32,8 @@ AnyRun = Run | SolverRun
 """A run of either workload: a training, or the solution of an inverse problem."""
 
 __all__ = [
+    "EMPTY_FORM",
+    "FORM",
     "PRESETS",
     "SOLVER_PRESETS",
     "AnyRun",
@@ -56,6 +60,7 @@ __all__ = [
     "Validation",
     "build_any_run",
     "build_run",
+    "build_solver_run",
     "dump_run",
     "load_any_run",
     "load_preset",
@@ -64,5 +69,6 @@ __all__ = [
     "parse_any_run",
     "parse_run",
     "parse_solver_run",
+    "run_of_form",
     "seconds_of",
 ]

@@ -99,6 +99,11 @@ class Block(BaseModel):
         return schema
 
 
+def describe_field(block: type[Block], name: str) -> str:
+    """The docstring below a field."""
+    return _field_docstrings(block)[name]
+
+
 @cache
 def _field_docstrings(block: type[Block]) -> dict[str, str]:
     """By the name of the field; of blocks that are written as classes."""

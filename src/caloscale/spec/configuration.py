@@ -129,6 +129,11 @@ def _parse_parameter(text: str) -> dict[str, Any]:
     return dict(layer.values)
 
 
+def build_solver_run(raw: Mapping[str, Any]) -> SolverRun:
+    """The solver run of a raw mapping such as a pipeline parameter."""
+    return _build(_SOLVING, [_Layer("run", raw)], None)
+
+
 def build_any_run(raw: Mapping[str, Any], *, file: object = None) -> Run | SolverRun:
     """The run of a raw mapping such as the spec of a TrainingRun: a solver run where it has a block solver and no
     model.
@@ -175,6 +180,11 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
 def build_run(raw: Mapping[str, Any], *, file: object = None) -> Run:
     """The run of a raw mapping: the preset beneath, then validated as a whole."""
     return _build(_TRAINING, [_Layer("" if file is None else str(file), raw)], file)
+
+
+def build_run_of_layers(layers: Mapping[str, Mapping[str, Any]]) -> Run:
+    """The run of several raw mappings by the names of their sources in messages, the last above the others."""
+    return _build(_TRAINING, [_Layer(source, values) for source, values in layers.items()], None)
 
 
 @dataclass(frozen=True)

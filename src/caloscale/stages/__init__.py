@@ -15,28 +15,33 @@ from caloscale.tensorflow_import import load_tensorflow_quietly
 
 if TYPE_CHECKING:
     from caloscale.stages.generation import Generation, GenerationRecord, generate
+    from caloscale.stages.pipeline_run import begin, begun, own_folder, report_pipeline_run, run_folder, run_id
     from caloscale.stages.planning import plan
-    from caloscale.stages.reporting import report, report_of_refusal
+    from caloscale.stages.reporting import report
     from caloscale.stages.sequence import new_run_folder, point_latest, print_outcome, run_all
     from caloscale.stages.showers import preprocess, provide_shards, simulate
-    from caloscale.stages.solving import report_any, solve, validate_solution
+    from caloscale.stages.solving import solve, validate_solution
     from caloscale.stages.training import train
     from caloscale.stages.validation import validate, validate_int8
 
 __all__ = [
     "Generation",
     "GenerationRecord",
+    "begin",
+    "begun",
     "generate",
     "new_run_folder",
+    "own_folder",
     "plan",
     "point_latest",
     "preprocess",
     "print_outcome",
     "provide_shards",
     "report",
-    "report_any",
-    "report_of_refusal",
+    "report_pipeline_run",
     "run_all",
+    "run_folder",
+    "run_id",
     "simulate",
     "solve",
     "train",
@@ -48,17 +53,21 @@ __all__ = [
 _MODULES = {
     "Generation": "generation",
     "GenerationRecord": "generation",
+    "begin": "pipeline_run",
+    "begun": "pipeline_run",
     "generate": "generation",
     "new_run_folder": "sequence",
+    "own_folder": "pipeline_run",
     "plan": "planning",
     "point_latest": "sequence",
     "preprocess": "showers",
     "print_outcome": "sequence",
     "provide_shards": "showers",
     "report": "reporting",
-    "report_of_refusal": "reporting",
-    "report_any": "solving",
+    "report_pipeline_run": "pipeline_run",
     "run_all": "sequence",
+    "run_folder": "pipeline_run",
+    "run_id": "pipeline_run",
     "simulate": "showers",
     "solve": "solving",
     "train": "training",

@@ -29,7 +29,6 @@ from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.stages.record import read_records
 from caloscale.stages.workspace import keep_configuration, open_workspace, refuse_another
 from caloscale.storage.atomic import write_text
-from caloscale.storage.failure import failure_kept
 
 NO_SPEED = (
     "A million showers have no price: how fast they are made was not measured by a worker on a machine of this bill."
@@ -61,8 +60,7 @@ def plan(run: Run, workspace: str | Path) -> Planned:
     """Plan a run at today's prices and keep the plan in its folder, for the bill; raises what `plan_of` raises."""
     with open_workspace(workspace, shared=True) as folder:
         refuse_another(run, folder)
-        with failure_kept("plan", str(workspace)):
-            made = plan_of(run)
+        made = plan_of(run)
         keep_configuration(run, folder)
         if made is None:
             (folder / PLAN_FILE).unlink(missing_ok=True)

@@ -203,6 +203,14 @@ def _set_aside(stages: Sequence[str], folder: Path) -> None:
         (folder / "stages" / f"{name}.json").unlink(missing_ok=True)
 
 
+def adopt_records(source: Path, folder: Path) -> None:
+    """Take over the records of another folder: what was recorded of these stages before is set aside."""
+    for stage, record in read_records(source).items():
+        if read_records(folder).get(stage) != record:
+            _set_aside((stage,), folder)
+            write_record(record, folder)
+
+
 def this_machine() -> StageMachine:
     """The machine that this process runs on."""
     return StageMachine(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from caloscale import __version__
-from caloscale.errors import CaloscaleError, InputError
+from caloscale.errors import InputError
 from caloscale.physics import Evaluation
 from caloscale.physics.worth import Worth
 from caloscale.planning.billing.bill import Bill, bill
@@ -95,10 +95,10 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
         return made
 
 
-def report_of_refusal(error: CaloscaleError, workspace: str | Path) -> Report:
-    """The page of a run whose configuration cannot be read; nothing is written into the workspace."""
+def report_of_refusal(error: str, workspace: str | Path) -> Report:
+    """The page of a run whose configuration was refused; nothing is written into the workspace."""
     name = str(workspace).rstrip("/").rpartition("/")[2]
-    summary = Summary(run=name, outcome="failed", error=str(error), stages={}, bill=None, no_price=NOTHING_RAN)
+    summary = Summary(run=name, outcome="failed", error=error, stages={}, bill=None, no_price=NOTHING_RAN)
     page = Page(
         title=f"run {name}",
         lead=_lead(summary, None),

@@ -88,8 +88,8 @@ def run_all(run: Run, folder: Path) -> None:
         check_training(run)
         stages.plan(run, folder)
         try:
-            stages.simulate(run, folder, showers)
-            stages.preprocess(run, folder, showers, dataset)
+            stages.simulate(run.data, folder, showers)
+            stages.preprocess(run.data, folder, showers, dataset)
             stages.train(run, folder, dataset)
             stages.validate(run, folder, dataset, folder / TRAINED)
         except CaloscaleError as error:

@@ -15,7 +15,7 @@ from caloscale.showers.tfrecord.shards import Manifest, preprocess_showers
 from caloscale.simulation import SimulationRecord, fingerprint
 from caloscale.simulation import simulate as simulate_showers
 from caloscale.simulation.record import RECORD_NAME
-from caloscale.spec import Data, Run
+from caloscale.spec import Data, Preprocessing, Run
 from caloscale.spec.workspace_layout import DATASET
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import open_workspace
@@ -23,19 +23,29 @@ from caloscale.storage.cache import cache_root
 from caloscale.storage.objects import is_remote, read_object, upload
 
 
-def simulate(run: Run, workspace: str | Path, showers: Path) -> SimulationRecord | None:
+def simulated_part(data: Data) -> Data:
+    """The data without what the simulated showers do not depend on."""
+    return prepared_part(data).model_copy(update={"preprocessing": Preprocessing()})
+
+
+def prepared_part(data: Data) -> Data:
+    """The data without what the shards do not depend on."""
+    return data.model_copy(update={"mirror": False})
+
+
+def simulate(data: Data, workspace: str | Path, showers: Path) -> SimulationRecord | None:
     """Simulate the showers of a run into the folder ``showers``; None when its data are not simulated.
 
-    The showers are kept in the user's cache under the hash of all that determines them; a second run with the
-    same data block, or one after an interruption, resumes from them.
+    data: the `simulated_part` is enough. The showers are kept in the user's cache under the hash of all that determines
+    them; a second run with the same data block, or one after an interruption, resumes from them.
     """
-    with open_workspace(workspace, run) as folder, recorded("simulate", folder) as figures:
+    with open_workspace(workspace) as folder, recorded("simulate", folder) as figures:
         showers.mkdir(parents=True, exist_ok=True)
-        if run.data.source != "simulate":
-            figures["source"] = run.data.source
+        if data.source != "simulate":
+            figures["source"] = data.source
             return None
-        cache = cache_folder(run.data)
-        record = simulate_showers(run.data, cache)
+        cache = cache_folder(data)
+        record = simulate_showers(data, cache)
         for file in sorted(cache.iterdir()):
             if file.suffix in {".h5", ".json"}:
                 _link(file, showers / file.name)
@@ -61,13 +71,16 @@ _KEPT = {"provenance", "shards", "dropped", "energy_gev"}
 """What the report shows of the manifest."""
 
 
-def preprocess(run: Run, workspace: str | Path, showers: Path, dataset: Path) -> Manifest:
-    """Prepare the simulated showers in ``showers``, or those of ``data.source``, as the folder ``dataset``."""
-    with open_workspace(workspace, run) as folder, recorded("preprocess", folder) as figures:
-        source = showers if run.data.source == "simulate" else run.data.source
+def preprocess(data: Data, workspace: str | Path, showers: Path, dataset: Path) -> Manifest:
+    """Prepare the simulated showers in ``showers``, or those of ``data.source``, as the folder ``dataset``.
+
+    data: the `prepared_part` is enough.
+    """
+    with open_workspace(workspace) as folder, recorded("preprocess", folder) as figures:
+        source = showers if data.source == "simulate" else data.source
         record = showers / RECORD_NAME
-        simulated = run.data.source == "simulate" and record.is_file()
-        manifest = preprocess_showers(run.data, source, dataset, record=record if simulated else None)
+        simulated = data.source == "simulate" and record.is_file()
+        manifest = preprocess_showers(data, source, dataset, record=record if simulated else None)
         figures.update(figures_of(manifest))
         return manifest
 
@@ -115,8 +128,10 @@ def provide_shards(
 
 
 def _prepare(run: Run, workspace: str, showers: Path, dataset: Path) -> Path:
-    simulate(run, workspace, showers)
-    preprocess(run, workspace, showers, dataset)
+    with open_workspace(workspace, run):
+        pass  # one that holds another run is refused before it changes
+    simulate(run.data, workspace, showers)
+    preprocess(run.data, workspace, showers, dataset)
     return dataset
 
 

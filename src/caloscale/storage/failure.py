@@ -1,4 +1,4 @@
-"""Why a step of a pipeline failed, kept in the workspace for the report of the run.
+"""Why a step of a pipeline failed, kept in a run's folder for the report.
 
 Kubeflow gives the exit handler the state of the run, and no more of a step than its exit code.
 """
@@ -11,14 +11,16 @@ from contextlib import contextmanager, suppress
 from caloscale.errors import CaloscaleError, StorageError
 from caloscale.storage.objects import delete_object, read_object, write_object
 
-STEPS = ("plan", "train")
-"""Steps without a record of their own when they fail: the plan, and a training that a cluster refuses."""
+FAILURE_FILE = "stages/failure.txt"
 
 
 @contextmanager
-def failure_kept(step: str, workspace: str) -> Iterator[None]:
-    """Write why the block failed into the workspace; what an earlier try left there is deleted."""
-    uri = _uri(step, workspace)
+def failure_kept(step: str, folder: str) -> Iterator[None]:
+    """Write why the block failed into a run's folder; what an earlier step left there is deleted.
+
+    For steps without a record of their own when they fail: the first, and a training that a cluster refuses.
+    """
+    uri = _uri(folder)
     delete_object(uri)
     try:
         yield
@@ -28,14 +30,11 @@ def failure_kept(step: str, workspace: str) -> Iterator[None]:
         raise
 
 
-def read_failure(workspace: str) -> str | None:
-    """Why the first of these steps failed; None where none left a reason."""
-    for step in STEPS:
-        content = read_object(_uri(step, workspace))
-        if content is not None:
-            return content.decode()
-    return None
+def read_failure(folder: str) -> str | None:
+    """Why a step failed; None where none left a reason."""
+    content = read_object(_uri(folder))
+    return None if content is None else content.decode()
 
 
-def _uri(step: str, workspace: str) -> str:
-    return f"{workspace.rstrip('/')}/stages/{step}-failure.txt"
+def _uri(folder: str) -> str:
+    return f"{folder.rstrip('/')}/{FAILURE_FILE}"

@@ -1,0 +1,130 @@
+"""A run of a Kubeflow pipeline: its folder, how it begins, and its report at exit."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from caloscale.errors import ConfigurationError
+from caloscale.spec import parse_any_run, run_of_form
+from caloscale.stages.planning import plan
+from caloscale.stages.record import adopt_records
+from caloscale.stages.reporting import Report, report_of_refusal
+from caloscale.stages.showers import prepared_part, simulated_part
+from caloscale.stages.solving import SolutionReport, report_any
+from caloscale.stages.workspace import open_workspace
+from caloscale.storage.failure import failure_kept, read_failure
+from caloscale.storage.objects import read_object
+
+RUN_VARIABLE = "CALOSCALE_PIPELINE_RUN"
+"""Environment variable with the id of the pipeline run; absent: no server runs the pipeline. No input of the steps: the
+server would look for a step with this id in its cache."""
+HERE = "."
+"""Folder to continue: the workspace itself."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def run_id() -> str | None:
+    """The id of the pipeline run; None: no server runs the pipeline."""
+    return os.environ.get(RUN_VARIABLE) or None
+
+
+def own_folder(workspace: str, beside: str) -> str:
+    """The folder that belongs to this pipeline run alone: named after its id, in the workspace.
+
+    beside: URI of an output of the calling step. With an empty workspace the folder is that of the run's artifacts,
+    below the pipeline root. Raises ConfigurationError where that is not known.
+    """
+    run, root = run_id(), _root(workspace, beside)
+    return root if run is None else f"{root}/{run}"
+
+
+def run_folder(workspace: str, resume: str, beside: str) -> str:
+    """The folder of the run: its own, or that of an earlier one to continue.
+
+    resume: name of a folder in the workspace, or `HERE`; empty: none. Raises ConfigurationError.
+    """
+    if not resume:
+        return own_folder(workspace, beside)
+    if resume != HERE and not _NAME.fullmatch(resume):
+        raise ConfigurationError(
+            "is no name of a folder in the workspace",
+            field="resume",
+            value=resume,
+            remedy="give the id of the run to continue, or nothing for a new one",
+        )
+    root = _root(workspace, beside)
+    return root if resume == HERE else f"{root}/{resume}"
+
+
+def _root(workspace: str, beside: str) -> str:
+    """The workspace, which holds the folders of runs."""
+    if workspace:
+        return workspace.rstrip("/")
+    run = run_id()
+    root, found, _ = beside.partition(f"/{run}/")
+    if run is None or not found:
+        raise ConfigurationError("is empty", field="workspace", remedy="write gs://bucket/prefix")
+    return root
+
+
+@contextmanager
+def begun(step: str, workspace: str, resume: str, beside: str) -> Iterator[str]:
+    """The folder of the run, for its first step; why that fails is kept in the run's own folder, for its report."""
+    with failure_kept(step, own_folder(workspace, beside)):
+        yield run_folder(workspace, resume, beside)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What the first step gives to the others."""
+
+    folder: str
+    """The folder of the run."""
+    run: str
+    """The resolved run configuration, JSON."""
+    simulation: str
+    """What the simulated showers depend on, JSON."""
+    data: str
+    """What the shards depend on, JSON."""
+    plan: str
+    """The plan, Markdown."""
+
+
+def begin(form: Mapping[str, Any], *, run: Mapping[str, Any], workspace: str, resume: str, beside: str) -> Begun:
+    """Resolve the form of a run (`run_of_form`), plan it, and keep both in its folder.
+
+    A form that is refused changes nothing in a folder that the run was to continue. Raises what `plan` raises.
+    """
+    with begun("plan", workspace, resume, beside) as folder:
+        configured = run_of_form(form, run)
+        data = configured.data
+        return Begun(
+            folder,
+            configured.model_dump_json(by_alias=True),
+            simulated_part(data).model_dump_json(by_alias=True),
+            prepared_part(data).model_dump_json(by_alias=True),
+            plan(configured, folder).table,
+        )
+
+
+def report_pipeline_run(
+    workspace: str, resume: str, beside: str, *, failure: str | None = None
+) -> Report | SolutionReport:
+    """The report of a pipeline run, from its folder; of one that did not begin, the page of the refusal.
+
+    failure: why the run failed, as far as the server knows.
+    """
+    own, folder = own_folder(workspace, beside), run_folder(workspace, resume, beside)
+    refusal = read_failure(own) if own != folder else None
+    configuration = None if refusal else read_object(f"{folder}/run.yaml")
+    if configuration is None:
+        return report_of_refusal(refusal or read_failure(own) or failure or "no step has begun", folder)
+    if own != folder:
+        with open_workspace(own, shared=True) as source, open_workspace(folder, shared=True) as target:
+            adopt_records(source, target)
+    return report_any(parse_any_run(configuration.decode()), folder, failure=failure)
