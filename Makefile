@@ -128,8 +128,8 @@ test-long: $(VENV)/.dev ## All that `make test` leaves out: the integration test
 	@$(BIN)/pytest -m 'integration or long' --timeout 3600 --durations=15
 
 .PHONY: test-mutants
-test-mutants: $(VENV)/.dev ## Mutation tests: PART=spec, billing, physics or operator; SAMPLE=300 mutants; resumable
-	@$(BIN)/python -m tools.mutants '$(PART)' $(if $(SAMPLE),--sample '$(SAMPLE)') --processes '$(PROCESSES)'
+test-mutants: $(VENV)/.dev ## Mutation tests: PART=spec, billing, physics or operator; SAMPLE=300 mutants by SEED; resumable
+	@$(BIN)/python -m tools.mutants '$(PART)' $(if $(SAMPLE),--sample '$(SAMPLE)') $(if $(SEED),--seed '$(SEED)') --processes '$(PROCESSES)'
 
 .PHONY: lint
 lint: $(VENV)/.dev ## ruff, mypy, import-linter, words
