@@ -21,11 +21,8 @@ class Workspace:
     """Where a job is sent."""
 
     subscription: str
-    """Subscription."""
     resource_group: str
-    """Resource group."""
     name: str
-    """Name of the workspace."""
 
 
 def to_yaml(job: Mapping[str, Any]) -> str:

@@ -19,7 +19,6 @@ class Timing(Block):
     high: float
     """Upper quartile."""
     rounds: int
-    """Rounds."""
 
     def scaled(self, factor: float) -> Timing:
         """The same in another unit."""
@@ -36,7 +35,6 @@ class BenchMachine(Block):
     cores: int
     """Logical cores that the bench may use."""
     memory_gib: float
-    """Memory, GiB."""
     versions: dict[str, str]
     """Software."""
     date: str

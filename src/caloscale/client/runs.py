@@ -38,9 +38,7 @@ class RunOnCluster(NamedTuple):
     """A run as the cluster has it."""
 
     name: str
-    """Name."""
     namespace: str
-    """Namespace."""
     spec: dict[str, Any]
     """The run configuration."""
     status: RunStatus
@@ -48,7 +46,6 @@ class RunOnCluster(NamedTuple):
     created: str
     """When it was made."""
     uid: str = ""
-    """uid."""
 
 
 def manifest_of(

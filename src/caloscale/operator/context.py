@@ -25,7 +25,6 @@ class Snapshot:
     """A run with its objects, and the state of the cluster."""
 
     run: RunKey
-    """The run."""
     generation: int
     """Generation of its spec."""
     spec: Mapping[str, Any]
@@ -89,7 +88,6 @@ class Boost:
     """Write the priority boost of a job's Workload, by which Kueue orders runs of equal priority for preemption."""
 
     job_uid: str
-    """The job."""
     value: int
     """0 to 99."""
 

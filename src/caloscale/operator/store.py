@@ -63,7 +63,6 @@ class KnownRun(NamedTuple):
     spec: Mapping[str, Any]
     """The spec, as the API server has it."""
     status: RunStatus
-    """Its status."""
 
 
 def known_run(raw: Mapping[str, Any]) -> KnownRun:

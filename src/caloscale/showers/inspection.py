@@ -29,46 +29,48 @@ Names = tuple[str, str, str]
 """Names of the three axes of a shower."""
 
 
-class FileDescription(Block):
-    """Content of an HDF5 file of showers."""
+class _Content(Block):
+    """Content of a path."""
 
     file: str
-    """Path of the file."""
+    """The path."""
+    bytes: int
+    """Size of all its files."""
+    energy_gev: Range | None
+    """Lowest and highest primary energy, GeV; in a folder of shards the selected ones; absent without showers."""
+    angle_deg: Range | None
+    """The same of the angles, degrees."""
+    particles: tuple[Particle, ...]
+    """Primaries: from the dataset pdg or the attribute of a file, else that of the published data in its layout."""
+    azimuth_deg: Range | None
+    """Lowest and highest azimuth, degrees; absent: the files have none, or all are 0."""
+    entry_mm: Range | None
+    """Lowest and highest displacement along x or y, mm; absent: the files have none, or all are 0."""
+
+
+class FileDescription(_Content):
+    """Content of an HDF5 file of showers."""
+
     layout: Layout
     """Published layout of the file."""
     showers: int
     """Number of showers."""
     shape: tuple[int, ...]
     """Shape of one shower as stored: (X, Y, Z), or (voxels,) in the CaloChallenge layout."""
-    bytes: int
-    """Size of the file."""
-    energy_gev: Range | None
-    """Lowest and highest primary energy, GeV; absent without showers."""
-    angle_deg: Range | None
-    """Lowest and highest angle, degrees; absent without showers."""
     sum_gev: Range | None
     """Lowest and highest sum of cells (ECAL sum), GeV; absent without showers."""
     units_per_gev: float
     """Units of a stored cell per GeV."""
     source: Source
     """Origin of the showers."""
-    particles: tuple[Particle, ...]
-    """Primaries: from the dataset pdg or the attribute of the file, else that of the published data in its layout."""
-    azimuth_deg: Range | None
-    """Lowest and highest azimuth, degrees; absent: the file has none."""
-    entry_mm: Range | None
-    """Lowest and highest displacement along x or y, mm; absent: the file has none."""
     datasets: dict[str, str]
     """Type and shape of each dataset."""
     attributes: dict[str, str | int | float]
-    """Attributes of the file."""
 
 
-class SourceFolderDescription(Block):
+class SourceFolderDescription(_Content):
     """Content of a folder of HDF5 files."""
 
-    file: str
-    """Path of the folder."""
     files: int
     """Number of HDF5 files."""
     showers: int
@@ -79,51 +81,25 @@ class SourceFolderDescription(Block):
     """Published layouts of the files."""
     shapes: tuple[tuple[int, ...], ...]
     """Shapes of a shower as stored."""
-    bytes: int
-    """Size of all files."""
-    energy_gev: Range | None
-    """Lowest and highest primary energy, GeV."""
-    angle_deg: Range | None
-    """Lowest and highest angle, degrees."""
     sum_gev: Range | None
     """Lowest and highest sum of cells (ECAL sum), GeV."""
     units_per_gev: tuple[float, ...]
     """Units of a stored cell per GeV."""
     sources: tuple[Source, ...]
     """Origins of the showers; a data set must have one."""
-    particles: tuple[Particle, ...]
-    """Primaries."""
-    azimuth_deg: Range | None
-    """Lowest and highest azimuth, degrees; absent: the files have none."""
-    entry_mm: Range | None
-    """Lowest and highest displacement along x or y, mm; absent: the files have none."""
 
 
-class ShardFolderDescription(Block):
+class ShardFolderDescription(_Content):
     """Content of a folder of shards, from its manifest."""
 
-    file: str
-    """Path of the folder."""
     shape: tuple[int, int, int]
     """Cells of a shower, after re-binning."""
     showers: dict[Split, int]
     """Showers in each split."""
     shards: dict[Split, int]
     """Files in each split."""
-    bytes: int
-    """Size of all shards."""
-    energy_gev: Range
-    """Selected primary energies, GeV."""
-    angle_deg: Range
-    """Selected angles, degrees."""
     source: Source
     """Origin of the showers."""
-    particles: tuple[Particle, ...]
-    """Primaries."""
-    azimuth_deg: Range | None
-    """Azimuths, degrees; absent: all 0."""
-    entry_mm: Range | None
-    """Displacements along x or y, mm; absent: all 0."""
     split_method: str
     """How the validation showers were chosen."""
     dropped: dict[str, int]
@@ -136,31 +112,17 @@ class ShardFolderDescription(Block):
     """Software that made the shards."""
 
 
-class ShardDescription(Block):
+class ShardDescription(_Content):
     """Content of a TFRecord file."""
 
-    file: str
-    """Path of the file."""
     showers: int
     """Number of records."""
     shape: tuple[int, int, int]
     """Cells of a shower, after re-binning (from the manifest beside the file)."""
-    bytes: int
-    """Size of the file."""
-    energy_gev: Range | None
-    """Lowest and highest primary energy, GeV."""
-    angle_deg: Range | None
-    """Lowest and highest angle, degrees."""
     sum_gev: Range | None
     """Lowest and highest sum of cells (ECAL sum), GeV."""
     source: Source
     """Origin of the showers."""
-    particles: tuple[Particle, ...]
-    """Primaries."""
-    azimuth_deg: Range | None
-    """Azimuths, degrees; absent: all 0."""
-    entry_mm: Range | None
-    """Displacements along x or y, mm; absent: all 0."""
 
 
 Description = FileDescription | SourceFolderDescription | ShardFolderDescription | ShardDescription

@@ -79,9 +79,7 @@ class GenerationRecord(Block):
     """What was generated, and how fast."""
 
     file: str
-    """The file."""
     layout: Layout
-    """Its layout."""
     showers: int
     """Number of showers."""
     first: int

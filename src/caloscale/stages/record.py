@@ -33,7 +33,6 @@ class StageMachine(Block):
     cores: int
     """Logical cores that the process may use."""
     memory_gib: float
-    """Memory of the machine, GiB."""
 
 
 ENVIRONMENT = (
@@ -98,7 +97,6 @@ class Attempts(Block):
     """Earlier attempts of a run, first to last."""
 
     attempts: tuple[EarlierAttempt, ...] = ()
-    """The attempts."""
 
 
 class Figures(dict[str, Any]):

@@ -42,9 +42,7 @@ class CostRatio(Block):
     """Two epochs beside each other: a ratio is nothing without its dates and hosts."""
 
     cheaper: EpochCost
-    """The cheaper."""
     more_expensive: EpochCost
-    """The more expensive one."""
     ratio: float
     """Ratio of the two prices of an epoch."""
     statement: str

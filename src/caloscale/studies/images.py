@@ -112,7 +112,6 @@ class ClassifierInputs(Block):
     """Steps of a classifier on several workers."""
 
     network: Network = "resnet50"
-    """Classifier."""
     workers: int = Field(1, ge=1, le=64)
     """Processes; each averages its gradients with those of the others in every step."""
     exchange: Literal["mpi", "horovod"] = "mpi"
@@ -126,7 +125,6 @@ class ClassifierInputs(Block):
     steps: int = Field(5, ge=1)
     """Steps that are timed, after one that is not."""
     epoch_images: int = Field(1_281_167, ge=1)
-    """Images of an epoch."""
 
     def batch(self) -> int:
         """Images of a worker's step; raises ConfigurationError when the workers do not divide the global batch."""

@@ -59,7 +59,6 @@ class LayoutInputs(Block):
     steps: int = Field(5, ge=1)
     """Steps that are timed, after one that is not."""
     threads: int = Field(1, ge=1)
-    """Threads."""
 
 
 def time_layout(inputs: Mapping[str, Any]) -> dict[str, Any]:

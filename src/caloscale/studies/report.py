@@ -32,7 +32,6 @@ class SweepTable:
     """The points of a sweep as rows."""
 
     sweep: Sweep
-    """The sweep."""
     points: list[Point]
     """Its points: of each repetition, in the order of the sweep."""
 
@@ -110,7 +109,6 @@ class Outcome:
     """A study that was run."""
 
     study: Study
-    """The study."""
     as_of: dt.date
     """Day that `today` stood for."""
     tables: list[SweepTable]

@@ -35,7 +35,6 @@ class SearchInputs(Block):
     trials: int = Field(12, ge=1)
     """Whole runs."""
     sampler_seed: int = Field(1, ge=0)
-    """Seed of the sampler."""
     ranges: dict[str, tuple[float, float]] = Field(min_length=1)
     """Lowest and highest value of fields of the run configuration, searched in their logarithm; two whole numbers: only
     whole numbers."""

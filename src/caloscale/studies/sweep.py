@@ -130,7 +130,6 @@ class Study(Block):
     """Sweeps that answer a question together."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
-    """Name of the study."""
     title: str
     """Question."""
     about: str = ""

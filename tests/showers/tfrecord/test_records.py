@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from caloscale.errors import ShowerFileError
-from caloscale.showers.tfrecord.records import SCALARS, Prepared, parse_example, read_batches, serialise, shard_writer
+from caloscale.showers.tfrecord.records import SCALARS, Prepared, member, parse_example, read_batches, serialise
 
 SHAPE = (2, 3, 4)
 
@@ -20,9 +20,7 @@ def prepared(count: int, shape: tuple[int, int, int] = SHAPE) -> Prepared:
 
 
 def write(path: Path, showers: Prepared) -> Path:
-    with shard_writer(path) as append:
-        for index in range(len(showers)):
-            append(serialise(showers, index))
+    path.write_bytes(b"".join(member(serialise(showers, index)) for index in range(len(showers))))
     return path
 
 
@@ -90,8 +88,7 @@ def test_broken_records(tmp_path: Path, fault: str) -> None:
     path = write(tmp_path / "a.tfrecord", prepared(9))
     path.write_bytes(broken(path.read_bytes(), fault))
     if fault == "not an example":
-        with shard_writer(path) as append:
-            append(b"garbage")
+        path.write_bytes(member(b"garbage"))
     with pytest.raises(ShowerFileError, match=r"a\.tfrecord.*broken record") as caught:
         list(read_batches(path, SHAPE))
     assert "caloscale preprocess" in caught.value.remedy

@@ -78,22 +78,6 @@ def test_all_damaged(folder):
         folder.newest()
 
 
-def test_checkpoints_of_an_older_version_are_refused(tmp_path, bucket_server):
-    """They are neither read nor taken for the beginning of a training."""
-    older = CheckpointFolder(tmp_path / "older", keep=2, identity=IDENTITY)
-    older.path.mkdir()
-    (older.path / "step-000000007.npz").write_bytes(b"PK")
-    (older.path / "untrained.npz").write_bytes(b"PK")
-    with pytest.raises(CheckpointError, match=r"older version of caloscale.*step-000000007.npz") as error:
-        older.newest()
-    assert "finish the training with that version" in error.value.remedy
-    uri = f"{bucket_server}/older"
-    write_object(b'{"checkpoints": [{"name": "step-000000007.npz", "sha256": "0"}]}', f"{uri}/{POINTER}")
-    with pytest.raises(CheckpointError, match=r"older: these .* older version") as error:
-        BucketCopy(uri, keep=2).fetch(CheckpointFolder(tmp_path / "new", keep=2, identity=IDENTITY))
-    assert not (tmp_path / "new").exists()
-
-
 def test_another_network(folder):
     other = CheckpointFolder(folder.path, keep=2, identity={**IDENTITY, "model": {"preset": "fixed-angle"}})
     with pytest.raises(CheckpointError, match=r"model.preset: is a checkpoint of another network.*'compact'") as error:

@@ -188,7 +188,6 @@ class Job:
     """An object that holds the workers of an attempt."""
 
     kind: str
-    """One of `JOB_KINDS`."""
     name: str
     uid: str
     run: RunKey | None

@@ -39,7 +39,6 @@ class TargetRecord(Block):
     """What was written for a target: `export.json` in its folder."""
 
     target: str
-    """The target."""
     model: str
     """Folder of the model that it was made from."""
     source: str
@@ -56,9 +55,7 @@ class Check(Block):
     """How a file agrees with its network in the target's own call."""
 
     file: str
-    """The file."""
     target: str
-    """The target."""
     showers: int
     """Showers that were compared: batch 1, one thread, optimisation of the graph off."""
     deviation: float

@@ -22,11 +22,8 @@ class Layout(Block):
     """A way of dividing accelerators into workers on nodes, with its predicted time."""
 
     workers: int
-    """Workers."""
     accelerators_per_worker: int
-    """Accelerators of each."""
     nodes: int
-    """Nodes."""
     per_node: int
     """Accelerators of each."""
     aligned: bool

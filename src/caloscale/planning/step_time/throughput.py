@@ -118,7 +118,6 @@ class StepModel:
     """Step time of one network on one accelerator of one provider."""
 
     network: Network
-    """The network."""
     form: Form
     """Form of the time to agree."""
     setups: Setups
@@ -235,7 +234,6 @@ class FormScore:
     """How well a form does."""
 
     form: Form
-    """The form."""
     leave_one_out: float
     """Mean relative error of each measurement when it is predicted by the others."""
     held_out: float
@@ -279,7 +277,6 @@ class ScaledModel:
     factor; the time to agree as it was."""
 
     measured: StepModel
-    """The model that is scaled."""
     factor: float
     """Arithmetic over that of the measured model."""
     low: float

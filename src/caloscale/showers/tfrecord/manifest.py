@@ -47,9 +47,7 @@ class SourceFile(Block):
     sha256: _Sha256
     """Checksum of the file."""
     showers: int = Field(ge=0)
-    """Showers in the file."""
     layout: Layout
-    """Its layout."""
     used: dict[Split, int]
     """Showers of the file in each split."""
 

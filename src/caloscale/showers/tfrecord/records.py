@@ -16,7 +16,6 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,7 @@ def record_positions(path: Path) -> NDArray[np.int64]:
         ) from error
     if positions[-1] != end:
         raise ShowerFileError(
-            f"is damaged at byte {positions[-1]}, or was made by an older version",
+            f"is damaged at byte {positions[-1]}",
             file=path,
             remedy="make the shards again with `caloscale preprocess`",
         )
@@ -175,14 +174,3 @@ def read_batches(
         raise ShowerFileError(
             f"has a broken record, or records of another shape than {shape}: {reason}", file=path, remedy=_REMAKE
         ) from error
-
-
-@contextmanager
-def shard_writer(path: Path) -> Iterator[Callable[[bytes], None]]:
-    """A function that appends serialised examples to a shard. Raises OSError."""
-    with path.open("wb") as file:
-
-        def write(serialised: bytes) -> None:
-            file.write(member(serialised))
-
-        yield write

@@ -7,7 +7,6 @@ from typing import Any, Literal
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.spec import Run
 from caloscale.spec.block import Block
-from caloscale.spec.model import family_of_preset
 
 CHANGEABLE = {
     ("data", "simulation", "processes"),
@@ -71,11 +70,6 @@ def weights_configuration(run: Run) -> dict[str, Any]:
         for part in path:
             block = block[part]
         block.pop(last, None)
-    # Fields that checkpoints of earlier versions do not have, at the values that they had.
-    model = kept["model"] = dict(kept["model"])
-    for field, before in (("family", family_of_preset(run.model.preset)), ("settings", {})):
-        if model[field] == before:
-            del model[field]
     return kept
 
 

@@ -46,8 +46,6 @@ LOOK_SECONDS = 2.0
 _OBJECT = re.compile(r"(step-\d{9}|selected)-([0-9a-f]{16})\.safetensors")
 """Name of an object in a bucket: that of the file, and the holder's token with the beginning of its checksum."""
 _NAME = re.compile(r"step-(\d{9})\.safetensors")
-_OLDER_SUFFIX = ".npz"
-"""Of checkpoints of caloscale before 0.1.0, which cannot be read."""
 
 
 def step_of(path: Path) -> int | None:
@@ -116,9 +114,6 @@ class CheckpointFolder:
                 value=[path.name for path in paths],
                 remedy="delete this folder to train from the beginning",
             )
-        older = sorted(path.name for path in self.path.glob(f"*{_OLDER_SUFFIX}") if path.stem.startswith("step-"))
-        if older:
-            raise _of_an_older_version(self.path, older)
         return None
 
     def selected(self) -> Saved | None:
@@ -178,16 +173,6 @@ def read_content(content: bytes, path: Path | str) -> Saved:
         raise CheckpointError(str(error), file=path, remedy=remedy) from error
     except ValidationError as error:
         raise CheckpointError("was written by another version", file=path, remedy=remedy) from error
-
-
-def _of_an_older_version(folder: Path | str, names: list[str]) -> CheckpointError:
-    return CheckpointError(
-        "these checkpoints were written by an older version of caloscale, in another format",
-        file=folder,
-        value=names,
-        remedy="finish the training with that version, or delete them, selected.npz, best.npz and newest.json there "
-        "to train from the beginning",
-    )
 
 
 def _put(content: bytes, path: Path) -> None:
@@ -373,9 +358,6 @@ class BucketCopy:
         present = {path.name: path for path in folder.steps()}
         wanted = not (folder.path / SELECTED).exists()
         pointer = self._pointer if self._holds else self._look(START_RETRY_SECONDS)[0]
-        other_version = [entry.name for entry in pointer.checkpoints if entry.name.endswith(_OLDER_SUFFIX)]
-        if other_version:
-            raise _of_an_older_version(self.uri, other_version)
         for entry in pointer.checkpoints:
             content = self._read(entry.name, folder, entry.sha256)
             if content is None:
