@@ -41,13 +41,13 @@ $(VENV)/.run: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory check-machine
 	@echo "installing into $(VENV) (once, about 2 GB, two to five minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[train,cpu,simulate,pipeline,solver]'
+	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[train,cpu,simulate,pipeline,solver,cluster,buckets]'
 	@touch $@
 
 # What developing needs on top. tf_keras asks for the package `tensorflow`, which is here already as tensorflow-cpu.
 $(VENV)/.dev: $(VENV)/.run
 	@echo "installing the development tools into $(VENV)"
-	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[train,cpu,simulate,infer,azure,operator,pipeline,solver,studies,scikit-hep,docs,dev]'
+	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[train,cpu,simulate,infer,cluster,buckets,azure,operator,pipeline,solver,studies,scikit-hep,docs,dev]'
 	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --no-deps tf_keras
 	@touch $@
 
@@ -55,7 +55,7 @@ $(VENV)/.dev: $(VENV)/.run
 $(VENV)/.base: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory check-machine
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable .
+	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[plan,cluster,buckets]'
 	@touch $@
 
 .PHONY: run

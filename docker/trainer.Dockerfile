@@ -32,7 +32,7 @@ FROM python AS requirements
 ARG EXTRAS=simulate
 WORKDIR /source
 COPY pyproject.toml docker/dependencies.py ./
-RUN for each in cpu gpu tpu; do python3 dependencies.py list --extras train,${each},pipeline,${EXTRAS} > ${each}.txt; done
+RUN for each in cpu gpu tpu; do python3 dependencies.py list --extras train,${each},pipeline,cluster,buckets,${EXTRAS} > ${each}.txt; done
 
 # What is needed, without our code: these layers stay when the code changes. tf_keras asks for the package `tensorflow`,
 # which would come beside tensorflow-cpu and overwrite it.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 from caloscale import installation
-from caloscale.installation import extras_with, install_command
+from caloscale.errors import InputError
+from caloscale.installation import extras_with, install_command, require
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -53,13 +55,45 @@ def test_an_installation_without_a_clone_gets_the_requirements(environment: Path
 
 def test_a_module_is_found_in_the_extra_that_brings_it() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    modules = {"scikit-learn": "sklearn", "tensorflow-cpu": "tensorflow", "tf_keras": "tf_keras"}
-    for name in ("train", "cpu", "simulate", "infer", "azure", "operator", "pipeline", "tf-keras"):
+    modules = {"scikit-learn": "sklearn", "tensorflow-cpu": "tensorflow", "google-cloud-storage": "google.cloud"}
+    first = {Requirement(text).name: name for name in reversed(extras) for text in extras[name]}
+    for name in (
+        "train",
+        "cpu",
+        "simulate",
+        "infer",
+        "azure",
+        "operator",
+        "pipeline",
+        "tf-keras",
+        "cluster",
+        "buckets",
+    ):
         for package in (Requirement(text).name for text in extras[name]):
-            module = modules.get(package, package.replace("-", "_"))
-            assert extras_with(f"{module}.part") == (("train", "cpu") if name in ("train", "cpu") else (name,)), package
+            module, own = modules.get(package, package.replace("-", "_")), first[package]
+            assert extras_with(f"{module}.part") == (("train", "cpu") if own in ("train", "cpu") else (own,)), package
+    assert (extras_with("scipy", "plan"), extras_with("scipy", "submit")) == (("plan",), ("cluster",))
+    assert extras_with("onnxruntime") == ("generate",) and extras_with("kubernetes") == ("cluster",)
     assert extras_with("matplotlib") == extras_with("keras") == ("train", "cpu")
     assert extras_with("caloscale.absent") == extras_with("pytest") == ()
+
+
+def test_all_that_is_missing_is_named_at_once(environment: Path, tmp_path, monkeypatch) -> None:
+    def version(name: str) -> str:
+        if name in ("tensorflow", "hist"):
+            return "1"
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(installation, "version", version)
+    monkeypatch.setattr(installation, "ROOT", tmp_path)
+    with pytest.raises(InputError) as none:
+        require("train", "cpu", "simulate")
+    names = none.value.problem.removeprefix("packages are not installed: ").split(", ")
+    assert {"scipy", "threadpoolctl", "calzone", "xpecgen"} < set(names) and not {"hist", "tensorflow-cpu"} & set(names)
+    command = none.value.remedy.removeprefix("pip install ").replace("'", "").split()
+    assert set(names) <= {Requirement(word).name for word in command}
+    monkeypatch.setattr(installation, "version", lambda name: "1")
+    require("train", "cpu", "simulate")
 
 
 def test_this_repository_is_a_clone() -> None:

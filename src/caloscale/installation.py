@@ -7,8 +7,10 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
-from importlib.metadata import requires
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +20,56 @@ ROOT = Path(__file__).resolve().parents[2]
 """The clone, where this module runs from one."""
 
 _DISTRIBUTIONS = {"sklearn": "scikit-learn", "tensorflow": "tensorflow-cpu", "keras": "tensorflow-cpu"}
-_DISTRIBUTIONS |= {"matplotlib": "mplhep", "boost_histogram": "hist"}
+_DISTRIBUTIONS |= {"matplotlib": "mplhep", "boost_histogram": "hist", "google": "google-cloud-storage"}
+_DISTRIBUTIONS |= {"socks": "pysocks"}
 """Packages that bring a module of another name; all others have the module's."""
 
 
-def extras_with(module: str) -> tuple[str, ...]:
+_ALONE = {"plan": "plan", "bill": "plan", "prices": "plan", "calibrate": "plan", "submit": "cluster"}
+"""The extra of commands that need no other, where several extras bring a module."""
+_TENSORFLOW = ("tensorflow-cpu", "tensorflow", "tensorflow-tpu")
+
+
+def extras_with(module: str, command: str = "") -> tuple[str, ...]:
     """The extras that bring a module, as `install_command` takes them; empty for a module of no extra.
 
-    Training packages are of no use without TensorFlow, so ``train`` and ``cpu`` come together.
+    command: that needs it; of several extras its own. Training packages are of no use without TensorFlow, so ``train``
+    and ``cpu`` come together.
     """
     name = module.partition(".")[0]
     wanted = _DISTRIBUTIONS.get(name, name).replace("_", "-")
+    found = [extra for extra, package in _required() if package == wanted and extra not in ("dev", "docs")]
+    if not found:
+        return ()
+    extra = _ALONE[command] if _ALONE.get(command) in found else found[0]
+    return ("train", "cpu") if extra in ("train", "cpu") else (extra,)
+
+
+def require(*extras: str) -> None:
+    """Raise InputError that names all packages of these extras that are not installed, and one command for all of them.
+
+    TensorFlow is that of any machine.
+    """
+    absent = [(extra, name) for extra, name in _required() if extra in extras and not _is_installed(name)]
+    if absent:
+        lacking = dict.fromkeys(extra for extra, _ in absent)
+        names = ", ".join(dict.fromkeys(name for _, name in absent))
+        raise InputError(f"packages are not installed: {names}", remedy=install_command(*lacking))
+
+
+def _required() -> Iterator[tuple[str, str]]:
+    """Extra and name of each package, in the order of pyproject.toml."""
     for line in requires("caloscale") or ():
-        match = re.match(r"([\w.-]+).*extra == [\"']([\w-]+)[\"']", line)
-        if match is not None and match[1].replace("_", "-") == wanted and match[2] not in ("dev", "docs"):
-            return ("train", "cpu") if match[2] in ("train", "cpu") else (match[2],)
-    return ()
+        if match := re.match(r"([\w.-]+).*extra == [\"']([\w-]+)[\"']", line):
+            yield match[2], match[1].replace("_", "-")
+
+
+def _is_installed(name: str) -> bool:
+    for one in _TENSORFLOW if name in _TENSORFLOW else (name,):
+        with suppress(PackageNotFoundError):
+            version(one)
+            return True
+    return False
 
 
 def load_package(name: str) -> Any:

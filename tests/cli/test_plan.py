@@ -18,6 +18,7 @@ import pytest
 from caloscale.spec import dump_run, load_run
 from caloscale.stages.record import StageRecord, this_machine, write_record
 from caloscale.stages.reporting import keep_use
+from tests.showers.conftest import make_showers
 
 RUN = """
 model: {preset: variable-angle}
@@ -25,8 +26,8 @@ train: {batchPerReplica: 96}
 hardware: {accelerator: nvidia-tesla-v100, count: 32, perNode: 8, region: europe-west4, capacityType: spot}
 """
 ROOT = Path(__file__).parents[2]
-BLOCKED = ("train", "cpu", "gpu", "simulate", "infer", "pipeline")
-MODULES = {"scikit-learn": "sklearn", "tensorflow-cpu": "tensorflow"}
+MODULES = {"scikit-learn": "sklearn", "tensorflow-cpu": "tensorflow", "pysocks": "socks"}
+MODULES |= {"google-cloud-storage": "google.cloud", "google-crc32c": "google_crc32c", "mpi4py": "mpi4py"}
 """Modules of packages that have another name."""
 NODE_HOUR_2026 = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443  # n1-standard-64 with 8 V100, europe-west4, spot
 HELD = {
@@ -184,7 +185,7 @@ WITHOUT_EXTRAS = """
 import json, runpy, sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {names}:
+        if any(name == one or name.startswith(f"{one}.") for one in {names}):
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Absent())
 for module, *words in json.loads(sys.argv[1]):
@@ -196,29 +197,43 @@ for module, *words in json.loads(sys.argv[1]):
         if end.code:
             raise
 """
-NEED_NO_EXTRAS = [
-    ["caloscale.cli.main", "plan", "run.yaml", "--generate", "1000", "--as-of", "2026-11-21"],
-    ["caloscale.cli.main", "bill", "own"],
-    ["caloscale.cli.main", "calibrate", "own", "-o", "mine.csv"],
-    ["caloscale.cli.main", "prices", "--region", "us-central1"],
-    ["caloscale.operator.__main__"],
-    ["tools.deploy", "--help"],
-]
+NEED = {
+    "plan": [
+        ["caloscale.cli.main", "plan", "run.yaml", "--generate", "1000", "--as-of", "2026-11-21"],
+        ["caloscale.cli.main", "bill", "own"],
+        ["caloscale.cli.main", "calibrate", "own", "-o", "mine.csv"],
+        ["caloscale.cli.main", "prices", "--region", "us-central1"],
+    ],
+    "operator": [["caloscale.operator.__main__"]],
+    "cluster": [
+        ["tools.deploy", "--help"],
+        ["caloscale.cli.main", "node-pools", "run.yaml", "--as-of", "2026-11-21"],
+    ],
+    "": [["caloscale.cli.main", "inspect", "showers.h5"], ["caloscale.cli.main", "doctor", "--json"]],
+}
 
 
 @pytest.mark.integration
-def test_planner_and_operator_run_in_an_environment_without_the_extras(document, folder):
-    """Neither TensorFlow nor what the extras train, simulate, infer and pipeline bring can be imported."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    brought = {re.split(r"[^\w-]", each)[0] for name in BLOCKED for each in extras[name]}
+@pytest.mark.parametrize("extra", NEED)
+def test_a_command_needs_its_own_extra_only(extra, document, folder):
+    """Packages of all others cannot be imported: no TensorFlow, no cloud."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    there = {*project["dependencies"], *extras.get(extra, ())}
+    brought = {re.split(r"[^\w-]", each)[0] for name in {*extras} - {"dev", "docs"} for each in {*extras[name]} - there}
     modules = {MODULES.get(name, name.replace("-", "_")) for name in brought} | {"keras", "matplotlib"}
-    assert {"tensorflow", "kfp", "sklearn", "tensorboard"} <= modules
-    assert re.findall(r"^(?:un)?deploy: (\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE) == ["$(VENV)/.base"] * 2
+    assert {"tensorflow", "kfp", "sklearn", "tensorboard", "google.cloud"} <= modules
+    assert ("kubernetes" in modules) == (extra in ("plan", "")) and ("scipy" in modules) == (extra == "")
+    make_showers(2).write(document.parent / "showers.h5")
     code = WITHOUT_EXTRAS.replace("{names}", repr(modules))
-    command = [sys.executable, "-W", "ignore", "-c", code, json.dumps(NEED_NO_EXTRAS)]
+    command = [sys.executable, "-W", "ignore", "-c", code, json.dumps(NEED[extra])]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=document.parent, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and done.stderr.count("runs ") == len(NEED_NO_EXTRAS), done.stderr[-2000:]
+    assert done.returncode == 0 and done.stderr.count("runs ") == len(NEED[extra]), done.stderr[-2000:]
+
+
+def test_deploying_installs_no_training():
+    assert re.findall(r"^(?:un)?deploy: (\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE) == ["$(VENV)/.base"] * 2
 
 
 def test_tables_fit_a_terminal_of_80_columns(command):

@@ -82,6 +82,7 @@ def test_the_map_of_the_site_has_its_pages_and_a_missing_page_has_links_from_the
     places = re.findall(r"<loc>http://127.0.0.1:8000/(.*?)</loc>", (site / "sitemap.xml").read_text())
     pages = {page.relative_to(site).as_posix() for page in site.rglob("*.html")} - {"404.html"}
     assert {page for page in pages if not page.startswith("gallery/")} == set(places)
+    assert "data:image/png" in (site / "tutorials/own-arrays.html").read_text()
     assert re.findall(r'(?:href|src)="?(?!/|#|https?:|data:|mailto:)[^">\s]+', (site / "404.html").read_text()) == []
 
 

@@ -136,7 +136,7 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         from caloscale.installation import extras_with, install_command
 
-        if not (extras := extras_with(missing.name or "")):
+        if not (extras := extras_with(missing.name or "", sys.argv[1] if sys.argv[1:] else "")):
             raise
         what = f"error: this command needs the package {missing.name}, which is not installed"
         print(

@@ -28,7 +28,7 @@ from caloscale.cli.options import (
     day_of,
 )
 from caloscale.errors import CaloscaleError
-from caloscale.installation import install_command
+from caloscale.installation import install_command, load_package
 
 if TYPE_CHECKING:
     from caloscale.profiling.result import Profile
@@ -505,6 +505,7 @@ def _packages() -> list[Check]:
         "Kubeflow": ("kfp", "pipeline"),
         "ONNX Runtime": ("onnxruntime", "infer"),
         "OpenVINO": ("openvino", "infer"),
+        "buckets": ("google-cloud-storage", "buckets"),
         "scikit-hep": ("uproot", "scikit-hep"),
         "Azure ML": ("azure-ai-ml", "azure"),
     }
@@ -519,6 +520,10 @@ def _packages() -> list[Check]:
 
 def _cluster(context: str | None, namespace: str | None) -> list[Check]:
     """Whether a cluster answers, and what its user may do with training runs."""
+    try:
+        load_package("kubernetes")
+    except CaloscaleError as error:
+        return [Check("cluster", "", str(error.remedy))]
     from caloscale.client.runs import ask
     from caloscale.cluster.names import API_VERSION, GROUP, PLURAL
     from caloscale.connection import active_namespace, connect

@@ -27,9 +27,12 @@ def run(
 ) -> None:
     """Simulate or read showers, train, validate, report: all stages of a run configuration."""
     from caloscale import stages
+    from caloscale.installation import require
     from caloscale.spec import load_run
 
     run = load_run(configuration, preset=preset, overrides=overrides or ())
+    simulated = run.data.source == "simulate" and run.data.simulation.engine == "geant4"
+    require("train", "cpu", *(["simulate"] if simulated else ()))
     folder = stages.new_run_folder(run, runs, name)
     stages.run_all(run, folder)
     if as_json:

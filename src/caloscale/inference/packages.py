@@ -31,10 +31,11 @@ def load(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
+        extra = "generate" if package == "onnxruntime" else "infer"
         raise InputError(
             f"cannot be imported: {error}",
             field=package,
-            remedy=f"{install_command('infer')}; generate does without it with --runtime tensorflow",
+            remedy=f"{install_command(extra)}; generate does without it with --runtime tensorflow",
         ) from error
 
 
